@@ -1,0 +1,152 @@
+"""The errors of the product, one tree; every other module raises from it.
+
+    EventBridgeError
+    ├── UserError                 what a person wrote is wrong: shown without traceback, exit code 2
+    │   ├── SettingsError         an EVENTBRIDGE_* setting
+    │   ├── RuleFileError         rule files; holds every Mistake at once
+    │   ├── PatternError          a filter pattern
+    │   ├── TransformError        a transform's definition
+    │   ├── EventError            not one strict JSON object, or no CloudEvent
+    │   ├── ConnectionUnusable      a connection that is named but not defined, or cannot be read
+    │   └── NotFoundError         a rule, target, batch or dead letter that does not exist
+    ├── OperatorError             the product stopped to lose nothing; a person must act, exit code 3
+    │   ├── LedgerLostError       the store knows a newer history than this ledger
+    │   ├── OffsetGapError        a committed offset lies beyond the end of its log
+    │   └── BooksError            the books of a batch do not balance
+    ├── InfrastructureError       disk, database, bus or Spark; trying again later may help, exit code 4
+    │   ├── StoreError
+    │   ├── LedgerError
+    │   ├── BusError
+    │   └── SparkError
+    └── TransformFailed           one event that one transform cannot render (a dead letter, not a mistake)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class EventBridgeError(Exception):
+    """Something in EventBridge went wrong."""
+
+    exit_code = 1
+
+
+class UserError(EventBridgeError):
+    """What a person wrote cannot be used as it is."""
+
+    exit_code = 2
+
+
+class SettingsError(UserError):
+    """A setting has a value that cannot be used."""
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One thing wrong in a rule file: where it stands, what it is, and what to do about it.
+
+    `line` and `column` count from 1; `path` is a JSON path such as `$.rules.big-orders.bus`.
+    """
+
+    file: str
+    line: int
+    column: int
+    path: str
+    message: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}: {self.path}: {self.message}. {self.remedy}"
+
+
+class RuleFileError(UserError):
+    """Rule files hold mistakes; all of them are listed."""
+
+    def __init__(self, mistakes: Sequence[Mistake]) -> None:
+        self.mistakes = tuple(mistakes)
+        count = len(self.mistakes)
+        head = f"{count} mistake{'s' if count != 1 else ''} in the rule files:"
+        super().__init__("\n".join([head, *map(str, self.mistakes)]))
+
+
+class PatternError(UserError):
+    """A filter pattern is not in the pattern language.
+
+    `path` is the JSON path inside the pattern, `value` the offending part.
+    """
+
+    def __init__(self, message: str, *, path: str = "$", value: object = None, remedy: str = "") -> None:
+        self.message = message
+        self.path = path
+        self.value = value
+        self.remedy = remedy
+        super().__init__(f"{path}: {message}." + (f" {remedy}" if remedy else ""))
+
+
+class TransformError(UserError):
+    """A transform's definition cannot be used; `path` is the JSON path inside the transform."""
+
+    def __init__(self, message: str, *, path: str = "$", value: object = None, remedy: str = "") -> None:
+        self.message = message
+        self.path = path
+        self.value = value
+        self.remedy = remedy
+        super().__init__(f"{path}: {message}." + (f" {remedy}" if remedy else ""))
+
+
+class EventError(UserError):
+    """Text is not one strict JSON object, or the object is no CloudEvent."""
+
+
+class ConnectionUnusable(UserError):
+    """A connection is named but not defined, or its URI cannot be read."""
+
+
+class NotFoundError(UserError):
+    """What was asked for does not exist."""
+
+
+class OperatorError(EventBridgeError):
+    """The product stopped rather than lose something; a person must act."""
+
+    exit_code = 3
+
+
+class LedgerLostError(OperatorError):
+    """The store knows a newer history than this ledger: an empty or old ledger must not look like a first start."""
+
+
+class OffsetGapError(OperatorError):
+    """A committed offset lies beyond the end of its log: the log was truncated or replaced."""
+
+
+class BooksError(OperatorError):
+    """The books of a batch do not balance, or a file they need cannot be read."""
+
+
+class InfrastructureError(EventBridgeError):
+    """A disk, database, bus or Spark failed; nothing was committed and trying again later may help."""
+
+    exit_code = 4
+
+
+class StoreError(InfrastructureError):
+    """The object store cannot be read or written."""
+
+
+class LedgerError(InfrastructureError):
+    """The ledger's database cannot be reached or refuses a statement."""
+
+
+class BusError(InfrastructureError):
+    """An event bus cannot be reached or answers with an error."""
+
+
+class SparkError(InfrastructureError):
+    """Spark cannot be reached, or a Spark job failed."""
+
+
+class TransformFailed(EventBridgeError):
+    """One event cannot be rendered by one transform: it becomes a dead letter."""

@@ -1,0 +1,157 @@
+"""What the ledger's rows look like to the rest of the product: frozen values, times aware and in UTC."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from eventbridge.queue import Queue
+
+BatchKind = Literal["normal", "retry", "replay", "redrive"]
+BatchState = Literal["planned", "buffered", "routed", "settling", "committed"]
+ChunkState = Literal["NEW", "STARTED", "ERROR", "TIMEOUT", "COMPLETED"]
+FileKind = Literal["buffer", "delivery", "outcome", "settlement", "dead_letter"]
+
+
+@dataclass(frozen=True)
+class Range:
+    """Offsets `start` (included) to `end` (excluded) of one queue."""
+
+    queue: Queue
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The unit that one DAG run moves; `bus` is empty for kinds that do not read one."""
+
+    batch_id: str
+    kind: BatchKind
+    runner: str
+    bus: str
+    state: BatchState
+    rule_set: str  # hash of the frozen rule set
+    planned_at: datetime
+    deadline_at: datetime | None = None
+    replay_id: str = ""
+    committed_at: datetime | None = None
+    bus_committed_at: datetime | None = None  # when the bus itself was told; None = the next listen repeats it
+
+
+@dataclass(frozen=True)
+class BatchFile:
+    """A file that a stage published for a batch under a key; the first recorder of a key wins.
+
+    `path` is None where a slice had nothing to write. `detail` is JSON: counts, gaps, fingerprints, pieces.
+    """
+
+    batch_id: str
+    kind: FileKind
+    key: str
+    path: str | None
+    rows: int
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows of one delivery file, all of one rule and target, with what earlier batches know of them.
+
+    `rows` is text made by `eventbridge.rowset.encode`. `attempts` counts those made in earlier batches;
+    `lineage` names the (batch_id, chunk_id) pairs that made them, oldest first;
+    `parked_id` is the parked row the piece was taken from, None in a normal batch.
+    """
+
+    file: str
+    rows: str
+    count: int
+    size: int  # payload bytes
+    rule: str
+    target: str
+    attempts: int = 0
+    held_seconds: float = 0.0
+    lineage: tuple[tuple[str, int], ...] = ()
+    parked_id: int | None = None
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """What one push task handles. Not handed out = settled as Unknown and parked, due now or held."""
+
+    batch_id: str
+    chunk_id: int
+    pool: str
+    weight: int
+    pieces: tuple[Piece, ...]
+    rows: int
+    size: int
+    handed_out: bool = True
+    map_index: int | None = None  # position among the chunks handed out
+    held: str = ""  # not handed out and to be held: why
+    claim: int = 0
+    state: ChunkState = "NEW"
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    worker: str = ""  # host and process that claimed it last
+    succeeded: int = 0
+    failed: int = 0
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Parked:
+    """Deliveries of one batch, chunk and target that wait for another batch.
+
+    Unique by (batch_id, chunk_id, rule, target, reason, attempts, due bucket, held).
+    State `due`: may be taken once `due_at` has come; `held`: waits for a person; `closed`: a committed batch took it.
+    """
+
+    batch_id: str
+    chunk_id: int
+    runner: str
+    rule: str
+    target: str
+    reason: str
+    attempts: int
+    due_at: datetime
+    files: tuple[tuple[str, str], ...]  # (delivery file, encoded rows)
+    count: int
+    size: int
+    lane: str = "slow"
+    held: str = ""
+    held_seconds: float = 0.0
+    lineage: tuple[tuple[str, int], ...] = ()
+    expires_at: datetime | None = None
+    order_shard: int | None = None
+    state: Literal["due", "held", "closed"] = "due"
+    parked_at: datetime | None = None
+    held_since: datetime | None = None
+    taken_by: str | None = None
+    closed_by: str | None = None
+    parked_id: int | None = None  # given by the ledger
+
+
+@dataclass(frozen=True)
+class ConsumerOffset:
+    """The committed offset of a consumer group (= runner) in one queue: the smallest not yet settled."""
+
+    group: str
+    bus: str
+    queue: Queue
+    offset: int
+    message_id: str
+    changed_at: datetime
+
+
+@dataclass(frozen=True)
+class TargetStatus:
+    """How a target stands: `ok`, `degraded` (one retry chunk at a time) or `disabled` (its deliveries are held)."""
+
+    rule: str
+    target: str
+    state: Literal["ok", "degraded", "disabled"]
+    reason: str
+    since: datetime

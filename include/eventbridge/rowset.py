@@ -1,0 +1,41 @@
+"""Sets of row numbers of one file as short text: what a piece, a parked row or a slice names of a delivery file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+
+def encode(rows: Iterable[int]) -> str:
+    """Return row numbers as sorted runs, both ends included: `{0, 1, 2, 7}` is `"0-2,7"`."""
+    runs: list[str] = []
+    start = last = -2
+    for row in sorted(set(rows)):
+        if row == last + 1:
+            last = row
+            continue
+        if last >= 0:
+            runs.append(_run(start, last))
+        start = last = row
+    if last >= 0:
+        runs.append(_run(start, last))
+    return ",".join(runs)
+
+
+def decode(text: str) -> Iterator[int]:
+    """Yield the row numbers of `encode`'s text in ascending order."""
+    for run in filter(None, text.split(",")):
+        start, _, last = run.partition("-")
+        yield from range(int(start), int(last or start) + 1)
+
+
+def count(text: str) -> int:
+    """Return how many rows the text names, without listing them."""
+    total = 0
+    for run in filter(None, text.split(",")):
+        start, _, last = run.partition("-")
+        total += int(last or start) - int(start) + 1
+    return total
+
+
+def _run(start: int, last: int) -> str:
+    return str(start) if start == last else f"{start}-{last}"

@@ -1,0 +1,51 @@
+"""Where each kind of file lies in the store.
+
+`date` and `hour` are those of the batch's `planned_at` (UTC), never the writer's clock:
+two attempts of one stage write below the same folder whatever the time is.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def rule_set(rule_set_hash: str) -> str:
+    """Return the path of a frozen rule set."""
+    return f"rulesets/{rule_set_hash}.json"
+
+
+def buffer(bus: str, planned_at: datetime, batch_id: str, attempt: str) -> str:
+    """Return the path of one landed sub-range; `attempt` is unique per try."""
+    at = planned_at.astimezone(UTC)
+    return f"buffer/bus={bus}/date={at:%Y-%m-%d}/hour={at:%H}/{batch_id}-{attempt}.parquet"
+
+
+def deliveries(planned_at: datetime, batch_id: str, attempt: str, part: str) -> str:
+    """Return the path of one file of routed deliveries; `attempt` is unique per try of the route stage or its task."""
+    return f"deliveries/date={planned_at.astimezone(UTC):%Y-%m-%d}/{batch_id}/{attempt}/part-{part}.parquet"
+
+
+def outcomes(planned_at: datetime, batch_id: str, chunk_id: int, claim: int, number: int) -> str:
+    """Return the path of one outcome segment."""
+    return f"outcomes/date={planned_at.astimezone(UTC):%Y-%m-%d}/{batch_id}/{chunk_id}-{claim}-{number}.parquet"
+
+
+def settlement(planned_at: datetime, batch_id: str, supplement: int = 0) -> str:
+    """Return the path of a batch's settlement (0) or of its n-th supplement."""
+    suffix = f"-{supplement}" if supplement else ""
+    return f"settlements/date={planned_at.astimezone(UTC):%Y-%m-%d}/{batch_id}{suffix}.parquet"
+
+
+def dead_letters(planned_at: datetime, batch_id: str, number: int) -> str:
+    """Return the path of the n-th file of a batch's dead letters."""
+    return f"dead_letters/date={planned_at.astimezone(UTC):%Y-%m-%d}/{batch_id}-{number}.parquet"
+
+
+def manifest(planned_at: datetime, batch_id: str) -> str:
+    """Return the path of a committed batch's manifest."""
+    return f"manifests/date={planned_at.astimezone(UTC):%Y-%m-%d}/{batch_id}.json"
+
+
+def runner(name: str) -> str:
+    """Return the path of the file that says which ledger a runner's state is in."""
+    return f"runners/{name}.json"

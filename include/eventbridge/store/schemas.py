@@ -1,0 +1,137 @@
+"""The Arrow schemas of the Parquet files in the store; a file has exactly the columns of its schema, in this order."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+_TIME = pa.timestamp("us", tz="UTC")
+_DELIVERY_ID = pa.binary(16)
+
+#: buffer/: one row per message read from the bus, malformed and duplicate ones included. The archive.
+BUFFER = pa.schema(
+    [
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("broker", pa.string(), nullable=False),
+        pa.field("queue_id", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("message_id", pa.string(), nullable=False),
+        pa.field("published_at", _TIME, nullable=False),  # when the bus took it
+        pa.field("arrived_at", _TIME, nullable=False),  # when this row was landed; event age counts from here
+        pa.field("status", pa.string(), nullable=False),  # valid | duplicate | malformed
+        pa.field("reason", pa.string()),  # why malformed
+        pa.field("event_id", pa.string()),
+        pa.field("source", pa.string()),
+        pa.field("type", pa.string()),
+        pa.field("body", pa.binary(), nullable=False),  # the message as it arrived
+    ]
+)
+
+#: deliveries/: one row per matched delivery; `failure` is set where the transform failed and there is no payload.
+DELIVERY = pa.schema(
+    [
+        pa.field("delivery_id", _DELIVERY_ID, nullable=False),
+        pa.field("rule", pa.string(), nullable=False),
+        pa.field("target", pa.string(), nullable=False),
+        pa.field("rule_version", pa.string(), nullable=False),
+        pa.field("bus", pa.string(), nullable=False),
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("broker", pa.string(), nullable=False),
+        pa.field("queue_id", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("event_id", pa.string(), nullable=False),
+        pa.field("order_key", pa.string()),
+        pa.field("not_before", _TIME),
+        pa.field("published_at", _TIME, nullable=False),
+        pa.field("arrived_at", _TIME, nullable=False),
+        pa.field("event_file", pa.string(), nullable=False),  # buffer file that holds the event
+        pa.field("event_row", pa.int32(), nullable=False),  # row in that file, from 0
+        pa.field("payload", pa.binary()),
+        pa.field("content_type", pa.string()),
+        pa.field("headers", pa.string()),  # JSON object of further headers (ce-* in binary mode), or null
+        pa.field("failure", pa.string()),  # why the transform failed; null = rendered
+    ]
+)
+
+#: outcomes/: one row per attempt that a push task made (or per delivery it gave up without sending).
+OUTCOME = pa.schema(
+    [
+        pa.field("delivery_id", _DELIVERY_ID, nullable=False),
+        pa.field("rule", pa.string(), nullable=False),
+        pa.field("target", pa.string(), nullable=False),
+        pa.field("attempt", pa.int32(), nullable=False),  # 1 = the first ever, over all batches; 0 = nothing was sent
+        pa.field("sent", pa.bool_(), nullable=False),
+        pa.field("started_at", _TIME, nullable=False),
+        pa.field("duration_ms", pa.float64(), nullable=False),
+        pa.field("outcome", pa.string(), nullable=False),  # Delivered | RetryAt | DeadLettered | Unknown
+        pa.field("due_at", _TIME),  # RetryAt
+        pa.field("reason", pa.string()),  # RetryAt, DeadLettered: why
+        pa.field("code", pa.int32()),  # HTTP status
+        pa.field("error_class", pa.string()),
+        pa.field("error", pa.string()),
+        pa.field("response_head", pa.binary()),  # first 20 KB of the answer
+    ]
+)
+
+#: settlements/: the one verdict of each delivery of a batch.
+SETTLEMENT = pa.schema(
+    [
+        pa.field("delivery_id", _DELIVERY_ID, nullable=False),
+        pa.field("rule", pa.string(), nullable=False),
+        pa.field("target", pa.string(), nullable=False),
+        pa.field("chunk_id", pa.int32(), nullable=False),  # -1: never in a chunk (its transform failed)
+        pa.field("file", pa.string(), nullable=False),  # delivery file
+        pa.field("row", pa.int32(), nullable=False),  # row in that file, from 0
+        pa.field("verdict", pa.string(), nullable=False),  # Delivered | DeadLettered | RetryAt | Unknown
+        pa.field("attempts", pa.int32(), nullable=False),  # attempts so far, over all batches
+        pa.field("due_at", _TIME),  # RetryAt, Unknown: when it may be tried again
+        pa.field("lane", pa.string()),  # RetryAt, Unknown: slow
+        pa.field("held", pa.string()),  # RetryAt, Unknown: why it waits for a person; null = due at due_at
+        pa.field("reason", pa.string()),
+        pa.field("detail", pa.string()),
+        pa.field("published_at", _TIME, nullable=False),
+        pa.field("arrived_at", _TIME, nullable=False),
+        pa.field("settled_at", _TIME),  # when the deciding answer came; null = no attempt was made
+    ]
+)
+
+ATTEMPT = pa.struct(
+    [
+        pa.field("number", pa.int32()),
+        pa.field("started_at", _TIME),
+        pa.field("duration_ms", pa.float64()),
+        pa.field("outcome", pa.string()),
+        pa.field("code", pa.int32()),
+        pa.field("error_class", pa.string()),
+        pa.field("error", pa.string()),
+        pa.field("response_head", pa.binary()),
+    ]
+)
+
+#: dead_letters/: the whole record of what was given up.
+DEAD_LETTER = pa.schema(
+    [
+        pa.field("delivery_id", _DELIVERY_ID),  # null: Malformed, it never became a delivery
+        pa.field("rule", pa.string()),
+        pa.field("rule_version", pa.string()),
+        pa.field("bus", pa.string(), nullable=False),
+        pa.field("target", pa.string()),
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("broker", pa.string(), nullable=False),
+        pa.field("queue_id", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("source", pa.string()),
+        pa.field("event_id", pa.string()),
+        pa.field("event", pa.binary(), nullable=False),  # whole, as it arrived
+        pa.field("request", pa.binary()),  # as transformed; null: there was none
+        pa.field("request_content_type", pa.string()),
+        pa.field("request_headers", pa.string()),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("detail", pa.string()),
+        pa.field("attempts", pa.list_(ATTEMPT), nullable=False),
+        pa.field("arrived_at", _TIME, nullable=False),
+        pa.field("first_attempt_at", _TIME),
+        pa.field("last_attempt_at", _TIME),
+        pa.field("batch_id", pa.string(), nullable=False),
+    ]
+)

@@ -1,0 +1,47 @@
+"""What a target must offer: deliver a batch, answering per item as answers come, and flush what it buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from eventbridge.delivery import Answer
+
+
+@dataclass(frozen=True)
+class Request:
+    """One delivery as a target sees it; `index` is the caller's own number for it, given back with the answer."""
+
+    index: int
+    delivery_id: str  # UUID text
+    payload: bytes
+    content_type: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    order_key: str | None = None
+
+
+class Target(Protocol):
+    """Where deliveries go.
+
+    A target belongs to one push task and one thread; several live in one process.
+    """
+
+    def deliver(self, requests: Sequence[Request], until: datetime) -> Iterator[tuple[int, Answer]]:
+        """Send every request and yield (index, answer) once for each that was started, as answers come.
+
+        Starts nothing after the aware time `until` and ends soon after it:
+        what is in flight then is given up and yielded as an answer with `error_class="Interrupted"`, what was
+        never started is not yielded. Never raises for what one request meets on its way.
+        Closing the iterator gives up what is in flight.
+        """
+
+    def flush(self) -> None:
+        """Return once everything answered so far is durable at the target.
+
+        A verdict is only taken from answers that were flushed. Raises InfrastructureError if it cannot be.
+        """
+
+    def close(self) -> None:
+        """Let go of connections and files."""
