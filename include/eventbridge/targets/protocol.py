@@ -28,6 +28,9 @@ class Target(Protocol):
     A target belongs to one push task and one thread; several live in one process.
     """
 
+    #: How many answers may wait for one `flush`: 1 where an answer is durable by itself.
+    flush_every: int
+
     def deliver(self, requests: Sequence[Request], until: datetime) -> Iterator[tuple[int, Answer]]:
         """Send every request and yield (index, answer) once for each that was started, as answers come.
 
