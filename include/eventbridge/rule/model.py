@@ -1,0 +1,239 @@
+"""What a rule file says, as frozen values: buses, rules, targets, transforms, retry policies.
+
+Made by `eventbridge.rule.load` from YAML and by `RuleSet.from_json` from a frozen rule set;
+read by every stage. Ranges and spelling are the loader's business: a model holds what it is given.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import datetime
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Priority = Literal["high", "medium", "low"]
+PolicyName = Literal["BACKOFF_RETRY", "EXPONENTIAL_DECAY_RETRY", "own"]
+
+DAY_SECONDS = 86_400.0
+
+#: Airflow's priority weight of a chunk, by the rule's priority.
+WEIGHTS: dict[Priority, int] = {"high": 750, "medium": 500, "low": 250}
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Source(_Frozen):
+    """Where a bus's events come from: topics, each of `queues` queues, and where a new consumer group starts."""
+
+    type: Literal["embedded"] = "embedded"
+    topics: tuple[str, ...] = ("events",)
+    queues: int = 4
+    start_at: Literal["latest", "earliest"] | datetime = "latest"
+
+
+class Bus(_Frozen):
+    """A named stream of events; `retention_seconds` is how long its archive is kept."""
+
+    name: str
+    source: Source = Source()
+    retention_seconds: float = 30 * DAY_SECONDS
+
+
+class Transform(_Frozen):
+    """How an event becomes what the target gets; `eventbridge.transform` says what the forms mean.
+
+    Numbers inside `value` are `eventbridge.document.Number` where the value was read from a file.
+    """
+
+    form: Literal["ORIGINAL", "CONSTANT", "JSONPATH", "TEMPLATE"] = "ORIGINAL"
+    value: Any = None
+    template: str | None = None
+    missing: Literal["null", "error"] = "null"
+
+
+class RetryPolicy(_Frozen):
+    """How often and when a delivery is tried again.
+
+    The n-th retry comes `min(initial * multiplier ** (n - 1), maximum)` seconds after its failure, times a random
+    factor of 1 - jitter to 1 + jitter: 10-20 s for BACKOFF_RETRY; 1, 2, 4 ... 512 s for EXPONENTIAL_DECAY_RETRY.
+    `attempts` are those after the first. Semantics: Alibaba EventBridge's two policies, and one's own.
+    """
+
+    policy: PolicyName = "EXPONENTIAL_DECAY_RETRY"
+    attempts: int = 176
+    initial_seconds: float = 1.0
+    multiplier: float = 2.0
+    maximum_seconds: float = 512.0
+    jitter: float = 0.0
+    maximum_event_age_seconds: float = DAY_SECONDS
+
+    @classmethod
+    def named(cls, policy: PolicyName, maximum_event_age_seconds: float = DAY_SECONDS) -> RetryPolicy:
+        """Return a policy with the numbers its name stands for; `own` starts from 3 attempts, 1 s, doubling, ±20 %."""
+        numbers: dict[PolicyName, tuple[int, float, float, float, float]] = {
+            "BACKOFF_RETRY": (3, 15.0, 1.0, 15.0, 1 / 3),
+            "EXPONENTIAL_DECAY_RETRY": (176, 1.0, 2.0, 512.0, 0.0),
+            "own": (3, 1.0, 2.0, 512.0, 0.2),
+        }
+        attempts, initial, multiplier, maximum, jitter = numbers[policy]
+        return cls(
+            policy=policy,
+            attempts=attempts,
+            initial_seconds=initial,
+            multiplier=multiplier,
+            maximum_seconds=maximum,
+            jitter=jitter,
+            maximum_event_age_seconds=maximum_event_age_seconds,
+        )
+
+
+class Target(_Frozen):
+    """Where deliveries of a rule go, and how: `url` and `connection` belong to `http`, `path` to `file`."""
+
+    name: str
+    type: Literal["http", "file"]
+    url: str = ""
+    path: str = ""
+    connection: str | None = None
+    transform: Transform = Transform()
+    timeout_seconds: float = 10.0
+    max_in_flight: int = 32
+    retry: RetryPolicy = RetryPolicy()
+    errors_tolerance: Literal["all"] = "all"
+    content_mode: Literal["structured", "binary", "data"] = "structured"
+    allow_http: bool = False
+
+
+class Rule(_Frozen):
+    """Bus + pattern + targets.
+
+    `pattern` is the pattern's JSON as it was written; its numbers are `eventbridge.document.Number` (exact, as written)
+    where the rule was read from a file. `version` is a hash of everything else, made if not given.
+    """
+
+    name: str
+    bus: str
+    runner: str
+    pattern: dict[str, Any]
+    targets: dict[str, Target]
+    description: str = ""
+    enabled: bool = True
+    priority: Priority = "medium"
+    concurrency: int | None = None
+    pool: str | None = None
+    version: str = ""
+
+    @model_validator(mode="after")
+    def _make_version(self) -> Self:
+        if not self.version:
+            content = _json({key: value for key, value in _content(self).items() if key != "version"})
+            object.__setattr__(self, "version", hashlib.blake2b(content.encode(), digest_size=6).hexdigest())
+        return self
+
+    @property
+    def pool_name(self) -> str:
+        """Return the Airflow pool of the rule's pushes: the one named, its own if it has slots, else its priority's."""
+        if self.pool is not None:
+            return self.pool
+        return f"rule.{self.name}" if self.concurrency is not None else f"rules.{self.priority}"
+
+    @property
+    def weight(self) -> int:
+        """Return Airflow's priority weight: 750, 500 or 250."""
+        return WEIGHTS[self.priority]
+
+
+class RuleSet(_Frozen):
+    """All buses and rules of one moment, disabled rules included; frozen as JSON in the store."""
+
+    buses: dict[str, Bus] = Field(default_factory=dict)
+    rules: dict[str, Rule] = Field(default_factory=dict)
+
+    @property
+    def hash(self) -> str:
+        """Return 32 hex digits that are the same for the same content, in whatever order it was written."""
+        return hashlib.blake2b(self.to_json().encode(), digest_size=16).hexdigest()
+
+    def to_json(self) -> str:
+        """Return the canonical JSON: buses, rules and targets by name, numbers as they were written."""
+        return _json(_content(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> RuleSet:
+        """Read what `to_json` wrote."""
+        from eventbridge.document import parse_document
+
+        return cls.model_validate(_plain(parse_document(text)))
+
+    def runners(self) -> dict[str, str]:
+        """Return each runner's bus, by runner name."""
+        return dict(sorted((rule.runner, rule.bus) for rule in self.rules.values()))
+
+    def for_runner(self, name: str) -> RuleSet:
+        """Return the rules of one runner, disabled ones included, and the bus it consumes."""
+        rules = {rule.name: rule for rule in self.rules.values() if rule.runner == name}
+        buses = {rule.bus: self.buses[rule.bus] for rule in rules.values()}
+        return RuleSet(buses=buses, rules=rules)
+
+    def enabled(self) -> dict[str, Rule]:
+        """Return the rules that events are matched against."""
+        return {name: rule for name, rule in self.rules.items() if rule.enabled}
+
+    def pools(self) -> dict[str, int | None]:
+        """Return the pools the rules ask for and the slots their file gives them (None: it says nothing)."""
+        pools: dict[str, int | None] = {}
+        for rule in self.rules.values():
+            if rule.pool is not None or rule.concurrency is not None:
+                pools[rule.pool_name] = rule.concurrency or pools.get(rule.pool_name)
+        return pools
+
+
+def _content(value: Any) -> Any:
+    # Not model_dump: it would take the Numbers inside patterns apart. What a user wrote keeps its order of keys
+    # (a constant's payload depends on it); what is ours is sorted by name.
+    match value:
+        case _Frozen():
+            return {name: _content_of_field(getattr(value, name)) for name in type(value).model_fields}
+        case _:
+            return value
+
+
+def _content_of_field(value: Any) -> Any:
+    match value:
+        case _Frozen():
+            return _content(value)
+        case datetime():
+            return value.isoformat()
+        case tuple():
+            return list(value)
+        case dict() if value and all(isinstance(item, _Frozen) for item in value.values()):
+            return {name: _content(value[name]) for name in sorted(value)}
+        case _:
+            return value
+
+
+def _json(content: Any) -> str:
+    try:
+        from eventbridge.document import write_document
+    except ImportError:  # until eventbridge.document is there
+        return json.dumps(content, separators=(",", ":"), ensure_ascii=False)
+    return write_document(content)
+
+
+def _plain(value: Any) -> Any:
+    """Return a document with ordinary numbers, but for what a user wrote as JSON: patterns and transform values."""
+    from eventbridge.document import Number
+
+    match value:
+        case dict():
+            return {key: item if key in ("pattern", "value") else _plain(item) for key, item in value.items()}
+        case list():
+            return [_plain(item) for item in value]
+        case Number():
+            return json.loads(value.text)
+        case _:
+            return value
