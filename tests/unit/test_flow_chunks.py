@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import random
+
+from eventbridge.flow import ChunkLimits, ChunkPlan, PoolSlots, RoutedPiece, cut_chunks
+
+
+def piece(
+    target: str, count: int, *, pool: str = "rules.medium", weight: int = 500, file: str = "a", size: int = 10
+) -> RoutedPiece:
+    return RoutedPiece(pool, weight, f"rule-{target}", target, file, f"0-{count - 1}", count, size)
+
+
+def limits(**changes: object) -> ChunkLimits:
+    values: dict[str, object] = {"max_deliveries": 100, "max_bytes": 1000, "max_handed_out": 64, **changes}
+    return ChunkLimits(**values)  # type: ignore[arg-type]
+
+
+def targets(chunk: ChunkPlan) -> list[str]:
+    return [each.target for each in chunk.pieces]
+
+
+def test_small_rules_share_a_chunk() -> None:
+    """Pieces of one pool fill a chunk together while it has room."""
+    chunks = cut_chunks([piece("a", 40), piece("b", 40), piece("c", 40)], limits(), {})
+
+    assert [targets(chunk) for chunk in chunks] == [["a", "b"], ["c"]]
+
+
+def test_bytes_bound_a_chunk_too() -> None:
+    """A chunk holds at most max_bytes of payload."""
+    chunks = cut_chunks([piece("a", 1, size=600), piece("b", 1, size=600)], limits(), {})
+
+    assert [chunk.size for chunk in chunks] == [600, 600]
+
+
+def test_pools_and_weights_are_never_mixed() -> None:
+    """Each chunk is of one pool and one weight; the heaviest come first."""
+    pieces = [
+        piece("a", 1, pool="p", weight=250),
+        piece("b", 1, pool="p", weight=750),
+        piece("c", 1, pool="q", weight=750),
+    ]
+
+    chunks = cut_chunks(pieces, limits(), {})
+
+    assert [(chunk.pool, chunk.weight) for chunk in chunks] == [("p", 750), ("q", 750), ("p", 250)]
+
+
+def test_rows_of_a_target_stay_together() -> None:
+    """A target's pieces from several files lie next to each other, so that a hanging target touches few chunks."""
+    pieces = [piece(target, 30, file=file) for file in "xyz" for target in "ab"]
+
+    chunks = cut_chunks(pieces, limits(max_deliveries=90), {})
+
+    assert [targets(chunk) for chunk in chunks] == [["a", "a", "a"], ["b", "b", "b"]]
+
+
+def test_a_degraded_target_has_chunks_of_its_own_that_are_not_handed_out() -> None:
+    """What a degraded target gets is parked, due at once, and shares no chunk."""
+    chunks = cut_chunks([piece("a", 1), piece("b", 1)], limits(), {("rule-a", "a"): "degraded"})
+
+    assert [(targets(chunk), chunk.handed_out, chunk.held) for chunk in chunks] == [
+        (["b"], True, ""),
+        (["a"], False, ""),
+    ]
+
+
+def test_a_disabled_target_is_held() -> None:
+    """What a disabled target gets waits until a person enables it."""
+    chunks = cut_chunks([piece("a", 1)], limits(), {("rule-a", "a"): "disabled"})
+
+    assert [(chunk.handed_out, chunk.held) for chunk in chunks] == [(False, "target disabled")]
+
+
+def test_a_closed_pool_is_held() -> None:
+    """A pool of 0 slots gets nothing; what it would get is held."""
+    chunks = cut_chunks([piece("a", 1)], limits(pools={"rules.medium": PoolSlots(0, 0)}), {})
+
+    assert [(chunk.handed_out, chunk.held) for chunk in chunks] == [(False, "pool closed")]
+
+
+def test_a_pool_gets_at_most_twice_its_free_slots() -> None:
+    """What exceeds twice the free slots is not handed out, due at once; a pool that is not known is not bounded."""
+    pieces = [piece(target, 100, pool=pool) for pool in ("busy", "unknown") for target in "abcdef"]
+
+    chunks = cut_chunks(pieces, limits(pools={"busy": PoolSlots(5, 2)}), {})
+
+    out = [chunk.pool for chunk in chunks if chunk.handed_out]
+    assert (out.count("busy"), out.count("unknown")) == (4, 6)
+    assert {chunk.held for chunk in chunks} == {""}
+
+
+def test_every_pool_has_its_turn_before_the_batch_is_full() -> None:
+    """A pool with many chunks cannot use up max_handed_out, whatever its weight."""
+    pieces = [piece(f"{number:02}", 100, pool="big", weight=750) for number in range(10)] + [piece("z", 1, weight=250)]
+
+    chunks = cut_chunks(pieces, limits(max_handed_out=3), {})
+
+    assert [chunk.pool for chunk in chunks if chunk.handed_out] == ["big", "big", "rules.medium"]
+    assert [chunk.handed_out for chunk in chunks] == [True] * 3 + [False] * 8
+
+
+def test_the_cut_does_not_depend_on_the_order_of_pieces() -> None:
+    """Two routes of one batch cut the same chunks, whichever slice came back first."""
+    pieces = [piece(target, 30, file=file) for file in "xyz" for target in "abcde"]
+    shuffled = random.Random(7).sample(pieces, len(pieces))
+
+    assert cut_chunks(shuffled, limits(), {}) == cut_chunks(pieces, limits(), {})
+
+
+def test_no_delivery_is_left_out() -> None:
+    """Handed out or not, every piece is in exactly one chunk."""
+    pieces = [piece(target, 70, file=file) for file in "xyz" for target in "abcde"]
+    statuses = {("rule-a", "a"): "degraded", ("rule-b", "b"): "disabled"}
+
+    chunks = cut_chunks(pieces, limits(max_handed_out=2, pools={"rules.medium": PoolSlots(1, 1)}), statuses)
+
+    cut = [each for chunk in chunks for each in chunk.pieces]
+    assert sorted(cut, key=repr) == sorted(pieces, key=repr)

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventbridge.flow import Take, Waiting, events_within, plan_ranges
+from eventbridge.queue import Queue
+
+Q0, Q1, Q2 = (Queue("orders", "", number) for number in range(3))
+
+
+def test_everything_is_taken_where_it_fits() -> None:
+    """Fewer events than the limit are all taken."""
+    takes = plan_ranges([Waiting(Q0, 3, 0, 10), Waiting(Q1, 0, 0, 5)], 100)
+
+    assert takes == [Take(Q0, 3, 10), Take(Q1, 0, 5)]
+
+
+def test_a_long_queue_does_not_crowd_out_a_short_one() -> None:
+    """Beyond the limit each queue gives in proportion to what it holds."""
+    takes = plan_ranges([Waiting(Q0, 0, 0, 900), Waiting(Q1, 0, 0, 100)], 100)
+
+    assert takes == [Take(Q0, 0, 90), Take(Q1, 0, 10)]
+
+
+def test_rounding_leaves_nothing_over() -> None:
+    """What rounding down leaves over goes to the largest remainders, so that the limit is reached."""
+    takes = plan_ranges([Waiting(Q0, 0, 0, 10), Waiting(Q1, 0, 0, 10), Waiting(Q2, 0, 0, 11)], 10)
+
+    assert [take.end for take in takes] == [3, 3, 4]
+
+
+def test_expired_offsets_cost_nothing() -> None:
+    """A gap before the first offset still held is taken along and does not count as events."""
+    takes = plan_ranges([Waiting(Q0, 0, 1_000_000, 1_000_010), Waiting(Q1, 0, 0, 10)], 20)
+
+    assert takes == [Take(Q0, 0, 1_000_010), Take(Q1, 0, 10)]
+
+
+def test_a_queue_that_expired_whole_is_moved_over_its_gap() -> None:
+    """Offsets that are all gone are taken as a range that is only a gap."""
+    assert plan_ranges([Waiting(Q0, 5, 40, 40)], 20) == [Take(Q0, 5, 40)]
+
+
+@pytest.mark.parametrize("waiting", [[], [Waiting(Q0, 7, 0, 7)], [Waiting(Q0, 7, 7, 7), Waiting(Q1, 0, 0, 0)]])
+def test_nothing_available_gives_no_range(waiting: list[Waiting]) -> None:
+    """Queues read to their end give no range."""
+    assert plan_ranges(waiting, 20) == []
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50)), max_size=6), st.integers(1, 60))
+def test_the_limit_holds_and_is_reached(shapes: list[tuple[int, int, int]], limit: int) -> None:
+    """Exactly the smaller of the limit and what is held is taken, within each queue, from where the group stands."""
+    waiting = [
+        Waiting(
+            Queue("t", "", number),
+            start,
+            max(start - before, 0) if before % 2 else start + before,
+            start + before + held,
+        )
+        for number, (start, before, held) in enumerate(shapes)
+    ]
+    by_queue = {each.queue: each for each in waiting}
+
+    takes = plan_ranges(waiting, limit)
+
+    events = sum(take.end - by_queue[take.queue].readable_from for take in takes)
+    assert events == min(limit, sum(each.end - each.readable_from for each in waiting))
+    assert all(by_queue[t.queue].start == t.start < t.end <= by_queue[t.queue].end for t in takes)
+
+
+def test_bytes_bound_the_events_as_far_as_is_known() -> None:
+    """The mean size of the last batch bounds the next; before the first, only the number of events does."""
+    assert events_within(50_000, 64 << 20, None) == 50_000
+    assert events_within(50_000, 64 << 20, 700.0) == 50_000
+    assert events_within(50_000, 64 << 20, 65_536.0) == 1024
+    assert events_within(50_000, 1, 65_536.0) == 1
