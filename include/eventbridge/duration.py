@@ -1,0 +1,37 @@
+"""Durations and sizes as people write them: `500ms`, `10s`, `24h`, `64 MiB`. Used by settings and rule files."""
+
+from __future__ import annotations
+
+import re
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_BYTES = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_QUANTITY = re.compile(r"(\d{1,15}(?:\.\d{1,6})?) ?([A-Za-z]*)", re.ASCII)
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds of a number with unit ms, s, m, h or d, e.g. `1.5h`; raises ValueError otherwise."""
+    parts = _QUANTITY.fullmatch(text)
+    if parts is None or parts[2] not in _SECONDS:
+        raise ValueError(f"{text!r} is no duration such as 500ms, 10s, 5m, 24h or 30d")
+    return round(float(parts[1]) * _SECONDS[parts[2]], 9)
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes of a number, alone or with unit B, KiB, MiB or GiB; raises ValueError otherwise."""
+    parts = _QUANTITY.fullmatch(text)
+    if parts is None or parts[2] not in _BYTES:
+        raise ValueError(f"{text!r} is no size such as 1048576, 512KiB, 64MiB or 1GiB")
+    size = float(parts[1]) * _BYTES[parts[2]]
+    if not size.is_integer():
+        raise ValueError(f"{text!r} is no whole number of bytes")
+    return int(size)
+
+
+def write_duration(seconds: float) -> str:
+    """Return the shortest of the forms that `parse_duration` reads, e.g. `24h` as `1d`, `0.5` as `500ms`."""
+    for unit in ("d", "h", "m", "s"):
+        count = seconds / _SECONDS[unit]
+        if count >= 1 and count.is_integer():
+            return f"{int(count)}{unit}"
+    return f"{seconds * 1000:g}ms" if seconds < 1 else f"{seconds:g}s"

@@ -1,0 +1,202 @@
+"""The settings of one installation, from EVENTBRIDGE_* names; built once by an entry point and passed down.
+
+Every field's unit and reason stand here and, the same, in docs/settings.md.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from eventbridge.duration import parse_duration, parse_size
+from eventbridge.errors import SettingsError
+
+PREFIX = "EVENTBRIDGE_"
+CONNECTION_PREFIX = "EVENTBRIDGE_CONN_"
+
+MIB = 1 << 20
+
+
+def _absolute(path: Path) -> Path:
+    return Path.cwd() / path.expanduser()
+
+
+def _read_size(value: object) -> object:
+    return parse_size(value) if isinstance(value, str) else value
+
+
+def _read_seconds(value: object) -> object:
+    if isinstance(value, str) and not re.fullmatch(r"\d+(\.\d+)?", value, re.ASCII):
+        return parse_duration(value)
+    return value
+
+
+def _read_count(value: object) -> object:
+    if isinstance(value, str) and not re.fullmatch(r"[0-9][0-9_]*", value, re.ASCII):
+        raise ValueError(f"{value!r} is no whole number such as 500 or 50_000")
+    return value
+
+
+def _with_scheme(uri: str) -> str:
+    if not urlsplit(uri).scheme:
+        raise ValueError("it has no scheme such as file:// or sqlite://")  # not the value: it may hold a password
+    return uri
+
+
+Folder = Annotated[Path, AfterValidator(_absolute)]
+Size = Annotated[int, BeforeValidator(_read_size)]
+Seconds = Annotated[float, BeforeValidator(_read_seconds)]
+Count = Annotated[int, BeforeValidator(_read_count)]
+Uri = Annotated[str, AfterValidator(_with_scheme)]
+
+
+def _setting(default: object, unit: str, reason: str, **limits: Any) -> Any:
+    if callable(default):
+        return Field(default_factory=default, description=reason, json_schema_extra={"unit": unit}, **limits)
+    return Field(default, description=reason, json_schema_extra={"unit": unit}, validate_default=True, **limits)
+
+
+class Settings(BaseModel):
+    """Where things lie and how much is taken at a time.
+
+    Seconds may be written as `60` or `1m`, bytes as `1048576` or `1MiB`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    home: Folder = _setting(
+        Path(".eventbridge"), "folder", "One place for all state of a single machine; the next three lie in it."
+    )
+    ledger_url: Uri = _setting(
+        lambda data: f"sqlite:///{data['home']}/ledger.sqlite",
+        "SQLAlchemy URL",
+        "The database of state. SQLite needs no server and serves one host; several hosts need PostgreSQL.",
+        repr=False,  # it may hold a password
+    )
+    store_uri: Uri = _setting(
+        lambda data: f"file://{data['home']}/store", "URI", "The object store of data: archive, deliveries, audit."
+    )
+    bus_folder: Folder = _setting(
+        lambda data: data["home"] / "bus", "folder", "The embedded buses, one SQLite file each; a fast local disk."
+    )
+    rules_folder: Path = _setting(
+        Path("include/rules"), "folder", "The rule files; as written, so that mistakes name files as you know them."
+    )
+    event_max_bytes: Size = _setting(
+        MIB, "bytes", "The largest event taken; a larger one is a dead letter Malformed. Bounds memory.", ge=1024
+    )
+    batch_max_events: Count = _setting(
+        50_000,
+        "events",
+        "The most one batch takes: about 15 s of work, so that little is done twice after a crash.",
+        ge=1,
+    )
+    batch_max_bytes: Size = _setting(
+        64 * MIB, "bytes", "The most one batch takes, for large events; bounds what a worker holds at a time.", ge=MIB
+    )
+    batch_max_chunks: Count = _setting(
+        64, "push tasks", "The most push tasks of one run: each costs the scheduler about 25 ms.", ge=1, le=1024
+    )
+    batch_deadline_seconds: Seconds = _setting(
+        60.0,
+        "seconds",
+        "How long after its chunks are published a batch may deliver; the rest is parked.",
+        gt=0,
+        le=3600,
+    )
+    prepare_budget_seconds: Seconds = _setting(
+        60.0, "seconds", "How long buffer and route may work in one run; what they recorded is kept.", gt=0, le=3600
+    )
+    push_budget_seconds: Seconds = _setting(
+        20.0,
+        "seconds",
+        "How long one push task may send: what a hanging target costs its neighbours at most.",
+        gt=0,
+        le=600,
+    )
+    chunk_max_deliveries: Count = _setting(
+        5_000, "deliveries", "The most one push task sends: within its budget at 250 a second.", ge=1
+    )
+    chunk_max_bytes: Size = _setting(
+        8 * MIB, "bytes", "The most payload one push task holds; bounds its memory.", ge=1024
+    )
+    buffer_range_events: Count = _setting(
+        10_000, "events", "How many events buffer lands and records at a time: what a crash makes it read again.", ge=1
+    )
+    segment_answers: Count = _setting(
+        500, "answers", "After so many answers push writes them down: the most that a crash sends again.", ge=1
+    )
+    segment_seconds: Seconds = _setting(
+        1.0,
+        "seconds",
+        "After so long push writes down the answers it has, and looks whether its claim holds.",
+        gt=0,
+        le=60,
+    )
+    disk_free_min_bytes: Size = _setting(
+        512 * MIB, "bytes", "With less free space than this listen plans no new batch; running ones can finish.", ge=0
+    )
+    retry_max_per_target: Count = _setting(
+        5_000, "deliveries", "The most of one target that one retry run takes: its fair share of the slow lane.", ge=1
+    )
+    spark_remote: Uri | None = _setting(
+        None,
+        "URL",
+        "The Spark Connect server, sc://host:port, where no Airflow connection names one; none = local.",
+        repr=False,  # it may hold a token
+    )
+
+    @model_validator(mode="after")
+    def _check_sizes(self) -> Settings:
+        if self.batch_max_bytes < self.event_max_bytes:
+            raise ValueError("EVENTBRIDGE_BATCH_MAX_BYTES is below EVENTBRIDGE_EVENT_MAX_BYTES: one event must fit")
+        return self
+
+    @classmethod
+    def from_mapping(cls, environ: Mapping[str, str]) -> Settings:
+        """Return the settings that `environ` (usually `os.environ`) gives; an empty value counts as absent.
+
+        Raises SettingsError listing every mistake: a value out of range, a name that is no setting (with the nearest).
+        """
+        given = {name: value for name, value in environ.items() if _is_ours(name) and value != ""}
+        known = {name.removeprefix(PREFIX).lower(): value for name, value in given.items()}
+        mistakes = [_unknown(name) for name in sorted(given) if not _is_setting(name)]
+        try:
+            settings = cls.model_validate({name: value for name, value in known.items() if name in cls.model_fields})
+        except ValidationError as error:
+            mistakes += _mistakes(error)
+        if mistakes:
+            raise SettingsError("\n".join(mistakes))
+        return settings
+
+
+def _is_ours(name: str) -> bool:
+    return name.startswith(PREFIX) and not name.startswith(CONNECTION_PREFIX)
+
+
+def _is_setting(name: str) -> bool:
+    return name == name.upper() and name.removeprefix(PREFIX).lower() in Settings.model_fields
+
+
+def _unknown(name: str) -> str:
+    names = [PREFIX + field.upper() for field in Settings.model_fields]
+    near = difflib.get_close_matches(name.upper(), names, n=1)
+    remedy = f"Did you mean {near[0]}?" if near else "docs/settings.md lists all settings."
+    return f"{name} is no setting. {remedy}"
+
+
+def _mistakes(error: ValidationError) -> list[str]:
+    found = []
+    for item in error.errors(include_url=False):
+        if item["type"] == "default_factory_not_called":  # only because another value is wrong
+            continue
+        message = item["msg"].removeprefix("Value error, ")
+        name = f"{PREFIX}{str(item['loc'][0]).upper()}: " if item["loc"] else ""
+        found.append(f"{name}{message}")
+    return found
