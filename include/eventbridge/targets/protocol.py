@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
@@ -31,13 +31,13 @@ class Target(Protocol):
     #: How many answers may wait for one `flush`: 1 where an answer is durable by itself.
     flush_every: int
 
-    def deliver(self, requests: Sequence[Request], until: datetime) -> Iterator[tuple[int, Answer]]:
+    def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Answer], None, None]:
         """Send every request and yield (index, answer) once for each that was started, as answers come.
 
         Starts nothing after the aware time `until` and ends soon after it:
         what is in flight then is given up and yielded as an answer with `error_class="Interrupted"`, what was
         never started is not yielded. Never raises for what one request meets on its way.
-        Closing the iterator gives up what is in flight.
+        Closing the generator gives up what is in flight.
         """
 
     def flush(self) -> None:

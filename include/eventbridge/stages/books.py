@@ -1,0 +1,148 @@
+"""Reads the books of a batch out of its files: nothing here trusts a counter kept on the side."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from eventbridge import rowset
+from eventbridge.commit import Books, Fingerprints
+from eventbridge.identity import Fingerprint
+from eventbridge.ledger.records import Batch, Parked
+from eventbridge.stages.outcomes import segments
+from eventbridge.stages.settle import batch_deliveries, settlement_rows
+from eventbridge.stages.workplace import Workplace
+from eventbridge.store.parquet import read_rows, read_table
+
+_ID_COLUMNS = ["delivery_id", "rule", "target"]
+
+
+def books_of(work: Workplace, batch: Batch) -> Books:
+    """Return the books of a settled or committed batch; raises StoreError if one of its files cannot be read."""
+    numbers = _event_numbers(work, batch)
+    verdicts, unproven = _verdicts(work, batch)
+    dead, malformed_records = _dead_letters(work, batch)
+    return Books(
+        **numbers,
+        malformed_records=malformed_records,
+        unproven=unproven,
+        matched=_matched(work, batch),
+        recorded=_recorded(work, batch),
+        delivered=verdicts["Delivered"],
+        parked_by_settlement=_sum(verdicts["RetryAt"], verdicts["Unknown"]),
+        parked=_of_parked(work, work.ledger.parked_of(batch.batch_id)),
+        dead_by_settlement=verdicts["DeadLettered"],
+        dead=dead,
+    )
+
+
+def _event_numbers(work: Workplace, batch: Batch) -> dict[str, int]:
+    statuses: Counter[str] = Counter()
+    gaps = 0
+    for file in work.ledger.files(batch.batch_id, "buffer"):
+        gaps += sum(end - start for start, end in file.detail["gaps"])
+        if file.path is not None:
+            statuses.update(read_table(work.store, file.path, columns=["status"])["status"].to_pylist())
+    return {
+        "range_total": sum(part.end - part.start for part in work.ledger.ranges(batch.batch_id)),
+        "gaps": gaps,
+        "read": statuses.total(),
+        "malformed": statuses["malformed"],
+        "duplicate": statuses["duplicate"],
+        "valid": statuses["valid"],
+        "rows_in": sum(file.detail["rows_in"] for file in work.ledger.files(batch.batch_id, "delivery")),
+    }
+
+
+def _matched(work: Workplace, batch: Batch) -> Fingerprints:
+    if batch.kind == "retry":
+        return _of_parked(work, work.ledger.parked_taken_by(batch.batch_id))
+    return _fingerprints(
+        row for _, _, table in batch_deliveries(work, batch, _ID_COLUMNS) for row in table.to_pylist()
+    )
+
+
+def _recorded(work: Workplace, batch: Batch) -> Fingerprints:
+    if batch.kind == "retry":
+        return _fingerprints(
+            row for _, _, table in batch_deliveries(work, batch, _ID_COLUMNS) for row in table.to_pylist()
+        )
+    parts = [
+        {key: Fingerprint.from_list(value) for key, value in file.detail["matched"].items()}
+        for file in work.ledger.files(batch.batch_id, "delivery")
+    ]
+    return _sum(*parts)
+
+
+def _verdicts(work: Workplace, batch: Batch) -> tuple[Mapping[str, Fingerprints], int]:
+    """Return the fingerprints of each verdict, and how many Delivered no outcome proves."""
+    by_verdict: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in settlement_rows(work, batch.batch_id, [*_ID_COLUMNS, "verdict"]):
+        by_verdict[row["verdict"]].append(row)
+    proven = _proven(work, batch)
+    unproven = sum(row["delivery_id"] not in proven for row in by_verdict["Delivered"])
+    names = ("Delivered", "DeadLettered", "RetryAt", "Unknown")
+    return {name: _fingerprints(by_verdict[name]) for name in names}, unproven
+
+
+def _proven(work: Workplace, batch: Batch) -> set[bytes]:
+    proven = set()
+    for file in segments(work, batch.batch_id):
+        if file.path is not None:
+            table = read_table(work.store, file.path, columns=["delivery_id", "outcome"])
+            pairs = zip(table["delivery_id"].to_pylist(), table["outcome"].to_pylist(), strict=True)
+            proven.update(delivery_id for delivery_id, outcome in pairs if outcome == "Delivered")
+    return proven
+
+
+def _dead_letters(work: Workplace, batch: Batch) -> tuple[Fingerprints, int]:
+    rows = []
+    malformed = 0
+    for file in work.ledger.files(batch.batch_id, "dead_letter"):
+        if file.path is None:
+            continue
+        for row in read_table(work.store, file.path, columns=[*_ID_COLUMNS, "reason"]).to_pylist():
+            if row["delivery_id"] is None:
+                malformed += row["reason"] == "Malformed"
+            else:
+                rows.append(row)
+    return _fingerprints(rows), malformed
+
+
+def _of_parked(work: Workplace, parked: Iterable[Parked]) -> Fingerprints:
+    """Return the fingerprints of parked rows, the delivery ids read from the delivery files they point at."""
+    by_place: dict[tuple[str, str], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for row in parked:
+        for file, numbers in row.files:
+            by_place[row.rule, row.target][file].extend(rowset.decode(numbers))
+    result = {}
+    for (rule, target), files in by_place.items():
+        total = Fingerprint()
+        for file, numbers in files.items():
+            total += _ids_at(work, file, numbers)
+        result[f"{rule}/{target}"] = total
+    return result
+
+
+def _ids_at(work: Workplace, file: str, numbers: list[int]) -> Fingerprint:
+    wanted = sorted(set(numbers))
+    ids = read_rows(work.store, file, rowset.encode(wanted), columns=["delivery_id"])["delivery_id"].to_pylist()
+    by_row = dict(zip(wanted, ids, strict=True))
+    # a row that is named twice counts twice: a doubled delivery must show in the books
+    return Fingerprint.of(by_row[number] for number in numbers)
+
+
+def _fingerprints(rows: Iterable[Mapping[str, Any]]) -> dict[str, Fingerprint]:
+    ids: dict[str, list[bytes]] = defaultdict(list)
+    for row in rows:
+        ids[f"{row['rule']}/{row['target']}"].append(row["delivery_id"])
+    return {key: Fingerprint.of(values) for key, values in ids.items()}
+
+
+def _sum(*parts: Fingerprints) -> dict[str, Fingerprint]:
+    total: dict[str, Fingerprint] = {}
+    for part in parts:
+        for key, value in part.items():
+            total[key] = total.get(key, Fingerprint()) + value
+    return total

@@ -1,0 +1,167 @@
+"""Stage commit: proves the books, writes the manifest, moves the offsets, and only then tells the bus."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from typing import Any
+
+from eventbridge.commit import Books, Fingerprints, differences
+from eventbridge.errors import BooksError, BusError, StoreError
+from eventbridge.identity import Fingerprint, delivery_id_text
+from eventbridge.ledger.records import Batch, FileKind
+from eventbridge.stages.books import books_of
+from eventbridge.stages.schedule_retries import schedule_retries
+from eventbridge.stages.settle import (
+    MATCHED_COLUMNS,
+    Places,
+    batch_deliveries,
+    publish_settlement,
+    settlement_rows,
+    verdict_row,
+)
+from eventbridge.stages.workplace import Workplace
+from eventbridge.store import layout
+
+log = logging.getLogger(__name__)
+
+_FILE_KINDS: tuple[FileKind, ...] = ("buffer", "delivery", "outcome", "settlement", "dead_letter")
+#: Delivery ids an error names before it says how many more there are.
+_IDS_SHOWN = 20
+
+
+def commit(work: Workplace, batch_id: str) -> bool:
+    """Commit a settled batch and return whether it is committed now; before that stage it does nothing.
+
+    Raises BooksError, and moves nothing, when the books do not balance or a file cannot be read.
+    A bus that cannot be told is an alarm, no failure: the ledger is the truth, the next listen repeats it.
+    """
+    batch = work.ledger.batch(batch_id)
+    if batch.state == "settling":
+        _prove_and_commit(work, batch)
+        batch = work.ledger.batch(batch_id)
+    if batch.state != "committed":
+        return False
+    if batch.kind == "normal" and batch.bus_committed_at is None:
+        tell_bus(work, batch)
+    return True
+
+
+def tell_bus(work: Workplace, batch: Batch) -> bool:
+    """Commit the ledger's offsets of a batch's runner on the bus itself; False and an alarm if the bus refuses."""
+    bus = work.rules_of(batch).buses[batch.bus]
+    try:
+        source = work.open_source(bus)
+        try:
+            source.commit(batch.runner, work.ledger.committed_offsets(batch.runner))
+        finally:
+            source.close()
+    except BusError as error:
+        log.error("ALARM the bus %s did not take the offsets of batch %s: %s", batch.bus, batch.batch_id, error)
+        return False
+    work.ledger.mark_bus_committed(batch.batch_id)
+    return True
+
+
+def _prove_and_commit(work: Workplace, batch: Batch) -> None:
+    try:
+        _close_deficit(work, batch)
+        books = books_of(work, batch)
+    except StoreError as error:
+        raise BooksError(
+            f"batch {batch.batch_id} cannot be committed: a file of its books cannot be read. {error}"
+        ) from error
+    wrong = differences(books)
+    if wrong:
+        raise BooksError(
+            f"batch {batch.batch_id} cannot be committed, its books do not balance: "
+            + "; ".join(map(str, wrong))
+            + ". Nothing was committed; clear the tasks write_dead_letters and schedule_retries of this run, "
+            + f"and if it stays, run `eventbridge audit --batch {batch.batch_id}`"
+        )
+    _write_manifest(work, batch, books)
+    work.ledger.commit_batch(batch.batch_id, batch.runner, work.ledger.ranges(batch.batch_id), work.clock())
+
+
+def _close_deficit(work: Workplace, batch: Batch) -> None:
+    """Give Unknown, in a supplement settlement, to exactly the deliveries that the settlement does not name.
+
+    A delivery it names twice, or that the batch never had, is a surplus: raises BooksError with the ids.
+    """
+    settled = Counter((row["file"], row["row"]) for row in settlement_rows(work, batch.batch_id, ["file", "row"]))
+    missing = []
+    places = Places(work.ledger.chunks(batch.batch_id))
+    now = work.clock()
+    for file, numbers, table in batch_deliveries(work, batch, MATCHED_COLUMNS):
+        for number, row in zip(numbers, table.to_pylist(), strict=True):
+            if settled[file, number] > 0:
+                settled[file, number] -= 1
+                continue
+            chunk, attempts = places.of(file, number)
+            missing.append(verdict_row(row, file, number, chunk, attempts, None, None, now))
+    surplus = +settled
+    if surplus:
+        raise _surplus(work, batch, set(surplus))
+    if missing:
+        log.error("ALARM the settlement of batch %s misses %d deliveries: parked", batch.batch_id, len(missing))
+        publish_settlement(work, batch, len(work.ledger.files(batch.batch_id, "settlement")), missing)
+        schedule_retries(work, batch.batch_id)
+
+
+def _surplus(work: Workplace, batch: Batch, places: set[tuple[str, int]]) -> BooksError:
+    rows = settlement_rows(work, batch.batch_id, ["file", "row", "delivery_id"])
+    ids = sorted({delivery_id_text(row["delivery_id"]) for row in rows if (row["file"], row["row"]) in places})
+    more = f" and {len(ids) - _IDS_SHOWN} more" if len(ids) > _IDS_SHOWN else ""
+    return BooksError(
+        f"batch {batch.batch_id} cannot be committed: its settlement names deliveries that the batch does not have, "
+        f"or names them twice: {', '.join(ids[:_IDS_SHOWN])}{more}. Nothing was committed. "
+        "Compare the settlement with the delivery files before anything else runs for this runner"
+    )
+
+
+def _write_manifest(work: Workplace, batch: Batch, books: Books) -> None:
+    path = layout.manifest(batch.planned_at, batch.batch_id)
+    text = json.dumps(manifest_of(work, batch, books), indent=1, sort_keys=True).encode()
+    if not work.store.create(path, text) and work.store.get(path) != text:
+        raise BooksError(
+            f"{path} exists and says something else than the books of batch {batch.batch_id}: "
+            "two ledgers write into one store. Stop the other one before this runner goes on"
+        )
+
+
+def manifest_of(work: Workplace, batch: Batch, books: Books) -> dict[str, Any]:
+    """Return the audit of record of a batch, as JSON: what it took, from where, and what became of it."""
+    taken = work.ledger.parked_taken_by(batch.batch_id)
+    files = {kind: work.ledger.files(batch.batch_id, kind) for kind in _FILE_KINDS}
+    return {
+        "batch_id": batch.batch_id,
+        "kind": batch.kind,
+        "runner": batch.runner,
+        "bus": batch.bus,
+        "rule_set": batch.rule_set,
+        "planned_at": batch.planned_at.isoformat(),
+        "parents": sorted({row.batch_id for row in taken}),
+        "taken": sorted(
+            [row.batch_id, row.chunk_id, row.rule, row.target, row.attempts, list(map(list, row.files))]
+            for row in taken
+        ),
+        "ranges": [[*part.queue, part.start, part.end] for part in work.ledger.ranges(batch.batch_id)],
+        "gaps": [
+            [file.detail["topic"], file.detail["broker"], file.detail["queue_id"], start, end]
+            for file in files["buffer"]
+            for start, end in file.detail["gaps"]
+        ],
+        "files": {kind: [file.path for file in found if file.path] for kind, found in files.items()},
+        "counts": {
+            name: getattr(books, name)
+            for name in ("range_total", "gaps", "read", "malformed", "duplicate", "valid", "rows_in", "unroutable")
+        },
+        "fingerprints": {
+            name: _as_json(getattr(books, name)) for name in ("matched", "delivered", "parked", "dead")
+        },
+    }
+
+
+def _as_json(fingerprints: Fingerprints) -> dict[str, list[int]]:
+    return {key: value.as_list() for key, value in sorted(fingerprints.items()) if value != Fingerprint()}

@@ -1,0 +1,159 @@
+"""Stage write_dead_letters: settles the batch, then writes the whole record of everything that was given up."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eventbridge import rowset
+from eventbridge.ledger.records import Batch, BatchFile
+from eventbridge.stages.outcomes import segments
+from eventbridge.stages.settle import settle, settlement_rows
+from eventbridge.stages.workplace import Workplace
+from eventbridge.store import layout, schemas
+from eventbridge.store.parquet import read_rows, read_table, write_table
+
+#: Records per file: bounds the memory of the stage, payloads and answers included.
+_RECORDS_PER_FILE = 1_000
+
+_ATTEMPT_COLUMNS = [
+    "delivery_id",
+    "attempt",
+    "sent",
+    "started_at",
+    "duration_ms",
+    "outcome",
+    "code",
+    "error_class",
+    "error",
+    "response_head",
+]
+
+Record = dict[str, Any]
+
+
+def write_dead_letters(work: Workplace, batch_id: str) -> None:
+    """Settle a routed batch and write a record for each DeadLettered delivery and each malformed event.
+
+    Does nothing before the batch is routed or after it is committed; running it again writes the same files.
+    """
+    batch = settle(work, work.ledger.batch(batch_id))
+    if batch.state != "settling":
+        return
+    known = {file.key for file in work.ledger.files(batch_id, "dead_letter")}
+    for number, rows in enumerate(_parts(work, batch)):
+        key = f"{number:06d}"
+        if key in known:
+            continue
+        path = layout.dead_letters(batch.planned_at, batch_id, number)
+        # the content follows from the settlement alone, so whoever created the file wrote the same
+        write_table(work.store, path, pa.Table.from_pylist(rows, schema=schemas.DEAD_LETTER), create=True)
+        work.ledger.record_file(BatchFile(batch_id, "dead_letter", key, path, len(rows)), while_state="settling")
+
+
+def _parts(work: Workplace, batch: Batch) -> Iterator[list[Record]]:
+    dead = [row for row in settlement_rows(work, batch.batch_id) if row["verdict"] == "DeadLettered"]
+    dead.sort(key=lambda row: (row["file"], row["row"]))
+    for start in range(0, len(dead), _RECORDS_PER_FILE):
+        yield _records(work, batch, dead[start : start + _RECORDS_PER_FILE])
+    yield from _malformed(work, batch)
+
+
+def _records(work: Workplace, batch: Batch, dead: list[Record]) -> list[Record]:
+    attempts = _attempts(work, batch, dead)
+    records = []
+    for verdict, delivery in zip(dead, _delivery_rows(work, dead), strict=True):
+        tries = attempts.get(verdict["delivery_id"], [])
+        sent = [entry["started_at"] for entry in tries]
+        records.append(
+            {
+                **{name: delivery[name] for name in ("delivery_id", "rule", "rule_version", "bus", "target", "topic")},
+                **{name: delivery[name] for name in ("broker", "queue_id", "offset", "source", "event_id")},
+                "event": delivery["event"],
+                "request": delivery["payload"],
+                "request_content_type": delivery["content_type"],
+                "request_headers": delivery["headers"],
+                "reason": verdict["reason"],
+                "detail": verdict["detail"],
+                "attempts": tries,
+                "arrived_at": delivery["arrived_at"],
+                "first_attempt_at": min(sent, default=None),
+                "last_attempt_at": max(sent, default=None),
+                "batch_id": batch.batch_id,
+            }
+        )
+    return records
+
+
+def _delivery_rows(work: Workplace, dead: list[Record]) -> list[Record]:
+    """Return the delivery rows of verdicts, in their order, each with its event's bytes under `event`."""
+    rows = _rows_of(work, [(verdict["file"], verdict["row"]) for verdict in dead], None)
+    events = _rows_of(work, [(row["event_file"], row["event_row"]) for row in rows], ["body"])
+    return [row | {"event": event["body"]} for row, event in zip(rows, events, strict=True)]
+
+
+def _rows_of(work: Workplace, places: list[tuple[str, int]], columns: list[str] | None) -> list[Record]:
+    by_file: dict[str, set[int]] = defaultdict(set)
+    for file, number in places:
+        by_file[file].add(number)
+    found: dict[tuple[str, int], Record] = {}
+    for file, numbers in by_file.items():
+        table = read_rows(work.store, file, rowset.encode(numbers), columns=columns)
+        found |= {(file, number): row for number, row in zip(sorted(numbers), table.to_pylist(), strict=True)}
+    return [found[place] for place in places]
+
+
+def _attempts(work: Workplace, batch: Batch, dead: list[Record]) -> dict[bytes, list[Record]]:
+    """Return every attempt ever made of the given deliveries, oldest first, from this batch's and earlier segments."""
+    wanted = pa.array([verdict["delivery_id"] for verdict in dead], type=pa.binary(16))
+    chunk_ids = {verdict["chunk_id"] for verdict in dead}
+    found: dict[bytes, list[Record]] = defaultdict(list)
+    for batch_id, chunk_id in sorted(_lineage(work, batch, chunk_ids)):
+        for file in segments(work, batch_id, chunk_id):
+            if file.path is None:
+                continue
+            table = read_table(work.store, file.path, columns=_ATTEMPT_COLUMNS)
+            table = table.filter(pc.is_in(table["delivery_id"], value_set=wanted))
+            for row in table.to_pylist():
+                if row.pop("sent"):
+                    found[row.pop("delivery_id")].append({"number": row.pop("attempt")} | row)
+    for tries in found.values():
+        tries.sort(key=lambda entry: (entry["started_at"], entry["number"]))
+    return found
+
+
+def _lineage(work: Workplace, batch: Batch, chunk_ids: set[int]) -> set[tuple[str, int]]:
+    pairs = set()
+    for chunk in work.ledger.chunks(batch.batch_id):
+        if chunk.chunk_id in chunk_ids:
+            pairs.add((batch.batch_id, chunk.chunk_id))
+            for piece in chunk.pieces:
+                pairs.update(piece.lineage)
+    return pairs
+
+
+def _malformed(work: Workplace, batch: Batch) -> Iterator[list[Record]]:
+    for file in work.ledger.files(batch.batch_id, "buffer"):
+        if file.path is None or not file.detail.get("malformed"):
+            continue
+        table = read_table(work.store, file.path)
+        table = table.filter(pc.equal(table["status"], "malformed"))
+        for start in range(0, table.num_rows, _RECORDS_PER_FILE):
+            rows = table.slice(start, _RECORDS_PER_FILE).to_pylist()
+            yield [_malformed_record(batch, row) for row in rows]
+
+
+def _malformed_record(batch: Batch, row: Record) -> Record:
+    return {
+        **{name: row[name] for name in ("topic", "broker", "queue_id", "offset", "source", "event_id", "arrived_at")},
+        "bus": batch.bus,
+        "event": row["body"],
+        "reason": "Malformed",
+        "detail": row["reason"],
+        "attempts": [],
+        "batch_id": batch.batch_id,
+    }

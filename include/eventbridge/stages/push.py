@@ -1,0 +1,271 @@
+"""Stage push: delivers one chunk, all its targets side by side, and writes down every answer before it counts.
+
+Called once per chunk by a mapped Airflow task, or in a row by `eventbridge deliver`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import queue
+import socket
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from eventbridge.delivery import DeadLettered, expired
+from eventbridge.identity import delivery_id_text
+from eventbridge.ledger.records import Batch, Chunk, ChunkState, Piece
+from eventbridge.rule import RuleSet
+from eventbridge.stages.outcomes import Shown, segments, shown, write_segment
+from eventbridge.stages.target_run import Item, TargetReport, TargetRun, outcome_row
+from eventbridge.stages.workplace import Workplace
+from eventbridge.store.parquet import read_rows
+from eventbridge.targets.protocol import Request
+
+log = logging.getLogger(__name__)
+
+#: Targets of one chunk that are delivered to at the same time; the others wait for a place.
+_TARGETS_AT_ONCE = 64
+#: How often the collector looks up when no answer comes.
+_TICK_SECONDS = 0.05
+
+#: How long a push that fails waits for its targets' threads to notice the stop flag.
+_LAST_ANSWERS_SECONDS = 2.0
+
+_PUSH_COLUMNS = ["delivery_id", "arrived_at", "payload", "content_type", "headers", "order_key"]
+
+
+@dataclass(frozen=True)
+class PushReport:
+    """What one push of one chunk did; all zero if there was nothing to do (stale, past the deadline, settled)."""
+
+    claimed: bool = False
+    delivered: int = 0
+    dead_lettered: int = 0
+    retried: int = 0
+    left: int = 0
+    targets: tuple[TargetReport, ...] = field(default=())
+
+
+def push(work: Workplace, batch_id: str, chunk_id: int, stop: threading.Event | None = None) -> PushReport:
+    """Deliver what of a chunk has no outcome yet, within the push budget; setting `stop` ends it early.
+
+    Does nothing unless the batch is routed and before its deadline. Raises the first error that was not a
+    delivery's own (a target that cannot be opened, the store, the ledger); the other targets are served first.
+    """
+    batch = work.ledger.batch(batch_id)
+    now = work.clock()
+    if batch.state != "routed" or batch.deadline_at is None or now >= batch.deadline_at:
+        return PushReport()
+    chunk = work.ledger.claim_chunk(batch_id, chunk_id, f"{socket.gethostname()}:{os.getpid()}")
+    if chunk is None:
+        return PushReport()
+    until = now + timedelta(seconds=work.settings.push_budget_seconds)
+    return _Push(work, batch, chunk, until, stop or threading.Event()).run()
+
+
+class _Push:
+    def __init__(self, work: Workplace, batch: Batch, chunk: Chunk, until: datetime, stop: threading.Event) -> None:
+        self._work = work
+        self._batch = batch
+        self._chunk = chunk
+        self._until = until
+        self._stop = stop
+        self._rule_set = work.rules_of(batch)
+        self._rows: queue.SimpleQueue[list[dict[str, Any]]] = queue.SimpleQueue()
+        self._segment_number = 0
+        self._stale = False
+
+    def run(self) -> PushReport:
+        done = shown(self._work, segments(self._work, self._batch.batch_id, self._chunk.chunk_id))
+        runs = self._runs(done)
+        try:
+            self._collect(runs)
+        except BaseException as error:
+            self._stop.set()
+            for run in runs:
+                if run.ident is not None:
+                    run.join(timeout=_LAST_ANSWERS_SECONDS)
+            self._end("ERROR", runs, error)
+            raise
+        return self._finish(runs)
+
+    def _finish(self, runs: list[TargetRun]) -> PushReport:
+        reports = tuple(run.report for run in runs)
+        crash = next((report.crashed for report in reports if report.crashed is not None), None)
+        left = sum(report.total - report.settled for report in reports)
+        if not self._stale:
+            self._note_target_statuses(reports)
+            if crash is None:
+                spent = self._stop.is_set() or any(report.spent for report in reports)
+                self._end("TIMEOUT" if spent else "COMPLETED", runs, None)
+            else:
+                self._end("ERROR", runs, crash)
+        if crash is not None:
+            raise crash
+        return PushReport(
+            claimed=True,
+            delivered=sum(report.delivered for report in reports),
+            dead_lettered=sum(report.dead_lettered for report in reports),
+            retried=sum(report.retried for report in reports),
+            left=left,
+            targets=reports,
+        )
+
+    def _runs(self, done: dict[bytes, Shown]) -> list[TargetRun]:
+        by_target: dict[tuple[str, str], list[Piece]] = defaultdict(list)
+        for piece in self._chunk.pieces:
+            by_target[piece.rule, piece.target].append(piece)
+        statuses = self._work.ledger.target_statuses()
+        runs = []
+        for (rule, target), pieces in by_target.items():
+            items = [item for piece in pieces for item in self._items(piece, done)]
+            status = statuses.get((rule, target))
+            if not items:
+                continue
+            if not _named(self._rule_set, rule, target):
+                self._give_up(items, DeadLettered("RuleRemoved", f"no rule file names {rule}/{target} any more"))
+            elif status is not None and status.state == "disabled":
+                self._give_up_expired(items)  # the rest keeps no outcome: settlement holds it
+            else:
+                runs.append(self._target_run(items, rule, target))
+        return runs
+
+    def _give_up(self, items: Iterable[Item], verdict: DeadLettered) -> None:
+        now = self._work.clock()
+        self._rows.put([outcome_row(item, verdict, None, now) for item in items])
+
+    def _give_up_expired(self, items: list[Item]) -> None:
+        now = self._work.clock()
+        policy = self._rule_set.rules[items[0].rule].targets[items[0].target].retry
+        for item in items:
+            verdict = expired(policy, item.arrived_at, item.held_seconds, now)
+            if verdict is not None:
+                self._give_up([item], verdict)
+
+    def _target_run(self, items: list[Item], rule: str, target: str) -> TargetRun:
+        spec = self._rule_set.rules[rule].targets[target]
+        return TargetRun(
+            items,
+            open_target=lambda: self._work.open_target(rule, spec),
+            policy=spec.retry,
+            until=self._until,
+            clock=self._work.clock,
+            stop=self._stop,
+            rows=self._rows,
+        )
+
+    def _items(self, piece: Piece, done: dict[bytes, Shown]) -> Iterator[Item]:
+        table = read_rows(self._work.store, piece.file, piece.rows, columns=_PUSH_COLUMNS)
+        for row in table.to_pylist():
+            seen = done.get(row["delivery_id"])
+            if seen is not None and seen.verdict != "Unknown":
+                continue
+            yield Item(
+                delivery_id=row["delivery_id"],
+                rule=piece.rule,
+                target=piece.target,
+                request=_request(row),
+                arrived_at=row["arrived_at"],
+                attempts=max(piece.attempts, seen.attempts if seen else 0),
+                held_seconds=piece.held_seconds,
+            )
+
+    def _collect(self, runs: list[TargetRun]) -> None:
+        waiting = list(reversed(runs))
+        running: list[TargetRun] = []
+        rows: list[dict[str, Any]] = []
+        written_at = time.monotonic()
+        while True:
+            running = [run for run in running if run.is_alive()]
+            while waiting and len(running) < _TARGETS_AT_ONCE:
+                run = waiting.pop()
+                run.start()
+                running.append(run)
+            finished = not running and not waiting
+            rows.extend(self._drain(block=not finished))
+            age = time.monotonic() - written_at
+            settings = self._work.settings
+            if rows and (finished or len(rows) >= settings.segment_answers or age >= settings.segment_seconds):
+                self._write(rows)
+                rows, written_at = [], time.monotonic()
+            elif not rows:
+                written_at = time.monotonic()
+            if finished and not rows and self._rows.empty():
+                return
+
+    def _drain(self, *, block: bool) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
+        try:
+            rows.extend(self._rows.get(block=block, timeout=_TICK_SECONDS if block else None))
+            while len(rows) < self._work.settings.segment_answers:
+                rows.extend(self._rows.get_nowait())
+        except queue.Empty:
+            pass
+        return rows
+
+    def _write(self, rows: list[dict[str, Any]]) -> None:
+        if self._stale:
+            return
+        for row in rows:
+            if row["reason"] == "TargetGone":
+                self._work.ledger.set_target_status(row["rule"], row["target"], "disabled", "the target answered 410")
+        recorded = write_segment(
+            self._work, self._batch, self._chunk.chunk_id, self._chunk.claim, self._segment_number, rows
+        )
+        self._segment_number += 1
+        if not recorded:
+            log.warning(
+                "chunk %s of batch %s: claim %s is stale, another push or the settlement took over; stopping",
+                self._chunk.chunk_id,
+                self._batch.batch_id,
+                self._chunk.claim,
+            )
+            self._stale = True
+            self._stop.set()
+
+    def _note_target_statuses(self, reports: Iterable[TargetReport]) -> None:
+        """Degrade a target that spent its budget with less than half settled; restore one that settled half."""
+        statuses = self._work.ledger.target_statuses()
+        for report in reports:
+            status = statuses.get((report.rule, report.target))
+            state = status.state if status is not None else "ok"
+            half = 2 * report.settled >= report.total
+            if state == "ok" and report.spent and not half:
+                reason = f"settled {report.settled} of {report.total} deliveries within the push budget"
+                self._work.ledger.set_target_status(report.rule, report.target, "degraded", reason)
+            elif state == "degraded" and half:
+                reason = f"settled {report.settled} of {report.total} deliveries within the push budget"
+                self._work.ledger.set_target_status(report.rule, report.target, "ok", reason)
+
+    def _end(self, state: ChunkState, runs: list[TargetRun], error: BaseException | None) -> None:
+        self._work.ledger.end_chunk(
+            self._batch.batch_id,
+            self._chunk.chunk_id,
+            self._chunk.claim,
+            state,
+            succeeded=sum(run.report.delivered for run in runs),
+            failed=sum(run.report.dead_lettered + run.report.retried for run in runs),
+            error=f"{type(error).__name__}: {error}" if error is not None else "",
+        )
+
+
+def _named(rule_set: RuleSet, rule: str, target: str) -> bool:
+    return rule in rule_set.rules and target in rule_set.rules[rule].targets
+
+
+def _request(row: dict[str, Any]) -> Request:
+    return Request(
+        index=0,
+        delivery_id=delivery_id_text(row["delivery_id"]),
+        payload=row["payload"] or b"",
+        content_type=row["content_type"] or "application/json",
+        headers=json.loads(row["headers"]) if row["headers"] else {},
+        order_key=row["order_key"],
+    )

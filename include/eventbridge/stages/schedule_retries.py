@@ -1,0 +1,141 @@
+"""Stage schedule_retries: parks in the ledger what its settlement says is to be tried again."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from eventbridge import rowset
+from eventbridge.ledger.records import Batch, Parked, Piece
+from eventbridge.rule import RuleSet
+from eventbridge.stages.outcomes import segments
+from eventbridge.stages.settle import settlement_rows
+from eventbridge.stages.workplace import Workplace
+
+#: Deliveries whose due times differ by less share a row, which is due when the last of them is.
+_DUE_BUCKET_SECONDS = 1
+
+_COLUMNS = [
+    "rule", "target", "chunk_id", "file", "row", "verdict", "attempts", "due_at", "lane", "held", "arrived_at",
+]  # fmt: skip
+
+
+class _Group(NamedTuple):
+    chunk_id: int
+    rule: str
+    target: str
+    reason: str
+    attempts: int
+    due_bucket: int
+    lane: str
+    held: str
+
+
+def schedule_retries(work: Workplace, batch_id: str) -> None:
+    """Park every RetryAt and Unknown of a settled batch, with due time, attempts and lane as the settlement says.
+
+    The only inserter of parked rows. Does nothing before the batch is settled or after it is committed;
+    running it again, or twice at once, inserts nothing new.
+    """
+    batch = work.ledger.batch(batch_id)
+    if batch.state == "settling":
+        work.ledger.park(parked_rows(work, batch))
+
+
+def parked_rows(work: Workplace, batch: Batch) -> list[Parked]:
+    """Return the parked rows that follow from a batch's settlement, supplements included."""
+    groups: dict[_Group, list[dict[str, Any]]] = defaultdict(list)
+    for row in settlement_rows(work, batch.batch_id, _COLUMNS):
+        if row["verdict"] in ("RetryAt", "Unknown"):
+            groups[_group(row)].append(row)
+    if not groups:
+        return []
+    context = _Context(work, batch)
+    return [context.parked(group, rows) for group, rows in groups.items()]
+
+
+def _group(row: dict[str, Any]) -> _Group:
+    bucket = math.ceil(row["due_at"].timestamp() / _DUE_BUCKET_SECONDS)
+    return _Group(
+        row["chunk_id"],
+        row["rule"],
+        row["target"],
+        row["verdict"],
+        row["attempts"],
+        bucket,
+        row["lane"],
+        row["held"] or "",
+    )
+
+
+class _Context:
+    """What parked rows inherit from the chunks they come from: lineage, time held, runner, size."""
+
+    def __init__(self, work: Workplace, batch: Batch) -> None:
+        self._batch = batch
+        self._rule_set = work.rules_of(batch)
+        self._tried = {int(file.key.split("-", 1)[0]) for file in segments(work, batch.batch_id)}
+        self._pieces: dict[tuple[int, str, str], list[Piece]] = defaultdict(list)
+        for chunk in work.ledger.chunks(batch.batch_id):
+            for piece in chunk.pieces:
+                self._pieces[chunk.chunk_id, piece.rule, piece.target].append(piece)
+        self._runner_of = {row.parked_id: row.runner for row in work.ledger.parked_taken_by(batch.batch_id)}
+
+    def parked(self, group: _Group, rows: list[dict[str, Any]]) -> Parked:
+        pieces = self._pieces[group.chunk_id, group.rule, group.target]
+        files: dict[str, list[int]] = defaultdict(list)
+        for row in rows:
+            files[row["file"]].append(row["row"])
+        held_seconds = max((piece.held_seconds for piece in pieces), default=0.0)
+        return Parked(
+            batch_id=self._batch.batch_id,
+            chunk_id=group.chunk_id,
+            runner=self._runner(pieces),
+            rule=group.rule,
+            target=group.target,
+            reason=group.reason,
+            attempts=group.attempts,
+            due_at=datetime.fromtimestamp(group.due_bucket * _DUE_BUCKET_SECONDS, UTC),
+            files=tuple((file, rowset.encode(numbers)) for file, numbers in sorted(files.items())),
+            count=len(rows),
+            size=_share(pieces, len(rows)),
+            lane=group.lane,
+            held=group.held,
+            state="held" if group.held else "due",
+            held_seconds=held_seconds,
+            lineage=self._lineage(group.chunk_id, pieces),
+            expires_at=_expires_at(self._rule_set, group, rows, held_seconds),
+        )
+
+    def _runner(self, pieces: Iterable[Piece]) -> str:
+        for piece in pieces:
+            runner = self._runner_of.get(piece.parked_id)
+            if runner is not None:
+                return runner
+        return self._batch.runner
+
+    def _lineage(self, chunk_id: int, pieces: Iterable[Piece]) -> tuple[tuple[str, int], ...]:
+        pairs = {pair: None for piece in pieces for pair in piece.lineage}
+        if chunk_id in self._tried:
+            pairs[self._batch.batch_id, chunk_id] = None
+        return tuple(pairs)
+
+
+def _share(pieces: list[Piece], count: int) -> int:
+    """Return about how many payload bytes `count` deliveries of these pieces have."""
+    total = sum(piece.count for piece in pieces)
+    return sum(piece.size for piece in pieces) * count // total if total else 0
+
+
+def _expires_at(
+    rule_set: RuleSet, group: _Group, rows: list[dict[str, Any]], held_seconds: float
+) -> datetime | None:
+    rule = rule_set.rules.get(group.rule)
+    if rule is None or group.target not in rule.targets:
+        return None
+    age = rule.targets[group.target].retry.maximum_event_age_seconds + held_seconds
+    youngest: datetime = max(row["arrived_at"] for row in rows)
+    return youngest + timedelta(seconds=age)

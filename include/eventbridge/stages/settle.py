@@ -1,0 +1,149 @@
+"""Stage write_dead_letters, first half: settles a batch, giving each of its deliveries its one frozen verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+from eventbridge import rowset
+from eventbridge.ledger.records import Batch, BatchFile, Chunk, TargetStatus
+from eventbridge.stages.outcomes import Shown, segments, shown
+from eventbridge.stages.workplace import Workplace
+from eventbridge.store import layout, schemas
+from eventbridge.store.parquet import read_rows, read_table, write_table
+
+#: Verdict of a chunk or a delivery that nobody tried: due at once, in the slow lane.
+_SLOW = "slow"
+
+#: What `verdict_row` needs of a delivery row.
+MATCHED_COLUMNS = ["delivery_id", "rule", "target", "failure", "published_at", "arrived_at"]
+
+
+def settle(work: Workplace, batch: Batch) -> Batch:
+    """Freeze the verdicts of a routed batch and return it in state `settling`; later calls change nothing.
+
+    Raises every claim first, so that no segment can be recorded once the verdicts are being read.
+    Of two that settle at once the first to create the file wins; the other one's verdicts are thrown away.
+    """
+    if batch.state == "routed":
+        work.ledger.begin_settlement(batch.batch_id)
+        batch = work.ledger.batch(batch.batch_id)
+    if batch.state == "settling" and not work.ledger.files(batch.batch_id, "settlement"):
+        publish_settlement(work, batch, 0, list(_verdicts(work, batch)))
+    return batch
+
+
+def publish_settlement(work: Workplace, batch: Batch, number: int, rows: list[dict[str, Any]]) -> None:
+    """Create settlement `number` (0, or a supplement) unless it exists, and record the one that does."""
+    path = layout.settlement(batch.planned_at, batch.batch_id, number)
+    table = pa.Table.from_pylist(rows, schema=schemas.SETTLEMENT)
+    if not write_table(work.store, path, table, create=True):
+        table = read_table(work.store, path, columns=["verdict"])
+    work.ledger.record_file(
+        BatchFile(batch.batch_id, "settlement", f"{number:06d}", path, table.num_rows), while_state="settling"
+    )
+
+
+def settlement_rows(work: Workplace, batch_id: str, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the verdicts of a batch, those of supplements last."""
+    for file in work.ledger.files(batch_id, "settlement"):
+        if file.path is not None:
+            yield from read_table(work.store, file.path, columns=columns).to_pylist()
+
+
+def batch_deliveries(work: Workplace, batch: Batch, columns: list[str]) -> Iterator[tuple[str, list[int], pa.Table]]:
+    """Yield (file, row numbers, rows) of everything the batch has to account for.
+
+    A batch that was routed accounts for all rows of its delivery files,
+    one that took up parked deliveries for the rows its chunks name.
+    """
+    if batch.kind == "retry":
+        for chunk in work.ledger.chunks(batch.batch_id):
+            for piece in chunk.pieces:
+                table = read_rows(work.store, piece.file, piece.rows, columns=columns)
+                yield piece.file, list(rowset.decode(piece.rows)), table
+        return
+    for file in work.ledger.files(batch.batch_id, "delivery"):
+        if file.path is not None:
+            table = read_table(work.store, file.path, columns=columns)
+            yield file.path, list(range(table.num_rows)), table
+
+
+def _verdicts(work: Workplace, batch: Batch) -> Iterator[dict[str, Any]]:
+    best = shown(work, segments(work, batch.batch_id))
+    places = Places(work.ledger.chunks(batch.batch_id))
+    statuses = work.ledger.target_statuses()
+    now = work.clock()
+    for file, numbers, table in batch_deliveries(work, batch, MATCHED_COLUMNS):
+        for number, row in zip(numbers, table.to_pylist(), strict=True):
+            chunk, attempts = places.of(file, number)
+            status = statuses.get((row["rule"], row["target"]))
+            yield verdict_row(row, file, number, chunk, attempts, best.get(row["delivery_id"]), status, now)
+
+
+class Places:
+    """Finds the chunk, and the attempts made before it, of a row of a delivery file."""
+
+    def __init__(self, chunks: Iterable[Chunk]) -> None:
+        self._by_file: dict[str, dict[int, tuple[Chunk, int]]] = {}
+        for chunk in chunks:
+            for piece in chunk.pieces:
+                rows = self._by_file.setdefault(piece.file, {})
+                for number in rowset.decode(piece.rows):
+                    rows[number] = (chunk, piece.attempts)
+
+    def of(self, file: str, row: int) -> tuple[Chunk | None, int]:
+        """Return (None, 0) for a row that is in no chunk."""
+        return self._by_file.get(file, {}).get(row, (None, 0))
+
+
+def verdict_row(
+    row: dict[str, Any],
+    file: str,
+    number: int,
+    chunk: Chunk | None,
+    attempts: int,
+    best: Shown | None,
+    status: TargetStatus | None,
+    now: datetime,
+) -> dict[str, Any]:
+    """Return the row of schema SETTLEMENT for one delivery.
+
+    A delivery without any outcome is Unknown and due now: trying again is safe, forgetting it is not.
+    """
+    result: dict[str, Any] = {
+        "delivery_id": row["delivery_id"],
+        "rule": row["rule"],
+        "target": row["target"],
+        "chunk_id": chunk.chunk_id if chunk is not None else -1,
+        "file": file,
+        "row": number,
+        "attempts": attempts,
+        "published_at": row["published_at"],
+        "arrived_at": row["arrived_at"],
+    }
+    if row["failure"] is not None:
+        return result | {"verdict": "DeadLettered", "reason": "TransformFailed", "detail": row["failure"]}
+    if best is None:
+        best = Shown("Unknown", attempts, None, None, None, None)
+    result |= {
+        "verdict": best.verdict,
+        "attempts": best.attempts,
+        "reason": best.reason,
+        "detail": best.detail,
+        "settled_at": best.answered_at,
+    }
+    if best.verdict in ("RetryAt", "Unknown"):
+        result |= {"lane": _SLOW, "due_at": best.due_at or now, "held": _held(chunk, status)}
+    return result
+
+
+def _held(chunk: Chunk | None, status: TargetStatus | None) -> str | None:
+    if status is not None and status.state == "disabled":
+        return "target disabled"
+    if chunk is not None and chunk.held:
+        return chunk.held
+    return None
