@@ -15,6 +15,8 @@
     │   └── BooksError            the books of a batch do not balance
     ├── InfrastructureError       disk, database, bus or Spark; trying again later may help, exit code 4
     │   ├── StoreError
+    │   │   ├── StoreFileMissing   there is no file of this name
+    │   │   └── StoreFileDamaged   there is one, but it does not hold what was written
     │   ├── LedgerError
     │   ├── BusError
     │   └── SparkError
@@ -134,6 +136,14 @@ class InfrastructureError(EventBridgeError):
 
 class StoreError(InfrastructureError):
     """The object store cannot be read or written."""
+
+
+class StoreFileMissing(StoreError):
+    """The object store holds no file of this name."""
+
+
+class StoreFileDamaged(StoreError):
+    """A file of the object store does not hold what was written; trying again does not help."""
 
 
 class LedgerError(InfrastructureError):

@@ -135,3 +135,19 @@ DEAD_LETTER = pa.schema(
         pa.field("batch_id", pa.string(), nullable=False),
     ]
 )
+
+_OF_FOLDER = {
+    "buffer": BUFFER,
+    "deliveries": DELIVERY,
+    "outcomes": OUTCOME,
+    "settlements": SETTLEMENT,
+    "dead_letters": DEAD_LETTER,
+}
+
+
+def of(path: str) -> pa.Schema:
+    """Return the schema of the files in a path's topmost folder; raises ValueError where no tables belong."""
+    schema = _OF_FOLDER.get(path.partition("/")[0])
+    if schema is None:
+        raise ValueError(f"{path}: tables belong below {', '.join(_OF_FOLDER)}; pass a schema for any other")
+    return schema

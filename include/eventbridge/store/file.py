@@ -1,0 +1,219 @@
+"""The store as a folder of one machine: a file is written aside, made durable, and only then given its name."""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import os
+import secrets
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+
+from eventbridge.errors import StoreError, StoreFileMissing
+from eventbridge.faults import reach
+from eventbridge.store.protocol import checked_path, checked_prefix
+
+#: Where files are written before they get their name; no path can begin with a dot, so nobody can see into it.
+INCOMING = ".incoming"
+#: What a killed writer left behind is removed after this time.
+LEFTOVER_AGE = timedelta(hours=24)
+
+_REMEDIES = {
+    errno.ENOSPC: "The disk is full: free some space, or move the store (EVENTBRIDGE_STORE_URI). Nothing was written.",
+    errno.EDQUOT: "The disk quota is used up: free some space, or have it raised. Nothing was written.",
+    errno.EACCES: "Give this user the right to read and write the store's folder.",
+    errno.EPERM: "The file system refuses this; the store needs one with hard links (ext4, xfs, btrfs, apfs).",
+    errno.ENOTSUP: "The file system cannot do this; the store needs one with hard links (ext4, xfs, btrfs, apfs).",
+    errno.EROFS: "The disk is mounted read-only: often the sign of a damaged disk; look into the kernel's log.",
+    errno.EXDEV: "The whole store must lie on one file system.",
+    errno.EIO: "The disk reports a fault: look into the kernel's log.",
+    errno.EMFILE: "This process has too many files open: raise `ulimit -n`.",
+    errno.ENAMETOOLONG: "A name is too long for the file system: give the bus or runner a shorter one.",
+}
+
+
+class FileStore:
+    """A store below the folder `root`, which is made when the first file is written.
+
+    Durability: the file and every folder above it are synced before a write returns. A folder that somebody
+    else has just made may not be durable yet, so each process syncs every folder on the way once itself.
+    """
+
+    def __init__(self, root: Path, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self.root = Path(os.path.abspath(root))  # noqa: PTH100 - resolve() would follow links that may change later
+        self._clock = clock
+        self._durable: set[Path] = set()
+        self._lock = threading.Lock()
+
+    @property
+    def uri(self) -> str:
+        """Return `file://` and the absolute path of the folder."""
+        return self.root.as_uri()
+
+    def put(self, path: str, data: bytes | pa.Buffer) -> None:
+        """Write a file, in place of one that is there."""
+        with self._written(path, data, "store.put") as (written, final):
+            written.replace(final)
+            reach("store.put.named")
+            _sync_folder(final.parent)
+        reach("store.put.done")
+
+    def create(self, path: str, data: bytes | pa.Buffer) -> bool:
+        """Write a file unless there is one; the loser, too, returns only when the winner's file is durable."""
+        with self._written(path, data, "store.create") as (written, final):
+            try:
+                os.link(written, final)
+                won = True
+            except FileExistsError:
+                if final.is_dir():
+                    raise
+                won = False
+            reach("store.create.named")
+            _sync_folder(final.parent)
+        reach("store.create.done")
+        return won
+
+    def get(self, path: str) -> bytes:
+        """Return the bytes of a file; raises StoreFileMissing."""
+        with _reading(path):
+            reach("store.get")
+            return self._locate(path).read_bytes()
+
+    def open(self, path: str) -> pa.NativeFile:
+        """Return a file for reading at any place; raises StoreFileMissing."""
+        with _reading(path):
+            reach("store.open")
+            located = self._locate(path)
+            if located.is_dir():
+                raise IsADirectoryError
+            return pa.OSFile(str(located), "rb")
+
+    def exists(self, path: str) -> bool:
+        """Say whether there is a file of this name."""
+        with _disk_errors("look for", path):
+            reach("store.exists")
+            return self._locate(path).is_file()
+
+    def list(self, prefix: str) -> builtins.list[str]:
+        """Return the paths of all files that begin with `prefix`, sorted."""
+        checked_prefix(prefix)
+        folder = prefix.rpartition("/")[0]
+        with _disk_errors("list", prefix):
+            reach("store.list")
+            found = [path for path in _walk(self.root / folder, folder) if path.startswith(prefix)]
+        return sorted(found)
+
+    def delete(self, path: str) -> None:
+        """Remove a file; harmless if there is none. Folders stay: another writer may be about to use them."""
+        with _disk_errors("delete", path):
+            reach("store.delete")
+            final = self._locate(path)
+            with suppress(FileNotFoundError):
+                final.unlink()
+                _sync_folder(final.parent)
+        reach("store.delete.done")
+
+    def free_bytes(self) -> int | None:
+        """Return the free space of the file system that holds the store, as this user may use it."""
+        with _disk_errors("measure", self.uri):
+            existing = next(folder for folder in (self.root, *self.root.parents) if folder.exists())
+            return shutil.disk_usage(existing).free
+
+    def _locate(self, path: str) -> Path:
+        return self.root / checked_path(path)
+
+    @contextmanager
+    def _written(self, path: str, data: bytes | pa.Buffer, point: str) -> Iterator[tuple[Path, Path]]:
+        """Give the caller the durable bytes under a private name, and the final name whose folder is there."""
+        final = self._locate(path)
+        with _disk_errors("write", path):
+            reach(point)
+            self._make_durable(self.root / INCOMING)
+            self._make_durable(final.parent)
+            written = self.root / INCOMING / secrets.token_hex(16)
+            try:
+                _write_synced(written, data)
+                reach(f"{point}.written")
+                yield written, final
+            finally:
+                written.unlink(missing_ok=True)
+
+    def _make_durable(self, folder: Path) -> None:
+        """Make `folder` and what is missing above it, durable under their names."""
+        with self._lock:
+            if folder in self._durable and folder.is_dir():
+                return
+            missing = [upper for upper in (folder, *folder.parents) if not upper.exists()]
+            self._durable.difference_update(missing)
+            folder.mkdir(parents=True, exist_ok=True)
+            inside = [upper for upper in (folder, *folder.parents) if upper.is_relative_to(self.root)]
+            for made in dict.fromkeys((*inside, *missing)):
+                if made in self._durable:
+                    continue
+                if made != self.root or os.access(made.parent, os.R_OK):  # above the store we may have no right to read
+                    _sync_folder(made.parent)
+                self._durable.add(made)
+            if folder.name == INCOMING:
+                self._remove_leftovers(folder)
+
+    def _remove_leftovers(self, folder: Path) -> None:
+        oldest = (self._clock() - LEFTOVER_AGE).timestamp()
+        for leftover in folder.iterdir():
+            with suppress(FileNotFoundError):
+                if leftover.stat().st_mtime < oldest:
+                    leftover.unlink()
+
+
+def _write_synced(path: Path, data: bytes | pa.Buffer) -> None:
+    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _walk(folder: Path, path: str) -> Iterator[str]:
+    try:
+        entries = list(os.scandir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return  # not made yet, or removed since
+    for entry in entries:
+        if entry.name.startswith("."):
+            continue
+        name = f"{path}/{entry.name}" if path else entry.name
+        if entry.is_dir():
+            yield from _walk(Path(entry.path), name)
+        else:
+            yield name
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    with _disk_errors("read", path):
+        try:
+            yield
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+            raise StoreFileMissing(f"The store holds no file {path!r}.") from error
+
+
+@contextmanager
+def _disk_errors(verb: str, path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        remedy = _REMEDIES.get(error.errno or 0, "Look at the disk, then let it run again.")
+        raise StoreError(f"Cannot {verb} {path!r} in the store: {error.strerror or error}. {remedy}") from error

@@ -1,0 +1,69 @@
+"""What an object store must offer, and how its paths are spelt; called by the stages."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Protocol
+
+import pyarrow as pa
+
+from eventbridge.errors import StoreError, StoreFileDamaged, StoreFileMissing
+
+__all__ = ["Store", "StoreError", "StoreFileDamaged", "StoreFileMissing", "checked_path", "checked_prefix"]
+
+
+class Store(Protocol):
+    """Immutable files by path; safe to use from several threads and processes at once.
+
+    Paths are relative, with `/` between their parts. A file is seen whole or not at all, whatever dies on the way.
+    What `put` and `create` have returned for survives power loss. Every method raises StoreError where
+    the store cannot do what it is asked.
+    """
+
+    @property
+    def uri(self) -> str:
+        """Return the URI that `open_store` opens this store by."""
+
+    def put(self, path: str, data: bytes | pa.Buffer) -> None:
+        """Write a file, in place of one that is there."""
+
+    def create(self, path: str, data: bytes | pa.Buffer) -> bool:
+        """Write a file unless there is one; of many callers one wins, False tells the others that it is durable."""
+
+    def get(self, path: str) -> bytes:
+        """Return the bytes of a file; raises StoreFileMissing."""
+
+    def open(self, path: str) -> pa.NativeFile:
+        """Return a file for reading at any place; the caller closes it. Raises StoreFileMissing."""
+
+    def exists(self, path: str) -> bool:
+        """Say whether there is a file of this name."""
+
+    def list(self, prefix: str) -> builtins.list[str]:
+        """Return the paths of all files that begin with `prefix`, as text, sorted by code point; `""` lists all."""
+
+    def delete(self, path: str) -> None:
+        """Remove a file; harmless if there is none."""
+
+    def free_bytes(self) -> int | None:
+        """Return how many bytes can still be written, None where there is no such limit."""
+
+
+def checked_path(path: str) -> str:
+    """Return `path` if it names a file inside a store, else raise StoreError.
+
+    No part may be empty or begin with a dot, so `..` cannot leave the store and a writer's own files stay out of sight.
+    """
+    for part in path.split("/"):
+        if not part or part.startswith(".") or "\\" in part or not part.isprintable():
+            raise StoreError(
+                f"{path!r} is no path of a file in the store. "
+                "Write printable parts with / between them; none is empty, begins with a dot or holds a backslash."
+            )
+    return path
+
+
+def checked_prefix(prefix: str) -> str:
+    """Return `prefix` if it is the beginning of some path, else raise StoreError."""
+    checked_path(prefix + "x")
+    return prefix

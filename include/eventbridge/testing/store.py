@@ -1,0 +1,82 @@
+"""A store in memory, for tests of what stands on a store; it passes the same contract suite as the real ones."""
+
+from __future__ import annotations
+
+import builtins
+import threading
+
+import pyarrow as pa
+
+from eventbridge.errors import StoreFileMissing
+from eventbridge.faults import reach
+from eventbridge.store.protocol import checked_path, checked_prefix
+
+
+class InMemoryStore:
+    """Files in a dictionary, gone with the object; `free` is what `free_bytes` answers."""
+
+    uri = "memory:"
+
+    def __init__(self, free: int | None = None) -> None:
+        self.free = free
+        self._files: dict[str, bytes] = {}
+        self._lock = threading.Lock()
+
+    def put(self, path: str, data: bytes | pa.Buffer) -> None:
+        """Write a file, in place of one that is there."""
+        checked_path(path)
+        reach("store.put")
+        with self._lock:
+            self._files[path] = bytes(data)
+        reach("store.put.done")
+
+    def create(self, path: str, data: bytes | pa.Buffer) -> bool:
+        """Write a file unless there is one."""
+        checked_path(path)
+        reach("store.create")
+        with self._lock:
+            won = path not in self._files
+            if won:
+                self._files[path] = bytes(data)
+        reach("store.create.done")
+        return won
+
+    def get(self, path: str) -> bytes:
+        """Return the bytes of a file; raises StoreFileMissing."""
+        reach("store.get")
+        return self._read(path)
+
+    def open(self, path: str) -> pa.NativeFile:
+        """Return a file for reading at any place; raises StoreFileMissing."""
+        reach("store.open")
+        return pa.BufferReader(self._read(path))
+
+    def exists(self, path: str) -> bool:
+        """Say whether there is a file of this name."""
+        reach("store.exists")
+        return checked_path(path) in self._files
+
+    def list(self, prefix: str) -> builtins.list[str]:
+        """Return the paths of all files that begin with `prefix`, sorted."""
+        checked_prefix(prefix)
+        reach("store.list")
+        with self._lock:
+            return sorted(path for path in self._files if path.startswith(prefix))
+
+    def delete(self, path: str) -> None:
+        """Remove a file; harmless if there is none."""
+        checked_path(path)
+        reach("store.delete")
+        with self._lock:
+            self._files.pop(path, None)
+        reach("store.delete.done")
+
+    def free_bytes(self) -> int | None:
+        """Return what the test said."""
+        return self.free
+
+    def _read(self, path: str) -> bytes:
+        try:
+            return self._files[checked_path(path)]
+        except KeyError:
+            raise StoreFileMissing(f"The store holds no file {path!r}.") from None
