@@ -12,7 +12,7 @@ from eventbridge import rowset
 from eventbridge.ledger.records import Batch, Parked, Piece
 from eventbridge.rule import RuleSet
 from eventbridge.stages.outcomes import segments
-from eventbridge.stages.settle import settlement_rows
+from eventbridge.stages.settle import settlements
 from eventbridge.stages.workplace import Workplace
 
 #: Deliveries whose due times differ by less share a row, which is due when the last of them is.
@@ -24,6 +24,7 @@ _COLUMNS = [
 
 
 class _Group(NamedTuple):
+    settlement: int
     chunk_id: int
     rule: str
     target: str
@@ -48,18 +49,20 @@ def schedule_retries(work: Workplace, batch_id: str) -> None:
 def parked_rows(work: Workplace, batch: Batch) -> list[Parked]:
     """Return the parked rows that follow from a batch's settlement, supplements included."""
     groups: dict[_Group, list[dict[str, Any]]] = defaultdict(list)
-    for row in settlement_rows(work, batch.batch_id, _COLUMNS):
-        if row["verdict"] in ("RetryAt", "Unknown"):
-            groups[_group(row)].append(row)
+    for number, rows in settlements(work, batch.batch_id, _COLUMNS):
+        for row in rows:
+            if row["verdict"] in ("RetryAt", "Unknown"):
+                groups[_group(number, row)].append(row)
     if not groups:
         return []
     context = _Context(work, batch)
     return [context.parked(group, rows) for group, rows in groups.items()]
 
 
-def _group(row: dict[str, Any]) -> _Group:
+def _group(settlement: int, row: dict[str, Any]) -> _Group:
     bucket = math.ceil(row["due_at"].timestamp() / _DUE_BUCKET_SECONDS)
     return _Group(
+        settlement,
         row["chunk_id"],
         row["rule"],
         row["target"],
@@ -92,6 +95,7 @@ class _Context:
         held_seconds = max((piece.held_seconds for piece in pieces), default=0.0)
         return Parked(
             batch_id=self._batch.batch_id,
+            settlement=group.settlement,
             chunk_id=group.chunk_id,
             runner=self._runner(pieces),
             rule=group.rule,

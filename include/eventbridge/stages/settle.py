@@ -49,9 +49,17 @@ def publish_settlement(work: Workplace, batch: Batch, number: int, rows: list[di
 
 def settlement_rows(work: Workplace, batch_id: str, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
     """Yield the verdicts of a batch, those of supplements last."""
+    for _, rows in settlements(work, batch_id, columns):
+        yield from rows
+
+
+def settlements(
+    work: Workplace, batch_id: str, columns: list[str] | None = None
+) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """Yield (number, rows) of the settlement (0) and its supplements (1, 2, ...)."""
     for file in work.ledger.files(batch_id, "settlement"):
         if file.path is not None:
-            yield from read_table(work.store, file.path, columns=columns).to_pylist()
+            yield int(file.key), read_table(work.store, file.path, columns=columns).to_pylist()
 
 
 def batch_deliveries(work: Workplace, batch: Batch, columns: list[str]) -> Iterator[tuple[str, list[int], pa.Table]]:

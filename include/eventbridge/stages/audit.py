@@ -1,0 +1,154 @@
+"""Recomputes the books of committed batches from the store, and follows every parked delivery to where it is today."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from eventbridge import rowset
+from eventbridge.commit import Books, differences
+from eventbridge.errors import StoreError
+from eventbridge.identity import Fingerprint
+from eventbridge.ledger.records import Batch, Parked
+from eventbridge.queue import Queue
+from eventbridge.stages.books import books_of
+from eventbridge.stages.commit import manifest_of
+from eventbridge.stages.workplace import Workplace
+from eventbridge.store import layout
+from eventbridge.store.parquet import count_rows
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an audit found: how much it looked at, the sums, and every difference (none = nothing is lost)."""
+
+    batches: int = 0
+    open_batches: int = 0
+    events: Mapping[str, int] = field(default_factory=dict)
+    deliveries: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    differences: tuple[str, ...] = ()
+
+
+def audit(work: Workplace, batch_id: str | None = None) -> Audit:
+    """Audit one batch, or all of them with offsets, parked generations and manifests; changes nothing.
+
+    Batches that are not committed yet are counted and left out: their books are still open.
+    """
+    batches = [work.ledger.batch(batch_id)] if batch_id else work.ledger.batches(limit=None)
+    committed = [batch for batch in batches if batch.state == "committed"]
+    found: list[str] = []
+    books = []
+    for batch in committed:
+        try:
+            books.append((batch, books_of(work, batch)))
+        except StoreError as error:
+            found.append(f"batch {batch.batch_id}: a file cannot be read: {error}")
+    for batch, its_books in books:
+        found += [f"batch {batch.batch_id}: {each}" for each in differences(its_books)]
+        found += _manifest_differences(work, batch, its_books)
+    if batch_id is None:
+        found += _offset_differences(work, committed)
+        found += _parked_differences(work)
+        found += _unknown_manifests(work, {batch.batch_id for batch in batches})
+    return Audit(
+        batches=len(committed),
+        open_batches=len(batches) - len(committed),
+        events=_event_sums(books),
+        deliveries=_delivery_sums(work, books, with_parked=batch_id is None),
+        differences=tuple(found),
+    )
+
+
+def _manifest_differences(work: Workplace, batch: Batch, books: Books) -> Iterator[str]:
+    path = layout.manifest(batch.planned_at, batch.batch_id)
+    try:
+        written = json.loads(work.store.get(path))
+    except StoreError as error:
+        yield f"batch {batch.batch_id}: {error}"
+        return
+    now = json.loads(json.dumps(manifest_of(work, batch, books)))
+    for name in sorted(set(written) | set(now)):
+        if written.get(name) != now.get(name):
+            yield f"batch {batch.batch_id}: {path} says of {name} {written.get(name)!r}, its files {now.get(name)!r}"
+
+
+def _offset_differences(work: Workplace, committed: list[Batch]) -> Iterator[str]:
+    """Committed ranges of a group's queue must follow one another without a hole, up to the committed offset."""
+    by_queue: dict[tuple[str, Queue], list[tuple[int, int, str]]] = defaultdict(list)
+    for batch in committed:
+        if batch.kind == "normal":
+            for part in work.ledger.ranges(batch.batch_id):
+                by_queue[batch.runner, part.queue].append((part.start, part.end, batch.batch_id))
+    offsets = {(row.group, row.queue): row.offset for row in work.ledger.consumer_offsets()}
+    for (group, queue), parts in by_queue.items():
+        parts.sort()
+        for (_, end, _), (start, _, batch_id) in zip(parts, parts[1:], strict=False):
+            if start != end:
+                yield f"group {group}, {queue}: batch {batch_id} starts at {start}, the one before ended at {end}"
+        reached, committed_offset = parts[-1][1], offsets.get((group, queue))
+        if reached != committed_offset:
+            yield f"group {group}, {queue}: committed offset {committed_offset}, but batches reach {reached}"
+
+
+def _parked_differences(work: Workplace) -> Iterator[str]:
+    """Every delivery ever parked is today delivered, dead-lettered, or a parked row whose file exists."""
+    states = {batch.batch_id: batch.state for batch in work.ledger.batches(limit=None)}
+    rows_in: dict[str, int | None] = {}
+    for row in work.ledger.parked():
+        name = f"parked row {row.parked_id} of {row.rule}/{row.target}"
+        if row.state == "closed":
+            if row.closed_by is None or row.closed_by != row.taken_by or states.get(row.closed_by) != "committed":
+                yield f"{name}: closed by {row.closed_by}, which did not commit it"
+        else:
+            yield from _file_differences(work, row, name, rows_in)
+
+
+def _file_differences(work: Workplace, row: Parked, name: str, rows_in: dict[str, int | None]) -> Iterator[str]:
+    for file, rows in row.files:
+        if file not in rows_in:
+            try:
+                rows_in[file] = count_rows(work.store, file)
+            except StoreError:
+                rows_in[file] = None
+        held = rows_in[file]
+        if held is None:
+            yield f"{name}: its file {file} cannot be read"
+        elif max(rowset.decode(rows), default=-1) >= held:
+            yield f"{name}: names rows that {file} does not have"
+
+
+def _unknown_manifests(work: Workplace, known: set[str]) -> Iterator[str]:
+    for path in work.store.list("manifests/"):
+        batch_id = path.rsplit("/", 1)[-1].removesuffix(".json")
+        if batch_id not in known:
+            yield f"{path}: this ledger does not know the batch; another ledger wrote into this store"
+
+
+def _event_sums(books: list[tuple[Batch, Books]]) -> dict[str, int]:
+    names = ("range_total", "gaps", "read", "malformed", "duplicate", "valid")
+    return {name: sum(getattr(each, name) for _, each in books) for name in names}
+
+
+def _delivery_sums(
+    work: Workplace, books: list[tuple[Batch, Books]], *, with_parked: bool
+) -> dict[str, dict[str, int]]:
+    """Return per `<rule>/<target>`: matched, delivered, dead, and what is parked today."""
+    sums: dict[str, dict[str, int]] = defaultdict(lambda: {"matched": 0, "delivered": 0, "dead": 0, "parked": 0})
+    for batch, each in books:
+        columns: list[tuple[str, Mapping[str, Fingerprint]]] = [("delivered", each.delivered), ("dead", each.dead)]
+        if batch.kind == "normal":
+            columns.append(("matched", each.matched))
+        if not with_parked:
+            columns.append(("parked", each.parked))
+        for name, fingerprints in columns:
+            for key, value in fingerprints.items():
+                sums[key][name] += value.count
+    if with_parked:
+        committed = {batch.batch_id for batch, _ in books}
+        for row in work.ledger.parked():
+            if row.state != "closed" and row.batch_id in committed:
+                sums[f"{row.rule}/{row.target}"]["parked"] += row.count
+    return {key: dict(sums[key]) for key in sorted(sums)}

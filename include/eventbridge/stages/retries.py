@@ -1,0 +1,180 @@
+"""Plans the batches of kind retry: what is parked and due, a chunk a target, into the slow lane.
+
+Called by the DAG `retry_deliveries` and by `eventbridge deliver`; the other stages then run as for any batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from eventbridge import rowset
+from eventbridge.flow import POOL_CLOSED, TARGET_DISABLED
+from eventbridge.identity import new_batch_id
+from eventbridge.ledger.records import Batch, Chunk, Parked, Piece, TargetStatus
+from eventbridge.rule import RuleSet
+from eventbridge.stages.commit import commit
+from eventbridge.stages.dead_letters import write_dead_letters
+from eventbridge.stages.freeze import freeze
+from eventbridge.stages.schedule_retries import schedule_retries
+from eventbridge.stages.workplace import Workplace
+
+#: Pool and priority weight of every retry chunk.
+SLOW_LANE_POOL = "lane.slow"
+SLOW_LANE_WEIGHT = -200
+
+RULE_DISABLED = "rule disabled"
+RULE_REMOVED = "rule removed"
+#: How long deliveries of a rule that no file names any more wait for it to come back.
+REMOVED_RULE_GRACE = timedelta(hours=1)
+#: A batch whose push tasks must have ended for this long is settled by whoever plans next.
+_STALE_AFTER_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class RetryPlan:
+    """The retry batch that was planned and its chunks; `batch_id` None = nothing is due."""
+
+    batch_id: str | None = None
+    chunk_ids: list[int] = field(default_factory=list)
+
+
+def plan_retries(work: Workplace, runner: str | None = None, *, run_id: str = "") -> RetryPlan:
+    """Take parked deliveries that are due, at most one chunk per target, into a new batch that is already routed.
+
+    Always plans anew; of two that take the same rows at once one gets nothing. `runner` None = of all runners.
+    A delivery uses today's rule files: a disabled rule's are held, a removed rule's are held for 1 h, then given up.
+    """
+    rules = work.rule_set()
+    hold_and_release(work, rules, runner)
+    chunks = _chunks(work, runner)
+    if not chunks:
+        return RetryPlan()
+    now = work.clock()
+    batch = Batch(
+        batch_id=new_batch_id(now),
+        kind="retry",
+        runner=runner or "",
+        bus="",
+        state="routed",
+        rule_set=freeze(work.store, rules),
+        planned_at=now,
+        deadline_at=now + timedelta(seconds=work.settings.batch_deadline_seconds),
+        run_id=run_id,
+    )
+    planned = [_chunk(batch.batch_id, number, rows) for number, rows in enumerate(chunks)]
+    taken = [row.parked_id for rows in chunks for row in rows if row.parked_id is not None]
+    if not work.ledger.plan_taken(batch, planned, taken):
+        return RetryPlan()
+    return RetryPlan(batch.batch_id, [chunk.chunk_id for chunk in planned])
+
+
+def settle_stale(work: Workplace, runner: str | None = None) -> list[str]:
+    """Settle, park and commit the retry batches whose run died, and return their ids; nothing of them is sent again."""
+    grace = work.settings.push_budget_seconds + _STALE_AFTER_SECONDS
+    before = work.clock() - timedelta(seconds=grace)
+    batches = work.ledger.stale_taken_batches(before, ("retry",), runner)
+    for batch in batches:
+        write_dead_letters(work, batch.batch_id)
+        schedule_retries(work, batch.batch_id)
+        commit(work, batch.batch_id)
+    return [batch.batch_id for batch in batches]
+
+
+def hold_and_release(work: Workplace, rules: RuleSet, runner: str | None) -> None:
+    """Hold what today's rules do not let go, and let go of what was held for a reason that is over."""
+    now = work.clock()
+    statuses = work.ledger.target_statuses()
+    for row in work.ledger.parked(runner=runner, open_only=True):
+        reason = hold_reason(rules, statuses, row, now)
+        if row.state == "due" and reason:
+            work.ledger.hold_parked([_id(row)], reason)
+        elif row.state == "held" and not reason:
+            # a target that is gone lets its deliveries age while they wait; every other reason stops the clock
+            work.ledger.release_parked([_id(row)], count_held=row.held != TARGET_DISABLED)
+
+
+def hold_reason(
+    rules: RuleSet, statuses: Mapping[tuple[str, str], TargetStatus], row: Parked, now: datetime
+) -> str:
+    """Return why a parked row must be held now, or "" if it may be taken when it is due."""
+    rule = rules.rules.get(row.rule)
+    if rule is None or row.target not in rule.targets:
+        waited = now - row.held_since if row.held == RULE_REMOVED and row.held_since else timedelta(0)
+        return "" if waited >= REMOVED_RULE_GRACE else RULE_REMOVED
+    if not rule.enabled:
+        return RULE_DISABLED
+    status = statuses.get((row.rule, row.target))
+    if status is not None and status.state == "disabled":
+        expired = row.expires_at is not None and row.expires_at <= now
+        return "" if expired else TARGET_DISABLED
+    return ""
+
+
+def _chunks(work: Workplace, runner: str | None) -> list[list[Parked]]:
+    now = work.clock()
+    busy = work.ledger.targets_taken(runner)
+    statuses = work.ledger.target_statuses()
+    chunks = []
+    for rule, target, _count in work.ledger.due_targets(now, runner):
+        status = statuses.get((rule, target))
+        if status is not None and status.state == "degraded" and (rule, target) in busy:
+            continue  # a degraded target gets one chunk at a time
+        rows = work.ledger.due_parked(now, rule, target, work.settings.retry_max_per_target, runner)
+        rows = _within(rows, work.settings.chunk_max_deliveries, work.settings.chunk_max_bytes)
+        if rows:
+            chunks.append(rows)
+        if len(chunks) == work.settings.batch_max_chunks:
+            break
+    return chunks
+
+
+def _within(rows: Sequence[Parked], max_deliveries: int, max_bytes: int) -> list[Parked]:
+    """Return the first rows that fit a chunk; one row always does, as it was part of a chunk before."""
+    kept: list[Parked] = []
+    count = size = 0
+    for row in rows:
+        count += row.count
+        size += row.size
+        if kept and (count > max_deliveries or size > max_bytes):
+            break
+        kept.append(row)
+    return kept
+
+
+def _chunk(batch_id: str, number: int, rows: Sequence[Parked]) -> Chunk:
+    pieces = tuple(piece for row in rows for piece in _pieces(row))
+    return Chunk(
+        batch_id=batch_id,
+        chunk_id=number,
+        pool=SLOW_LANE_POOL,
+        weight=SLOW_LANE_WEIGHT,
+        pieces=pieces,
+        rows=sum(piece.count for piece in pieces),
+        size=sum(piece.size for piece in pieces),
+        map_index=number,
+    )
+
+
+def _pieces(row: Parked) -> list[Piece]:
+    return [
+        Piece(
+            file=file,
+            rows=rows,
+            count=rowset.count(rows),
+            size=row.size * rowset.count(rows) // row.count,
+            rule=row.rule,
+            target=row.target,
+            attempts=row.attempts,
+            held_seconds=row.held_seconds,
+            lineage=row.lineage,
+            parked_id=row.parked_id,
+        )
+        for file, rows in row.files
+    ]
+
+
+def _id(row: Parked) -> int:
+    assert row.parked_id is not None, "a row read from the ledger has its id"
+    return row.parked_id
