@@ -1,0 +1,300 @@
+"""Strict JSON documents whose numbers keep the text they were written with.
+
+Events and patterns are read here; matching, transforms and the stages pass the values on and write them again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
+from typing import Any, Final, NoReturn, TypeAlias
+
+from eventbridge.errors import EventError
+
+MAXIMUM_DEPTH: Final = 128
+
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+# A string (also one that never ends, so that no text makes the search quadratic), a bracket or a word that is not JSON.
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]|NaN|-?Infinity', re.DOTALL)
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_REVERSED_DIGITS = str.maketrans("0123456789", "9876543210")
+
+
+class Number:
+    """A JSON number: the text as it was written, compared by exact decimal value.
+
+    `Number("1")`, `Number("1.0")` and `Number("1e0")` are equal and hash alike; `text` tells them apart.
+    Digits and exponents have no limit, and comparing costs time and memory by the length of the texts,
+    never by their values (`1e999999999`). `text` must be a number of RFC 8259; `Number.of` takes Python's numbers.
+    """
+
+    __slots__ = ("_order", "text")
+    text: str
+    _order: tuple[int, Any, str] | None
+
+    def __init__(self, text: str) -> None:
+        _set_text(self, text)
+        _set_order(self, None)
+
+    @classmethod
+    def of(cls, value: int | float | Decimal) -> Number:
+        """Return a Python number as JSON writes it; `ValueError` for NaN and infinities, which JSON lacks."""
+        if isinstance(value, float):
+            if not math.isfinite(value):
+                raise ValueError(f"{value} is no JSON number")
+            return cls(repr(value))
+        exact = Decimal(value)  # str of an int stops at 4,300 digits, str of a Decimal does not
+        if not exact.is_finite():
+            raise ValueError(f"{value} is no JSON number")
+        return cls(str(exact))
+
+    @classmethod
+    def is_number(cls, text: str) -> bool:
+        """Tell whether a text is a number of RFC 8259."""
+        return _NUMBER.fullmatch(text) is not None
+
+    @property
+    def order(self) -> tuple[int, Any, str]:
+        """A key that sorts, compares and hashes as the number's exact value does."""
+        if self._order is None:
+            _set_order(self, _order_of(self.text))
+        assert self._order is not None
+        return self._order
+
+    def __eq__(self, other: object) -> bool:
+        return self.order == other.order if isinstance(other, Number) else NotImplemented
+
+    def __lt__(self, other: Number) -> bool:
+        return self.order < other.order if isinstance(other, Number) else NotImplemented
+
+    def __le__(self, other: Number) -> bool:
+        return self.order <= other.order if isinstance(other, Number) else NotImplemented
+
+    def __gt__(self, other: Number) -> bool:
+        return self.order > other.order if isinstance(other, Number) else NotImplemented
+
+    def __ge__(self, other: Number) -> bool:
+        return self.order >= other.order if isinstance(other, Number) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.order)
+
+    def __repr__(self) -> str:
+        return f"Number({self.text!r})"
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __reduce__(self) -> tuple[type[Number], tuple[str]]:
+        return Number, (self.text,)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"a Number is frozen: {name} cannot be set")
+
+
+_set_text: Callable[[Number, str], None] = Number.__dict__["text"].__set__
+_set_order: Callable[[Number, tuple[int, Any, str] | None], None] = Number.__dict__["_order"].__set__
+
+JsonValue: TypeAlias = "bool | str | Number | list[JsonValue] | dict[str, JsonValue] | None"
+Document: TypeAlias = "dict[str, JsonValue]"
+
+
+def _order_of(text: str) -> tuple[int, Any, str]:
+    """Return (sign, position of the first digit, digits) of a JSON number, so arranged that tuples compare as values.
+
+    0.d1d2d3... x 10^position with neither leading nor trailing zeros is unique. Of two negative numbers the one
+    with the greater magnitude is the smaller: position negated, digits reversed, closed by a sign above all digits.
+    """
+    if text.isdecimal():  # no sign, point or exponent
+        return (0, 0, "") if text == "0" else (1, len(text), text.rstrip("0"))
+    if not Number.is_number(text):
+        raise ValueError(f"{text!r} is no JSON number")
+    mantissa, _, exponent = text.lower().partition("e")
+    whole, _, fraction = mantissa.lstrip("-").partition(".")
+    written = (whole + fraction).lstrip("0")
+    digits = written.rstrip("0")
+    if not digits:
+        return (0, 0, "")
+    position = _sum(exponent or "0", len(written) - len(fraction))
+    if mantissa[0] == "-":
+        return (-1, position.copy_negate(), digits.translate(_REVERSED_DIGITS) + ":")
+    return (1, position, digits)
+
+
+def _sum(integer: str, addend: int) -> Decimal:
+    # Decimal, as an int of a million digits costs the square of their count; exact, as the context rounds nothing
+    return _EXACT.add(Decimal(integer), addend)
+
+
+def parse_document(text: bytes | str) -> Document:
+    """Return the one JSON object that `text` is, strictly by RFC 8259; `EventError` says what is wrong and where.
+
+    Refused: bytes that are not UTF-8, a byte order mark, NaN and infinities, leading zeros, anything but white space
+    after the object, nesting deeper than 128. Of duplicate keys the last counts. Numbers are kept as written.
+    """
+    decoded = _decode(text)
+    try:
+        document = _DECODER.decode(decoded)
+    except json.JSONDecodeError as error:
+        raise EventError(f"not JSON: {_plain(error.msg)} at {_place(decoded, error.pos)}") from None
+    except _NotJson as error:
+        raise EventError(f"not JSON: {error} at {_place(decoded, _find_word(decoded, str(error)))}") from None
+    except RecursionError:
+        raise _too_deep(decoded) from None
+    if not isinstance(document, dict):
+        raise EventError(f"{type_name(document)}, not a JSON object, at line 1, column 1")
+    if decoded.count("{") + decoded.count("[") > MAXIMUM_DEPTH and _depth_exceeded(decoded) is not None:
+        raise _too_deep(decoded)
+    return document
+
+
+def as_document(value: Mapping[Any, Any]) -> Document:
+    """Return a mapping of Python values as the document that its JSON text would give; `EventError` if it has none."""
+    document = as_json_value(value, MAXIMUM_DEPTH)
+    if not isinstance(document, dict):
+        raise EventError(f"{type_name(document)}, not a JSON object")
+    return document
+
+
+def as_json_value(value: object, depth: int = MAXIMUM_DEPTH) -> JsonValue:
+    """Return a Python value with its numbers as `Number`, its mappings as `dict` and its lists and tuples as `list`."""
+    if value is None or isinstance(value, (bool, Number)):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, (int, float, Decimal)):
+        try:
+            return Number.of(value)
+        except ValueError as error:
+            raise EventError(str(error)) from None
+    if isinstance(value, (Mapping, list, tuple)) and depth == 0:
+        raise EventError(f"nested deeper than {MAXIMUM_DEPTH}")
+    if isinstance(value, Mapping):
+        return {_as_key(key): as_json_value(inner, depth - 1) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [as_json_value(inner, depth - 1) for inner in value]
+    raise EventError(f"a {type(value).__name__} has no JSON form: {value!r}")
+
+
+def write_document(value: object) -> str:
+    """Return compact JSON text that always encodes to UTF-8: numbers as written, only lone surrogates escaped.
+
+    Takes a `JsonValue` of any depth up to Python's own limit, and also Python's numbers, tuples and mappings;
+    `EventError` for what has no JSON form.
+    """
+    pieces: list[str] = []
+    _write(value, pieces.append)
+    text = "".join(pieces)
+    return text if text.isascii() else _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def type_name(value: object) -> str:
+    """Return what a JSON value is, with its article, for messages: `a string`, `an object`."""
+    for kind, name in _TYPE_NAMES:
+        if isinstance(value, kind):
+            return name
+    return f"a {type(value).__name__}"
+
+
+class _NotJson(Exception):
+    """The decoder met NaN or an infinity; the message is the word."""
+
+
+def _refuse(word: str) -> NoReturn:
+    raise _NotJson(word)
+
+
+_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
+_DECODER = json.JSONDecoder(parse_float=Number, parse_int=Number, parse_constant=_refuse)
+_quote = json.encoder.encode_basestring
+_TYPE_NAMES: tuple[tuple[Any, str], ...] = (
+    (bool, "a boolean"),
+    (type(None), "null"),
+    (str, "a string"),
+    ((Number, int, float, Decimal), "a number"),
+    (Mapping, "an object"),
+    ((list, tuple), "a list"),
+)
+
+
+def _decode(text: bytes | str) -> str:
+    if isinstance(text, str):
+        lone = None if text.isascii() else _SURROGATE.search(text)
+        if lone:
+            raise EventError(f"not text: an unescaped surrogate at {_place(text, lone.start())}")
+        decoded = text
+    else:
+        try:
+            decoded = bytes(text).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise EventError(f"not UTF-8: byte {error.start} (0x{text[error.start]:02x}), {error.reason}") from None
+    if decoded.startswith("\ufeff"):
+        raise EventError("not JSON: a byte order mark at line 1, column 1")
+    return decoded
+
+
+def _plain(message: str) -> str:
+    """Return the decoder's message in our words."""
+    message = "Something follows the document" if message == "Extra data" else message.removesuffix(" at")
+    return message[0].lower() + message[1:]
+
+
+def _place(text: str, position: int) -> str:
+    line = text.count("\n", 0, position) + 1
+    column = position - text.rfind("\n", 0, position)
+    return f"line {line}, column {column}"
+
+
+def _find_word(text: str, word: str) -> int:
+    return next((found.start() for found in _TOKEN.finditer(text) if found[0] == word), 0)
+
+
+def _depth_exceeded(text: str) -> int | None:
+    """Return the position of the first bracket that opens the 129th level, if any."""
+    depth = 0
+    for found in _TOKEN.finditer(text):
+        if found[0] in ("{", "["):
+            depth += 1
+            if depth > MAXIMUM_DEPTH:
+                return found.start()
+        elif found[0] in ("}", "]"):
+            depth -= 1
+    return None
+
+
+def _too_deep(text: str) -> EventError:
+    return EventError(f"nested deeper than {MAXIMUM_DEPTH} at {_place(text, _depth_exceeded(text) or 0)}")
+
+
+def _as_key(key: object) -> str:
+    if isinstance(key, str):
+        return str(key)
+    raise EventError(f"{type_name(key)} as a key of an object: {key!r}")
+
+
+def _write(value: object, put: Callable[[str], None]) -> None:
+    if isinstance(value, str):
+        put(_quote(value))
+    elif isinstance(value, Number):
+        put(value.text)
+    elif value is None or isinstance(value, bool):
+        put("null" if value is None else "true" if value else "false")
+    elif isinstance(value, Mapping):
+        before = "{"
+        for key, inner in value.items():
+            put(before + _quote(_as_key(key)) + ":")
+            _write(inner, put)
+            before = ","
+        put("}" if value else "{}")
+    elif isinstance(value, (list, tuple)):
+        before = "["
+        for inner in value:
+            put(before)
+            _write(inner, put)
+            before = ","
+        put("]" if value else "[]")
+    else:
+        put(str(as_json_value(value)))
