@@ -33,6 +33,9 @@ class LogSource(Protocol):
     def end(self, queue: Queue) -> int:
         """Return the offset the next message will get: one more than the last."""
 
+    def ends(self) -> Mapping[Queue, int]:
+        """Return the end offset of every queue at once, cheaply enough to be asked several times a second."""
+
     def offset_at(self, queue: Queue, at: datetime) -> int:
         """Return the offset of the first message published at or after the aware time `at` (the end if none is)."""
 
@@ -40,11 +43,12 @@ class LogSource(Protocol):
         """Yield every message still held with start <= offset < end, in order.
 
         An offset that is not yielded is a gap: the log no longer holds it.
-        Raises BusError rather than leave out a message it holds.
+        Raises BusError rather than leave out a message it holds, and OffsetGapError at the call
+        if `end` lies beyond the end of the log: then it is not the log that the range was planned on.
         """
 
     def committed(self, group: str) -> Mapping[Queue, int]:
-        """Return the offsets that the bus itself has on record for a consumer group."""
+        """Return the offsets that the bus itself has on record for a consumer group (empty: none)."""
 
     def commit(self, group: str, offsets: Mapping[Queue, int]) -> None:
         """Record offsets (next to read) for a group; repeating it is harmless."""
