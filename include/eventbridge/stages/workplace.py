@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from eventbridge.connection import Connection
-from eventbridge.errors import StoreError
 from eventbridge.ledger import Ledger
 from eventbridge.ledger.records import Batch
 from eventbridge.rule import Bus, RuleSet, load_rules
@@ -16,7 +15,9 @@ from eventbridge.rule import Target as TargetRule
 from eventbridge.settings import Settings
 from eventbridge.sources.open import open_source
 from eventbridge.sources.protocol import LogSource
-from eventbridge.store import Store, layout, open_store
+from eventbridge.stages.frozen_rules import frozen_rules
+from eventbridge.store.open import open_store
+from eventbridge.store.protocol import Store
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Target
 
@@ -66,12 +67,3 @@ class Workplace:
     def open_target(self, rule: str, target: TargetRule) -> Target:
         """Open one target of a rule for one push task; the caller closes it."""
         return open_target(rule, target, self.connections, self.clock)
-
-
-def frozen_rules(store: Store, rule_set_hash: str) -> RuleSet:
-    """Return the rule set frozen under a hash; raises StoreError if the file is gone or is not what its name says."""
-    path = layout.rule_set(rule_set_hash)
-    rules = RuleSet.from_json(store.get(path).decode())
-    if rules.hash != rule_set_hash:
-        raise StoreError(f"{path} holds the rule set {rules.hash}: the file was changed. Restore it from a backup")
-    return rules

@@ -1,0 +1,23 @@
+"""Rule sets as batches are pinned to them: JSON files in the store, named by their content."""
+
+from __future__ import annotations
+
+from eventbridge.errors import StoreFileDamaged
+from eventbridge.rule import RuleSet
+from eventbridge.store import layout
+from eventbridge.store.protocol import Store
+
+
+def freeze_rules(store: Store, rules: RuleSet) -> str:
+    """Write a rule set to the store unless it is there, and return its hash."""
+    store.create(layout.rule_set(rules.hash), rules.to_json().encode())
+    return rules.hash
+
+
+def frozen_rules(store: Store, rule_set_hash: str) -> RuleSet:
+    """Return the rule set frozen under a hash; raises StoreError if the file is gone or is not what its name says."""
+    path = layout.rule_set(rule_set_hash)
+    rules = RuleSet.from_json(store.get(path).decode())
+    if rules.hash != rule_set_hash:
+        raise StoreFileDamaged(f"{path} in {store.uri} holds the rule set {rules.hash}. Restore it from a backup.")
+    return rules

@@ -1,0 +1,84 @@
+"""The guard against a lost ledger: an empty or restored one must never look like a first start."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from pathlib import PurePosixPath
+
+from eventbridge.errors import LedgerLostError, NotFoundError, StoreError, StoreFileMissing
+from eventbridge.stages.workplace import Workplace
+from eventbridge.store import layout
+
+#: A ledger that planned something this recently was not restored just now: no need to list manifests.
+_TRUSTED_SECONDS = 600.0
+
+#: Further back than this all manifests are listed at once instead of day by day.
+_DAYS_LISTED_SINGLY = 31
+
+
+def claim_runner(work: Workplace, runner: str) -> None:
+    """Write down which ledger holds a runner's state, or raise LedgerLostError if it is another one.
+
+    By conditional create: of two ledgers that start with one store, one wins.
+    """
+    path = layout.runner(runner)
+    content = {"runner": runner, "ledger": work.ledger.ledger_id, "since": work.ledger.now().isoformat()}
+    try:
+        written = work.store.get(path)
+    except StoreFileMissing:
+        if work.store.create(path, json.dumps(content).encode()):
+            return
+        written = work.store.get(path)
+    try:
+        owner = json.loads(written)["ledger"]
+    except (ValueError, KeyError, TypeError):
+        raise StoreError(f"{path} in {work.store.uri} does not say which ledger it belongs to. Restore it.") from None
+    if owner != work.ledger.ledger_id:
+        raise LedgerLostError(
+            f"The state of runner {runner!r} is in the ledger {owner}, and this ledger is {work.ledger.ledger_id}. "
+            + _remedy(work)
+        )
+
+
+def refuse_lost_ledger(work: Workplace, *, always: bool = False) -> None:
+    """Raise LedgerLostError if the store holds the manifest of a batch newer than any in the ledger.
+
+    Looks only if the ledger planned nothing in the last 10 minutes, or `always`: a listing has its price.
+    """
+    latest = work.ledger.latest_batch()
+    now = work.ledger.now()
+    if not always and latest is not None and (now - latest.planned_at).total_seconds() < _TRUSTED_SECONDS:
+        return
+    newest = _newest_manifest(work, latest.planned_at if latest is not None else None, now)
+    if newest is None or (latest is not None and newest <= latest.batch_id):
+        return
+    try:
+        work.ledger.batch(newest)  # clocks differ between hosts: only a batch that is not there proves anything
+    except NotFoundError:
+        raise LedgerLostError(
+            f"The store {work.store.uri} holds the manifest of batch {newest}, and this ledger does not know it: "
+            f"the ledger is older than the store. {_remedy(work)}"
+        ) from None
+
+
+def _remedy(work: Workplace) -> str:
+    return (
+        "Point EVENTBRIDGE_LEDGER_URL at the ledger that belongs to this store, or restore its latest copy. "
+        "To begin anew on purpose, which delivers again what start_at covers, name an empty store by "
+        "EVENTBRIDGE_STORE_URI."
+    )
+
+
+def _newest_manifest(work: Workplace, since: datetime | None, now: datetime) -> str | None:
+    """Return the newest batch id (they sort by time) that has a manifest, looking back to the day of `since`."""
+    days = (now.date() - since.date()).days if since is not None else _DAYS_LISTED_SINGLY + 1
+    if days > _DAYS_LISTED_SINGLY:
+        prefixes = ["manifests/"]
+    else:
+        prefixes = [f"manifests/date={now - timedelta(days=back):%Y-%m-%d}/" for back in range(-1, days + 1)]
+    for prefix in prefixes:
+        found = work.store.list(prefix)
+        if found:
+            return PurePosixPath(found[-1]).stem
+    return None

@@ -1,0 +1,152 @@
+"""Stage listen: takes the runner's unfinished batch, or plans the next one from what its bus holds."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import closing
+
+from eventbridge.errors import BusError, NotFoundError, OffsetGapError, StoreError, UserError
+from eventbridge.flow import Waiting, events_within, plan_ranges
+from eventbridge.identity import new_batch_id
+from eventbridge.ledger.records import Batch, Range
+from eventbridge.queue import Queue
+from eventbridge.rule import Bus, RuleSet
+from eventbridge.sources.protocol import LogSource
+from eventbridge.stages.frozen_rules import freeze_rules
+from eventbridge.stages.ledger_guard import claim_runner, refuse_lost_ledger
+from eventbridge.stages.workplace import Workplace
+
+log = logging.getLogger(__name__)
+
+
+def listen(work: Workplace, runner: str) -> str | None:
+    """Return the id of the runner's unfinished batch, else of a new one, else (nothing to take) None.
+
+    Raises NotFoundError for a runner that no rule names, LedgerLostError and OffsetGapError where going on would
+    lose or repeat history, StoreError while the disk is short, BusError where the bus cannot answer.
+    """
+    repeat_bus_commits(work, runner)
+    unfinished = work.ledger.unfinished_batch(runner)
+    if unfinished is not None:
+        return unfinished.batch_id
+    rules = work.rule_set().for_runner(runner)
+    if not rules.buses:
+        raise NotFoundError(f"No rule names the runner {runner!r}. `eventbridge rules check` lists the runners.")
+    (bus,) = rules.buses.values()
+    with closing(work.open_source(bus)) as source:
+        offsets = _registered(work, runner, bus, source)
+        ranges = _plan(work, runner, bus, source, offsets)
+    if not ranges:
+        return None
+    _refuse_short_disk(work)
+    refuse_lost_ledger(work)
+    return _publish(work, runner, bus, rules, ranges)
+
+
+def repeat_bus_commits(work: Workplace, runner: str) -> None:
+    """Tell the bus again what a commit could not tell it; if that fails too, warn and leave it to the next listen.
+
+    The ledger is the truth, so what is told is where the group stands now: an old batch's end would move it back.
+    """
+    pending = work.ledger.bus_commits_pending(runner)
+    if not pending:
+        return
+    newest = pending[-1]
+    bus = work.rule_set().buses.get(newest.bus) or work.rules_of(newest).buses[newest.bus]
+    try:
+        with closing(work.open_source(bus)) as source:
+            source.commit(runner, work.ledger.committed_offsets(runner))
+    except BusError as error:
+        log.warning("the bus %s still does not take the offsets of %s: %s", bus.name, runner, error)
+        return
+    for batch in pending:
+        work.ledger.mark_bus_committed(batch.batch_id)
+
+
+def _registered(work: Workplace, runner: str, bus: Bus, source: LogSource) -> Mapping[Queue, int]:
+    """Return where the group stands in each queue of its bus, having registered the queues that are new."""
+    known = _standing(work, runner, bus)
+    claim_runner(work, runner)
+    new = [queue for queue in source.queues() if queue not in known]
+    if not known:
+        refuse_lost_ledger(work, always=True)
+    if new:
+        # A queue that appears later starts at its beginning: nothing of it can have been seen before.
+        offsets = {queue: source.earliest(queue) if known else _start(source, bus, queue) for queue in new}
+        work.ledger.register_queues(runner, bus.name, offsets)
+        known = work.ledger.committed_offsets(runner)
+    return known
+
+
+def _standing(work: Workplace, runner: str, bus: Bus) -> Mapping[Queue, int]:
+    others = {row.bus for row in work.ledger.consumer_offsets(runner)} - {bus.name}
+    if others:
+        raise UserError(
+            f"The runner {runner!r} has consumed the bus {others.pop()!r} until now and its rules name {bus.name!r}. "
+            f"Give the rules of {bus.name!r} a runner of another name: offsets of two buses cannot be told apart."
+        )
+    return work.ledger.committed_offsets(runner)
+
+
+def _start(source: LogSource, bus: Bus, queue: Queue) -> int:
+    match bus.source.start_at:
+        case "earliest":
+            return source.earliest(queue)
+        case "latest":
+            return source.end(queue)
+        case at:
+            return source.offset_at(queue, at)
+
+
+def _plan(work: Workplace, runner: str, bus: Bus, source: LogSource, offsets: Mapping[Queue, int]) -> list[Range]:
+    existing = set(source.queues())
+    waiting = []
+    for queue, offset in sorted(offsets.items()):
+        if queue.topic not in bus.source.topics:  # the file no longer names it; where the group stands is kept
+            continue
+        end = source.end(queue) if queue in existing else 0
+        if offset > end:
+            raise OffsetGapError(
+                f"The runner {runner!r} stands at offset {offset} of {_name(queue)}, which ends at {end}: the log was "
+                "truncated or replaced. Restore the bus's data, or give the runner's rules a runner of a new name, "
+                "which starts at the bus's start_at."
+            )
+        if queue in existing:
+            waiting.append(Waiting(queue, offset, source.earliest(queue), end))
+    settings = work.settings
+    limit = events_within(settings.batch_max_events, settings.batch_max_bytes, _mean_bytes(work, runner))
+    return [Range(*take) for take in plan_ranges(waiting, limit)]
+
+
+def _name(queue: Queue) -> str:
+    return "/".join(str(part) for part in queue if part != "")
+
+
+def _mean_bytes(work: Workplace, runner: str) -> float | None:
+    """Return what a message of the runner's last landed batch came to, in bytes."""
+    for batch in work.ledger.batches(limit=10, runner=runner):
+        files = work.ledger.files(batch.batch_id, "buffer") if batch.kind == "normal" else []
+        read = sum(file.detail["read"] for file in files)
+        if read:
+            return float(sum(file.detail["bytes"] for file in files) / read)
+    return None
+
+
+def _refuse_short_disk(work: Workplace) -> None:
+    free, least = work.store.free_bytes(), work.settings.disk_free_min_bytes
+    if free is not None and free < least:
+        raise StoreError(
+            f"The store {work.store.uri} has {free:,} bytes left, less than EVENTBRIDGE_DISK_FREE_MIN_BYTES "
+            f"({least:,}): no new batch is planned. Free some space or lower the limit."
+        )
+
+
+def _publish(work: Workplace, runner: str, bus: Bus, rules: RuleSet, ranges: list[Range]) -> str | None:
+    frozen = freeze_rules(work.store, rules)
+    now = work.ledger.now()
+    batch = Batch(new_batch_id(now), "normal", runner, bus.name, "planned", frozen, planned_at=now)
+    if work.ledger.plan_batch(batch, ranges):
+        return batch.batch_id
+    other = work.ledger.unfinished_batch(runner)  # somebody else planned first: the same batch is everybody's
+    return other.batch_id if other is not None else None
