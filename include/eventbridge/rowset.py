@@ -6,10 +6,15 @@ from collections.abc import Iterable, Iterator
 
 
 def encode(rows: Iterable[int]) -> str:
-    """Return row numbers as sorted runs, both ends included: `{0, 1, 2, 7}` is `"0-2,7"`."""
+    """Return row numbers as sorted runs, both ends included: `{0, 1, 2, 7}` is `"0-2,7"`.
+
+    Raises ValueError for a negative number: it would vanish from the text in silence.
+    """
     runs: list[str] = []
     start = last = -2
     for row in sorted(set(rows)):
+        if row < 0:
+            raise ValueError(f"{row} is no row number: rows count from 0")
         if row == last + 1:
             last = row
             continue

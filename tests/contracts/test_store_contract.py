@@ -1,0 +1,243 @@
+"""What every store must do: each test runs against the real one and against the fake. A new store is one more line."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from eventbridge import faults
+from eventbridge.errors import StoreError, StoreFileMissing
+from eventbridge.store.open import open_store
+from eventbridge.store.protocol import Store
+from eventbridge.testing.store import InMemoryStore
+
+STORES: dict[str, Callable[[Path], Store]] = {
+    "file": lambda folder: open_store(f"file://{folder}/not/made/yet"),
+    "memory": lambda folder: InMemoryStore(),
+}
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """Return an empty store of each kind."""
+    return STORES[request.param](tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def _no_hook_left() -> Iterator[None]:
+    yield
+    faults.install(None)
+
+
+class Stopped(Exception):
+    """What the hook of these tests raises in place of the n-th call."""
+
+
+def stop_at(number: int) -> None:
+    """Have the `number`-th point reached from now on raise."""
+    left = iter(range(number))
+
+    def hook(point: str) -> None:
+        if next(left, None) is None:
+            raise Stopped(point)
+
+    faults.install(hook)
+
+
+def points_of(call: Callable[[], object]) -> list[str]:
+    """Return the names of the points a call reaches."""
+    reached: list[str] = []
+    faults.install(reached.append)
+    call()
+    faults.install(None)
+    return reached
+
+
+def test_bytes_come_back_as_they_were_put(store: Store) -> None:
+    """A file holds the bytes that were put, whatever they are."""
+    every_byte = bytes(range(256)) * 300
+    store.put("buffer/bus=flights/date=2026-01-01/x.parquet", every_byte)
+
+    assert store.get("buffer/bus=flights/date=2026-01-01/x.parquet") == every_byte
+
+
+def test_an_empty_file_is_a_file(store: Store) -> None:
+    """No bytes are not no file."""
+    store.put("a/empty", b"")
+
+    assert store.exists("a/empty")
+    assert store.get("a/empty") == b""
+
+
+def test_put_replaces(store: Store) -> None:
+    """The later of two puts stays."""
+    store.put("a/x", b"first and long")
+    store.put("a/x", b"second")
+
+    assert store.get("a/x") == b"second"
+
+
+def test_create_writes_once(store: Store) -> None:
+    """The first create wins, the second is told so and changes nothing."""
+    assert store.create("a/x", b"first")
+    assert not store.create("a/x", b"second")
+
+    assert store.get("a/x") == b"first"
+
+
+def test_create_loses_against_put(store: Store) -> None:
+    """It does not matter how the file came to be there."""
+    store.put("a/x", b"first")
+
+    assert not store.create("a/x", b"second")
+    assert store.get("a/x") == b"first"
+
+
+def test_one_of_sixteen_creators_wins(store: Store) -> None:
+    """Whatever the number of writers at one moment, one is told True and its bytes are there."""
+    for round_number in range(20):
+        start = threading.Barrier(16)
+
+        def create(writer: int, path: str = f"runners/{round_number}.json", start: threading.Barrier = start) -> bool:
+            start.wait()
+            return store.create(path, b"writer %d" % writer)
+
+        with ThreadPoolExecutor(16) as pool:
+            won = list(pool.map(create, range(16)))
+
+        assert sum(won) == 1
+        assert store.get(f"runners/{round_number}.json") == b"writer %d" % won.index(True)
+
+
+def test_what_is_not_there_is_missing(store: Store) -> None:
+    """get and open say which file is missing; exists says False; delete does not mind."""
+    store.put("a/x", b"")
+
+    for path in ("nothing", "a", "a/y", "b/x"):
+        assert not store.exists(path)
+        with pytest.raises(StoreFileMissing, match=f"'{path}'"):
+            store.get(path)
+        with pytest.raises(StoreFileMissing, match=f"'{path}'"):
+            store.open(path)
+    store.delete("a/y")
+
+
+def test_open_reads_at_any_place(store: Store) -> None:
+    """An open file can be read from any position."""
+    store.put("a/x", bytes(range(100)))
+
+    with store.open("a/x") as file:
+        file.seek(90)
+        assert file.read(3) == bytes([90, 91, 92])
+        file.seek(2)
+        assert file.read(2) == bytes([2, 3])
+        assert file.size() == 100
+
+
+def test_list_is_by_the_beginning_of_the_text(store: Store) -> None:
+    """A prefix may end within a name; the answer is sorted by code point and goes through all folders."""
+    for path in ("b/2/x", "b/2-1", "b/1", "b/10", "bb", "a/é", "a/z"):
+        store.put(path, b"")
+
+    assert store.list("") == ["a/z", "a/é", "b/1", "b/10", "b/2-1", "b/2/x", "bb"]
+    assert store.list("b") == ["b/1", "b/10", "b/2-1", "b/2/x", "bb"]
+    assert store.list("b/") == ["b/1", "b/10", "b/2-1", "b/2/x"]
+    assert store.list("b/1") == ["b/1", "b/10"]
+    assert store.list("b/2/") == ["b/2/x"]
+    assert store.list("c/d") == []
+    assert store.list("bb/") == []
+
+
+def test_a_deleted_file_is_gone(store: Store) -> None:
+    """After delete nothing finds the file, and create may win again."""
+    store.put("a/x", b"1")
+    store.delete("a/x")
+
+    assert not store.exists("a/x")
+    assert store.list("") == []
+    assert store.create("a/x", b"2")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "/",
+        "/etc/passwd",
+        "../x",
+        "a/../../x",
+        "a/..",
+        "./x",
+        "a//b",
+        "a/",
+        ".incoming/x",
+        "a/.x",
+        "a\0b",
+        "a\\b",
+        "\ud800",
+    ],
+)
+def test_a_path_that_could_leave_the_store_is_refused(store: Store, path: str) -> None:
+    """Absolute paths, `..`, hidden names and what cannot be a name are refused by every method."""
+    calls: list[Callable[[], object]] = [
+        lambda: store.put(path, b""),
+        lambda: store.create(path, b""),
+        lambda: store.get(path),
+        lambda: store.open(path),
+        lambda: store.exists(path),
+        lambda: store.delete(path),
+        lambda: store.list(path + "/x"),
+    ]
+    for call in calls:
+        with pytest.raises(StoreError, match="no path of a file"):
+            call()
+
+    assert store.list("") == []
+
+
+@pytest.mark.parametrize("method", ["put", "create"])
+def test_a_write_that_stops_anywhere_leaves_all_or_nothing(store: Store, method: str) -> None:
+    """At whichever point a write is stopped, the file is whole or not there, and can be written afterwards."""
+    write = getattr(store, method)
+    count = len(points_of(lambda: write("probe/x", b"x")))
+    assert count >= 2
+    for number in range(count):
+        path = f"a/{number}"
+        stop_at(number)
+        with pytest.raises(Stopped):
+            write(path, b"whole")
+        faults.install(None)
+
+        assert store.exists(path) == (store.list(path) == [path])
+        if store.exists(path):
+            assert store.get(path) == b"whole"
+        assert write(path, b"again") in (None, True, False)
+        assert store.get(path) in (b"whole", b"again")
+
+
+def test_every_call_can_be_stopped(store: Store) -> None:
+    """Each method goes through the seam of faults before it does anything; writes also when they are done."""
+    store.put("a/x", b"")
+
+    assert points_of(lambda: store.get("a/x")) == ["store.get"]
+    assert points_of(lambda: store.open("a/x").close()) == ["store.open"]
+    assert points_of(lambda: store.exists("a/x")) == ["store.exists"]
+    assert points_of(lambda: store.list("a")) == ["store.list"]
+    for name, call in {
+        "store.put": lambda: store.put("a/x", b""),
+        "store.create": lambda: store.create("a/y", b""),
+        "store.delete": lambda: store.delete("a/x"),
+    }.items():
+        points = points_of(call)
+        assert (points[0], points[-1]) == (name, f"{name}.done")
+
+
+def test_free_bytes_is_a_number_or_unknown(store: Store) -> None:
+    """The free space is known where there is a limit, also before anything was written."""
+    free = store.free_bytes()
+
+    assert free is None or free > 0

@@ -1,0 +1,101 @@
+"""The local store under kill -9 and among processes: what a file looks like when its writer is gone."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from eventbridge import faults
+from eventbridge.store.file import INCOMING, FileStore
+
+FORK = multiprocessing.get_context("fork")
+
+
+def in_child(work: Callable[[], object]) -> int:
+    """Run `work` in a process of its own and return how that ended: 0, or minus the signal."""
+    child = FORK.Process(target=work)
+    child.start()
+    child.join(30)
+
+    assert child.exitcode is not None
+    return child.exitcode
+
+
+@pytest.mark.parametrize("method", ["put", "create"])
+def test_killed_at_any_point_a_file_is_whole_or_not_there(tmp_path: Path, method: str) -> None:
+    """kill -9 at the n-th point of a write, for every n: nobody ever sees half a file or the writer's own."""
+    content = os.urandom(300_000)
+    exit_code, number = -signal.SIGKILL, 0
+    while exit_code == -signal.SIGKILL:
+        store = FileStore(tmp_path / str(number))
+
+        def write_and_die(store: FileStore = store, number: int = number) -> None:
+            left = iter(range(number))
+
+            def hook(point: str) -> None:
+                if next(left, None) is None:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+            faults.install(hook)
+            getattr(store, method)("a/x", content)
+
+        exit_code = in_child(write_and_die)
+
+        assert store.list("") in ([], ["a/x"])
+        if store.exists("a/x"):
+            assert store.get("a/x") == content
+        store.put("a/x", b"next")
+        assert store.get("a/x") == b"next"
+        number += 1
+
+    assert exit_code == 0
+    assert number >= 4
+
+
+def test_killed_in_the_middle_of_writing_nothing_shows(tmp_path: Path) -> None:
+    """kill -9 while the bytes are on their way: the file is not there, and what is left behind is in nobody's way."""
+    store = FileStore(tmp_path)
+    store.put("a/first", b"")
+    incoming = tmp_path / INCOMING
+    content = bytes(64_000_000)
+    writer = FORK.Process(target=store.put, args=("a/x", content))
+    writer.start()
+    deadline = time.monotonic() + 30
+    while not any(left.stat().st_size > 0 for left in incoming.iterdir()):
+        assert writer.is_alive()
+        assert time.monotonic() < deadline
+    assert writer.pid is not None
+    os.kill(writer.pid, signal.SIGKILL)
+    writer.join()
+
+    assert writer.exitcode == -signal.SIGKILL
+    assert list(incoming.iterdir())
+    assert store.list("") == ["a/first"]
+    assert not store.exists("a/x")
+
+
+def test_one_of_sixteen_processes_wins(tmp_path: Path) -> None:
+    """Conditional create holds between processes, from the very first file of a store on."""
+    start = FORK.Barrier(16)
+    answers = FORK.Queue()
+
+    def create(writer: int) -> None:
+        store = FileStore(tmp_path / "new")
+        start.wait()
+        answers.put((store.create("runners/r.json", b"writer %d" % writer), writer))
+
+    writers = [FORK.Process(target=create, args=(number,)) for number in range(16)]
+    for writer in writers:
+        writer.start()
+    winners = [number for won, number in (answers.get(timeout=30) for _ in writers) if won]
+    for writer in writers:
+        writer.join()
+
+    assert len(winners) == 1
+    assert FileStore(tmp_path / "new").get("runners/r.json") == b"writer %d" % winners[0]
