@@ -22,6 +22,9 @@ __all__ = ["RouteJob", "Router", "Slice", "SliceResult", "route", "slices_of"]
 _GROUPS_PER_SLICE = 2
 _SMALL_BATCH_ROWS = 4 * ROW_GROUP_ROWS
 
+#: The pool that every Airflow has.
+_DEFAULT_POOL = "default_pool"
+
 
 class Router(Protocol):
     """Where slices are routed: in this process or on Spark."""
@@ -38,7 +41,8 @@ def route(work: Workplace, batch_id: str, router: Router, pools: Mapping[str, Po
 
     Each finished slice is recorded as it arrives, so a run that dies loses only what was under way. Called again it
     returns the stored list; nothing before the batch is buffered, and nothing once it is past its deadline or settled.
-    `pools` holds the Airflow pools as they stand; those it does not name bound nothing.
+    `pools` holds the Airflow pools as they stand, None outside Airflow: a chunk of a pool that is not among them goes
+    to `default_pool`, as a task in a pool that does not exist would wait for ever.
     Raises SparkError where a slice cannot be routed, InfrastructureError when the prepare budget is spent.
     """
     batch = work.ledger.batch(batch_id)
@@ -123,16 +127,17 @@ def _publish(work: Workplace, batch: Batch, pools: Mapping[str, PoolSlots] | Non
         pools=pools,
     )
     statuses = {key: status.state for key, status in work.ledger.target_statuses().items()}
-    plans = cut_chunks(_pieces(work.ledger.files(batch.batch_id, "delivery")), limits, statuses)
+    plans = cut_chunks(_pieces(work.ledger.files(batch.batch_id, "delivery"), pools), limits, statuses)
     chunks = [_chunk(batch, index, plan) for index, plan in enumerate(plans)]
     deadline_at = work.ledger.now() + timedelta(seconds=settings.batch_deadline_seconds)
     work.ledger.publish_chunks(batch.batch_id, deadline_at, chunks)
 
 
-def _pieces(files: Sequence[BatchFile]) -> Iterator[RoutedPiece]:
+def _pieces(files: Sequence[BatchFile], pools: Mapping[str, PoolSlots] | None) -> Iterator[RoutedPiece]:
     for file in files:
-        for pool, weight, rule, target, rows, count, size in file.detail["pieces"]:
+        for asked, weight, rule, target, rows, count, size in file.detail["pieces"]:
             if file.path is not None:
+                pool = asked if pools is None or asked in pools else _DEFAULT_POOL
                 yield RoutedPiece(pool, weight, rule, target, file.path, rows, count, size)
 
 
