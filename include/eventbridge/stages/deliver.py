@@ -1,0 +1,98 @@
+"""All stages in a row in this process: what one run of `deliver_<runner>` and of `retry_deliveries` does, without Airflow.
+
+Called by `eventbridge deliver` and by tests; the DAGs call the same stages one by one.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from eventbridge.errors import EventBridgeError
+from eventbridge.stages.buffer import buffer
+from eventbridge.stages.commit import commit
+from eventbridge.stages.dead_letters import write_dead_letters
+from eventbridge.stages.listen import listen
+from eventbridge.stages.push import push
+from eventbridge.stages.retries import plan_retries, settle_stale
+from eventbridge.stages.route import Router, route
+from eventbridge.stages.schedule_retries import schedule_retries
+from eventbridge.stages.workplace import Workplace
+
+log = logging.getLogger(__name__)
+
+#: Chunks pushed at the same time: a chunk whose target hangs must not stop the others.
+_PUSHES_AT_ONCE = 4
+
+
+@dataclass(frozen=True)
+class Idle:
+    """What `deliver_until_idle` did: batches committed of each kind, and when the next parked delivery falls due."""
+
+    batches: int
+    retry_batches: int
+    next_due_at: datetime | None
+
+
+def deliver_batch(work: Workplace, runner: str, router: Router, stop: threading.Event) -> str | None:
+    """Move one batch of a runner through all stages and return its id; None = nothing is available."""
+    batch_id = listen(work, runner)
+    if batch_id is None:
+        return None
+    buffer(work, batch_id)
+    _push_and_settle(work, batch_id, route(work, batch_id, router), stop)
+    return batch_id
+
+
+def deliver_retries(work: Workplace, runner: str, stop: threading.Event) -> str | None:
+    """Move one retry batch of a runner through its stages and return its id; None = nothing is due."""
+    settle_stale(work, runner)
+    plan = plan_retries(work, runner)
+    if plan.batch_id is not None:
+        _push_and_settle(work, plan.batch_id, plan.chunk_ids, stop)
+    return plan.batch_id
+
+
+def deliver_until_idle(
+    work: Workplace, runner: str, router: Router, *, wait_seconds: float = 0.0, stop: threading.Event | None = None
+) -> Idle:
+    """Deliver until no event is available and nothing parked is due, or falls due within `wait_seconds`."""
+    stop = stop or threading.Event()
+    batches = retry_batches = 0
+    while not stop.is_set():
+        normal = deliver_batch(work, runner, router, stop)
+        retried = deliver_retries(work, runner, stop)
+        batches += normal is not None
+        retry_batches += retried is not None
+        if normal is None and retried is None:
+            due_at = next_due_at(work, runner)
+            now = work.clock()
+            if due_at is None or due_at - now > timedelta(seconds=wait_seconds):
+                break
+            stop.wait(max(0.0, (due_at - now).total_seconds()))
+    return Idle(batches, retry_batches, next_due_at(work, runner))
+
+
+def next_due_at(work: Workplace, runner: str) -> datetime | None:
+    """Return when the next parked delivery of a runner falls due; None = none waits for a time."""
+    due = [row.next_due_at for row in work.ledger.parked_counts(runner=runner) if row.state == "due"]
+    return min(due, default=None)
+
+
+def _push_and_settle(work: Workplace, batch_id: str, chunk_ids: Sequence[int], stop: threading.Event) -> None:
+    with ThreadPoolExecutor(_PUSHES_AT_ONCE, thread_name_prefix="push") as pool:
+        pushes = [pool.submit(push, work, batch_id, chunk_id, stop) for chunk_id in chunk_ids]
+    for chunk_id, done in zip(chunk_ids, pushes, strict=True):
+        error = done.exception()
+        if isinstance(error, EventBridgeError):
+            # an everyday thing: what the push left without an outcome is settled as Unknown and parked
+            log.error("push of chunk %d of batch %s failed: %s", chunk_id, batch_id, error)
+        elif error is not None:
+            raise error
+    write_dead_letters(work, batch_id)
+    schedule_retries(work, batch_id)
+    commit(work, batch_id)

@@ -1,0 +1,127 @@
+"""The tree is the one design and style promise: sizes, names, thin entry files, one plugin file."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "include" / "eventbridge"
+BANNED_NAMES = {"utils", "util", "common", "helpers", "helper", "base", "manager", "misc"}
+#: Files that may be longer than 300 lines; each with its reason in docs/decisions.md.
+LONG_FILES: dict[str, str] = {}
+
+
+def tracked(pattern: str) -> list[Path]:
+    """Return the files git tracks, or would, that match a glob."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", pattern]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
+    return [ROOT / name for name in listed if name and (ROOT / name).is_file()]
+
+
+def test_no_file_has_a_name_that_says_nothing() -> None:
+    """No module is called utils, common, manager or the like."""
+    found = [str(path) for path in tracked("*.py") if path.stem in BANNED_NAMES or path.parent.name in BANNED_NAMES]
+
+    assert found == []
+
+
+def test_files_of_the_package_stay_short() -> None:
+    """No module of the product is longer than 300 lines."""
+    long = {
+        str(path.relative_to(ROOT)): count
+        for path in tracked("include/eventbridge/*.py")
+        if (count := len(path.read_text().splitlines())) > 300
+    }
+
+    assert set(long) - set(LONG_FILES) == set(), long
+
+
+def test_dag_files_are_wiring() -> None:
+    """A DAG file has at most 80 lines."""
+    long = [str(path) for path in tracked("dags/*.py") if len(path.read_text().splitlines()) > 80]
+
+    assert long == []
+
+
+def test_spark_apps_are_thin() -> None:
+    """A Spark application has at most 60 lines."""
+    long = [str(path) for path in tracked("spark_apps/*.py") if len(path.read_text().splitlines()) > 60]
+
+    assert long == []
+
+
+def test_plugins_folder_holds_at_most_one_python_file() -> None:
+    """Airflow executes every .py below plugins/ as a top-level module, so there is one, which shadows nothing."""
+    files = tracked("plugins/*.py")
+
+    assert len(files) <= 1
+    assert all(path.stem == "eventbridge_plugin" for path in files)
+
+
+def test_every_public_thing_has_a_docstring() -> None:
+    """Every module, public class and public function of the package says what it does."""
+    missing = []
+    for path in tracked("include/eventbridge/*.py"):
+        tree = ast.parse(path.read_text())
+        if tree.body and ast.get_docstring(tree) is None:
+            missing.append(str(path.relative_to(ROOT)))
+        missing += [f"{path.relative_to(ROOT)}:{node.lineno} {node.name}" for node in _public(tree)]
+
+    assert missing == []
+
+
+def _public(tree: ast.Module) -> list[ast.ClassDef | ast.FunctionDef]:
+    found: list[ast.ClassDef | ast.FunctionDef] = []
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
+            if ast.get_docstring(node) is None:
+                found.append(node)
+            if isinstance(node, ast.ClassDef):
+                found += [
+                    child
+                    for child in node.body
+                    if isinstance(child, ast.FunctionDef)
+                    and not child.name.startswith("_")
+                    and ast.get_docstring(child) is None
+                ]
+    return found
+
+
+def test_every_test_says_what_is_true() -> None:
+    """Every test function has a docstring of at least one sentence."""
+    missing = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
+        for path in tracked("tests/*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and ast.get_docstring(node) is None
+    ]
+
+    assert missing == []
+
+
+def test_no_machine_path_or_registry_is_committed() -> None:
+    """No tracked text names a home folder, a checkout's place or a package registry's host."""
+    suspicious = re.compile(r"/(root|home)/[a-z]|/work/(main|shared)|files\.pythonhosted|repo\.maven|index-url", re.I)
+    found = [
+        f"{path.relative_to(ROOT)}: {match.group()}"
+        for path in tracked("*")
+        if path.suffix in {".py", ".md", ".yaml", ".yml", ".toml", ".txt", ".sh", ""} and path != Path(__file__)
+        for match in [suspicious.search(path.read_text(errors="replace"))]
+        if match
+    ]
+
+    assert found == []
+
+
+def test_the_error_tree_is_one_tree() -> None:
+    """Every error class of the product derives from EventBridgeError and stands in the drawn tree."""
+    from eventbridge import errors
+
+    classes = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, Exception)]
+    drawn = errors.__doc__ or ""
+
+    assert all(issubclass(each, errors.EventBridgeError) for each in classes)
+    assert [each.__name__ for each in classes if each.__name__ not in drawn] == []

@@ -1,0 +1,39 @@
+"""Fixtures of every test: an environment without this product's settings, and no skipped test where CI runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from eventbridge import faults
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remove every setting of the product, so that a developer's shell cannot change what a test sees."""
+    for name in list(os.environ):
+        if name.startswith("EVENTBRIDGE_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def no_fault_left_behind() -> Iterator[None]:
+    """Take the fault hook out after each test."""
+    yield
+    faults.install(None)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which tests were skipped: in CI none may be."""
+    for report in terminalreporter.stats.get("skipped", []):
+        terminalreporter.write_line(f"SKIPPED, which fails CI: {report.nodeid}")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Fail a run in CI that skipped a test."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if os.environ.get("CI") and reporter is not None and reporter.stats.get("skipped") and exitstatus == 0:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
