@@ -113,6 +113,24 @@ def test_one_of_sixteen_creators_wins(store: Store) -> None:
         assert store.get(f"runners/{round_number}.json") == b"writer %d" % won.index(True)
 
 
+def test_a_reader_never_sees_a_file_half_replaced(store: Store) -> None:
+    """While a file is replaced again and again, each reading gives one version whole."""
+    versions = [bytes([number]) * 2_000_000 for number in range(2)]
+    store.put("a/x", versions[0])
+    done = threading.Event()
+
+    def replace() -> None:
+        for number in range(40):
+            store.put("a/x", versions[number % 2])
+        done.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        replacing = pool.submit(replace)
+        while not done.is_set():
+            assert store.get("a/x") in versions
+        replacing.result()
+
+
 def test_what_is_not_there_is_missing(store: Store) -> None:
     """get and open say which file is missing; exists says False; delete does not mind."""
     store.put("a/x", b"")

@@ -115,6 +115,8 @@ def test_columns_come_in_the_order_asked_for() -> None:
     assert read_table(store, "x", ["text", "n"]).column_names == ["text", "n"]
     assert read_rows(store, "x", "11", ["text"]).to_pylist() == [{"text": "row 11"}]
     assert read_rows(store, "x", "", ["text"]).to_pylist() == []
+    with pytest.raises(KeyError, match="nope"):
+        read_table(store, "x", ["n", "nope"])
 
 
 def test_only_the_row_groups_that_are_needed_are_read() -> None:

@@ -87,16 +87,18 @@ def test_the_loser_of_a_create_syncs_the_winners_name(tmp_path: Path, synced: li
     assert synced[-1] == str(tmp_path / "a")
 
 
-def test_a_folder_that_was_removed_is_made_again(tmp_path: Path) -> None:
-    """A store emptied by hand while a process runs does not break its next write."""
+def test_a_folder_that_was_removed_is_made_again(tmp_path: Path, synced: list[str]) -> None:
+    """A store emptied by hand while a process runs does not break its next write, nor its durability."""
     store = FileStore(tmp_path)
     store.put("a/b/x", b"1")
     (tmp_path / "a/b/x").unlink()
     (tmp_path / "a/b").rmdir()
     (tmp_path / "a").rmdir()
+    synced.clear()
     store.put("a/b/y", b"2")
 
     assert store.list("") == ["a/b/y"]
+    assert {str(tmp_path), str(tmp_path / "a"), str(tmp_path / "a/b")} <= set(synced)
 
 
 def test_a_write_leaves_nothing_else_behind(tmp_path: Path) -> None:
