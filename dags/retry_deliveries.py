@@ -1,0 +1,54 @@
+"""The Airflow DAG `retry_deliveries`: takes up what is parked and due, in the slow lane, and delivers it again.
+
+The tasks are in eventbridge.orchestrate.tasks and shared with `deliver_<runner>`.
+"""
+
+from __future__ import annotations
+
+import os
+
+from airflow.sdk import DAG
+
+from eventbridge.orchestrate.names import PLAN_RETRIES, RETRIES, RETRY_DAG
+from eventbridge.orchestrate.push import slow_lane_pushes
+from eventbridge.orchestrate.schedule import BEGINNING, OWNER, run_limit, waking
+from eventbridge.orchestrate.tasks import (
+    batch_of,
+    commit,
+    plan_retries,
+    schedule_retries,
+    settle_stale,
+    write_dead_letters,
+)
+from eventbridge.settings import Settings
+
+GUIDE = """
+Delivers again what is parked and due: a batch of kind *retry* a run, at most one chunk a target, all pushes in the
+pool `lane.slow`. A run that dies leaves its batch to `settle_stale` of a later one; nothing is sent twice for it but
+what was in flight.
+
+Woken by a bell when something falls due, and once a minute. `eventbridge status` shows what is parked and since when.
+"""
+
+with DAG(
+    dag_id=RETRY_DAG,
+    description="Delivers again what is parked and due",
+    doc_md=GUIDE,
+    schedule=waking(RETRIES),
+    start_date=BEGINNING,
+    catchup=False,
+    max_active_runs=4,
+    max_active_tasks=64,
+    dagrun_timeout=run_limit(Settings.from_mapping(os.environ), prepares=False),
+    default_args={"owner": OWNER},
+    tags=["eventbridge", "retry"],
+):
+    batch_id = batch_of(PLAN_RETRIES)
+    chunk_ids = plan_retries()
+    pushed = slow_lane_pushes(batch_id).expand(chunk_id=chunk_ids)
+    dead = write_dead_letters(batch_id)
+    parked = schedule_retries(batch_id)
+
+    settle_stale()
+    chunk_ids >> pushed >> dead >> parked
+    [chunk_ids, dead, parked] >> commit(batch_id)

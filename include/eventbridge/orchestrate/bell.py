@@ -1,0 +1,49 @@
+"""When to ring for a run: pure decisions over what is available, for the doorbell."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+#: Two bells of one subject are at least this far apart.
+SHORTEST = timedelta(seconds=1)
+
+#: A bell that nobody answered (its DAG was paused, its run failed) is rung again after this.
+AGAIN = timedelta(seconds=15)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one look found for one subject.
+
+    `waiting`: there is something to take up. `busy`: an uncommitted batch has what there is to take up first.
+    `mark` changes with every batch that takes something up, so that an answered bell is known from a lost one.
+    """
+
+    waiting: bool
+    busy: bool
+    mark: Hashable
+
+
+@dataclass(frozen=True)
+class Bell:
+    """The last bell of one subject and what was seen when it rang."""
+
+    rung_at: datetime
+    mark: Hashable
+
+
+def rings(seen: Seen, last: Bell | None, now: datetime) -> bool:
+    """Return whether to ring now: level-triggered, when something waits and the last bell's batch is committed.
+
+    At most once a second; a bell without an answer is repeated every 15 s.
+    """
+    if not seen.waiting:
+        return False
+    if last is None:
+        return not seen.busy
+    if now - last.rung_at >= AGAIN:
+        return True
+    answered = not seen.busy and seen.mark != last.mark
+    return answered and now - last.rung_at >= SHORTEST

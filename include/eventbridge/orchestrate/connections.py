@@ -1,0 +1,34 @@
+"""Airflow's connections as the product's own: looked up while a task runs, never while a DAG file is read."""
+
+from __future__ import annotations
+
+from eventbridge.connection import Connection
+from eventbridge.errors import ConnectionUnusable
+
+
+def airflow_connection(connection_id: str) -> Connection:
+    """Return the Airflow connection of that id; raises ConnectionUnusable where Airflow knows none or it is damaged.
+
+    Only a running task may ask: the task SDK fetches it from the api-server, or from the secrets backends.
+    """
+    from airflow.sdk import BaseHook
+    from airflow.sdk.exceptions import AirflowException
+
+    try:
+        found = BaseHook.get_connection(connection_id)
+        extra = found.extra_dejson
+    except (AirflowException, ValueError) as error:
+        raise ConnectionUnusable(
+            f"Airflow has no usable connection {connection_id!r} ({error}). Add it in Admin > Connections, "
+            f"or with: airflow connections add {connection_id} --conn-uri ..."
+        ) from error
+    return Connection(
+        id=connection_id,
+        type=found.conn_type or "",
+        host=found.host or "",
+        port=found.port,
+        login=found.login or "",
+        password=found.password or "",
+        schema=found.schema or "",
+        extra=extra,
+    )

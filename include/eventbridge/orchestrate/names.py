@@ -1,0 +1,35 @@
+"""Names that DAGs, tasks, pools, assets and bells share: one place, so that they cannot drift apart."""
+
+from __future__ import annotations
+
+RETRY_DAG = "retry_deliveries"
+DELIVER_PREFIX = "deliver_"
+
+LISTEN = "listen"
+PLAN_RETRIES = "plan_retries"
+PUSH = "push"
+
+#: The XCom of listen and plan_retries that tells the other tasks of the run their batch.
+BATCH_ID = "batch_id"
+
+#: The pool of every retry push, and the one of pushes whose place nobody could tell.
+RETRY_POOL = "lane.slow"
+UNPLANNED_POOL = "rules.unplanned"
+
+#: The asset, and the doorbell's subject, of parked deliveries that are due.
+RETRIES = "due_deliveries"
+
+
+def deliver_dag_id(runner: str) -> str:
+    """Return the id of a runner's DAG."""
+    return f"{DELIVER_PREFIX}{runner}"
+
+
+def runner_of(dag_id: str) -> str | None:
+    """Return the runner whose DAG this is, None for any other DAG."""
+    return dag_id.removeprefix(DELIVER_PREFIX) if dag_id.startswith(DELIVER_PREFIX) else None
+
+
+def runner_subject(runner: str) -> str:
+    """Return the name of a runner's asset, its waiting events, and of its bell."""
+    return f"events_{runner}"

@@ -1,0 +1,154 @@
+"""Airflow's cluster policy: gives each mapped push of a deliver DAG the pool and the weight of its chunk.
+
+`config/airflow_local_settings.py` names `place_push` as its `task_instance_mutation_hook`; Airflow calls that in the
+scheduler and the api-server, inside a transaction, for every task instance that is made, expanded or cleared.
+
+How it knows the batch: a runner has at most one uncommitted normal batch (the ledger's unique index) and its DAG at
+most one active run, so the pushes that are being expanded are the chunks of the runner's routed batch, in map index
+order. A push of a cleared old run may be given a place of today's batch; it finds its own batch past and ends.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from eventbridge.orchestrate.names import PUSH, UNPLANNED_POOL, runner_of
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+log = logging.getLogger(__name__)
+
+#: Below every rule's weight: what nobody planned must not hold up what somebody did.
+UNPLANNED_WEIGHT = 100
+
+#: Airflow's scheduler waits meanwhile, for every runner.
+LIMIT_SECONDS = 0.5
+
+#: One expansion calls the hook twice per map index within milliseconds: one query serves them all,
+#: and a ledger that does not answer costs the scheduler its limit once per expansion.
+_HOLD_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """The Airflow pool and priority weight of one push."""
+
+    pool: str
+    weight: int
+
+
+UNPLANNED = Place(UNPLANNED_POOL, UNPLANNED_WEIGHT)
+
+
+def place_push(task_instance: Any, dag_run: Any = None) -> None:
+    """Set `pool` and `priority_weight` of a mapped push; leaves every other task instance alone. Never raises."""
+    try:
+        runner = runner_of(task_instance.dag_id)
+        if runner is None or task_instance.task_id != PUSH or task_instance.map_index < 0:
+            return
+        place = _places().of(runner, task_instance.run_id, task_instance.map_index)
+        task_instance.pool = place.pool
+        task_instance.priority_weight = place.weight
+    except Exception:
+        log.exception("ALARM: the cluster policy failed; the push keeps what its DAG says")
+
+
+@functools.cache
+def _places() -> Places:
+    from eventbridge.settings import Settings
+
+    return Places(Settings.from_mapping(os.environ).ledger_url)
+
+
+class Places:
+    """Asks the ledger, through an engine of its own and within 500 ms, where the chunks of a batch are to run."""
+
+    def __init__(self, ledger_url: str, limit_seconds: float = LIMIT_SECONDS) -> None:
+        self._url = ledger_url
+        self._limit_seconds = limit_seconds
+        self._engine: Engine | None = None
+        self._held: dict[tuple[str, str], tuple[float, Mapping[int, Place]]] = {}
+
+    def of(self, runner: str, run_id: str, map_index: int) -> Place:
+        """Return the place of one push; pool `rules.unplanned`, with a logged alarm, where the ledger has none."""
+        now = time.monotonic()
+        held = self._held.get((runner, run_id))
+        if held is None or now - held[0] > _HOLD_SECONDS:
+            held = (time.monotonic(), self._ask(runner, run_id))
+            self._held = {key: value for key, value in self._held.items() if now - value[0] <= _HOLD_SECONDS}
+            self._held[runner, run_id] = held
+        return held[1].get(map_index, UNPLANNED)
+
+    def _ask(self, runner: str, run_id: str) -> Mapping[int, Place]:
+        why = "it has no routed batch"
+        try:
+            places = _within(self._limit_seconds, lambda: self._query(runner))
+        except Exception as error:
+            places, why = {}, f"the ledger: {type(error).__name__} {error}"
+        if not places:
+            log.error(
+                "ALARM: nobody can say where the pushes of runner %r, run %r, are to run (%s); they go to pool %s",
+                runner,
+                run_id,
+                why,
+                UNPLANNED_POOL,
+            )
+        return places
+
+    def _query(self, runner: str) -> Mapping[int, Place]:
+        from eventbridge.ledger.statements.chunks import PLACES_OF_RUNNER
+
+        if self._engine is None:
+            self._engine = self._open()
+        with self._engine.connect() as connection:
+            rows = connection.execute(PLACES_OF_RUNNER, {"of_runner": runner})
+            return {row.map_index: Place(row.pool, row.weight) for row in rows}
+
+    def _open(self) -> Engine:
+        from sqlalchemy import create_engine, event
+        from sqlalchemy.pool import NullPool
+
+        # NullPool: processes that fork from the scheduler must not share its connection.
+        engine = create_engine(self._url, poolclass=NullPool)
+        if engine.dialect.name == "sqlite":
+            milliseconds = int(self._limit_seconds * 1000)
+
+            @event.listens_for(engine, "connect")
+            def _bound_waiting(connection: Any, _record: Any) -> None:
+                connection.execute(f"PRAGMA busy_timeout = {milliseconds}")
+                connection.execute("PRAGMA query_only = ON")
+
+        return engine
+
+
+def _within(seconds: float, call: Callable[[], Mapping[int, Place]]) -> Mapping[int, Place]:
+    """Return what `call` returns; raises TimeoutError after `seconds` and leaves the call behind.
+
+    A thread, because no driver keeps one limit over connecting, waiting for a lock and reading; a daemon, so that
+    one that hangs does not keep the scheduler from ending.
+    """
+    results: list[Mapping[int, Place]] = []
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            results.append(call())
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="eventbridge-policy", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if errors:
+        raise errors[0]
+    if not results:
+        raise TimeoutError(f"no answer within {seconds:g} s")
+    return results[0]

@@ -1,0 +1,132 @@
+"""The Airflow pools that pushes run in, seen and made through Airflow's REST API: a task cannot see them otherwise.
+
+`listen` makes sure of them with the connection `eventbridge_airflow` (host, port, login, password of an account that
+may read and create pools); a pool that is not confirmed is not named by route.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from eventbridge.connection import Connection
+from eventbridge.errors import InfrastructureError
+from eventbridge.flow import PoolSlots
+from eventbridge.orchestrate.names import RETRY_POOL, UNPLANNED_POOL
+from eventbridge.rule import RuleSet
+
+CONNECTION_ID = "eventbridge_airflow"
+
+#: Pools that are always there, with the slots they are made with. An operator's later change is never undone.
+#: Twice the slots are handed out per batch, so the shared pools together may fill `batch.max_chunks` (64).
+SHARED_POOLS: Mapping[str, int] = {
+    "rules.high": 16,
+    "rules.medium": 16,
+    "rules.low": 8,
+    UNPLANNED_POOL: 4,
+    RETRY_POOL: 8,
+    "lane.replay": 4,
+}
+
+#: Slots of a pool that a rule names and nobody gave a size.
+NAMED_POOL_SLOTS = 8
+
+_UNLIMITED = 1_000_000
+_PAGE = 100
+
+
+class AirflowError(InfrastructureError):
+    """Airflow's REST API cannot be reached or refuses."""
+
+
+def wanted_pools(rules: RuleSet) -> dict[str, int]:
+    """Return every pool that pushes of these rules may run in, and the slots it is to be made with if it is absent."""
+    own = {name: NAMED_POOL_SLOTS if slots is None else slots for name, slots in rules.pools().items()}
+    return {**SHARED_POOLS, **own}
+
+
+class AirflowPools:
+    """A client of Airflow's REST API for pools; closed by who opened it."""
+
+    def __init__(self, connection: Connection, timeout_seconds: float = 5.0) -> None:
+        scheme = connection.schema or "http"
+        port = f":{connection.port}" if connection.port else ""
+        self._login = {"username": connection.login, "password": connection.password}
+        self._client = httpx.Client(base_url=f"{scheme}://{connection.host}{port}", timeout=timeout_seconds)
+        self._token = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._client.close()
+
+    def ensure(self, wanted: Mapping[str, int]) -> dict[str, PoolSlots]:
+        """Make the wanted pools that are absent and return every pool there is; an existing one is never changed.
+
+        Raises AirflowError where the API cannot be reached, refuses the login, or a pool cannot be made.
+        """
+        pools = self.pools()
+        for name in sorted(set(wanted) - set(pools)):
+            pools[name] = self._make(name, wanted[name])
+        return pools
+
+    def pools(self) -> dict[str, PoolSlots]:
+        """Return every pool's slots and free slots; a pool without limit counts as one of a million slots."""
+        return {pool["name"]: _slots(pool) for pool in self._pages()}
+
+    def _pages(self) -> Iterator[dict[str, Any]]:
+        offset = 0
+        while True:
+            page = self._call("GET", "/api/v2/pools", params={"limit": _PAGE, "offset": offset})
+            yield from page["pools"]
+            offset += _PAGE
+            if offset >= page["total_entries"]:
+                return
+
+    def _make(self, name: str, slots: int) -> PoolSlots:
+        body = {"name": name, "slots": slots, "description": "made by EventBridge", "include_deferred": False}
+        try:
+            return _slots(self._call("POST", "/api/v2/pools", json=body))
+        except _Conflict:  # another runner's listen was faster
+            return _slots(self._call("GET", f"/api/v2/pools/{name}"))
+
+    def _call(self, method: str, path: str, **content: Any) -> Any:
+        if not self._token:
+            self._token = self._send("POST", "/auth/token", json=self._login)["access_token"]
+        return self._send(method, path, headers={"Authorization": f"Bearer {self._token}"}, **content)
+
+    def _send(self, method: str, path: str, **content: Any) -> Any:
+        where = f"{method} {self._client.base_url}{path}"
+        try:
+            answer = self._client.request(method, path, **content)
+        except httpx.HTTPError as error:
+            raise AirflowError(f"{where}: {error}. Check the connection {CONNECTION_ID!r}") from error
+        if answer.status_code == httpx.codes.CONFLICT:
+            raise _Conflict(f"{where}: exists already")
+        if not answer.is_success:
+            raise AirflowError(
+                f"{where}: answered {answer.status_code} {answer.text[:200]}. "
+                f"The account of the connection {CONNECTION_ID!r} must be able to read and create pools"
+            )
+        return answer.json()
+
+
+class _Conflict(AirflowError):
+    """What was to be made exists already."""
+
+
+def _slots(pool: Mapping[str, Any]) -> PoolSlots:
+    slots, free = pool["slots"], pool["open_slots"]
+    if slots < 0:
+        return PoolSlots(_UNLIMITED, _UNLIMITED)
+    return PoolSlots(slots, max(0, free))

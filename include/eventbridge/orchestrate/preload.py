@@ -1,0 +1,44 @@
+"""Imports what tasks need before their processes are forked: a task then starts in 0.2 s instead of 2 s."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+
+log = logging.getLogger(__name__)
+
+#: What the stages import, Spark's client first: it alone takes 1.9 s. None of them opens a connection or starts a
+#: thread at import, so that a fork inherits nothing but code.
+MODULES = (
+    "pyspark.sql.connect.session",
+    "pyarrow.parquet",
+    "jinja2.sandbox",
+    "eventbridge.orchestrate.tasks",
+    "eventbridge.orchestrate.push",
+    "eventbridge.orchestrate.pools",
+    "eventbridge.orchestrate.connections",
+    "eventbridge.orchestrate.spark",
+    "eventbridge.spark.route",
+    "eventbridge.stages.listen",
+    "eventbridge.stages.buffer",
+    "eventbridge.stages.route",
+    "eventbridge.stages.push",
+    "eventbridge.stages.dead_letters",
+    "eventbridge.stages.schedule_retries",
+    "eventbridge.stages.commit",
+    "eventbridge.stages.retries",
+    "eventbridge.sources.embedded",
+    "eventbridge.targets.open",
+)
+
+
+def preload() -> list[str]:
+    """Import every module of `MODULES` and return those that could not be; a task meets their errors by itself."""
+    missing = []
+    for name in MODULES:
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # the scheduler must start whatever is wrong with one module
+            log.warning("%s is not loaded ahead: %s", name, error)
+            missing.append(name)
+    return missing

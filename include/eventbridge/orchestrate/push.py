@@ -1,0 +1,64 @@
+"""The operator of a mapped push: one chunk of a batch, delivered within its budget, stopped when Airflow says so."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from airflow.sdk import BaseOperator, Context
+
+from eventbridge.orchestrate.names import PUSH, RETRY_POOL
+
+
+class PushOperator(BaseOperator):
+    """Delivers one chunk; `batch_id` is templated, "" does nothing.
+
+    An operator and not a decorated function, because only an operator has `on_kill`: Airflow's SIGTERM ends nothing
+    by itself, and 5 s later comes SIGKILL. Until then push writes down the answers it has.
+    """
+
+    template_fields: Sequence[str] = ("batch_id",)
+    ui_color = "#d9ead3"
+
+    def __init__(self, *, batch_id: str, chunk_id: int, **options: Any) -> None:
+        super().__init__(**options)
+        self.batch_id = batch_id
+        self.chunk_id = chunk_id
+        self._stop: threading.Event | None = None
+
+    def execute(self, context: Context) -> None:
+        """Deliver the chunk; fails if a target cannot be opened or ledger or store cannot be reached."""
+        from eventbridge.orchestrate.tasks import stage
+        from eventbridge.stages.push import push
+
+        if not self.batch_id:
+            return
+        self._stop = threading.Event()
+        with stage() as work:
+            report = push(work, self.batch_id, self.chunk_id, self._stop)
+        self.log.info("chunk %s of batch %s: %s", self.chunk_id, self.batch_id, report)
+
+    def on_kill(self) -> None:
+        """Ask the push to stop; what it has been answered is written down first."""
+        if self._stop is not None:
+            self._stop.set()
+
+
+def pushes(batch_id: str, **options: Any) -> Any:
+    """Return the partial mapped push of a batch, to be expanded over `chunk_id`.
+
+    Never tried again by Airflow: what a push leaves is parked by the batch's settlement, sooner and better.
+    """
+    return PushOperator.partial(
+        task_id=PUSH, batch_id=batch_id, retries=0, weight_rule="absolute", do_xcom_push=False, **options
+    )
+
+
+def slow_lane_pushes(batch_id: str) -> Any:
+    """Return the partial mapped push of a retry batch: all in one pool, below everything that is new."""
+    return pushes(batch_id, pool=RETRY_POOL, priority_weight=RETRY_WEIGHT)
+
+
+#: Below every new delivery's weight (250 to 750).
+RETRY_WEIGHT = -200

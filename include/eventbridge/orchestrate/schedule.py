@@ -1,0 +1,52 @@
+"""When the DAGs run: at the bell, and every 60 s in case a bell was lost."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from airflow.sdk import Asset, AssetOrTimeSchedule, AssetWatcher, CronTriggerTimetable, get_parsing_context
+
+from eventbridge.orchestrate.doorbell import Doorbell
+from eventbridge.orchestrate.names import runner_of
+from eventbridge.settings import Settings
+
+OWNER = "eventbridge"
+
+#: Any time in the past: without catch-up only the present counts.
+BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
+
+#: The net under lost bells; a cron and not an interval, so that it does not drift with the time of parsing.
+NET = "* * * * *"
+
+
+def waking(subject: str) -> AssetOrTimeSchedule:
+    """Return a schedule that starts a run whenever the doorbell rings for `subject`, and once a minute anyway."""
+    watcher = AssetWatcher(name=f"{subject}_bell", trigger=Doorbell(subject))
+    asset = Asset(name=subject, uri=f"eventbridge://{subject}", watchers=[watcher])
+    return AssetOrTimeSchedule(timetable=CronTriggerTimetable(NET, timezone="UTC"), assets=[asset])
+
+
+def runners_to_parse() -> list[str]:
+    """Return the runners whose DAGs this parse of a DAG file must make; raises RuleFileError with every mistake.
+
+    All runners of the rule files; in a task's process only the one it belongs to, without reading a rule file:
+    every task parses its DAG file anew, and a batch's tasks must go on while somebody edits the rules.
+    """
+    dag_id = get_parsing_context().dag_id
+    if dag_id is not None:
+        runner = runner_of(dag_id)
+        return [] if runner is None else [runner]
+    from eventbridge.rule import load_rules
+
+    return sorted(load_rules(Path(Settings.from_mapping(os.environ).rules_folder)).runners())
+
+
+def run_limit(settings: Settings, *, prepares: bool) -> timedelta:
+    """Return `dagrun_timeout`: what budgets and deadline allow together, and 60 s for everything else.
+
+    Deliver 200 s with the default settings; retry runs, which prepare nothing, 140 s.
+    """
+    prepare = settings.prepare_budget_seconds if prepares else 0.0
+    return timedelta(seconds=prepare + settings.batch_deadline_seconds + settings.push_budget_seconds + 60.0)

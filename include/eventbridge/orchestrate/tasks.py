@@ -1,0 +1,169 @@
+"""The tasks of both DAGs: each is one call into `eventbridge.stages`, made where it runs.
+
+Imports of stages, Spark and Arrow stand inside the tasks: a DAG file is parsed often and must be cheap.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import get_current_context, task
+from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
+
+from eventbridge.errors import OperatorError, UserError
+from eventbridge.orchestrate.names import BATCH_ID, LISTEN, PLAN_RETRIES
+
+if TYPE_CHECKING:
+    from eventbridge.flow import PoolSlots
+    from eventbridge.stages.workplace import Workplace
+
+log = logging.getLogger(__name__)
+
+#: How every task but push is run: it is short and holds up its run, so it goes before all pushes, and a fault of
+#: our infrastructure (ledger, store, bus, Spark) is tried again three times.
+STAGE: dict[str, Any] = {
+    "retries": 3,
+    "retry_delay": timedelta(seconds=5),
+    "priority_weight": 1_000,
+    "weight_rule": "absolute",
+}
+
+
+@contextmanager
+def stage() -> Iterator[Workplace]:
+    """Open the workplace for one stage; what a person must mend fails the task at once, without further tries."""
+    from eventbridge.orchestrate.connections import airflow_connection
+    from eventbridge.settings import Settings
+    from eventbridge.stages.workplace import Workplace
+
+    try:
+        work = Workplace.open(Settings.from_mapping(os.environ), airflow_connection)
+        try:
+            yield work
+        finally:
+            work.close()
+    except (UserError, OperatorError) as error:
+        raise AirflowFailException(str(error)) from error
+
+
+@task(task_id=LISTEN, **STAGE, do_xcom_push=False)
+def listen(runner: str) -> None:
+    """Take the runner's unfinished batch or plan the next one; with nothing to do, skip the rest of the run."""
+    from eventbridge.stages.listen import listen as run
+
+    with stage() as work:
+        confirmed_pools(work)
+        batch_id = run(work, runner)
+    _tell_batch(batch_id)
+
+
+@task(**STAGE, do_xcom_push=False)
+def buffer(batch_id: str) -> None:
+    """Land the batch's events as Parquet: the archive."""
+    from eventbridge.stages.buffer import buffer as run
+
+    if batch_id:
+        with stage() as work:
+            run(work, batch_id)
+
+
+@task(**STAGE, multiple_outputs=False)
+def route(batch_id: str) -> list[int]:
+    """Match and transform on Spark, cut chunks; returns those that are handed out, one push each."""
+    from eventbridge.orchestrate.spark import open_router
+    from eventbridge.stages.route import route as run
+
+    if not batch_id:
+        return []
+    with stage() as work:
+        return run(work, batch_id, open_router(), confirmed_pools(work))
+
+
+@task(trigger_rule="all_done", **STAGE, do_xcom_push=False)
+def write_dead_letters(batch_id: str) -> None:
+    """Settle the batch, one verdict per delivery, and write what is given up; whatever became of the pushes."""
+    from eventbridge.stages.dead_letters import write_dead_letters as run
+
+    if batch_id:
+        with stage() as work:
+            run(work, batch_id)
+
+
+@task(trigger_rule="all_done", **STAGE, do_xcom_push=False)
+def schedule_retries(batch_id: str) -> None:
+    """Park what is to be tried again."""
+    from eventbridge.stages.schedule_retries import schedule_retries as run
+
+    if batch_id:
+        with stage() as work:
+            run(work, batch_id)
+
+
+@task(trigger_rule="none_failed", **STAGE, do_xcom_push=False)
+def commit(batch_id: str) -> None:
+    """Prove the books and move the offsets; not downstream of push: a failed push is an everyday thing."""
+    from eventbridge.stages.commit import commit as run
+
+    if batch_id:
+        with stage() as work:
+            run(work, batch_id)
+
+
+@task(task_id=PLAN_RETRIES, **STAGE, multiple_outputs=False)
+def plan_retries() -> list[int]:
+    """Take up parked deliveries that are due as a new batch; with nothing due, skip the rest of the run."""
+    from eventbridge.stages.retries import plan_retries as run
+
+    with stage() as work:
+        confirmed_pools(work)
+        plan = run(work)
+    _tell_batch(plan.batch_id)
+    return list(plan.chunk_ids)
+
+
+@task(**STAGE, do_xcom_push=False)
+def settle_stale() -> None:
+    """Settle, park and commit the retry batches whose own runs died."""
+    from eventbridge.stages.retries import settle_stale as run
+
+    with stage() as work:
+        for batch_id in run(work):
+            log.warning("batch %s was left behind by its run; it is settled now", batch_id)
+
+
+def confirmed_pools(work: Workplace) -> dict[str, PoolSlots]:
+    """Make sure of the pools today's rules want and return those that exist; none, with an alarm, if Airflow is mute.
+
+    A pool that is not confirmed is not named: its pushes then run in `default_pool`, which is always there.
+    """
+    from eventbridge.orchestrate.connections import airflow_connection
+    from eventbridge.orchestrate.pools import CONNECTION_ID, AirflowError, AirflowPools, wanted_pools
+
+    try:
+        with AirflowPools(airflow_connection(CONNECTION_ID)) as airflow:
+            return airflow.ensure(wanted_pools(work.rule_set()))
+    except AirflowError as error:
+        log.error("ALARM: no pool can be confirmed (%s)", error)
+        return {}
+
+
+def _tell_batch(batch_id: str | None) -> None:
+    context = get_current_context()
+    if batch_id is None:
+        log.info("nothing to do")
+        rest = sorted(context["task"].get_flat_relative_ids(upstream=False))
+        raise DownstreamTasksSkipped(tasks=rest)  # type: ignore[no-untyped-call]
+    context["ti"].xcom_push(key=BATCH_ID, value=batch_id)
+
+
+def batch_of(first: str) -> str:
+    """Return the template of the batch that a run's first task took up, "" if it took none.
+
+    A template and not that task's output, because an output would make every reader its direct downstream.
+    """
+    return f"{{{{ ti.xcom_pull(task_ids='{first}', key='{BATCH_ID}') or '' }}}}"
