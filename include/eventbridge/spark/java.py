@@ -1,0 +1,73 @@
+"""Where Java is, and the environment and flags that Spark's processes are started with."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from eventbridge.errors import SparkError
+
+#: Spark 4.2 needs it (class files of Java 17, jdk.incubator.vector).
+LEAST_JAVA = 17
+
+_INSTALL = "sudo apt-get install -y openjdk-17-jre-headless"
+
+#: Little of Spark's own code runs here, the work is in Python: a quick start is worth more than peak speed.
+JVM_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+def require_java() -> None:
+    """Raise SparkError, in one line with the command that helps, unless there is a Java that Spark can use."""
+    home = os.environ.get("JAVA_HOME")
+    java = f"{home}/bin/java" if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        where = f"JAVA_HOME is {home}, where there is none" if home else "there is none on PATH"
+        raise SparkError(f"Spark needs Java {LEAST_JAVA} or later and {where}: {_INSTALL}")
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(?:1\.)?(\d+)', told)
+    if found is None or int(found[1]) < LEAST_JAVA:
+        raise SparkError(
+            f"Spark needs Java {LEAST_JAVA} or later and {java} is {found[1] if found else '?'}: {_INSTALL}"
+        )
+
+
+def spark_home() -> Path:
+    """Return the folder of the installed pyspark package, without importing it."""
+    found = importlib.util.find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise SparkError("The Python package pyspark is not installed in this environment.")
+    return Path(found.origin).parent
+
+
+def spark_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a Spark process on this machine: this Python for its workers, loopback only."""
+    kept = {name: value for name, value in environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    return kept | {
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+
+
+def submit_command(master: str, folder: Path, confs: Mapping[str, str], memory: str) -> list[str]:
+    """Return the head of a spark-submit call for a Spark on this machine that leaves its files in `folder`."""
+    loopback = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.extraJavaOptions": JVM_FLAGS,
+    }
+    command = [str(spark_home() / "bin" / "spark-submit"), "--master", master, "--driver-memory", memory]
+    for name, value in {**loopback, **confs}.items():
+        command += ["--conf", f"{name}={value}"]
+    return command

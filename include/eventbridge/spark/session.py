@@ -1,0 +1,85 @@
+"""Connect sessions: one per server and runner, with a stable id, so that warm workers are found again."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import uuid
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+
+_NAMESPACE = uuid.UUID("7c2f5f0e-8f0b-5e0a-9a3c-6b1f0a4f2d11")
+
+#: After so many closed sessions of one runner an id of chance is taken; only warmth is lost.
+_GENERATIONS = 32
+
+_sessions: dict[tuple[str, str], SparkSession] = {}
+
+
+def connect(url: str, runner: str) -> SparkSession:
+    """Return this process's session with the server at `url` (sc://host:port) for a runner; never to be stopped.
+
+    A server that was idle for long closes a session for good, and its id with it; then the next id of the same
+    runner is used. Raises what PySpark raises if the server cannot be reached.
+    """
+    key = (url, runner)
+    if key not in _sessions:
+        _sessions[key] = _open(url, runner)
+    return _sessions[key]
+
+
+def forget(url: str, runner: str) -> None:
+    """Drop a session that failed, so that the next call of `connect` looks for one that works."""
+    session = _sessions.pop((url, runner), None)
+    if session is not None:
+        session.client.close()
+
+
+def session_id(runner: str, generation: int = 0) -> str:
+    """Return the id of a runner's session: always the same for the same runner and generation."""
+    return str(uuid.uuid5(_NAMESPACE, f"{runner}#{generation}"))
+
+
+def session_url(url: str, session: str) -> str:
+    """Return a Connect URL with a session id, in place of one that is there."""
+    head, _, parameters = url.rstrip("/").partition("/;")
+    kept = [part for part in parameters.split(";") if part and not part.startswith("session_id=")]
+    return f"{head}/;" + ";".join([*kept, f"session_id={session}"])
+
+
+def is_closed(error: Exception) -> bool:
+    """Say whether an error means that the session is gone for good: closed, or the server is another one now."""
+    return any(word in str(error) for word in ("SESSION_CLOSED", "SESSION_CHANGED", "SESSION_NOT_FOUND"))
+
+
+def _open(url: str, runner: str) -> SparkSession:
+    from pyspark.errors import PySparkException
+
+    for generation in range(_GENERATIONS):
+        session = _create(session_url(url, session_id(runner, generation)))
+        try:
+            session.version  # noqa: B018 - the cheapest question that needs the server
+        except PySparkException as error:
+            if not is_closed(error):
+                raise
+        else:
+            return session
+    return _create(session_url(url, str(uuid.uuid4())))
+
+
+def _create(url: str) -> SparkSession:
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+    from pyspark.sql.connect.session import SparkSession
+
+    # PySpark logs each refused call with a traceback, and the caller gets the error anyway.
+    logging.getLogger("pyspark.sql.connect.client.logging").setLevel(logging.CRITICAL)
+    builder: Any = SparkSession.builder
+    session: SparkSession = builder.remote(url).create()
+    # By default a client tries for ten minutes to reach a server that is gone; the stage has a budget of one.
+    session.client.set_retry_policies([DefaultPolicy(max_retries=6, max_backoff=4_000)])
+    # This closes the channel and leaves the session to the next process. Without it a process that ends makes one
+    # more call to the server, and waits half a minute for it if the server is gone.
+    atexit.register(session.client.close)
+    return session

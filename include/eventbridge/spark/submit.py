@@ -1,0 +1,114 @@
+"""Route by spark-submit: the slices go into a job file in the store, and so do the workers' answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from eventbridge.errors import SparkError
+from eventbridge.spark.failure import first_error
+from eventbridge.spark.java import require_java, spark_environment, submit_command
+from eventbridge.stages.route_slice import RouteJob, Slice, SliceResult
+from eventbridge.store import layout
+from eventbridge.store.open import open_store
+from eventbridge.store.protocol import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Runs an application with arguments on some Spark and returns once it has ended; raises if it failed.
+Submit = Callable[[str, Sequence[str]], None]
+
+
+class SubmitRouter:
+    """A router that submits `application` (spark_apps/route_events.py) once per call.
+
+    Every worker writes its answer beside its delivery file as soon as both are whole,
+    so a job that fails half way keeps the slices it finished.
+    """
+
+    def __init__(self, store: Store, application: str, submit: Submit) -> None:
+        self._store = store
+        self._application = application
+        self._submit = submit
+
+    def route_slices(self, job: RouteJob, slices: Sequence[Slice]) -> Iterator[SliceResult]:
+        """Run the job to its end, then yield what was finished; raises SparkError after that if it failed."""
+        path = _beside(job, "job.json")
+        text = json.dumps({"job": job.to_json(), "slices": [asdict(piece) for piece in slices]})
+        self._store.create(path, text.encode())
+        failure = self._run(path)
+        for name in self._store.list(_beside(job, "answers/")):
+            yield SliceResult(**json.loads(self._store.get(name)))
+        if failure is not None:
+            text = failure.args[0] if isinstance(failure, SparkError) else first_error(str(failure))
+            raise SparkError(f"spark-submit did not route batch {job.batch_id}: {text}") from failure
+
+    def _run(self, path: str) -> Exception | None:
+        try:
+            self._submit(self._application, [self._store.uri, path])
+        except Exception as error:  # whatever the submitter raises: a SparkError, Airflow's own exception, OSError
+            return error
+        return None
+
+
+def run_job(spark: SparkSession, store_uri: str, path: str) -> int:
+    """Route the slices of a job file as one Spark job; return how many were routed. The driver's side of spark-submit.
+
+    Raises StoreError if the job file cannot be read, and what Spark raises if a slice fails.
+    """
+    from eventbridge.spark.route import routed_frame
+
+    content = json.loads(open_store(store_uri).get(path))
+    job = RouteJob.from_json(content["job"])
+    slices = [Slice(**piece) for piece in content["slices"]]
+    return len(routed_frame(spark, job, slices, keep_answers=True).collect())
+
+
+def keep_answer(store: Store, job: RouteJob, number: int, result: SliceResult) -> None:
+    """Write a worker's answer into the store; of two tasks of one slice the first one's counts."""
+    store.create(_beside(job, f"answers/{number:06d}.json"), json.dumps(asdict(result)).encode())
+
+
+class LocalSubmit:
+    """Submits to a Spark on this machine, for tests and where no cluster is; leaves files and logs in `folder`."""
+
+    def __init__(self, folder: Path, master: str = "local[2]", memory: str = "1g") -> None:
+        self._folder = folder
+        self._master = master
+        self._memory = memory
+
+    def __call__(self, application: str, arguments: Sequence[str]) -> None:
+        """Run the application; raises SparkError with the first Python error of its log."""
+        require_java()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        confs: Mapping[str, str] = {"spark.log.level": "WARN"}
+        command = [*submit_command(self._master, self._folder, confs, self._memory), application, *arguments]
+        with tempfile.TemporaryFile(dir=self._folder) as log:
+            code = _run_group(command, stdout=log, stderr=subprocess.STDOUT, cwd=self._folder)
+            if code != 0:
+                log.seek(0)
+                raise SparkError(first_error(log.read().decode(errors="replace")))
+
+
+def _run_group(command: Sequence[str], **options: Any) -> int:
+    """Run a command in a process group of its own and end the group with us, whatever ends us."""
+    with subprocess.Popen(
+        command, env=spark_environment(os.environ), stdin=subprocess.DEVNULL, start_new_session=True, **options
+    ) as process:
+        try:
+            return process.wait()
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+
+
+def _beside(job: RouteJob, name: str) -> str:
+    return str(PurePosixPath(layout.deliveries(job.planned_at, job.batch_id, job.attempt, "x")).parent) + f"/{name}"
