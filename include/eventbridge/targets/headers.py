@@ -1,0 +1,65 @@
+"""The header lines of a delivery; what HTTP cannot carry, or must not be set from an event, is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+# RFC 9110, 5.5: a line break or NUL in a value would let an event write headers, or a request, of its own
+_FORBIDDEN = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+
+#: Set by the target itself: framing, credentials, signature.
+_OWN = frozenset(
+    {
+        "authorization",
+        "connection",
+        "content-length",
+        "content-type",
+        "expect",
+        "host",
+        "keep-alive",
+        "proxy-authorization",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "webhook-id",
+        "webhook-signature",
+        "webhook-timestamp",
+    }
+)
+
+
+class HeaderRefused(Exception):
+    """A header that cannot be sent; the message names it, and not its value."""
+
+
+def header_line(name: str, value: str) -> str | bytes:
+    """Return one header as libcurl takes it (bytes if not ASCII); raises HeaderRefused."""
+    if not _NAME.fullmatch(name):
+        raise HeaderRefused(f"{name[:100]!r} is no header name")
+    if _FORBIDDEN.search(value):
+        raise HeaderRefused(f"header {name!r} holds a line break or control character")
+    line = f"{name}: {value}" if value.strip() else f"{name};"  # "name:" would remove a header, "name;" sends it empty
+    if line.isascii():
+        return line
+    try:
+        return line.encode()
+    except UnicodeEncodeError:
+        raise HeaderRefused(f"header {name!r} holds half a surrogate pair") from None
+
+
+def event_lines(headers: Mapping[str, str]) -> list[str | bytes]:
+    """Return the lines for headers that come from an event; `traceparent` is left to the target.
+
+    Raises HeaderRefused for one that HTTP cannot carry or that the target sets itself.
+    """
+    lines: list[str | bytes] = []
+    for name, value in headers.items():
+        lower = name.lower()
+        if lower in _OWN:
+            raise HeaderRefused(f"header {name!r} is set by the target, not by an event")
+        if lower != "traceparent":
+            lines.append(header_line(name, value))
+    return lines

@@ -1,0 +1,41 @@
+"""One payload as one line of a JSON lines file."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import NoReturn
+
+
+def json_line(payload: bytes) -> bytes:
+    """Return one JSON value and a line end.
+
+    JSON is kept as it is, byte for byte, but for line breaks between its tokens, which become spaces.
+    Other text becomes a JSON string, other bytes `{"data_base64": "..."}` (as CloudEvents 1.0 writes them).
+    """
+    try:
+        text = payload.decode()
+    except UnicodeDecodeError:
+        encoded = base64.b64encode(payload).decode("ascii")
+        return b'{"data_base64":"' + encoded.encode("ascii") + b'"}\n'
+    if not is_json(text):
+        return json.dumps(text, ensure_ascii=False).encode() + b"\n"
+    # JSON allows no raw line break inside a string: those there are stand between tokens
+    return payload.replace(b"\r", b" ").replace(b"\n", b" ") + b"\n"
+
+
+def is_json(text: str) -> bool:
+    """Return whether a text is one JSON value (RFC 8259: no NaN, nothing after it)."""
+    try:
+        _DECODER.decode(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no JSON")
+
+
+# numbers are not wanted, only checked: no limit of digits, no float
+_DECODER = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=_no_number)

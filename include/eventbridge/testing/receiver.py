@@ -1,0 +1,127 @@
+"""An HTTP receiver in a process of its own: tests and the demo deliver to it and compare its record with the books.
+
+`python -m eventbridge.testing.receiver --port 0 --log FILE` prints its port and serves on 127.0.0.1 until it is ended.
+`receiver_paths` says what it answers. Each request is one JSON line in FILE, written before the answer is sent:
+`at` (ISO 8601, UTC), `path`, `webhook_id`, `status` (null: never answered), `in_flight` (requests open at that moment);
+with `--whole` also `headers` (names in lower case) and `body` (base64).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import json
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from eventbridge.testing.receiver_http import Connection, Record
+from eventbridge.testing.receiver_paths import Paths
+
+_START_SECONDS = 30.0
+_POLL_SECONDS = 0.01
+
+
+class Receiver:
+    """The receiver as a child process, in a `with` block; it ends with the block, and if this process dies.
+
+    `certificate` is a PEM file of key and certificate: with it the receiver speaks TLS.
+    """
+
+    def __init__(self, log: Path, *, whole: bool = False, certificate: Path | None = None) -> None:
+        self._log = log
+        self._whole = whole
+        self._certificate = certificate
+        self.port = 0
+
+    def __enter__(self) -> Self:
+        command = [sys.executable, "-m", "eventbridge.testing.receiver", "--port", "0", "--log", str(self._log)]
+        command += ["--with-parent"]
+        command += ["--whole"] if self._whole else []
+        command += ["--certificate", str(self._certificate)] if self._certificate else []
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line.strip().isdecimal():
+            self.__exit__(None, None, None)
+            raise RuntimeError(f"the receiver did not start: it printed {line!r}")
+        self.port = int(line)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._process.kill()
+        self._process.wait(_START_SECONDS)
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+    def url(self, path: str) -> str:
+        """Return the URL of a path such as `/healthy/crm`."""
+        scheme = "https" if self._certificate else "http"
+        return f"{scheme}://127.0.0.1:{self.port}{path}"
+
+    def requests(self) -> list[dict[str, Any]]:
+        """Return what was received so far, in order; with `whole`, `body` as bytes."""
+        if not self._log.exists():
+            return []
+        lines = self._log.read_bytes().split(b"\n")[:-1]  # what stands after the last line end is being written
+        received: list[dict[str, Any]] = [json.loads(line) for line in lines]
+        for request in received:
+            if "body" in request:
+                request["body"] = base64.b64decode(request["body"])
+        return received
+
+    def wait_for(self, count: int, seconds: float = 30.0) -> list[dict[str, Any]]:
+        """Return what was received once it is at least `count` requests; raises TimeoutError after `seconds`."""
+        end = time.monotonic() + seconds
+        while len(received := self.requests()) < count:
+            if time.monotonic() > end:
+                raise TimeoutError(f"{len(received)} of {count} requests came within {seconds} s")
+            time.sleep(_POLL_SECONDS)
+        return received
+
+
+async def _serve(port: int, log: Path, *, whole: bool, certificate: Path | None, with_parent: bool) -> None:
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    if with_parent:  # the parent never writes: its end of the pipe closes when it dies
+        loop.add_reader(0, lambda: ended.set() if not os.read(0, 1024) else None)
+    context = None
+    if certificate is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    paths, record = Paths(), Record(descriptor, whole)
+    server = await loop.create_server(lambda: Connection(paths, record), "127.0.0.1", port, ssl=context, backlog=1024)
+    sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
+    sys.stdout.flush()
+    await ended.wait()
+    server.close()
+
+
+def main() -> None:
+    """Serve until SIGTERM or SIGINT, or with `--with-parent` until standard input closes."""
+    parser = argparse.ArgumentParser(prog="python -m eventbridge.testing.receiver")
+    parser.add_argument("--port", type=int, default=0, help="0 = any free one; the port is printed")
+    parser.add_argument("--log", type=Path, required=True, help="JSON lines, one a request")
+    parser.add_argument("--whole", action="store_true", help="log headers and bodies too")
+    parser.add_argument("--certificate", type=Path, help="PEM file of key and certificate: speak TLS")
+    parser.add_argument("--with-parent", action="store_true", help="end when standard input closes")
+    given = parser.parse_args()
+    asyncio.run(
+        _serve(given.port, given.log, whole=given.whole, certificate=given.certificate, with_parent=given.with_parent)
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,221 @@
+"""The test receiver's HTTP/1.1: keep-alive, pipelining, chunked bodies; one request of a connection at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from http import HTTPStatus
+
+from eventbridge.testing.receiver_paths import Paths, Reply
+
+_HEAD_BYTES = 64 * 1024
+_BODY_BYTES = 64 * 1024 * 1024
+
+
+class Refused(Exception):
+    """A request that is no HTTP/1.1, or too large; the message goes back with 400."""
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """A request as it was read from a connection."""
+
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+    length: int  # bytes it took of the connection
+    keep_alive: bool
+
+
+def read_request(data: bytes) -> Incoming | None:
+    """Return the first request in `data`, None if it is not all there yet; raises Refused."""
+    end = data.find(b"\r\n\r\n")
+    if end < 0:
+        if len(data) > _HEAD_BYTES:
+            raise Refused("the head is too large")
+        return None
+    lines = data[:end].decode("latin-1").split("\r\n")
+    parts = lines[0].split(" ")
+    if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
+        raise Refused("the request line is no HTTP/1.1")
+    headers = _headers(lines[1:])
+    found = _body(data, end + 4, headers)
+    if found is None:
+        return None
+    body, length = found
+    keep_alive = parts[2] == "HTTP/1.1" and headers.get("connection", "").lower() != "close"
+    return Incoming(parts[1], headers, body, length, keep_alive)
+
+
+def _headers(lines: list[str]) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if not colon or name != name.strip():
+            raise Refused("a header line is malformed")
+        headers[name.lower()] = value.strip()
+    return headers
+
+
+def _body(data: bytes, start: int, headers: Mapping[str, str]) -> tuple[bytes, int] | None:
+    if headers.get("transfer-encoding", "").lower() == "chunked":
+        return _chunked_body(data, start)
+    announced = headers.get("content-length", "0")
+    if not announced.isdecimal() or int(announced) > _BODY_BYTES:
+        raise Refused("the content-length is malformed or too large")
+    end = start + int(announced)
+    return (data[start:end], end) if len(data) >= end else None
+
+
+def _chunked_body(data: bytes, position: int) -> tuple[bytes, int] | None:
+    parts = []
+    while True:
+        line_end = data.find(b"\r\n", position)
+        if line_end < 0:
+            return None
+        try:
+            size = int(data[position:line_end].partition(b";")[0], 16)
+        except ValueError:
+            raise Refused("a chunk's size is malformed") from None
+        position = line_end + 2
+        if size == 0:
+            trailer_end = data.find(b"\r\n", position)  # trailers are not accepted: the empty line must follow
+            if trailer_end < 0:
+                return None
+            if trailer_end != position:
+                raise Refused("trailers are not accepted")
+            return b"".join(parts), position + 2
+        if len(data) < position + size + 2:
+            return None
+        parts.append(data[position : position + size])
+        position += size + 2
+
+
+class Record:
+    """The log: one JSON line a request, handed to the operating system before the answer goes out."""
+
+    def __init__(self, descriptor: int, whole: bool) -> None:
+        self._descriptor = descriptor
+        self._whole = whole
+        self.in_flight = 0
+
+    def write(self, incoming: Incoming, webhook_id: str, status: int | None) -> None:
+        """Add a request; `status` None = it will not be answered."""
+        line = {
+            "at": datetime.now(UTC).isoformat(),
+            "path": incoming.path,
+            "webhook_id": webhook_id,
+            "status": status,
+            "in_flight": self.in_flight,
+        }
+        if self._whole:
+            line["headers"] = dict(incoming.headers)
+            line["body"] = base64.b64encode(incoming.body).decode("ascii")
+        os.write(self._descriptor, json.dumps(line).encode() + b"\n")
+
+
+class Connection(asyncio.Protocol):
+    """One client's connection: requests are answered in the order they came."""
+
+    def __init__(self, paths: Paths, record: Record) -> None:
+        self._paths = paths
+        self._record = record
+        self._buffer = bytearray()
+        self._busy = False
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._busy:
+            self._record.in_flight -= 1
+        self._transport = None
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        self._take_requests()
+
+    def _take_requests(self) -> None:
+        while self._transport is not None and not self._busy and self._buffer:
+            try:
+                incoming = read_request(bytes(self._buffer))
+            except Refused as refusal:
+                self._send(Reply(400, body=f"{refusal}\n".encode(), close=True), keep_alive=False)
+                return
+            if incoming is None:
+                self._encourage()
+                return
+            del self._buffer[: incoming.length]
+            self._take(incoming)
+
+    def _encourage(self) -> None:
+        """Answer `Expect: 100-continue` of a request whose body is still to come."""
+        head, separator, body = self._buffer.partition(b"\r\n\r\n")
+        if separator and not body and b"100-continue" in head.lower():
+            assert self._transport is not None
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _take(self, incoming: Incoming) -> None:
+        self._busy = True
+        self._record.in_flight += 1
+        webhook_id = incoming.headers.get("webhook-id", "")
+        reply = self._paths.reply(incoming.path, webhook_id, incoming.headers)
+        self._record.write(incoming, webhook_id, reply.status)
+        if reply.status is None:
+            return
+        if reply.delay_seconds:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(reply.delay_seconds, self._answer_late, reply, incoming.keep_alive)
+        else:
+            self._answer(reply, incoming.keep_alive)
+
+    def _answer_late(self, reply: Reply, keep_alive: bool) -> None:
+        self._answer(reply, keep_alive)
+        self._take_requests()
+
+    def _answer(self, reply: Reply, keep_alive: bool) -> None:
+        self._send(reply, keep_alive)
+        if reply.drip_seconds:
+            self._drip(reply)
+        else:
+            self._busy = False
+            self._record.in_flight -= 1
+
+    def _send(self, reply: Reply, keep_alive: bool) -> None:
+        assert self._transport is not None
+        assert reply.status is not None
+        self._transport.write(_head(reply, keep_alive) + reply.body)
+        if reply.close or not keep_alive:
+            self._transport.close()
+
+    def _drip(self, reply: Reply) -> None:
+        if self._transport is None:
+            return
+        self._transport.write(b".")
+        self._timer = asyncio.get_running_loop().call_later(reply.drip_seconds, self._drip, reply)
+
+
+def _head(reply: Reply, keep_alive: bool) -> bytes:
+    assert reply.status is not None
+    try:
+        phrase = HTTPStatus(reply.status).phrase
+    except ValueError:
+        phrase = "Unknown"
+    lines = [f"HTTP/1.1 {reply.status} {phrase}"]
+    if reply.status not in (204, 304):
+        announced = len(reply.body) if reply.announced_bytes is None else reply.announced_bytes
+        lines += ["Content-Type: text/plain", f"Content-Length: {announced}"]
+    lines += [f"{name}: {value}" for name, value in reply.headers.items()]
+    if not keep_alive:
+        lines.append("Connection: close")
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")

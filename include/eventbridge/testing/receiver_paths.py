@@ -1,0 +1,70 @@
+"""What the test receiver answers, by the first part of the path, so that many names (`/healthy/crm`) work."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer and how it is given; `status` None = the request is taken and never answered."""
+
+    status: int | None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b"ok\n"
+    delay_seconds: float = 0.0
+    announced_bytes: int | None = None  # content-length where it is not the body's
+    drip_seconds: float = 0.0  # one more byte each, until announced_bytes
+    close: bool = False  # close the connection after the body
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What of a request decides its answer."""
+
+    rest: str  # of the path, after the first part
+    webhook_id: str
+    headers: Mapping[str, str]
+
+
+class Paths:
+    """Chooses replies; remembers how often /flaky refused each webhook-id."""
+
+    def __init__(self) -> None:
+        self._refused: Counter[str] = Counter()
+        self._replies: dict[str, Callable[[Seen], Reply]] = {
+            "healthy": lambda seen: Reply(200),
+            "slow": lambda seen: Reply(200, delay_seconds=0.2),
+            "flaky": self._flaky,
+            "bad": lambda seen: Reply(400, body=b"no such customer\n"),
+            "gone": lambda seen: Reply(410, body=b"gone\n"),
+            "hang": lambda seen: Reply(None),
+            "abort": lambda seen: Reply(500, {"Webhook-Delivery": "abort-message"}),
+            "cut": lambda seen: Reply(200, body=b"half", announced_bytes=100, close=True),
+            "drip": lambda seen: Reply(200, body=b"", announced_bytes=1_000_000, drip_seconds=0.05),
+            "empty": lambda seen: Reply(204, body=b""),
+            "guarded": _guarded,
+            "huge": lambda seen: Reply(200, body=b"x" * 3_000_000),
+            "redirect": lambda seen: Reply(302, {"Location": "/healthy/redirected"}),
+            "retry-after": lambda seen: Reply(503, {"Retry-After": seen.rest}),
+            "status": lambda seen: Reply(int(seen.rest)),
+        }
+
+    def reply(self, path: str, webhook_id: str, headers: Mapping[str, str]) -> Reply:
+        """Return the reply for a request; 404 where the path or what follows it is not known."""
+        first, _, rest = path.partition("?")[0].removeprefix("/").partition("/")
+        if first not in self._replies or (first == "status" and not (rest.isdecimal() and len(rest) == 3)):
+            return Reply(404, body=f"paths: {' '.join(sorted(self._replies))}\n".encode())
+        return self._replies[first](Seen(rest, webhook_id, headers))
+
+    def _flaky(self, seen: Seen) -> Reply:
+        if self._refused[seen.webhook_id] < 2:
+            self._refused[seen.webhook_id] += 1
+            return Reply(503, {"Retry-After": "1"}, body=b"try again\n")
+        return Reply(200)
+
+
+def _guarded(seen: Seen) -> Reply:
+    return Reply(200) if seen.headers.get("authorization") == f"Bearer {seen.rest}" else Reply(401)
