@@ -77,8 +77,8 @@ class _Answer:
     findings: tuple[Any, ...] = ()
 
 
-@app.command()
-def test(
+@app.command("test")
+def try_on_events(
     rule: Annotated[str | None, typer.Argument(help="Rule to try; or give --pattern.")] = None,
     pattern: Annotated[Path | None, typer.Option(help="File that holds one JSON pattern.")] = None,
     events: Annotated[str, typer.Option(help="JSON lines of events; - reads standard input.")] = "-",

@@ -6,7 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import pairwise
 
 from eventbridge import rowset
 from eventbridge.commit import Books, differences
@@ -85,7 +85,7 @@ def _offset_differences(work: Workplace, committed: list[Batch]) -> Iterator[str
     offsets = {(row.group, row.queue): row.offset for row in work.ledger.consumer_offsets()}
     for (group, queue), parts in by_queue.items():
         parts.sort()
-        for (_, end, _), (start, _, batch_id) in zip(parts, parts[1:], strict=False):
+        for (_, end, _), (start, _, batch_id) in pairwise(parts):
             if start != end:
                 yield f"group {group}, {queue}: batch {batch_id} starts at {start}, the one before ended at {end}"
         reached, committed_offset = parts[-1][1], offsets.get((group, queue))

@@ -58,9 +58,7 @@ def _event_numbers(work: Workplace, batch: Batch) -> dict[str, int]:
 def _matched(work: Workplace, batch: Batch) -> Fingerprints:
     if batch.kind == "retry":
         return _of_parked(work, work.ledger.parked_taken_by(batch.batch_id))
-    return _fingerprints(
-        row for _, _, table in batch_deliveries(work, batch, _ID_COLUMNS) for row in table.to_pylist()
-    )
+    return _fingerprints(row for _, _, table in batch_deliveries(work, batch, _ID_COLUMNS) for row in table.to_pylist())
 
 
 def _recorded(work: Workplace, batch: Batch) -> Fingerprints:
@@ -87,7 +85,7 @@ def _verdicts(work: Workplace, batch: Batch) -> tuple[Mapping[str, Fingerprints]
 
 
 def _proven(work: Workplace, batch: Batch) -> set[bytes]:
-    proven = set()
+    proven: set[bytes] = set()
     for file in segments(work, batch.batch_id):
         if file.path is not None:
             table = read_table(work.store, file.path, columns=["delivery_id", "outcome"])
@@ -114,8 +112,8 @@ def _of_parked(work: Workplace, parked: Iterable[Parked]) -> Fingerprints:
     """Return the fingerprints of parked rows, the delivery ids read from the delivery files they point at."""
     by_place: dict[tuple[str, str], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for row in parked:
-        for file, numbers in row.files:
-            by_place[row.rule, row.target][file].extend(rowset.decode(numbers))
+        for file, rows in row.files:
+            by_place[row.rule, row.target][file].extend(rowset.decode(rows))
     result = {}
     for (rule, target), files in by_place.items():
         total = Fingerprint()

@@ -157,9 +157,7 @@ def manifest_of(work: Workplace, batch: Batch, books: Books) -> dict[str, Any]:
             name: getattr(books, name)
             for name in ("range_total", "gaps", "read", "malformed", "duplicate", "valid", "rows_in", "unroutable")
         },
-        "fingerprints": {
-            name: _as_json(getattr(books, name)) for name in ("matched", "delivered", "parked", "dead")
-        },
+        "fingerprints": {name: _as_json(getattr(books, name)) for name in ("matched", "delivered", "parked", "dead")},
     }
 
 

@@ -74,7 +74,7 @@ def segments(work: Workplace, batch_id: str, chunk_id: int | None = None) -> lis
 
 
 def shown(work: Workplace, files: Iterable[BatchFile]) -> dict[bytes, Shown]:
-    """Return what segments show, per delivery id: Delivered > DeadLettered > RetryAt > Unknown, then the later attempt."""
+    """Return what segments show, per delivery id: the best outcome by rank, among equals the latest attempt."""
     best: dict[bytes, Shown] = {}
     for file in files:
         if file.path is None:

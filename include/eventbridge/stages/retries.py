@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from eventbridge import rowset
-from eventbridge.flow import POOL_CLOSED, TARGET_DISABLED
+from eventbridge.flow import POOL_CLOSED, TARGET_DISABLED, PoolSlots
 from eventbridge.identity import new_batch_id
-from eventbridge.ledger.records import Batch, Chunk, Parked, Piece, TargetStatus
+from eventbridge.ledger.records import Batch, BatchKind, Chunk, Parked, Piece, TargetStatus, WaitingTarget
 from eventbridge.rule import RuleSet
 from eventbridge.stages.commit import commit
 from eventbridge.stages.dead_letters import write_dead_letters
-from eventbridge.stages.freeze import freeze
+from eventbridge.stages.frozen_rules import freeze_rules
 from eventbridge.stages.schedule_retries import schedule_retries
 from eventbridge.stages.workplace import Workplace
 
@@ -30,6 +30,8 @@ RULE_REMOVED = "rule removed"
 REMOVED_RULE_GRACE = timedelta(hours=1)
 #: A batch whose push tasks must have ended for this long is settled by whoever plans next.
 _STALE_AFTER_SECONDS = 10.0
+#: Kinds of batches that take up parked deliveries.
+_KINDS: tuple[BatchKind, ...] = ("retry",)
 
 
 @dataclass(frozen=True)
@@ -40,14 +42,15 @@ class RetryPlan:
     chunk_ids: list[int] = field(default_factory=list)
 
 
-def plan_retries(work: Workplace, runner: str | None = None, *, run_id: str = "") -> RetryPlan:
+def plan_retries(work: Workplace, runner: str | None = None, pools: Mapping[str, PoolSlots] | None = None) -> RetryPlan:
     """Take parked deliveries that are due, at most one chunk per target, into a new batch that is already routed.
 
-    Always plans anew; of two that take the same rows at once one gets nothing. `runner` None = of all runners.
-    A delivery uses today's rule files: a disabled rule's are held, a removed rule's are held for 1 h, then given up.
+    Always plans anew; of two that take the same rows at once one gets nothing. `runner` None = of all runners;
+    `pools` None = not known, none is taken for closed. A delivery uses today's rule files: a disabled rule's are
+    held, a removed rule's are held for 1 h, then given up.
     """
     rules = work.rule_set()
-    hold_and_release(work, rules, runner)
+    hold_and_release(work, rules, runner, pools or {})
     chunks = _chunks(work, runner)
     if not chunks:
         return RetryPlan()
@@ -58,10 +61,9 @@ def plan_retries(work: Workplace, runner: str | None = None, *, run_id: str = ""
         runner=runner or "",
         bus="",
         state="routed",
-        rule_set=freeze(work.store, rules),
+        rule_set=freeze_rules(work.store, rules),
         planned_at=now,
         deadline_at=now + timedelta(seconds=work.settings.batch_deadline_seconds),
-        run_id=run_id,
     )
     planned = [_chunk(batch.batch_id, number, rows) for number, rows in enumerate(chunks)]
     taken = [row.parked_id for rows in chunks for row in rows if row.parked_id is not None]
@@ -73,8 +75,7 @@ def plan_retries(work: Workplace, runner: str | None = None, *, run_id: str = ""
 def settle_stale(work: Workplace, runner: str | None = None) -> list[str]:
     """Settle, park and commit the retry batches whose run died, and return their ids; nothing of them is sent again."""
     grace = work.settings.push_budget_seconds + _STALE_AFTER_SECONDS
-    before = work.clock() - timedelta(seconds=grace)
-    batches = work.ledger.stale_taken_batches(before, ("retry",), runner)
+    batches = work.ledger.stale_taken_batches(work.clock(), _KINDS, runner, grace_seconds=grace)
     for batch in batches:
         write_dead_letters(work, batch.batch_id)
         schedule_retries(work, batch.batch_id)
@@ -82,42 +83,50 @@ def settle_stale(work: Workplace, runner: str | None = None) -> list[str]:
     return [batch.batch_id for batch in batches]
 
 
-def hold_and_release(work: Workplace, rules: RuleSet, runner: str | None) -> None:
+def hold_and_release(work: Workplace, rules: RuleSet, runner: str | None, pools: Mapping[str, PoolSlots]) -> None:
     """Hold what today's rules do not let go, and let go of what was held for a reason that is over."""
     now = work.clock()
     statuses = work.ledger.target_statuses()
-    for row in work.ledger.parked(runner=runner, open_only=True):
-        reason = hold_reason(rules, statuses, row, now)
-        if row.state == "due" and reason:
-            work.ledger.hold_parked([_id(row)], reason)
-        elif row.state == "held" and not reason:
+    for waiting in work.ledger.waiting_targets(runner):
+        reason = hold_reason(rules, statuses, pools, waiting, now)
+        if waiting.state == "due" and reason:
+            work.ledger.hold_parked(waiting.rule, waiting.target, reason)
+        elif waiting.state == "held" and reason != waiting.held:
             # a target that is gone lets its deliveries age while they wait; every other reason stops the clock
-            work.ledger.release_parked([_id(row)], count_held=row.held != TARGET_DISABLED)
+            aged = waiting.held == TARGET_DISABLED
+            work.ledger.release_parked(waiting.rule, waiting.target, aged=aged, held=waiting.held)
+    work.ledger.release_expired(now)
 
 
 def hold_reason(
-    rules: RuleSet, statuses: Mapping[tuple[str, str], TargetStatus], row: Parked, now: datetime
+    rules: RuleSet,
+    statuses: Mapping[tuple[str, str], TargetStatus],
+    pools: Mapping[str, PoolSlots],
+    waiting: WaitingTarget,
+    now: datetime,
 ) -> str:
-    """Return why a parked row must be held now, or "" if it may be taken when it is due."""
-    rule = rules.rules.get(row.rule)
-    if rule is None or row.target not in rule.targets:
-        waited = now - row.held_since if row.held == RULE_REMOVED and row.held_since else timedelta(0)
-        return "" if waited >= REMOVED_RULE_GRACE else RULE_REMOVED
+    """Return why deliveries of a target must be held now, or "" if they may be taken when they are due."""
+    rule = rules.rules.get(waiting.rule)
+    if rule is None or waiting.target not in rule.targets:
+        since = waiting.newest_held_since if waiting.held == RULE_REMOVED else None
+        over = since is not None and now - since >= REMOVED_RULE_GRACE
+        return "" if over else RULE_REMOVED
     if not rule.enabled:
         return RULE_DISABLED
-    status = statuses.get((row.rule, row.target))
+    status = statuses.get((waiting.rule, waiting.target))
     if status is not None and status.state == "disabled":
-        expired = row.expires_at is not None and row.expires_at <= now
-        return "" if expired else TARGET_DISABLED
-    return ""
+        return TARGET_DISABLED
+    pool = pools.get(rule.pool_name)
+    return POOL_CLOSED if pool is not None and pool.slots == 0 else ""
 
 
 def _chunks(work: Workplace, runner: str | None) -> list[list[Parked]]:
     now = work.clock()
-    busy = work.ledger.targets_taken(runner)
+    busy = work.ledger.taken_targets()
     statuses = work.ledger.target_statuses()
     chunks = []
-    for rule, target, _count in work.ledger.due_targets(now, runner):
+    for due in work.ledger.due_targets(now, runner):
+        rule, target = due.rule, due.target
         status = statuses.get((rule, target))
         if status is not None and status.state == "degraded" and (rule, target) in busy:
             continue  # a degraded target gets one chunk at a time
@@ -173,8 +182,3 @@ def _pieces(row: Parked) -> list[Piece]:
         )
         for file, rows in row.files
     ]
-
-
-def _id(row: Parked) -> int:
-    assert row.parked_id is not None, "a row read from the ledger has its id"
-    return row.parked_id

@@ -134,9 +134,7 @@ def _share(pieces: list[Piece], count: int) -> int:
     return sum(piece.size for piece in pieces) * count // total if total else 0
 
 
-def _expires_at(
-    rule_set: RuleSet, group: _Group, rows: list[dict[str, Any]], held_seconds: float
-) -> datetime | None:
+def _expires_at(rule_set: RuleSet, group: _Group, rows: list[dict[str, Any]], held_seconds: float) -> datetime | None:
     rule = rule_set.rules.get(group.rule)
     if rule is None or group.target not in rule.targets:
         return None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from eventbridge.ledger.records import Batch, ChunkState, ParkedCount, TargetStatus
+from eventbridge.ledger.records import Batch, ParkedCount, TargetStatus
 from eventbridge.queue import Queue
 from eventbridge.rule import RuleSet
 from eventbridge.stages.workplace import Workplace
@@ -51,7 +51,7 @@ class Status:
     queues: tuple[QueueStatus, ...]
     unregistered: tuple[str, ...]  # runners whose group has not been registered: they never ran
     batches: tuple[Batch, ...]  # newest first
-    chunks: Mapping[ChunkState, int]  # of batches that are not committed
+    chunks: Mapping[str, int]  # of batches that are not committed
     parked: tuple[ParkedCount, ...]
     targets: tuple[TargetStatus, ...]  # those that are not ok
 

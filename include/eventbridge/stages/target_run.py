@@ -100,7 +100,7 @@ class TargetRun(threading.Thread):
             target = self._open_target()
             with closing(target):
                 self._deliver_all(target)
-        except BaseException as error:  # noqa: BLE001 - carried to the push task, which fails with it
+        except BaseException as error:  # carried to the push task, which fails with it
             self.report.crashed = error
 
     def _deliver_all(self, target: Target) -> None:
