@@ -1,0 +1,1 @@
+"""Decides which patterns an event matches."""

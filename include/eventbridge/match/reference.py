@@ -1,0 +1,44 @@
+"""The reference matcher: the executable form of docs/pattern-language.md, against which every faster one is judged.
+
+Short and obviously right before it is fast. A rule's answer depends on that rule and the event alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from eventbridge.document import as_document, parse_document
+from eventbridge.match.compiled import CompiledAnd, compile_pattern
+from eventbridge.match.consistency import can_be_met
+from eventbridge.match.explain import Finding, explain
+from eventbridge.match.leaves import Leaves, flatten
+from eventbridge.pattern.nodes import Pattern
+from eventbridge.pattern.parse import parse_pattern
+
+__all__ = ["Finding", "Leaves", "explain", "flatten", "matches", "matches_leaves"]
+
+
+def matches(pattern: Pattern | str | bytes | Mapping[Any, Any], event: str | bytes | Mapping[Any, Any]) -> bool:
+    """Tell whether a pattern matches an event, given as JSON text or as a mapping.
+
+    `EventError` if the event is not one strict JSON object, `PatternError` if a pattern that is given as text or
+    mapping is not in the language.
+    """
+    parsed = pattern if isinstance(pattern, Pattern) else parse_pattern(pattern)
+    document = parse_document(event) if isinstance(event, (str, bytes)) else as_document(event)
+    return matches_leaves(parsed, flatten(document))
+
+
+def matches_leaves(pattern: Pattern, leaves: Leaves) -> bool:
+    """Tell whether a pattern matches the event that `leaves` were flattened from: for many patterns on one event."""
+    compiled = compile_pattern(pattern)
+    if not _met(compiled.where, leaves):
+        return False
+    return compiled.unless is None or not _met(compiled.unless, leaves)
+
+
+def _met(where: CompiledAnd, leaves: Leaves) -> bool:
+    if not leaves.nested:
+        return where.holds(leaves.by_path)
+    return can_be_met(where.demand(leaves.by_path))

@@ -1,0 +1,17 @@
+"""The filter pattern language of docs/pattern-language.md: nodes, parser, printer; called by rules and matchers."""
+
+from eventbridge.pattern.attributes import rule_pattern_mistakes
+from eventbridge.pattern.location import path_steps
+from eventbridge.pattern.nodes import OPERATORS, Pattern
+from eventbridge.pattern.parse import find_mistakes, parse_pattern
+from eventbridge.pattern.write import write_pattern
+
+__all__ = [
+    "OPERATORS",
+    "Pattern",
+    "find_mistakes",
+    "parse_pattern",
+    "path_steps",
+    "rule_pattern_mistakes",
+    "write_pattern",
+]
