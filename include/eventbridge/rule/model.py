@@ -9,9 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 from datetime import datetime
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from eventbridge.document import Number, as_document, as_json_value, parse_document, write_document
 
 Priority = Literal["high", "medium", "low"]
 PolicyName = Literal["BACKOFF_RETRY", "EXPONENTIAL_DECAY_RETRY", "own"]
@@ -46,11 +48,11 @@ class Bus(_Frozen):
 class Transform(_Frozen):
     """How an event becomes what the target gets; `eventbridge.transform` says what the forms mean.
 
-    Numbers inside `value` are `eventbridge.document.Number` where the value was read from a file.
+    Numbers inside `value` are `eventbridge.document.Number`, exact and as they were written.
     """
 
     form: Literal["ORIGINAL", "CONSTANT", "JSONPATH", "TEMPLATE"] = "ORIGINAL"
-    value: Any = None
+    value: Annotated[Any, BeforeValidator(as_json_value)] = None
     template: str | None = None
     missing: Literal["null", "error"] = "null"
 
@@ -111,14 +113,14 @@ class Target(_Frozen):
 class Rule(_Frozen):
     """Bus + pattern + targets.
 
-    `pattern` is the pattern's JSON as it was written; its numbers are `eventbridge.document.Number` (exact, as written)
-    where the rule was read from a file. `version` is a hash of everything else, made if not given.
+    `pattern` is the pattern's JSON; its numbers are `eventbridge.document.Number`, exact and as they were written.
+    `version` is a hash of everything else, made if not given.
     """
 
     name: str
     bus: str
     runner: str
-    pattern: dict[str, Any]
+    pattern: Annotated[dict[str, Any], BeforeValidator(as_document)]
     targets: dict[str, Target]
     description: str = ""
     enabled: bool = True
@@ -130,7 +132,7 @@ class Rule(_Frozen):
     @model_validator(mode="after")
     def _make_version(self) -> Self:
         if not self.version:
-            content = _json({key: value for key, value in _content(self).items() if key != "version"})
+            content = write_document({key: value for key, value in _content(self).items() if key != "version"})
             object.__setattr__(self, "version", hashlib.blake2b(content.encode(), digest_size=6).hexdigest())
         return self
 
@@ -160,13 +162,11 @@ class RuleSet(_Frozen):
 
     def to_json(self) -> str:
         """Return the canonical JSON: buses, rules and targets by name, numbers as they were written."""
-        return _json(_content(self))
+        return write_document(_content(self))
 
     @classmethod
     def from_json(cls, text: str) -> RuleSet:
         """Read what `to_json` wrote."""
-        from eventbridge.document import parse_document
-
         return cls.model_validate(_plain(parse_document(text)))
 
     def runners(self) -> dict[str, str]:
@@ -216,18 +216,8 @@ def _content_of_field(value: Any) -> Any:
             return value
 
 
-def _json(content: Any) -> str:
-    try:
-        from eventbridge.document import write_document
-    except ImportError:  # until eventbridge.document is there
-        return json.dumps(content, separators=(",", ":"), ensure_ascii=False)
-    return write_document(content)
-
-
 def _plain(value: Any) -> Any:
     """Return a document with ordinary numbers, but for what a user wrote as JSON: patterns and transform values."""
-    from eventbridge.document import Number
-
     match value:
         case dict():
             return {key: item if key in ("pattern", "value") else _plain(item) for key, item in value.items()}

@@ -1,0 +1,259 @@
+"""Reads the fields of one mapping of a rule file, noting each mistake and going on."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from eventbridge.document import Number
+from eventbridge.duration import parse_duration, write_duration
+from eventbridge.errors import Mistake
+from eventbridge.rule.node import Node
+from eventbridge.rule.vocabulary import FIELDS, FIELDS_LATER
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
+NAME_REMEDY = "Use 1 to 100 letters, digits, dots, underscores and hyphens, a letter or digit first"
+
+_SECRET = re.compile(
+    r"passw|secret|token|api[-_]?key|authorization|credential|private[-_]?key|^(login|user(name)?)$", re.I
+)
+
+
+class Fields:
+    """The fields of one mapping.
+
+    Every reading method notes what is wrong, once, and then returns the default, so that one pass finds all mistakes.
+    `close` notes the fields that are not in the vocabulary.
+    """
+
+    def __init__(self, node: Node, mistakes: list[Mistake], what: str) -> None:
+        """Take the mapping `node`; `what` is a word of the vocabulary, e.g. "a rule"."""
+        self.node = node
+        self.what = what
+        self._mistakes = mistakes
+        self._nodes: dict[str, Node] = {}
+        if isinstance(node.value, dict):
+            self._nodes = node.value
+        elif not node.spoilt:
+            self.add(node, f"{what} is a mapping of fields, not {node.kind()}", "Write fields as name: value below it")
+
+    def add(self, node: Node, message: str, remedy: str) -> None:
+        """Note a mistake in a value."""
+        self._mistakes.append(node.mistake(message, remedy))
+
+    def has(self, name: str) -> bool:
+        """Tell whether a field is given, whatever its value."""
+        return name in self._nodes
+
+    def add_to(self, name: str, message: str, remedy: str) -> None:
+        """Note a mistake in a field's value, or in its being absent."""
+        self.add(self._nodes.get(name, self.node), message, remedy)
+
+    def get(self, name: str, *, required: bool = False) -> Node | None:
+        """Return a field's value if it is given and not empty."""
+        node = self._nodes.get(name)
+        if node is None:
+            if required and isinstance(self.node.value, dict):
+                self._mistakes.append(
+                    self.node.mistake_at_key(f"{self.what} needs the field {name}", f"Add {name}: ...")
+                )
+            return None
+        if node.value is None and not node.spoilt:
+            self.add(node, f"{name} has no value", f"Give it one, or remove {name}")
+        return None if node.spoilt or node.value is None else node
+
+    def text(self, name: str, default: str = "", *, required: bool = False) -> str:
+        """Return a text that is not empty."""
+        node = self.get(name, required=required)
+        if node is None:
+            return default
+        if not isinstance(node.value, str):
+            what = "is a number: put it in quotes" if isinstance(node.value, Number) else f"is {node.kind()}"
+            self.add(node, f"{name} is a text, and this {what}", f'Write {name}: "..."')
+            return default
+        if not node.value.strip():
+            self.add(node, f"{name} is an empty text", f"Write one, or remove {name}")
+            return default
+        return node.value
+
+    def name(self, name: str, default: str = "", *, required: bool = False) -> str:
+        """Return a text that is a name: letters, digits, dots, underscores and hyphens."""
+        text = self.text(name, default, required=required)
+        if text != default and not NAME.fullmatch(text):
+            self.add(self._nodes[name], f"{text!r} is no name", NAME_REMEDY)
+            return default
+        return text
+
+    def names(self, name: str, default: tuple[str, ...]) -> tuple[str, ...]:
+        """Return a list of different names, at least one."""
+        node = self.get(name)
+        if node is None:
+            return default
+        if not isinstance(node.value, list) or not node.value:
+            self.add(node, f"{name} is a list of names, and this is {node.kind()}", f"Write {name}: [a, b]")
+            return default
+        names: list[str] = []
+        for child in node.value:
+            if not isinstance(child.value, str) or not NAME.fullmatch(child.value):
+                self.add(child, f"{_shown(child)} is no name", NAME_REMEDY)
+            elif child.value in names:
+                self.add(child, f"{child.value!r} is named twice", "Remove one")
+            else:
+                names.append(child.value)
+        return tuple(names)
+
+    def flag(self, name: str, default: bool) -> bool:
+        """Return true or false."""
+        node = self.get(name)
+        if node is not None and not isinstance(node.value, bool):
+            self.add(
+                node, f"{name} is true or false, and this is {node.kind()}", f"Write {name}: true or {name}: false"
+            )
+            return default
+        return default if node is None else node.value
+
+    def whole(self, name: str, default: Any, low: int, high: int) -> Any:
+        """Return a whole number from `low` to `high`."""
+        node = self.get(name)
+        if node is None:
+            return default
+        value = node.value
+        if isinstance(value, Number) and re.fullmatch(r"-?\d{1,15}", value.text) and low <= int(value.text) <= high:
+            return int(value.text)
+        self.add(
+            node,
+            f"{name} is a whole number from {low:,} to {high:,}, not {_shown(node)}",
+            f"Write {name}: {default or low}",
+        )
+        return default
+
+    def real(self, name: str, default: float, low: float, high: float) -> float:
+        """Return a number from `low` to `high`."""
+        node = self.get(name)
+        if node is None:
+            return default
+        value = node.value
+        if isinstance(value, Number) and Number.of(low) <= value <= Number.of(high):
+            return float(value.text)
+        self.add(node, f"{name} is a number from {low:g} to {high:g}, not {_shown(node)}", f"Write {name}: {default:g}")
+        return default
+
+    def duration(self, name: str, default: float, low: float, high: float) -> float:
+        """Return the seconds of a duration from `low` to `high` seconds."""
+        node = self.get(name)
+        if node is None:
+            return default
+        bounds = f"{write_duration(low) if low else '0s'} to {write_duration(high)}"
+        try:
+            seconds = parse_duration(node.value) if isinstance(node.value, str) else -1.0
+        except ValueError:
+            seconds = -1.0
+        if low <= seconds <= high:
+            return seconds
+        remedy = f"Write a number with its unit ms, s, m, h or d, such as {name}: {write_duration(default)}"
+        self.add(node, f"{name} is a duration from {bounds}, not {_shown(node)}", remedy)
+        return default
+
+    def choice(
+        self, name: str, default: Any, choices: Iterable[str], later: Iterable[str] = (), *, required: bool = False
+    ) -> Any:
+        """Return one of `choices`; one of `later` is refused as not in this version."""
+        node = self.get(name, required=required)
+        if node is None:
+            return default
+        allowed = list(choices)
+        if node.value in allowed:
+            return node.value
+        if node.value in list(later):
+            self.add(node, f"{name}: {node.value} is not in this version", f"Write {_either(allowed)}")
+        else:
+            remedy = nearest(str(node.value), allowed) or f"Write {_either(allowed)}"
+            self.add(node, f"{_shown(node)} is no {name}", remedy)
+        return default
+
+    def time(self, name: str, default: Any, words: Iterable[str]) -> Any:
+        """Return one of `words`, or an aware time written by RFC 3339."""
+        node = self.get(name)
+        if node is None or node.value in list(words):
+            return default if node is None else node.value
+        try:
+            time = datetime.fromisoformat(node.value) if isinstance(node.value, str) else None
+        except ValueError:
+            time = None
+        if time is not None and time.tzinfo is not None:
+            return time
+        what = f"{_shown(node)} has no time zone" if time is not None else f"{_shown(node)} is no {name}"
+        self.add(node, what, f"Write {_either([*words, 'a time such as 2013-01-01T00:00:00Z'])}")
+        return default
+
+    def mapping(self, name: str, *, required: bool = False) -> dict[str, Node]:
+        """Return a mapping's values by key; empty where there is none."""
+        node = self.get(name, required=required)
+        if node is None:
+            return {}
+        if not isinstance(node.value, dict):
+            self.add(node, f"{name} is a mapping, and this is {node.kind()}", f"Write names and values below {name}:")
+            return {}
+        return node.value
+
+    def refuse_empty(self, name: str, remedy: str) -> None:
+        """Note a mistake if a field is a mapping without anything in it."""
+        node = self._nodes.get(name)
+        if node is not None and node.value == {}:
+            self.add(node, f"{name} is empty", remedy)
+
+    def refuse(self, names: Iterable[str], message: str, remedy: str) -> None:
+        """Note a mistake for each of `names` that is given; `{}` in `message` stands for the name."""
+        for name in names:
+            if name in self._nodes:
+                self._mistakes.append(self._nodes[name].mistake_at_key(message.format(name), remedy))
+
+    def close(self) -> None:
+        """Note every field that is not of this version, or of no version."""
+        for name, node in self._nodes.items():
+            if name not in FIELDS[self.what]:
+                self._mistakes.append(node.mistake_at_key(*self._unknown(name)))
+
+    def _unknown(self, name: str) -> tuple[str, str]:
+        if name in FIELDS_LATER[self.what]:
+            return f"{name} is not in this version", "Remove it"
+        if is_secret_name(name):
+            remedy = "Put it into a connection and name that: connection: <id>"
+            return f"{name!r} looks like a secret, and none may stand in a rule file", remedy
+        owners = [what for what in FIELDS if name in FIELDS[what] or name in FIELDS_LATER[what]]
+        if owners:
+            return f"{name!r} is no field of {self.what}", f"It belongs to {_either(owners)}"
+        known = FIELDS[self.what]
+        return f"{name!r} is no field of {self.what}", nearest(name, known) or f"Its fields are {', '.join(known)}"
+
+
+def is_secret_name(name: str) -> bool:
+    """Tell whether a field or parameter of this name would hold a secret."""
+    return _SECRET.search(name) is not None
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Return `Did you mean x?` for the nearest of `names`, or nothing."""
+    by_folded = {known.lower(): known for known in names}
+    near = difflib.get_close_matches(name.lower(), by_folded, n=1, cutoff=0.6)
+    return f"Did you mean {by_folded[near[0]]}?" if near else ""
+
+
+def _either(words: Iterable[str]) -> str:
+    listed = list(words)
+    return f"{', '.join(listed[:-1])} or {listed[-1]}" if len(listed) > 1 else listed[0]
+
+
+def _shown(node: Node) -> str:
+    match node.value:
+        case bool():
+            return str(node.value).lower()
+        case Number():
+            return node.value.text[:60]
+        case str():
+            return repr(node.value) if len(node.value) <= 60 else f"{node.value[:60]!r}..."
+        case _:
+            return node.kind()

@@ -1,0 +1,130 @@
+"""Reads all rule files below a folder into one rule set, or says everything that is wrong with them.
+
+Called by `listen` at every run, by the DAG files when they are parsed, and by `eventbridge rules check`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from eventbridge.errors import Mistake, RuleFileError
+from eventbridge.rule.fields import Fields, nearest
+from eventbridge.rule.model import Bus, Rule, RuleSet
+from eventbridge.rule.node import Node, Place
+from eventbridge.rule.read_rule import read_bus, read_rule
+from eventbridge.rule.yaml_tree import read_yaml
+
+SUFFIXES = (".yaml", ".yml")
+
+Thing = TypeVar("Thing", Bus, Rule)
+
+
+def load_rules(folder: Path) -> RuleSet:
+    """Return the buses and rules of every `.yaml` and `.yml` file below `folder`, but for hidden files and folders.
+
+    Raises RuleFileError with all mistakes, in the order of files and lines. No file at all is a mistake too:
+    it would mean that every rule was removed.
+    """
+    mistakes: list[Mistake] = []
+    buses: dict[str, list[Node]] = {}
+    rules: dict[str, list[Node]] = {}
+    tops = [_read_file(path, mistakes) for path in _rule_files(folder, mistakes)]
+    for top in tops:
+        if top is not None:
+            fields = Fields(top, mistakes, "a rule file")
+            for name, node in fields.mapping("buses").items():
+                buses.setdefault(name, []).append(node)
+            for name, node in fields.mapping("rules").items():
+                rules.setdefault(name, []).append(node)
+            fields.close()
+    rule_set = RuleSet(
+        buses=_merged(buses, "bus", read_bus, mistakes), rules=_merged(rules, "rule", read_rule, mistakes)
+    )
+    if None not in tops:  # a file that is no YAML may define the very bus
+        _check_together(rule_set, {name: nodes[0] for name, nodes in rules.items()}, mistakes)
+    if mistakes:
+        raise RuleFileError(sorted(mistakes, key=lambda mistake: (mistake.file, mistake.line, mistake.column)))
+    return rule_set
+
+
+def _rule_files(folder: Path, mistakes: list[Mistake]) -> list[Path]:
+    place = Place(str(folder), 1, 1)
+    if not folder.is_dir():
+        remedy = "Make it, or set EVENTBRIDGE_RULES_FOLDER to the folder of your rule files"
+        mistakes.append(place.mistake("$", "the folder of rule files is not there", remedy))
+        return []
+    files = [path for path in sorted(folder.rglob("*")) if path.suffix in SUFFIXES and path.is_file()]
+    visible = [path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+    if not visible:
+        mistakes.append(place.mistake("$", "no rule file lies below this folder", "Write one that ends in .yaml"))
+    return visible
+
+
+def _read_file(path: Path, mistakes: list[Mistake]) -> Node | None:
+    """Return the mapping that a file holds."""
+    place = Place(str(path), 1, 1)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        mistakes.append(place.mistake("$", f"the file cannot be read: {error.strerror}", "Make it readable"))
+        return None
+    known = len(mistakes)
+    top = read_yaml(content, str(path), mistakes)
+    if top is None and len(mistakes) == known:
+        mistakes.append(place.mistake("$", "the file is empty", "Write buses: or rules:, or remove the file"))
+    return top
+
+
+def _merged(
+    found: dict[str, list[Node]],
+    what: str,
+    read: Callable[[str, Node, list[Mistake]], Thing],
+    mistakes: list[Mistake],
+) -> dict[str, Thing]:
+    """Return the first definition of each name, having noted the mistakes in all of them."""
+    merged: dict[str, Thing] = {}
+    for name, (first, *others) in found.items():
+        merged[name] = read(name, first, mistakes)
+        for node in others:
+            message = f"the {what} {name!r} is defined a second time, first at {first.key}"
+            mistakes.append(node.mistake_at_key(message, "Rename or remove one of the two"))
+            read(name, node, mistakes)
+    return merged
+
+
+def _check_together(rule_set: RuleSet, nodes: dict[str, Node], mistakes: list[Mistake]) -> None:
+    """Note what is wrong only between rules and buses."""
+    runners: dict[str, Rule] = {}
+    pools: dict[str, Rule] = {}
+    for rule in rule_set.rules.values():
+        if rule.bus and rule.bus not in rule_set.buses:
+            remedy = f"{nearest(rule.bus, rule_set.buses)}Define it below buses:"
+            mistakes.append(_at(nodes[rule.name], "bus").mistake(f"there is no bus {rule.bus!r}", remedy))
+            continue
+        first = runners.setdefault(rule.runner, rule)
+        if rule.runner and first.bus != rule.bus:
+            message = (
+                f"the runner {rule.runner!r} consumes the bus {first.bus!r} already, for the rule {first.name!r}, "
+                "and a runner consumes one bus"
+            )
+            remedy = "Name another runner, or leave it out: the bus has one of its own"
+            mistakes.append(_at(nodes[rule.name], "runner").mistake(message, remedy))
+        mistakes.extend(_pool_mistakes(rule, pools, nodes))
+
+
+def _pool_mistakes(rule: Rule, pools: dict[str, Rule], nodes: dict[str, Node]) -> Iterator[Mistake]:
+    if rule.pool is None or rule.concurrency is None:
+        return
+    first = pools.setdefault(rule.pool, rule)
+    if first.concurrency != rule.concurrency:
+        message = (
+            f"the rule {first.name!r} gives the pool {rule.pool!r} {first.concurrency} slots, not {rule.concurrency}"
+        )
+        yield _at(nodes[rule.name], "concurrency").mistake(message, "Give the pool one concurrency, or name it once")
+
+
+def _at(node: Node, field: str) -> Node:
+    """Return a field of a rule, or the rule itself where the field is not given."""
+    return node.value.get(field, node) if isinstance(node.value, dict) else node

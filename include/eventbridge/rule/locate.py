@@ -1,0 +1,36 @@
+"""Finds the value of a rule file that a mistake inside a pattern or a transform is about."""
+
+from __future__ import annotations
+
+import re
+
+from eventbridge.errors import Mistake, PatternError, TransformError
+from eventbridge.rule.node import Node
+
+# .name, [0], ["any text"] or ['any text']
+_STEP = re.compile(r"""\.([^.\[\]"']+)|\[(\d+)\]|\["((?:[^"\\]|\\.)*)"\]|\['((?:[^'\\]|\\.)*)'\]""", re.DOTALL)
+
+
+def located(error: PatternError | TransformError, top: Node) -> Mistake | None:
+    """Return an error inside the value `top` as a mistake of its file, at the deepest value on its path.
+
+    None where that value has a mistake already, of which this one is a mere consequence.
+    """
+    node = _find(top, error.path)
+    if node.is_spoilt_within():
+        return None
+    path = top.path + error.path.removeprefix("$")
+    return node.key.mistake(path, error.message, error.remedy or "Correct it")
+
+
+def _find(top: Node, path: str) -> Node:
+    node = top
+    for name, index, *quoted in _STEP.findall(path):
+        step = name or re.sub(r"\\(.)", r"\1", "".join(quoted), flags=re.DOTALL)
+        if index and isinstance(node.value, list) and int(index) < len(node.value):
+            node = node.value[int(index)]
+        elif not index and isinstance(node.value, dict) and step in node.value:
+            node = node.value[step]
+        else:
+            return node
+    return node

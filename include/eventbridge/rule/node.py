@@ -1,0 +1,102 @@
+"""A value of a rule file that remembers where it stands."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from eventbridge.document import Number
+from eventbridge.errors import Mistake
+
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_$-]+", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something stands: file as the user knows it, line and column from 1."""
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+    def mistake(self, path: str, message: str, remedy: str) -> Mistake:
+        """Return a mistake that stands here; `message` has no full stop, `remedy` gets one where it needs one."""
+        closed = remedy if remedy.endswith((".", "?", "!")) else f"{remedy}."
+        return Mistake(self.file, self.line, self.column, path, message, closed)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One value of a file: its JSON path, where it stands, and where the key that leads to it stands.
+
+    `value` is a str, Number, bool, None, list of nodes, or dict of nodes; meaningless where `spoilt`,
+    whose mistake is recorded already.
+    """
+
+    path: str
+    place: Place
+    key: Place
+    value: Any
+    spoilt: bool = False
+
+    def mistake(self, message: str, remedy: str) -> Mistake:
+        """Return a mistake in this value."""
+        return self.place.mistake(self.path, message, remedy)
+
+    def mistake_at_key(self, message: str, remedy: str) -> Mistake:
+        """Return a mistake in this value's being here."""
+        return self.key.mistake(self.path, message, remedy)
+
+    def to_json(self) -> Any:
+        """Return the plain JSON value; what is spoilt is text."""
+        match self.value:
+            case dict():
+                return {name: child.to_json() for name, child in self.value.items()}
+            case list():
+                return [child.to_json() for child in self.value]
+            case _:
+                return "" if self.spoilt else self.value
+
+    def is_spoilt_within(self) -> bool:
+        """Tell whether this value or one inside it has a mistake that is recorded already."""
+        return self.spoilt or any(child.is_spoilt_within() for child in self.children())
+
+    def children(self) -> list[Node]:
+        """Return the values one level below."""
+        match self.value:
+            case dict():
+                return list(self.value.values())
+            case list():
+                return self.value
+            case _:
+                return []
+
+    def kind(self) -> str:
+        """Return what the value is, as a person would say it."""
+        match self.value:
+            case dict():
+                return "a mapping"
+            case list():
+                return "a list"
+            case bool():
+                return "true or false"
+            case None:
+                return "empty"
+            case Number():
+                return "a number"
+            case _:
+                return "text"
+
+
+def path_of(parent: str, step: str | int) -> str:
+    """Return the JSON path of a child, e.g. `$.rules.big-orders`, `$.rules['a b']`, `$.targets[0]`."""
+    if isinstance(step, int):
+        return f"{parent}[{step}]"
+    if _PLAIN_NAME.fullmatch(step):
+        return f"{parent}.{step}"
+    escaped = re.sub(r"([\\'])", r"\\\1", step)
+    return f"{parent}['{escaped}']"

@@ -1,0 +1,99 @@
+"""Reads one bus, and one rule."""
+
+from __future__ import annotations
+
+from eventbridge.errors import Mistake
+from eventbridge.pattern import rule_pattern_mistakes
+from eventbridge.rule.fields import NAME, NAME_REMEDY, Fields
+from eventbridge.rule.locate import located
+from eventbridge.rule.model import DAY_SECONDS, Bus, Rule, Source
+from eventbridge.rule.node import Node
+from eventbridge.rule.read_target import read_target
+from eventbridge.rule.vocabulary import PRIORITIES, SOURCE_TYPES, SOURCE_TYPES_LATER
+
+#: Pools that the product itself makes begin like this.
+_OUR_POOLS = ("rule.", "rules.", "lane.")
+
+
+def read_bus(name: str, node: Node, mistakes: list[Mistake]) -> Bus:
+    """Return the bus that a mapping describes; what is wrong is added to `mistakes` and replaced by a default."""
+    check_name(name, "bus", node, mistakes)
+    fields = Fields(node, mistakes, "a bus")
+    bus = Bus(
+        name=name,
+        source=_source(fields.get("source", required=True), mistakes),
+        retention_seconds=fields.duration("retention", 30 * DAY_SECONDS, 3_600.0, 3_650 * DAY_SECONDS),
+    )
+    fields.close()
+    return bus
+
+
+def read_rule(name: str, node: Node, mistakes: list[Mistake]) -> Rule:
+    """Return the rule that a mapping describes; what is wrong is added to `mistakes` and replaced by a default."""
+    check_name(name, "rule", node, mistakes)
+    fields = Fields(node, mistakes, "a rule")
+    bus = fields.name("bus", required=True)
+    pattern = fields.get("pattern", required=True)
+    rule = Rule(
+        name=name,
+        description=fields.text("description"),
+        bus=bus,
+        runner=fields.name("runner", bus),
+        enabled=fields.flag("enabled", default=True),
+        pattern=_pattern(pattern, fields, mistakes),
+        priority=fields.choice("priority", "medium", PRIORITIES),
+        concurrency=fields.whole("concurrency", None, 1, 10_000),
+        pool=_pool(fields),
+        targets={target: read_target(target, child, mistakes) for target, child in _targets(fields, mistakes)},
+    )
+    fields.close()
+    return rule
+
+
+def check_name(name: str, what: str, node: Node, mistakes: list[Mistake]) -> None:
+    """Note a mistake if a bus, rule or target has a name that could not stand in a DAG id or a path."""
+    if not NAME.fullmatch(name):
+        mistakes.append(node.mistake_at_key(f"{name!r} is no name for a {what}", NAME_REMEDY))
+
+
+def _source(node: Node | None, mistakes: list[Mistake]) -> Source:
+    if node is None:
+        return Source()
+    fields = Fields(node, mistakes, "a source")
+    source = Source(
+        type=fields.choice("type", "embedded", SOURCE_TYPES, SOURCE_TYPES_LATER, required=True),
+        topics=fields.names("topics", Source().topics),
+        queues=fields.whole("queues", Source().queues, 1, 256),
+        start_at=fields.time("start_at", "latest", ("latest", "earliest")),
+    )
+    fields.close()
+    return source
+
+
+def _pattern(node: Node | None, fields: Fields, mistakes: list[Mistake]) -> dict[str, object]:
+    if node is None:
+        return {}
+    if not isinstance(node.value, dict):
+        fields.add(node, f"pattern is a mapping, and this is {node.kind()}", "Write {} to take every event of the bus")
+        return {}
+    pattern: dict[str, object] = node.to_json()
+    found = [located(error, node) for error in rule_pattern_mistakes(pattern)]
+    mistakes.extend(mistake for mistake in found if mistake is not None)
+    return pattern
+
+
+def _pool(fields: Fields) -> str | None:
+    pool = fields.name("pool") or None
+    if pool is not None and (pool.startswith(_OUR_POOLS) or pool == "default_pool"):
+        remedy = "Choose another name; concurrency: n makes the pool rule.<rule>"
+        fields.add_to("pool", f"the pool name {pool!r} is not yours to use", remedy)
+    return pool
+
+
+def _targets(fields: Fields, mistakes: list[Mistake]) -> list[tuple[str, Node]]:
+    targets = fields.mapping("targets", required=True)
+    if not targets:
+        fields.refuse_empty("targets", "Add one: a name, and below it type: http or type: file")
+    for name, child in targets.items():
+        check_name(name, "target", child, mistakes)
+    return list(targets.items())

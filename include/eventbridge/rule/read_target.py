@@ -1,0 +1,115 @@
+"""Reads one target of a rule, with its transform and retry policy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eventbridge.errors import Mistake
+from eventbridge.rule.address import path_mistake, url_mistake
+from eventbridge.rule.fields import Fields
+from eventbridge.rule.locate import located
+from eventbridge.rule.model import DAY_SECONDS, RetryPolicy, Target, Transform
+from eventbridge.rule.node import Node
+from eventbridge.rule.vocabulary import (
+    CONTENT_MODES,
+    ERRORS_TOLERANCE,
+    ERRORS_TOLERANCE_LATER,
+    FILE_ONLY,
+    HTTP_ONLY,
+    OWN_ONLY,
+    POLICIES,
+    POLICY_ALIASES,
+    TARGET_TYPES,
+    TARGET_TYPES_LATER,
+)
+
+try:
+    from eventbridge.transform import transform_mistakes
+except ImportError:  # until it is there
+
+    def transform_mistakes(mapping):  # type: ignore[no-untyped-def,no-redef]
+        return []
+
+
+def read_target(name: str, node: Node, mistakes: list[Mistake]) -> Target:
+    """Return the target that a mapping describes; what is wrong is added to `mistakes` and replaced by a default."""
+    fields = Fields(node, mistakes, "a target")
+    kind = fields.choice("type", None, TARGET_TYPES, TARGET_TYPES_LATER, required=True)
+    if kind == "http":
+        fields.refuse(FILE_ONLY, "an http target has no {}", "Write url: https://...")
+    if kind == "file":
+        fields.refuse(HTTP_ONLY, "a file target has no {}", "Remove it")
+    target = Target(
+        name=name,
+        type=kind or "http",
+        transform=_transform(fields.get("transform"), mistakes),
+        retry=_retry(fields.get("retry"), mistakes),
+        errors_tolerance=fields.choice("errors_tolerance", "all", ERRORS_TOLERANCE, ERRORS_TOLERANCE_LATER),
+        **(_http_fields(fields, required=kind == "http") if kind != "file" else {}),
+        **(_file_fields(fields, required=kind == "file") if kind != "http" else {}),
+    )
+    fields.close()
+    return target
+
+
+def _http_fields(fields: Fields, *, required: bool) -> dict[str, Any]:
+    allow_http = fields.flag("allow_http", default=False)
+    url = fields.text("url", required=required)
+    if url and (problem := url_mistake(url, allow_http=allow_http)):
+        fields.add_to("url", *problem)
+    return {
+        "url": url,
+        "connection": fields.name("connection") or None,
+        "timeout_seconds": fields.duration("timeout", 10.0, 1.0, 30.0),
+        "max_in_flight": fields.whole("max_in_flight", 32, 1, 10_000),
+        "content_mode": fields.choice("content_mode", "structured", CONTENT_MODES),
+        "allow_http": allow_http,
+    }
+
+
+def _file_fields(fields: Fields, *, required: bool) -> dict[str, Any]:
+    path = fields.text("path", required=required)
+    if path and (problem := path_mistake(path)):
+        fields.add_to("path", *problem)
+    return {"path": path}
+
+
+def _transform(node: Node | None, mistakes: list[Mistake]) -> Transform:
+    if node is None:
+        return Transform()
+    fields = Fields(node, mistakes, "a transform")
+    if not isinstance(node.value, dict):
+        return Transform()
+    definition = node.to_json()
+    found = [located(error, node) for error in transform_mistakes(definition)]
+    mistakes.extend(mistake for mistake in found if mistake is not None)
+    if found or node.is_spoilt_within():
+        return Transform()
+    fields.close()
+    return Transform(**definition)
+
+
+def _retry(node: Node | None, mistakes: list[Mistake]) -> RetryPolicy:
+    if node is None:
+        return RetryPolicy()
+    fields = Fields(node, mistakes, "a retry policy")
+    fields.close()
+    policy = fields.choice("policy", "own" if fields.has("policy") else POLICIES[0], (*POLICIES, *POLICY_ALIASES))
+    policy = POLICY_ALIASES.get(policy, policy)
+    age = fields.duration("maximum_event_age", DAY_SECONDS, 1.0, 30 * DAY_SECONDS)
+    named = RetryPolicy.named(policy, age)
+    if policy != "own":
+        fields.refuse(OWN_ONLY, f"{{}} is fixed by the policy {policy}", "Remove it, or write policy: own")
+        return named
+    own = RetryPolicy(
+        policy="own",
+        attempts=fields.whole("attempts", named.attempts, 0, 1_000),
+        initial_seconds=fields.duration("initial", named.initial_seconds, 0.0, DAY_SECONDS),
+        multiplier=fields.real("multiplier", named.multiplier, 1.0, 100.0),
+        maximum_seconds=fields.duration("maximum", named.maximum_seconds, 0.0, DAY_SECONDS),
+        jitter=fields.real("jitter", named.jitter, 0.0, 1.0),
+        maximum_event_age_seconds=age,
+    )
+    if own.maximum_seconds < own.initial_seconds:
+        fields.add_to("maximum", "the maximum delay is below the initial one", "Write a maximum of at least initial")
+    return own

@@ -1,0 +1,61 @@
+"""The fields and words of rule files: those of this version, and those of the language that this version lacks."""
+
+from __future__ import annotations
+
+from typing import Final
+
+FIELDS: Final = {
+    "a rule file": ("buses", "rules"),
+    "a bus": ("source", "retention"),
+    "a source": ("type", "topics", "queues", "start_at"),
+    "a rule": (
+        "description",
+        "bus",
+        "runner",
+        "enabled",
+        "pattern",
+        "priority",
+        "concurrency",
+        "pool",
+        "targets",
+    ),
+    "a target": (
+        "type",
+        "url",
+        "path",
+        "connection",
+        "transform",
+        "timeout",
+        "max_in_flight",
+        "retry",
+        "errors_tolerance",
+        "content_mode",
+        "allow_http",
+    ),
+    "a transform": ("form", "value", "template", "missing"),
+    "a retry policy": ("policy", "attempts", "initial", "multiplier", "maximum", "jitter", "maximum_event_age"),
+}
+
+FIELDS_LATER: Final[dict[str, tuple[str, ...]]] = {
+    "a rule file": (),
+    "a bus": (),
+    "a source": ("connection", "group"),
+    "a rule": ("where", "parked"),
+    "a target": ("batch", "rate", "ordered_by", "dead_letter_queue", "not_before", "deliver_between"),
+    "a transform": ("steps",),
+    "a retry policy": (),
+}
+
+SOURCE_TYPES, SOURCE_TYPES_LATER = ("embedded",), ("kafka", "rocketmq", "sqs", "files")
+TARGET_TYPES, TARGET_TYPES_LATER = ("http", "file"), ("kafka", "rocketmq", "sqs")
+ERRORS_TOLERANCE, ERRORS_TOLERANCE_LATER = ("all",), ("none",)
+CONTENT_MODES: Final = ("structured", "binary", "data")
+PRIORITIES: Final = ("high", "medium", "low")
+POLICIES: Final = ("EXPONENTIAL_DECAY_RETRY", "BACKOFF_RETRY", "own")
+POLICY_ALIASES: Final = {"REGULAR_INTERVAL_RETRY": "BACKOFF_RETRY"}
+
+#: Which target type a field belongs to, where not all have it.
+HTTP_ONLY: Final = ("url", "connection", "timeout", "max_in_flight", "content_mode", "allow_http")
+FILE_ONLY: Final = ("path",)
+#: What only the policy `own` leaves open.
+OWN_ONLY: Final = ("attempts", "initial", "multiplier", "maximum", "jitter")

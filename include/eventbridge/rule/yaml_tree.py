@@ -1,0 +1,209 @@
+"""Reads a YAML file into nodes; called by `eventbridge.rule.load`, once per file.
+
+What readers of YAML disagree about, and what JSON cannot say, is a mistake, never a guess:
+`yes`, `0x1F`, `007`, anchors, tags, keys that are no text, keys given twice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, StringMark, YAMLError
+from ruamel.yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    Event,
+    MappingEndEvent,
+    MappingStartEvent,
+    NodeEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+)
+from ruamel.yaml.reader import ReaderError
+
+from eventbridge.errors import Mistake
+from eventbridge.rule.node import Node, Place, path_of
+from eventbridge.rule.scalar import read_scalar
+
+MAXIMUM_DEPTH: Final = 100
+
+
+def read_yaml(content: bytes, file: str, mistakes: list[Mistake]) -> Node | None:
+    """Return the tree of one file's only document; None if it has none or cannot be parsed to its end.
+
+    What is wrong is added to `mistakes`; `file` is how messages name the file.
+    """
+    start = Place(file, 1, 1)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        place = _place_in(file, error.object[: error.start].decode())
+        message = f"byte 0x{error.object[error.start]:02x} is not UTF-8"
+        mistakes.append(place.mistake("$", message, "Save the file as UTF-8"))
+        return None
+    tree = _Tree(file, mistakes)
+    try:
+        return tree.document(YAML(typ="safe", pure=True).parse(text))
+    except _TooDeep as deep:
+        mistakes.append(deep.place.mistake("$", f"values nest deeper than {MAXIMUM_DEPTH}", "Flatten them"))
+    except MarkedYAMLError as error:
+        mistakes.append(_syntax_mistake(error, file))
+    except ReaderError as error:
+        place = _place_in(file, text[: error.position])
+        message = f"the character U+{ord(text[error.position]):04X} may not stand in YAML"
+        mistakes.append(place.mistake("$", message, 'Remove it, or escape it within double quotes ("\\u....")'))
+    except (ValueError, OverflowError):
+        message = "an escape in double quotes names no character"
+        mistakes.append(start.mistake("$", message, "Look for \\x, \\u and \\U, or use single quotes"))
+    except YAMLError as error:
+        mistakes.append(start.mistake("$", f"the file is not YAML: {error}", "Write the file as YAML 1.2"))
+    return None
+
+
+class _TooDeep(Exception):
+    def __init__(self, place: Place) -> None:
+        self.place = place
+
+
+@dataclass
+class _Tree:
+    """Builds nodes from parse events: composing by hand keeps the places of keys and sees anchors and doubles."""
+
+    file: str
+    mistakes: list[Mistake]
+    _events: Iterator[Event] = field(init=False)
+
+    def document(self, events: Iterator[Event]) -> Node | None:
+        self._events = events
+        top: Node | None = None
+        documents = 0
+        for event in events:
+            if isinstance(event, DocumentStartEvent):
+                documents += 1
+                place = self._place(event)
+                if event.version is not None and tuple(event.version) != (1, 2):
+                    self._add(place, "$", "the file asks for another YAML than 1.2", "Remove the %YAML line")
+                if documents > 1:
+                    self._add(place, "$", "the file holds a second document", "Remove the --- line, or make it a file")
+                    return top
+            elif isinstance(event, NodeEvent):
+                place = self._place(event)
+                top = self._node(event, "$", place, 0)
+        return top
+
+    def _node(self, event: NodeEvent, path: str, key: Place, depth: int) -> Node:
+        place = self._place(event)
+        if depth > MAXIMUM_DEPTH:
+            raise _TooDeep(place)
+        if isinstance(event, AliasEvent):
+            self._add(place, path, f"the alias *{event.anchor} is not supported", "Write the value out")
+            return Node(path, place, key, "", spoilt=True)
+        spoilt = self._is_decorated(event, path)
+        if isinstance(event, MappingStartEvent):
+            return Node(path, place, key, self._mapping(path, depth))
+        if isinstance(event, SequenceStartEvent):
+            return Node(path, place, key, self._sequence(path, depth))
+        assert isinstance(event, ScalarEvent)
+        value, problem = read_scalar(event.value, quoted=event.style is not None)
+        if problem is not None:
+            self._add(place, path, *problem)
+        # an empty value stands nowhere: YAML would place it at the next thing, maybe lines below
+        return Node(path, place if event.value else key, key, value, spoilt=spoilt or problem is not None)
+
+    def _is_decorated(self, event: NodeEvent, path: str) -> bool:
+        place = self._place(event)
+        tag = getattr(event, "tag", None)
+        if event.anchor is not None:
+            remedy = "Write values out where they are used"
+            self._add(place, path, f"the anchor &{event.anchor} is not supported", remedy)
+        if tag is not None:
+            self._add(place, path, f"the tag {tag} is not supported", "Remove it; text may be put in quotes")
+        return event.anchor is not None or tag is not None
+
+    def _mapping(self, path: str, depth: int) -> dict[str, Node]:
+        children: dict[str, Node] = {}
+        while not isinstance(event := next(self._events), MappingEndEvent):
+            assert isinstance(event, NodeEvent)
+            name = self._key(event, path, depth)
+            place = self._place(event)
+            child = self._node(self._next_node(), path_of(path, name if name is not None else "?"), place, depth + 1)
+            if name is None:
+                continue
+            if name in children:
+                first = children[name].key
+                message = f"the key {name!r} stands twice in one mapping, first at {first}"
+                self._add(place, child.path, message, "Remove one of them, or merge the two")
+                continue
+            children[name] = child
+        return children
+
+    def _key(self, event: NodeEvent, path: str, depth: int) -> str | None:
+        """Return the text of a key, None if it is no text."""
+        place = self._place(event)
+        if not isinstance(event, ScalarEvent):
+            self._node(event, path, place, depth + 1)  # takes its events
+            self._add(place, path, "a key is no text", "Write the key as text")
+            return None
+        if event.style is None and event.value == "<<":
+            self._add(place, path, "merging with << is not supported", "Write the fields out")
+            return None
+        if self._is_decorated(event, path):
+            return None
+        value, problem = read_scalar(event.value, quoted=event.style is not None)
+        if problem is None and isinstance(value, str):
+            return value
+        what = "empty" if event.value == "" else f"{event.value!r}, which is no text,"
+        self._add(place, path, f"the key is {what} in YAML", f'Put it in quotes: "{event.value}"')
+        return None
+
+    def _sequence(self, path: str, depth: int) -> list[Node]:
+        children: list[Node] = []
+        while not isinstance(event := next(self._events), SequenceEndEvent):
+            assert isinstance(event, NodeEvent)
+            children.append(self._node(event, path_of(path, len(children)), self._place(event), depth + 1))
+        return children
+
+    def _next_node(self) -> NodeEvent:
+        event = next(self._events)
+        assert isinstance(event, NodeEvent)
+        return event
+
+    def _place(self, event: Event) -> Place:
+        mark = event.start_mark
+        return Place(self.file, mark.line + 1, mark.column + 1)
+
+    def _add(self, place: Place, path: str, message: str, remedy: str) -> None:
+        self.mistakes.append(place.mistake(path, message, remedy))
+
+
+_SYNTAX_REMEDIES = (
+    ("'\\t'", "YAML is indented with spaces: replace the tab"),
+    ("mapping values are not allowed", "Put a value that holds ': ' in quotes, and look at the indentation"),
+    ("<block end>", "Give fields of one mapping the same indentation"),
+    ("could not find expected ':'", "Put ': ' between a key and its value"),
+    ("end of stream", "Close the quotes that were opened"),
+    ("<stream end>", "Close the bracket that was opened"),
+    ("cannot start any token", "Put the value in quotes"),
+    ("escape", "Use single quotes, in which a backslash is a backslash, or double it"),
+)
+
+
+def _syntax_mistake(error: MarkedYAMLError, file: str) -> Mistake:
+    mark = error.problem_mark or error.context_mark
+    place = Place(file, mark.line + 1, mark.column + 1) if isinstance(mark, StringMark) else Place(file, 1, 1)
+    problem = " ".join(str(error.problem or error.context or "the file is not YAML").split())
+    begun = error.context_mark
+    since = f", {error.context} begun in line {begun.line + 1}" if begun is not None and begun is not mark else ""
+    remedy = next((remedy for part, remedy in _SYNTAX_REMEDIES if part in problem), "Correct the YAML here")
+    return place.mistake("$", f"this is not YAML: {problem}{since}", remedy)
+
+
+def _place_in(file: str, before: str) -> Place:
+    """Return the place right after the text `before`."""
+    lines = re.split("\r\n|[\r\n]", before)
+    return Place(file, len(lines), len(lines[-1]) + 1)
