@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from eventbridge.queue import Queue
 
@@ -13,6 +13,8 @@ BatchKind = Literal["normal", "retry", "replay", "redrive"]
 BatchState = Literal["planned", "buffered", "routed", "settling", "committed"]
 ChunkState = Literal["NEW", "STARTED", "ERROR", "TIMEOUT", "COMPLETED"]
 FileKind = Literal["buffer", "delivery", "outcome", "settlement", "dead_letter"]
+ParkedState = Literal["due", "held", "closed"]
+TargetState = Literal["ok", "degraded", "disabled"]
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,8 @@ class Chunk:
 class Parked:
     """Deliveries of one batch, chunk and target that wait for another batch.
 
-    Unique by (batch_id, chunk_id, rule, target, reason, attempts, due bucket, held).
+    Named by (batch_id, settlement, chunk_id, rule, target, reason, attempts, lane, and the due_at and held it was
+    parked with): to park the same name again with the same files is to park nothing.
     State `due`: may be taken once `due_at` has come; `held`: waits for a person; `closed`: a committed batch took it.
     """
 
@@ -126,11 +129,12 @@ class Parked:
     lineage: tuple[tuple[str, int], ...] = ()
     expires_at: datetime | None = None
     order_shard: int | None = None
-    state: Literal["due", "held", "closed"] = "due"
+    state: ParkedState = "due"
     parked_at: datetime | None = None
     held_since: datetime | None = None
     taken_by: str | None = None
     closed_by: str | None = None
+    settlement: int = 0  # the settlement that said so: 0, or the number of a supplement
     parked_id: int | None = None  # given by the ledger
 
 
@@ -152,6 +156,38 @@ class TargetStatus:
 
     rule: str
     target: str
-    state: Literal["ok", "degraded", "disabled"]
+    state: TargetState
     reason: str
     since: datetime
+
+
+class DueTarget(NamedTuple):
+    """A target with deliveries that are due, and how many."""
+
+    rule: str
+    target: str
+    deliveries: int
+
+
+@dataclass(frozen=True)
+class ParkedCount:
+    """How many rows and deliveries of a target wait in one state for one reason, and when the first is due."""
+
+    rule: str
+    target: str
+    state: ParkedState
+    reason: str
+    rows: int
+    count: int
+    next_due_at: datetime
+
+
+@dataclass(frozen=True)
+class WaitingTarget:
+    """What of one target waits in one state for one reason (`held`), none of it taken by a batch."""
+
+    rule: str
+    target: str
+    state: ParkedState
+    held: str
+    newest_held_since: datetime | None  # when the last of it was held; None = it is not held

@@ -1,0 +1,5 @@
+"""The SQL database of state: who has which batch, chunk and parked delivery, and how far each bus was consumed."""
+
+from eventbridge.ledger.ledger import Ledger
+
+__all__ = ["Ledger"]

@@ -1,0 +1,125 @@
+"""Batches in the ledger: planning one, moving it from state to state, and the files that its stages publish."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Row
+
+from eventbridge.errors import NotFoundError
+from eventbridge.ledger.database import Database
+from eventbridge.ledger.records import Batch, BatchFile, BatchKind, BatchState, FileKind, Range
+from eventbridge.ledger.statements import batches as statements
+from eventbridge.queue import Queue
+
+
+def to_batch(row: Row[Any]) -> Batch:
+    """Return the record of a row of table `batch`."""
+    return Batch(**row._mapping)
+
+
+def in_state(connection: Connection, batch_id: str, state: BatchState) -> bool:
+    """Return whether a batch is in a state, and keep it there until the transaction ends."""
+    return connection.execute(statements.BATCH_STATE, {"of_batch": batch_id}).scalar() == state
+
+
+class Batches(Database):
+    """The part of the ledger about batches."""
+
+    def plan_batch(self, batch: Batch, ranges: Sequence[Range]) -> bool:
+        """Add a batch with its ranges; False if its runner has another normal batch that is not committed."""
+        with self._writing() as connection:
+            planned = connection.execute(statements.PLAN_BATCH, vars(batch)).rowcount == 1
+            if planned and ranges:
+                connection.execute(statements.INSERT_RANGES, [_range_row(batch.batch_id, r) for r in ranges])
+            return planned
+
+    def unfinished_batch(self, runner: str) -> Batch | None:
+        """Return the runner's normal batch that is not committed, of which there is at most one."""
+        with self._reading() as connection:
+            row = connection.execute(statements.UNFINISHED_BATCH, {"of_runner": runner}).one_or_none()
+            return to_batch(row) if row is not None else None
+
+    def batch(self, batch_id: str) -> Batch:
+        """Return a batch; raises NotFoundError."""
+        with self._reading() as connection:
+            row = connection.execute(statements.BATCH, {"of_batch": batch_id}).one_or_none()
+        if row is None:
+            raise NotFoundError(f"There is no batch {batch_id} in this ledger.")
+        return to_batch(row)
+
+    def batches(
+        self, limit: int | None = 50, runner: str | None = None, state: BatchState | None = None
+    ) -> list[Batch]:
+        """Return the newest batches first, at most `limit` (None = all)."""
+        with self._reading() as connection:
+            return [to_batch(row) for row in connection.execute(statements.batches(limit, runner, state))]
+
+    def latest_batch(self) -> Batch | None:
+        """Return the batch that was planned last, None in an empty ledger."""
+        return next(iter(self.batches(limit=1)), None)
+
+    def stale_taken_batches(
+        self,
+        now: datetime,
+        kinds: Collection[BatchKind],
+        runner: str | None = None,
+        *,
+        grace_seconds: float = 20.0,
+    ) -> list[Batch]:
+        """Return uncommitted batches of these kinds whose deadline passed more than `grace_seconds` before `now`.
+
+        The grace is the budget of a push that began just in time (default 20 s). A batch without a deadline,
+        one that was not routed yet, is never stale. The longest overdue comes first.
+        """
+        before = {"now": now - timedelta(seconds=grace_seconds)}
+        with self._reading() as connection:
+            return [to_batch(row) for row in connection.execute(statements.stale_batches(kinds, runner), before)]
+
+    def move_batch(self, batch_id: str, expected: BatchState, to: BatchState) -> bool:
+        """Move a batch from the expected state; False if it is in another one."""
+        change = {"of_batch": batch_id, "expected": expected, "to": to}
+        with self._writing() as connection:
+            return connection.execute(statements.MOVE_BATCH, change).rowcount == 1
+
+    def ranges(self, batch_id: str) -> list[Range]:
+        """Return the offset ranges of a batch, in order of their queues."""
+        with self._reading() as connection:
+            return [
+                Range(Queue(row.topic_name, row.broker_name, row.queue_id), row.start_offset, row.end_offset)
+                for row in connection.execute(statements.RANGES, {"of_batch": batch_id})
+            ]
+
+    def record_file(self, file: BatchFile, while_state: BatchState) -> bool:
+        """Record a file that a stage has finished, only while the batch is in that state.
+
+        False if it is not, or if another file has this key; the caller's file is then garbage.
+        """
+        with self._writing() as connection:
+            return in_state(connection, file.batch_id, while_state) and record(connection, file)
+
+    def files(self, batch_id: str, kind: FileKind) -> list[BatchFile]:
+        """Return the recorded files of a kind, in order of their keys."""
+        with self._reading() as connection:
+            return [
+                BatchFile(**row._mapping)
+                for row in connection.execute(statements.FILES, {"of_batch": batch_id, "of_kind": kind})
+            ]
+
+
+def record(connection: Connection, file: BatchFile) -> bool:
+    """Record a file unless its key is taken; False if it is."""
+    return connection.execute(statements.RECORD_FILE, vars(file) | {"detail": dict(file.detail)}).rowcount == 1
+
+
+def _range_row(batch_id: str, taken: Range) -> dict[str, object]:
+    return {
+        "batch_id": batch_id,
+        "topic_name": taken.queue.topic,
+        "broker_name": taken.queue.broker,
+        "queue_id": taken.queue.queue_id,
+        "start_offset": taken.start,
+        "end_offset": taken.end,
+    }

@@ -1,0 +1,137 @@
+"""Chunks in the ledger: publishing a batch's, claiming one, and what its claim allows until it is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row
+
+from eventbridge.errors import NotFoundError
+from eventbridge.ledger.batches import in_state, record
+from eventbridge.ledger.database import Database
+from eventbridge.ledger.records import BatchFile, Chunk, ChunkState, Piece
+from eventbridge.ledger.statements import batches as batch_statements
+from eventbridge.ledger.statements import chunks as statements
+
+
+def insert_chunks(connection: Connection, chunks: Sequence[Chunk]) -> None:
+    """Add chunks of a batch that is being published."""
+    if chunks:
+        connection.execute(statements.INSERT_CHUNKS, [_chunk_row(chunk) for chunk in chunks])
+
+
+class Chunks(Database):
+    """The part of the ledger about chunks."""
+
+    def publish_chunks(self, batch_id: str, deadline_at: datetime, chunks: Sequence[Chunk]) -> bool:
+        """Move a batch from buffered to routed, with its deadline and its chunks; False if somebody else did."""
+        with self._writing() as connection:
+            change = {"of_batch": batch_id, "deadline": deadline_at}
+            published = connection.execute(batch_statements.PUBLISH_ROUTED, change).rowcount == 1
+            if published:
+                insert_chunks(connection, chunks)
+            return published
+
+    def chunks(self, batch_id: str) -> list[Chunk]:
+        """Return the chunks of a batch, in order of their ids."""
+        with self._reading() as connection:
+            return [_to_chunk(row) for row in connection.execute(statements.CHUNKS, {"of_batch": batch_id})]
+
+    def chunk(self, batch_id: str, chunk_id: int) -> Chunk:
+        """Return a chunk; raises NotFoundError."""
+        with self._reading() as connection:
+            found = _find(connection, batch_id, chunk_id)
+        if found is None:
+            raise NotFoundError(f"Batch {batch_id} has no chunk {chunk_id} in this ledger.")
+        return found
+
+    def chunk_counts(self, runner: str | None = None) -> dict[str, int]:
+        """Return how many chunks of uncommitted batches are in each state; a state without chunks is absent."""
+        with self._reading() as connection:
+            return {row.state: row.chunks for row in connection.execute(statements.chunk_counts(runner))}
+
+    def claim_chunk(self, batch_id: str, chunk_id: int, worker: str) -> Chunk | None:
+        """Take over a chunk: raise its claim and return it, so that whoever had it before has lost it.
+
+        None if its batch is not routed (any more), if it is completed, or if there is no such chunk.
+        """
+        change = {"of_batch": batch_id, "of_chunk": chunk_id, "by": worker, "now": self.now()}
+        with self._writing() as connection:
+            if not in_state(connection, batch_id, "routed"):
+                return None
+            if connection.execute(statements.CLAIM_CHUNK, change).rowcount == 0:
+                return None
+            return _find(connection, batch_id, chunk_id)
+
+    def record_segment(self, file: BatchFile, chunk_id: int, claim: int) -> bool:
+        """Record an outcome segment, only while its batch is routed and the chunk stands under this claim.
+
+        False if not: the claim is lost, and the worker must stop. False also for a key that is taken.
+        """
+        with self._writing() as connection:
+            return (
+                in_state(connection, file.batch_id, "routed")
+                and _claimed(connection, file.batch_id, chunk_id, claim)
+                and record(connection, file)
+            )
+
+    def end_chunk(
+        self,
+        batch_id: str,
+        chunk_id: int,
+        claim: int,
+        state: ChunkState,
+        succeeded: int,
+        failed: int,
+        error: str = "",
+    ) -> bool:
+        """Note how work on a chunk ended, only under this claim; False if the claim is lost."""
+        change = {
+            "of_batch": batch_id,
+            "of_chunk": chunk_id,
+            "of_claim": claim,
+            "to": state,
+            "delivered": succeeded,
+            "undelivered": failed,
+            "because": error,
+            "now": self.now(),
+        }
+        with self._writing() as connection:
+            return connection.execute(statements.END_CHUNK, change).rowcount == 1
+
+    def begin_settlement(self, batch_id: str) -> bool:
+        """Move a batch from routed to settling and take its chunks from everybody; False if it was not routed.
+
+        From then on no segment of the batch can be recorded: what there is, is all there will be.
+        """
+        with self._writing() as connection:
+            change = {"of_batch": batch_id, "expected": "routed", "to": "settling"}
+            begun = connection.execute(batch_statements.MOVE_BATCH, change).rowcount == 1
+            if begun:
+                connection.execute(statements.RAISE_CLAIMS, {"of_batch": batch_id})
+            return begun
+
+
+def _find(connection: Connection, batch_id: str, chunk_id: int) -> Chunk | None:
+    row = connection.execute(statements.CHUNK, {"of_batch": batch_id, "of_chunk": chunk_id}).one_or_none()
+    return _to_chunk(row) if row is not None else None
+
+
+def _claimed(connection: Connection, batch_id: str, chunk_id: int, claim: int) -> bool:
+    of = {"of_batch": batch_id, "of_chunk": chunk_id, "of_claim": claim}
+    return connection.execute(statements.CHUNK_CLAIMED, of).first() is not None
+
+
+def _chunk_row(chunk: Chunk) -> dict[str, object]:
+    return vars(chunk) | {"pieces": [vars(piece) for piece in chunk.pieces]}
+
+
+def _to_chunk(row: Row[Any]) -> Chunk:
+    values = dict(row._mapping)
+    values["pieces"] = tuple(
+        Piece(**piece | {"lineage": tuple((batch, chunk) for batch, chunk in piece["lineage"])})
+        for piece in values["pieces"]
+    )
+    return Chunk(**values)

@@ -1,0 +1,65 @@
+"""How the ledger stores what SQL has no portable type for: times, JSON, and text from anywhere."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import BigInteger, Integer, Text
+from sqlalchemy.engine import Dialect
+from sqlalchemy.types import TypeDecorator
+
+#: A number that the database gives and never gives again; SQLite counts only in a column that is plain INTEGER.
+RowId = BigInteger().with_variant(Integer, "sqlite")
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def microseconds(at: datetime) -> int:
+    """Return an aware time as whole microseconds since 1970 (UTC), exactly; raises ValueError for a naive one."""
+    if at.tzinfo is None:
+        raise ValueError(f"the ledger takes aware times only, not {at!r}")
+    return (at - _EPOCH) // _MICROSECOND
+
+
+class UtcTime(TypeDecorator[datetime]):
+    """An aware time in UTC, kept as BIGINT microseconds: the same in every database, and compared exactly."""
+
+    impl = BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | None:
+        return None if value is None else microseconds(value)
+
+    def process_result_value(self, value: int | None, dialect: Dialect) -> datetime | None:
+        return None if value is None else _EPOCH + value * _MICROSECOND
+
+
+class JsonText(TypeDecorator[Any]):
+    """A JSON value kept as ASCII text, so that it is the same in every database; tuples come back as lists."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: object, dialect: Dialect) -> str:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
+        return None if value is None else json.loads(value)
+
+
+class Message(TypeDecorator[str]):
+    """Text that came from elsewhere (an exception, an answer): at most 4,000 characters that any database takes.
+
+    A chunk's end must be recorded whatever its error says, so NUL and lone surrogates are replaced, not refused.
+    """
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        if value is None:
+            return None
+        return value[:4000].replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")

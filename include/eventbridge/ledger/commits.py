@@ -1,0 +1,73 @@
+"""Committing in the ledger: the one transaction after which a batch is history, and telling its bus."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from eventbridge.errors import BooksError, NotFoundError
+from eventbridge.ledger.batches import to_batch
+from eventbridge.ledger.database import Database
+from eventbridge.ledger.records import Batch, Range
+from eventbridge.ledger.statements import batches as statements
+from eventbridge.ledger.statements import offsets as offset_statements
+from eventbridge.ledger.statements import parking as parking_statements
+
+
+class Commits(Database):
+    """The part of the ledger about what is finished."""
+
+    def commit_batch(self, batch_id: str, runner: str, ranges: Sequence[Range], now: datetime) -> bool:
+        """Commit a settled batch: move the runner's offsets over its ranges, close the parked rows it had taken.
+
+        All in one transaction; False if the batch is committed already. Raises BooksError, and changes nothing,
+        if the batch is not settling or an offset does not stand where its range starts; NotFoundError.
+        """
+        with self._writing() as connection:
+            change = {"of_batch": batch_id, "now": now}
+            if connection.execute(statements.PUBLISH_COMMITTED, change).rowcount == 0:
+                return _refuse(connection, batch_id)
+            for moved in ranges:
+                _move_offset(connection, runner, moved, now)
+            connection.execute(parking_statements.CLOSE_PARKED, {"of_batch": batch_id})
+            return True
+
+    def mark_bus_committed(self, batch_id: str) -> None:
+        """Note that the bus was told of a committed batch; again, or of one that is not committed: nothing."""
+        with self._writing() as connection:
+            connection.execute(statements.MARK_BUS_COMMITTED, {"of_batch": batch_id, "now": self.now()})
+
+    def bus_commits_pending(self, runner: str) -> list[Batch]:
+        """Return the runner's committed normal batches that its bus was not told of, oldest first."""
+        with self._reading() as connection:
+            return [to_batch(row) for row in connection.execute(statements.BUS_COMMITS_PENDING, {"of_runner": runner})]
+
+
+def _refuse(connection: Connection, batch_id: str) -> bool:
+    state = connection.execute(statements.BATCH_STATE, {"of_batch": batch_id}).scalar()
+    if state is None:
+        raise NotFoundError(f"There is no batch {batch_id} in this ledger.")
+    if state != "committed":
+        raise BooksError(f"Batch {batch_id} cannot be committed: it is {state}, and must be settled first.")
+    return False
+
+
+def _move_offset(connection: Connection, group: str, moved: Range, now: datetime) -> None:
+    queue = moved.queue
+    change = {
+        "of_group": group,
+        "of_topic": queue.topic,
+        "of_broker": queue.broker,
+        "of_queue": queue.queue_id,
+        "expected": moved.start,
+        "to": moved.end,
+        "now": now,
+    }
+    if moved.end < moved.start or connection.execute(offset_statements.MOVE_OFFSET, change).rowcount != 1:
+        raise BooksError(
+            f"Group {group}, topic {queue.topic}, broker {queue.broker or '-'}, queue {queue.queue_id}: "
+            f"the committed offset is not {moved.start}, so it was not moved to {moved.end}. "
+            f"`eventbridge status` shows where it stands; nothing was committed."
+        )

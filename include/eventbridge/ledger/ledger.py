@@ -1,0 +1,39 @@
+"""The ledger as its callers see it: every method is one transaction, and every change a compare-and-set."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from eventbridge.ledger.batches import Batches
+from eventbridge.ledger.chunks import Chunks
+from eventbridge.ledger.commits import Commits
+from eventbridge.ledger.database import BUSY_TIMEOUT_SECONDS, Clock, utc_now
+from eventbridge.ledger.offsets import Offsets
+from eventbridge.ledger.parking import Parking
+from eventbridge.ledger.revision import Revision
+from eventbridge.ledger.targets import Targets
+
+
+class Ledger(Batches, Chunks, Parking, Commits, Offsets, Targets, Revision):
+    """The state of all runners.
+
+    Times are aware and in UTC. A method that answers False has lost against somebody else and changed nothing.
+    Every method raises LedgerError, with a remedy, where the database fails; then, too, nothing was changed
+    (but for a failure while committing, after which the change is there as a whole or not at all).
+    """
+
+    @classmethod
+    def open(cls, url: str, clock: Clock = utc_now, *, busy_timeout_seconds: float = BUSY_TIMEOUT_SECONDS) -> Self:
+        """Open the ledger at a SQLAlchemy URL, making or migrating its tables first if they are not of today.
+
+        Any number of processes may open one ledger at once. SQLite: the folder must exist, the file need not.
+        `busy_timeout_seconds` is how long a transaction waits for another process's.
+        Raises LedgerError also for a ledger that a newer version has migrated, and for another program's database.
+        """
+        ledger = cls(url, clock, busy_timeout_seconds)
+        try:
+            ledger._bring_up_to_date()
+        except BaseException:
+            ledger.close()
+            raise
+        return ledger

@@ -1,0 +1,1 @@
+"""How a ledger of an earlier version becomes one of today's; Alembic runs it, `ledger/revision.py` starts it."""

@@ -1,0 +1,13 @@
+"""What Alembic runs: the migrations, in the transaction of the connection that it is given."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from eventbridge.ledger.tables import metadata
+
+attributes = context.config.attributes
+context.configure(
+    connection=attributes["connection"], target_metadata=metadata, version_table=attributes["version_table"]
+)
+context.run_migrations()

@@ -1,0 +1,53 @@
+"""Committed offsets in the ledger: where a consumer group starts, and how far it has come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from eventbridge.ledger.database import Database
+from eventbridge.ledger.records import ConsumerOffset
+from eventbridge.ledger.statements import offsets as statements
+from eventbridge.queue import Queue
+
+
+class Offsets(Database):
+    """The part of the ledger about committed offsets; a consumer group is named as its runner is."""
+
+    def register_queues(self, group: str, bus: str, offsets: Mapping[Queue, int]) -> None:
+        """Set where a group starts in queues of a bus; a queue that is registered keeps its offset."""
+        now = self.now()
+        rows = [
+            {
+                "consumer_group": group,
+                "bus": bus,
+                "topic_name": queue.topic,
+                "broker_name": queue.broker,
+                "queue_id": queue.queue_id,
+                "offset": offset,
+                "message_id": "",
+                "ctime": now,
+            }
+            for queue, offset in sorted(offsets.items())
+        ]
+        if rows:
+            with self._writing() as connection:
+                connection.execute(statements.REGISTER_QUEUES, rows)
+
+    def committed_offsets(self, group: str) -> dict[Queue, int]:
+        """Return the offset next to be taken from each registered queue of a group; empty for an unknown group."""
+        return {found.queue: found.offset for found in self.consumer_offsets(group)}
+
+    def consumer_offsets(self, group: str | None = None) -> list[ConsumerOffset]:
+        """Return the committed offsets of a group, or of all, in order of group and queue."""
+        with self._reading() as connection:
+            return [
+                ConsumerOffset(
+                    row.consumer_group,
+                    row.bus,
+                    Queue(row.topic_name, row.broker_name, row.queue_id),
+                    row.offset,
+                    row.message_id,
+                    row.ctime,
+                )
+                for row in connection.execute(statements.offsets(group))
+            ]

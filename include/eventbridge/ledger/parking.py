@@ -1,0 +1,173 @@
+"""Parked deliveries in the ledger: parking them, taking what is due for a batch, holding and releasing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row
+
+from eventbridge.errors import BooksError
+from eventbridge.ledger.chunks import insert_chunks
+from eventbridge.ledger.columns import microseconds
+from eventbridge.ledger.database import Database
+from eventbridge.ledger.records import Batch, Chunk, DueTarget, Parked, ParkedCount, ParkedState, WaitingTarget
+from eventbridge.ledger.statements import batches as batch_statements
+from eventbridge.ledger.statements import parking as statements
+from eventbridge.ledger.tables import PARKED_NAME
+
+#: Rows named by one UPDATE; a database limits the parameters of a statement (SQLite: 32,766).
+_IDS_AT_ONCE = 1_000
+
+_NAME_COLUMNS = tuple(column.name for column in PARKED_NAME)
+
+
+class Parking(Database):
+    """The part of the ledger about deliveries that wait for another batch."""
+
+    def park(self, rows: Sequence[Parked]) -> int:
+        """Park deliveries and return how many rows are new; a row that is there already changes nothing.
+
+        A row with `held` is parked held. Raises BooksError, and parks nothing, if a row has the name of another one
+        (see Parked) but other files: one of the two would be lost.
+        """
+        if not rows:
+            return 0
+        values = [_parked_row(row, self.now()) for row in rows]
+        with self._writing() as connection:
+            parked = connection.execute(statements.PARK, values).rowcount
+            if parked != len(values):
+                _prove_same(connection, values)
+            return parked
+
+    def due_targets(self, now: datetime, runner: str | None = None) -> list[DueTarget]:
+        """Return the targets with deliveries due at `now`, and how many; the longest waiting first.
+
+        A disabled target is left out, but for deliveries past their age.
+        """
+        with self._reading() as connection:
+            rows = connection.execute(statements.due_targets(runner), {"now": now})
+            return [DueTarget(row.rule, row.target, int(row.deliveries)) for row in rows]
+
+    def due_parked(
+        self, now: datetime, rule: str, target: str, limit_rows: int, runner: str | None = None
+    ) -> list[Parked]:
+        """Return parked rows of a target that are due at `now` and not taken, the longest waiting first.
+
+        At most `limit_rows` rows of the ledger, each of which may hold many deliveries. Of a disabled target only
+        what is past its age. The cost does not depend on how much is parked and not due.
+        """
+        of = {"now": now, "of_rule": rule, "of_target": target}
+        with self._reading() as connection:
+            return [_to_parked(row) for row in connection.execute(statements.due_parked(limit_rows, runner), of)]
+
+    def plan_taken(self, batch: Batch, chunks: Sequence[Chunk], parked_ids: Sequence[int]) -> bool:
+        """Add a batch with its chunks and give it the parked rows it takes up: all of them, or nothing and False.
+
+        False if any of the rows is not due or was taken by another batch. The batch and its chunks are added as
+        they are given (a batch that begins at push: routed, with a deadline).
+        """
+        ids = sorted(set(parked_ids))
+        with self._writing() as connection:
+            free = [connection.execute(statements.FREE_PARKED, {"ids": some}).all() for some in _slices(ids)]
+            if sum(map(len, free)) != len(ids):
+                return False
+            connection.execute(batch_statements.INSERT_BATCH, vars(batch))
+            insert_chunks(connection, chunks)
+            for some in _slices(ids):
+                connection.execute(statements.TAKE_PARKED, {"of_batch": batch.batch_id, "ids": some})
+            return True
+
+    def taken_targets(self) -> set[tuple[str, str]]:
+        """Return (rule, target) of what batches under way have taken up."""
+        with self._reading() as connection:
+            return {(row.rule, row.target) for row in connection.execute(statements.TAKEN_TARGETS)}
+
+    def parked_taken_by(self, batch_id: str) -> list[Parked]:
+        """Return the parked rows that a batch took up, also after it closed them."""
+        with self._reading() as connection:
+            return [_to_parked(row) for row in connection.execute(statements.PARKED_TAKEN_BY, {"of_batch": batch_id})]
+
+    def parked_of(self, batch_id: str) -> list[Parked]:
+        """Return the rows that a batch parked, whatever became of them."""
+        with self._reading() as connection:
+            return [_to_parked(row) for row in connection.execute(statements.PARKED_OF, {"of_batch": batch_id})]
+
+    def parked(
+        self, state: ParkedState | None = None, runner: str | None = None, rule: str | None = None
+    ) -> list[Parked]:
+        """Return parked rows, closed ones included unless `state` says otherwise, in the order they were parked."""
+        with self._reading() as connection:
+            return [_to_parked(row) for row in connection.execute(statements.parked_rows(state, runner, rule))]
+
+    def parked_counts(self, runner: str | None = None) -> list[ParkedCount]:
+        """Return how much waits (due or held, taken or not) by rule, target, state and reason."""
+        with self._reading() as connection:
+            return [
+                ParkedCount(
+                    row.rule, row.target, row.state, row.reason, row.parked_rows, int(row.deliveries), row.next_due_at
+                )
+                for row in connection.execute(statements.parked_counts(runner))
+            ]
+
+    def hold_parked(self, rule: str, target: str, reason: str) -> int:
+        """Hold what of a target is due, now or later, and not taken; return how many rows."""
+        change = {"of_rule": rule, "of_target": target, "because": reason, "now": self.now()}
+        with self._writing() as connection:
+            return connection.execute(statements.HOLD_PARKED, change).rowcount
+
+    def waiting_targets(self, runner: str | None = None) -> list[WaitingTarget]:
+        """Return which targets have deliveries that wait, untaken, in which state and why they are held."""
+        with self._reading() as connection:
+            return [WaitingTarget(**row._mapping) for row in connection.execute(statements.waiting_targets(runner))]
+
+    def release_parked(self, rule: str, target: str, *, aged: bool = False, held: str | None = None) -> int:
+        """Make what is held of a target due now, or only what is held for the reason `held`; return how many rows.
+
+        The time they were held is added to `held_seconds` and put on `expires_at`,
+        unless it counts towards their age (`aged`: after a 410).
+        """
+        now = self.now()
+        change = {"of_rule": rule, "of_target": target, "now": now, "microseconds": microseconds(now)}
+        statement = statements.release_parked(aged=aged, held=held)
+        with self._writing() as connection:
+            return connection.execute(statement, change).rowcount
+
+    def release_expired(self, now: datetime) -> int:
+        """Make due what is held for disabled targets and past its age, so that it can end; return how many rows."""
+        with self._writing() as connection:
+            return connection.execute(statements.RELEASE_EXPIRED, {"now": now}).rowcount
+
+
+def _slices(ids: Sequence[int]) -> Iterable[Sequence[int]]:
+    return (ids[start : start + _IDS_AT_ONCE] for start in range(0, len(ids), _IDS_AT_ONCE))
+
+
+def _parked_row(row: Parked, now: datetime) -> dict[str, Any]:
+    values = dict(vars(row))
+    del values["parked_id"]
+    values |= {"due_bucket": row.due_at, "held_bucket": row.held, "parked_at": row.parked_at or now}
+    if row.held:
+        values |= {"state": "held", "held_since": row.held_since or now}
+    return values
+
+
+def _to_parked(row: Row[Any]) -> Parked:
+    values = dict(row._mapping)
+    del values["due_bucket"], values["held_bucket"]
+    values["files"] = tuple((file, rows) for file, rows in values["files"])
+    values["lineage"] = tuple((batch, chunk) for batch, chunk in values["lineage"])
+    return Parked(**values)
+
+
+def _prove_same(connection: Connection, values: Sequence[dict[str, Any]]) -> None:
+    """Raise BooksError unless every row is in the ledger with the very files that it was to be parked with."""
+    there: dict[tuple[Any, ...], set[tuple[str, str]]] = {}
+    for batch_id in sorted({row["batch_id"] for row in values}):
+        for *name, files in connection.execute(statements.PARKED_NAMES, {"of_batch": batch_id}):
+            there[tuple(name)] = {(file, rows) for file, rows in files}
+    for row in values:
+        if there.get(tuple(row[column] for column in _NAME_COLUMNS)) != set(row["files"]):
+            said = ", ".join(f"{column} {row[column]}" for column in _NAME_COLUMNS)
+            raise BooksError(f"Other deliveries are parked under the same name ({said}); nothing was parked.")

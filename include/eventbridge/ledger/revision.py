@@ -1,0 +1,89 @@
+"""Which revision of its tables a ledger has, and how it comes to today's."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Select, inspect, select, table, text
+from sqlalchemy.sql.expression import column
+
+from eventbridge.errors import LedgerError
+from eventbridge.ledger.database import Database
+from eventbridge.ledger.statements import offsets as statements
+
+#: The newest revision below migrations/versions; a test proves it. Known here so that a ledger of today opens
+#: without Alembic, whose import costs more than everything else.
+HEAD = "0001"
+
+_MIGRATIONS = Path(__file__).parent / "migrations"
+_REVISION_TABLE = "ledger_revision"
+_STORED: Select[Any] = select(column("version_num")).select_from(table(_REVISION_TABLE))
+#: PostgreSQL: only one process migrates at a time. SQLite needs no more than BEGIN IMMEDIATE.
+_MIGRATION_LOCK = text("SELECT pg_advisory_xact_lock(4919)")
+
+
+class Revision(Database):
+    """The part of the ledger about itself."""
+
+    @property
+    def ledger_id(self) -> str:
+        """The UUID that this ledger was given when it was made."""
+        with self._reading() as connection:
+            return str(connection.execute(statements.LEDGER_ID).scalar_one())
+
+    def _bring_up_to_date(self) -> None:
+        with self._reading() as connection:
+            stored = _stored_revision(connection)
+        if stored != HEAD:
+            with self._writing() as connection:
+                self._migrate(connection)
+
+    def _migrate(self, connection: Connection) -> None:
+        if connection.dialect.name == "postgresql":
+            connection.execute(_MIGRATION_LOCK)
+        stored = _stored_revision(connection)  # again, under the lock: another process may have been first
+        if stored == HEAD:
+            return
+        self._refuse_foreign(connection, stored)
+        _upgrade(connection)
+        named = {"singleton": 1, "ledger_id": str(uuid.uuid4()), "created_at": self.now()}
+        connection.execute(statements.NAME_LEDGER, named)
+
+    def _refuse_foreign(self, connection: Connection, stored: str | None) -> None:
+        shown = self._url.render_as_string(hide_password=True)
+        if stored is not None and stored not in _known_revisions():
+            raise LedgerError(
+                f"Ledger {shown} has revision {stored}, this version of eventbridge knows none after {HEAD}: "
+                f"a newer version has migrated it. Install that version again; nothing was changed."
+            )
+        tables = inspect(connection).get_table_names() if stored is None else []
+        if tables:
+            raise LedgerError(
+                f"Database {shown} has another program's tables ({', '.join(sorted(tables)[:3])}). "
+                f"Give the ledger a database of its own (EVENTBRIDGE_LEDGER_URL); nothing was changed."
+            )
+
+
+def _stored_revision(connection: Connection) -> str | None:
+    """Return the revision on record, None for a database without one."""
+    if not inspect(connection).has_table(_REVISION_TABLE):
+        return None
+    return connection.execute(_STORED).scalar()
+
+
+def _known_revisions() -> set[str]:
+    from alembic.script import ScriptDirectory
+
+    return {script.revision for script in ScriptDirectory(str(_MIGRATIONS)).walk_revisions()}
+
+
+def _upgrade(connection: Connection) -> None:
+    """Run the migrations that are missing, inside the transaction of `connection`."""
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config(attributes={"connection": connection, "version_table": _REVISION_TABLE})
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    command.upgrade(config, "head")

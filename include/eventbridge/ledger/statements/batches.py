@@ -1,0 +1,100 @@
+"""Statements about batches, their ranges and their files."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from sqlalchemy import Select, bindparam, select, update
+
+from eventbridge.ledger.columns import UtcTime
+from eventbridge.ledger.statements.inserts import insert, insert_or_skip
+from eventbridge.ledger.tables import (
+    BUS_COMMIT_PENDING,
+    NORMAL_UNCOMMITTED,
+    UNCOMMITTED,
+    batch,
+    batch_file,
+    batch_range,
+)
+
+_BATCH = batch.c.batch_id == bindparam("of_batch")
+_NOW = bindparam("now", type_=UtcTime)
+
+#: One batch.
+BATCH = select(batch).where(_BATCH)
+
+#: The state of a batch, which stays as it is until the transaction ends.
+BATCH_STATE = select(batch.c.state).where(_BATCH).with_for_update(read=True)
+
+#: The one normal batch of a runner that is not committed.
+UNFINISHED_BATCH = select(batch).where(batch.c.runner == bindparam("of_runner"), NORMAL_UNCOMMITTED)
+
+#: Adds a batch, unless its runner has another uncommitted normal one.
+PLAN_BATCH = insert_or_skip(batch)
+
+#: Adds a batch.
+INSERT_BATCH = insert(batch)
+
+#: Adds the ranges of a batch.
+INSERT_RANGES = insert(batch_range)
+
+#: The ranges of a batch, in order of their queues.
+RANGES = select(batch_range).where(batch_range.c.batch_id == bindparam("of_batch")).order_by(*batch_range.primary_key)
+
+#: Moves a batch from one state to another: compare and set.
+MOVE_BATCH = update(batch).where(_BATCH, batch.c.state == bindparam("expected")).values(state=bindparam("to"))
+
+#: Publishes a batch as routed, with its deadline: compare and set.
+PUBLISH_ROUTED = (
+    update(batch)
+    .where(_BATCH, batch.c.state == "buffered")
+    .values(state="routed", deadline_at=bindparam("deadline", type_=UtcTime))
+)
+
+#: Publishes a batch as committed: compare and set.
+PUBLISH_COMMITTED = (
+    update(batch).where(_BATCH, batch.c.state == "settling").values(state="committed", committed_at=_NOW)
+)
+
+#: Notes when the bus was told of a committed batch; the first time counts.
+MARK_BUS_COMMITTED = (
+    update(batch)
+    .where(_BATCH, batch.c.state == "committed", batch.c.bus_committed_at.is_(None))
+    .values(bus_committed_at=_NOW)
+)
+
+#: Committed batches of a runner that its bus was not told of, oldest first.
+BUS_COMMITS_PENDING = (
+    select(batch)
+    .where(batch.c.runner == bindparam("of_runner"), BUS_COMMIT_PENDING)
+    .order_by(batch.c.planned_at, batch.c.batch_id)
+)
+
+#: Records a file under its key, unless the key is taken.
+RECORD_FILE = insert_or_skip(batch_file)
+
+#: The recorded files of a batch and kind, in order of their keys.
+FILES = (
+    select(batch_file)
+    .where(batch_file.c.batch_id == bindparam("of_batch"), batch_file.c.kind == bindparam("of_kind"))
+    .order_by(batch_file.c.key)
+)
+
+
+def batches(limit: int | None, runner: str | None, state: str | None) -> Select[Any]:
+    """Return the query for batches, newest first."""
+    found = select(batch).order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc()).limit(limit)
+    if runner is not None:
+        found = found.where(batch.c.runner == runner)
+    return found if state is None else found.where(batch.c.state == state)
+
+
+def stale_batches(kinds: Collection[str], runner: str | None) -> Select[Any]:
+    """Return the query for uncommitted batches whose deadline lies before `now`, the longest overdue first."""
+    found = (
+        select(batch)
+        .where(UNCOMMITTED, batch.c.kind.in_(sorted(kinds)), batch.c.deadline_at < _NOW)
+        .order_by(batch.c.deadline_at, batch.c.batch_id)
+    )
+    return found if runner is None else found.where(batch.c.runner == runner)

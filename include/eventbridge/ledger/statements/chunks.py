@@ -1,0 +1,81 @@
+"""Statements about the chunks of a batch and who works on them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Select, bindparam, func, select, update
+
+from eventbridge.ledger.columns import UtcTime
+from eventbridge.ledger.statements.inserts import insert
+from eventbridge.ledger.tables import NORMAL_UNCOMMITTED, UNCOMMITTED, batch, delivery_chunk
+
+_CHUNK = (delivery_chunk.c.batch_id == bindparam("of_batch")) & (delivery_chunk.c.chunk_id == bindparam("of_chunk"))
+_CLAIM = delivery_chunk.c.claim == bindparam("of_claim")
+_NOW = bindparam("now", type_=UtcTime)
+
+#: Adds chunks.
+INSERT_CHUNKS = insert(delivery_chunk)
+
+#: The chunks of a batch, in order.
+CHUNKS = (
+    select(delivery_chunk).where(delivery_chunk.c.batch_id == bindparam("of_batch")).order_by(delivery_chunk.c.chunk_id)
+)
+
+#: One chunk.
+CHUNK = select(delivery_chunk).where(_CHUNK)
+
+#: Pool and weight of the chunks handed out of a runner's uncommitted normal batch: Airflow's scheduler asks.
+PLACES_OF_RUNNER = (
+    select(delivery_chunk.c.map_index, delivery_chunk.c.pool, delivery_chunk.c.weight)
+    .join(batch, batch.c.batch_id == delivery_chunk.c.batch_id)
+    .where(NORMAL_UNCOMMITTED, batch.c.runner == bindparam("of_runner"), delivery_chunk.c.map_index.is_not(None))
+)
+
+#: Whether a chunk still stands under a claim, which it then does until the transaction ends.
+CHUNK_CLAIMED = select(delivery_chunk.c.claim).where(_CHUNK, _CLAIM).with_for_update(read=True)
+
+#: Claims a chunk that is not completed: whoever claimed it before has lost it.
+CLAIM_CHUNK = (
+    update(delivery_chunk)
+    .where(_CHUNK, delivery_chunk.c.state != "COMPLETED")
+    .values(
+        claim=delivery_chunk.c.claim + 1,
+        state="STARTED",
+        worker=bindparam("by"),
+        started_at=_NOW,
+        ended_at=None,
+        error="",
+    )
+)
+
+#: Ends a chunk, only under the claim that worked on it.
+END_CHUNK = (
+    update(delivery_chunk)
+    .where(_CHUNK, _CLAIM)
+    .values(
+        state=bindparam("to"),
+        succeeded=bindparam("delivered"),
+        failed=bindparam("undelivered"),
+        error=bindparam("because", type_=delivery_chunk.c.error.type),
+        ended_at=_NOW,
+    )
+)
+
+#: Takes all chunks of a batch from whoever works on them.
+RAISE_CLAIMS = (
+    update(delivery_chunk)
+    .where(delivery_chunk.c.batch_id == bindparam("of_batch"))
+    .values(claim=delivery_chunk.c.claim + 1)
+)
+
+
+def chunk_counts(runner: str | None) -> Select[Any]:
+    """Return the query for how many chunks of uncommitted batches are in each state."""
+    found = (
+        select(delivery_chunk.c.state, func.count().label("chunks"))
+        .join(batch, batch.c.batch_id == delivery_chunk.c.batch_id)
+        .where(UNCOMMITTED)
+        .group_by(delivery_chunk.c.state)
+    )
+    return found if runner is None else found.where(batch.c.runner == runner)

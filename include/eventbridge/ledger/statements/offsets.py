@@ -1,0 +1,39 @@
+"""Statements about which ledger this is, and how far each consumer group has come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Select, bindparam, select, update
+
+from eventbridge.ledger.columns import UtcTime
+from eventbridge.ledger.statements.inserts import insert_or_skip
+from eventbridge.ledger.tables import consumer_offset, ledger
+
+#: Which ledger this is.
+LEDGER_ID = select(ledger.c.ledger_id)
+
+#: Gives a new ledger its id, unless it has one.
+NAME_LEDGER = insert_or_skip(ledger)
+
+#: Sets where a group starts in a queue, unless that is known already.
+REGISTER_QUEUES = insert_or_skip(consumer_offset)
+
+#: Moves one committed offset, only from where it is expected to stand.
+MOVE_OFFSET = (
+    update(consumer_offset)
+    .where(
+        consumer_offset.c.consumer_group == bindparam("of_group"),
+        consumer_offset.c.topic_name == bindparam("of_topic"),
+        consumer_offset.c.broker_name == bindparam("of_broker"),
+        consumer_offset.c.queue_id == bindparam("of_queue"),
+        consumer_offset.c.offset == bindparam("expected"),
+    )
+    .values(offset=bindparam("to"), ctime=bindparam("now", type_=UtcTime))
+)
+
+
+def offsets(group: str | None) -> Select[Any]:
+    """Return the query for committed offsets, of one group or of all, in order."""
+    found = select(consumer_offset).order_by(*consumer_offset.primary_key)
+    return found if group is None else found.where(consumer_offset.c.consumer_group == group)

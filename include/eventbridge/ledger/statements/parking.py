@@ -1,0 +1,154 @@
+"""Statements about deliveries that wait for another batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import BigInteger, Select, Update, bindparam, exists, func, select, type_coerce, update
+
+from eventbridge.ledger.columns import UtcTime
+from eventbridge.ledger.statements.inserts import insert_or_skip
+from eventbridge.ledger.tables import DUE, HELD, PARKED_NAME, TAKEN, UNTAKEN, WAITING, parked, target_status
+
+_TARGET = (parked.c.rule == bindparam("of_rule")) & (parked.c.target == bindparam("of_target"))
+_NOW = bindparam("now", type_=UtcTime)
+_DISABLED = exists().where(
+    target_status.c.rule == parked.c.rule,
+    target_status.c.target == parked.c.target,
+    target_status.c.state == "disabled",
+)
+_PAST_AGE = parked.c.expires_at <= _NOW
+
+#: Parks deliveries, unless a row of that name is there.
+PARK = insert_or_skip(parked)
+
+#: The names and files of what a batch parked.
+PARKED_NAMES = select(*PARKED_NAME, parked.c.files).where(parked.c.batch_id == bindparam("of_batch"))
+
+#: Which of some rows are free to be taken; they stay so until the transaction ends.
+FREE_PARKED = (
+    select(parked.c.parked_id)
+    .where(parked.c.parked_id.in_(bindparam("ids", expanding=True)), DUE)
+    .order_by(parked.c.parked_id)
+    .with_for_update()
+)
+
+#: Takes free rows for a batch.
+TAKE_PARKED = (
+    update(parked)
+    .where(parked.c.parked_id.in_(bindparam("ids", expanding=True)), DUE)
+    .values(taken_by=bindparam("of_batch"))
+)
+
+#: What a batch took up.
+PARKED_TAKEN_BY = select(parked).where(parked.c.taken_by == bindparam("of_batch")).order_by(parked.c.parked_id)
+
+#: What a batch parked.
+PARKED_OF = select(parked).where(parked.c.batch_id == bindparam("of_batch")).order_by(parked.c.parked_id)
+
+#: Closes what a batch took up.
+CLOSE_PARKED = (
+    update(parked)
+    .where(parked.c.taken_by == bindparam("of_batch"), WAITING)
+    .values(state="closed", closed_by=bindparam("of_batch"))
+)
+
+#: Holds what of a target is due or will be, and not taken.
+HOLD_PARKED = (
+    update(parked)
+    .where(_TARGET, DUE)
+    .values(state="held", held=bindparam("because", type_=parked.c.held.type), held_since=_NOW)
+)
+
+_RELEASED = {"state": "due", "due_at": _NOW, "held": "", "held_since": None}
+_HELD_FOR = bindparam("microseconds", type_=BigInteger) - type_coerce(parked.c.held_since, BigInteger)
+
+#: Makes what is held of a target due now; the time it was held counts towards its age.
+RELEASE_PARKED_AGED = update(parked).where(_TARGET, HELD).values(_RELEASED)
+
+#: Makes what is held of a target due now; the time it was held does not count towards its age.
+RELEASE_PARKED = (
+    update(parked)
+    .where(_TARGET, HELD)
+    .values(
+        _RELEASED
+        | {
+            "held_seconds": parked.c.held_seconds + _HELD_FOR / 1_000_000.0,
+            "expires_at": type_coerce(parked.c.expires_at, BigInteger) + _HELD_FOR,
+        }
+    )
+)
+
+#: Makes due now what is held for a disabled target and past its age: it can only become a dead letter.
+RELEASE_EXPIRED = update(parked).where(HELD, _PAST_AGE, _DISABLED).values(_RELEASED)
+
+#: Targets of which a batch under way has taken rows.
+TAKEN_TARGETS = select(parked.c.rule, parked.c.target).where(TAKEN).distinct()
+
+
+def due_targets(runner: str | None) -> Select[Any]:
+    """Return the query for targets with deliveries due by `now`, the longest waiting first; see `due_parked`."""
+    found = (
+        select(parked.c.rule, parked.c.target, func.sum(parked.c.count).label("deliveries"))
+        .where(DUE, parked.c.due_at <= _NOW, ~_DISABLED | _PAST_AGE)
+        .group_by(parked.c.rule, parked.c.target)
+        .order_by(func.min(parked.c.due_at), parked.c.rule, parked.c.target)
+    )
+    return found if runner is None else found.where(parked.c.runner == runner)
+
+
+def due_parked(limit: int, runner: str | None) -> Select[Any]:
+    """Return the query for rows of a target due by `now`, the longest waiting first.
+
+    Of a disabled target only what is past its age is due.
+    """
+    found = (
+        select(parked)
+        .where(DUE, _TARGET, parked.c.due_at <= _NOW, ~_DISABLED | _PAST_AGE)
+        .order_by(parked.c.due_at, parked.c.parked_id)
+        .limit(limit)
+    )
+    return found if runner is None else found.where(parked.c.runner == runner)
+
+
+def parked_rows(state: str | None, runner: str | None, rule: str | None) -> Select[Any]:
+    """Return the query for parked rows, in the order they were parked."""
+    found = select(parked).order_by(parked.c.parked_id)
+    for column, value in ((parked.c.state, state), (parked.c.runner, runner), (parked.c.rule, rule)):
+        found = found if value is None else found.where(column == value)
+    return found
+
+
+def parked_counts(runner: str | None) -> Select[Any]:
+    """Return the query for how much waits, by rule, target, state and reason."""
+    kinds = (parked.c.rule, parked.c.target, parked.c.state, parked.c.reason)
+    found = (
+        select(
+            *kinds,
+            func.count().label("parked_rows"),
+            func.sum(parked.c.count).label("deliveries"),
+            type_coerce(func.min(parked.c.due_at), UtcTime).label("next_due_at"),
+        )
+        .where(WAITING)
+        .group_by(*kinds)
+        .order_by(*kinds)
+    )
+    return found if runner is None else found.where(parked.c.runner == runner)
+
+
+def waiting_targets(runner: str | None) -> Select[Any]:
+    """Return the query for what waits and is not taken, by rule, target, state and why it is held."""
+    kinds = (parked.c.rule, parked.c.target, parked.c.state, parked.c.held)
+    found = (
+        select(*kinds, type_coerce(func.max(parked.c.held_since), UtcTime).label("newest_held_since"))
+        .where(UNTAKEN)
+        .group_by(*kinds)
+        .order_by(*kinds)
+    )
+    return found if runner is None else found.where(parked.c.runner == runner)
+
+
+def release_parked(*, aged: bool, held: str | None) -> Update:
+    """Return the statement that makes what is held of a target due now, all of it or what is held for one reason."""
+    statement = RELEASE_PARKED_AGED if aged else RELEASE_PARKED
+    return statement if held is None else statement.where(parked.c.held == held)

@@ -1,0 +1,301 @@
+"""The ledger's tables. The migrations make them; a test proves that both say the same."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    ColumnElement,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    UniqueConstraint,
+    literal_column,
+)
+
+from eventbridge.ledger.columns import JsonText, Message, RowId, UtcTime
+from eventbridge.ledger.records import BatchKind, BatchState, ChunkState, FileKind, ParkedState, TargetState
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+    }
+)
+
+
+def word(name: str) -> ColumnElement[str]:
+    """Return a fixed word of the schema as SQL text, never a parameter: only so can a partial index be used."""
+    return literal_column(f"'{name}'", Text)
+
+
+def _one_of(column: str, names: object) -> CheckConstraint:
+    values = ", ".join(f"'{name}'" for name in get_args(names))
+    return CheckConstraint(f"{column} IN ({values})", name=column)
+
+
+def _partial(name: str, condition: ColumnElement[bool], *columns: Column[Any], unique: bool = False) -> Index:
+    return Index(name, *columns, unique=unique, sqlite_where=condition, postgresql_where=condition)
+
+
+#: The one row that says which ledger this is; runners/<runner>.json in the store names it.
+ledger = Table(
+    "ledger",
+    metadata,
+    Column("singleton", Integer, primary_key=True, autoincrement=False),
+    Column("ledger_id", Text, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    CheckConstraint("singleton = 1", name="singleton"),
+)
+
+batch = Table(
+    "batch",
+    metadata,
+    Column("batch_id", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("runner", Text, nullable=False),
+    Column("bus", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("rule_set", Text, nullable=False),
+    Column("planned_at", UtcTime, nullable=False),
+    Column("deadline_at", UtcTime),
+    Column("replay_id", Text, nullable=False),
+    Column("committed_at", UtcTime),
+    Column("bus_committed_at", UtcTime),
+    _one_of("kind", BatchKind),
+    _one_of("state", BatchState),
+)
+UNCOMMITTED = batch.c.state != word("committed")
+NORMAL_UNCOMMITTED = (batch.c.kind == word("normal")) & UNCOMMITTED
+BUS_COMMIT_PENDING = (
+    (batch.c.kind == word("normal")) & (batch.c.state == word("committed")) & batch.c.bus_committed_at.is_(None)
+)
+# What keeps two listens of one runner from planning the same offsets.
+_partial("uq_batch_normal", NORMAL_UNCOMMITTED, batch.c.runner, unique=True)
+_partial("ix_batch_uncommitted", UNCOMMITTED, batch.c.kind, batch.c.runner)
+_partial("ix_batch_bus_commit_pending", BUS_COMMIT_PENDING, batch.c.runner)
+Index("ix_batch_newest", batch.c.planned_at, batch.c.batch_id)
+
+batch_range = Table(
+    "batch_range",
+    metadata,
+    Column("batch_id", Text, ForeignKey("batch.batch_id"), nullable=False),
+    Column("topic_name", Text, nullable=False),
+    Column("broker_name", Text, nullable=False),
+    Column("queue_id", Integer, nullable=False),
+    Column("start_offset", BigInteger, nullable=False),
+    Column("end_offset", BigInteger, nullable=False),
+    PrimaryKeyConstraint("batch_id", "topic_name", "broker_name", "queue_id"),
+    CheckConstraint("end_offset >= start_offset", name="forward"),
+)
+
+batch_file = Table(
+    "batch_file",
+    metadata,
+    Column("batch_id", Text, ForeignKey("batch.batch_id"), nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("path", Text),
+    Column("rows", BigInteger, nullable=False),
+    Column("detail", JsonText, nullable=False),
+    PrimaryKeyConstraint("batch_id", "kind", "key"),
+    _one_of("kind", FileKind),
+)
+
+#: The names of the columns are those of RocketMQ EventBridge's table of progress.
+consumer_offset = Table(
+    "consumer_offset",
+    metadata,
+    Column("consumer_group", Text, nullable=False),
+    Column("bus", Text, nullable=False),
+    Column("topic_name", Text, nullable=False),
+    Column("broker_name", Text, nullable=False),
+    Column("queue_id", Integer, nullable=False),
+    Column("offset", BigInteger, nullable=False),
+    Column("message_id", Text, nullable=False),
+    Column("ctime", UtcTime, nullable=False),
+    PrimaryKeyConstraint("consumer_group", "topic_name", "broker_name", "queue_id"),
+)
+
+delivery_chunk = Table(
+    "delivery_chunk",
+    metadata,
+    Column("batch_id", Text, ForeignKey("batch.batch_id"), nullable=False),
+    Column("chunk_id", Integer, nullable=False),
+    Column("pool", Text, nullable=False),
+    Column("weight", Integer, nullable=False),
+    Column("pieces", JsonText, nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("handed_out", Boolean, nullable=False),
+    Column("map_index", Integer),
+    Column("held", Text, nullable=False),
+    Column("claim", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("started_at", UtcTime),
+    Column("ended_at", UtcTime),
+    Column("worker", Text, nullable=False),
+    Column("succeeded", BigInteger, nullable=False),
+    Column("failed", BigInteger, nullable=False),
+    Column("error", Message, nullable=False),
+    PrimaryKeyConstraint("batch_id", "chunk_id"),
+    _one_of("state", ChunkState),
+)
+
+parked = Table(
+    "parked",
+    metadata,
+    Column("parked_id", RowId, primary_key=True),
+    Column("batch_id", Text, ForeignKey("batch.batch_id"), nullable=False),
+    Column("settlement", Integer, nullable=False),
+    Column("chunk_id", Integer, nullable=False),
+    Column("runner", Text, nullable=False),
+    Column("rule", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("lane", Text, nullable=False),
+    # What the row was parked with: part of its name, and unlike due_at and held never changed.
+    Column("due_bucket", UtcTime, nullable=False),
+    Column("held_bucket", Text, nullable=False),
+    Column("due_at", UtcTime, nullable=False),
+    Column("held", Message, nullable=False),
+    Column("held_since", UtcTime),
+    Column("held_seconds", Float, nullable=False),
+    Column("expires_at", UtcTime),
+    Column("files", JsonText, nullable=False),
+    Column("count", BigInteger, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("lineage", JsonText, nullable=False),
+    Column("order_shard", Integer),
+    Column("state", Text, nullable=False),
+    Column("parked_at", UtcTime, nullable=False),
+    Column("taken_by", Text, ForeignKey("batch.batch_id")),
+    Column("closed_by", Text, ForeignKey("batch.batch_id")),
+    _one_of("state", ParkedState),
+    sqlite_autoincrement=True,
+)
+#: What a parked row is called: to park the same again is to park nothing.
+PARKED_NAME = (
+    parked.c.batch_id,
+    parked.c.settlement,
+    parked.c.chunk_id,
+    parked.c.rule,
+    parked.c.target,
+    parked.c.reason,
+    parked.c.attempts,
+    parked.c.lane,
+    parked.c.due_bucket,
+    parked.c.held_bucket,
+)
+parked.append_constraint(UniqueConstraint(*PARKED_NAME))
+WAITING = parked.c.state != word("closed")
+DUE = (parked.c.state == word("due")) & parked.c.taken_by.is_(None)
+HELD = (parked.c.state == word("held")) & parked.c.taken_by.is_(None)
+TAKEN = WAITING & parked.c.taken_by.is_not(None)
+UNTAKEN = WAITING & parked.c.taken_by.is_(None)
+_partial("ix_parked_due", DUE, parked.c.due_at, parked.c.rule, parked.c.target)
+_partial("ix_parked_due_of_target", DUE, parked.c.rule, parked.c.target, parked.c.due_at)
+_partial("ix_parked_held", HELD, parked.c.rule, parked.c.target, parked.c.expires_at)
+_partial("ix_parked_waiting", WAITING, parked.c.rule, parked.c.target)
+Index("ix_parked_taken_by", parked.c.taken_by)
+
+#: A rule's share of a batch that is not routed yet; later issues fill it.
+reference = Table(
+    "reference",
+    metadata,
+    Column("reference_id", RowId, primary_key=True),
+    Column("batch_id", Text, ForeignKey("batch.batch_id"), nullable=False),
+    Column("runner", Text, nullable=False),
+    Column("rule", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("files", JsonText, nullable=False),
+    Column("count", BigInteger, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("due_at", UtcTime, nullable=False),
+    Column("expires_at", UtcTime),
+    Column("state", Text, nullable=False),
+    Column("made_at", UtcTime, nullable=False),
+    Column("taken_by", Text, ForeignKey("batch.batch_id")),
+    Column("closed_by", Text, ForeignKey("batch.batch_id")),
+    UniqueConstraint("batch_id", "rule", "reason"),
+    _one_of("state", ParkedState),
+    sqlite_autoincrement=True,
+)
+
+#: Who may deliver the parked rows of an ordered target's shard, and until when.
+order_shard = Table(
+    "order_shard",
+    metadata,
+    Column("rule", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("shard", Integer, nullable=False),
+    Column("lease_holder", Text, nullable=False),
+    Column("lease_until", UtcTime, nullable=False),
+    PrimaryKeyConstraint("rule", "target", "shard"),
+)
+
+rule_status = Table(
+    "rule_status",
+    metadata,
+    Column("rule", Text, primary_key=True),
+    Column("state", Text, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("reason", Message, nullable=False),
+    Column("since", UtcTime, nullable=False),
+    CheckConstraint("state IN ('enabled', 'disabled', 'held')", name="state"),
+)
+
+target_status = Table(
+    "target_status",
+    metadata,
+    Column("rule", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("reason", Message, nullable=False),
+    Column("since", UtcTime, nullable=False),
+    PrimaryKeyConstraint("rule", "target"),
+    _one_of("state", TargetState),
+)
+
+#: The slots that a rule file last set for a pool: until the file's own value changes, an operator's wins.
+pool_applied = Table(
+    "pool_applied",
+    metadata,
+    Column("pool", Text, primary_key=True),
+    Column("slots", Integer, nullable=False),
+    Column("applied_at", UtcTime, nullable=False),
+)
+
+#: Where a runner's tasks execute (queue of an Airflow executor), and how loaded that worker is.
+event_push_worker = Table(
+    "event_push_worker",
+    metadata,
+    Column("worker", Text, primary_key=True),
+    Column("state", Text, nullable=False),
+    Column("load", Float, nullable=False),
+    Column("seen_at", UtcTime, nullable=False),
+)
+
+#: Which runner serves a rule's target, and the worker that the runner is assigned to.
+event_target_runner = Table(
+    "event_target_runner",
+    metadata,
+    Column("rule", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("runner", Text, nullable=False),
+    Column("worker", Text, ForeignKey("event_push_worker.worker")),
+    Column("assigned_at", UtcTime, nullable=False),
+    PrimaryKeyConstraint("rule", "target"),
+)
