@@ -100,7 +100,7 @@ def _check_together(rule_set: RuleSet, nodes: dict[str, Node], mistakes: list[Mi
     pools: dict[str, Rule] = {}
     for rule in rule_set.rules.values():
         if rule.bus and rule.bus not in rule_set.buses:
-            remedy = f"{nearest(rule.bus, rule_set.buses)}Define it below buses:"
+            remedy = nearest(rule.bus, rule_set.buses) or "Define it below buses: first"
             mistakes.append(_at(nodes[rule.name], "bus").mistake(f"there is no bus {rule.bus!r}", remedy))
             continue
         first = runners.setdefault(rule.runner, rule)
