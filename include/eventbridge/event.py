@@ -11,7 +11,7 @@ from calendar import monthrange
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from eventbridge.document import JsonValue, Number, parse_document
+from eventbridge.document import JsonValue, Number, parse_document, type_name
 from eventbridge.errors import EventError
 
 
@@ -105,17 +105,13 @@ def _shown(value: JsonValue) -> str:
     match value:
         case str():
             text = repr(value)
+            return text if len(text) <= 80 else f"{text[:76]}...'"
         case Number():
             return value.text if len(value.text) <= 40 else f"{value.text[:40]}..."
         case bool():
             return "true" if value else "false"
-        case None:
-            return "null"
-        case list():
-            return "an array"
         case _:
-            return "an object"
-    return text if len(text) <= 80 else f"{text[:76]}...'"
+            return type_name(value)
 
 
 def _check_text(name: str, value: JsonValue) -> str:

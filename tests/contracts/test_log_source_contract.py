@@ -1,0 +1,344 @@
+"""What every log source must do: each test runs against the embedded bus and against the fake."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from eventbridge import faults
+from eventbridge.errors import BusError, OffsetGapError
+from eventbridge.queue import Queue
+from eventbridge.sources.embedded import EmbeddedBus, queue_of_key
+from eventbridge.sources.protocol import LogSource
+from eventbridge.testing.sources import InMemoryLog
+
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+TOPICS = ("orders", "returns")
+QUEUES = 3
+
+AnyLog = EmbeddedBus | InMemoryLog
+
+
+class Clock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def move(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+
+#: A new source is one more line here; `publish` is how its test gets messages into it.
+LOGS: dict[str, Callable[[Path, Clock], AnyLog]] = {
+    "embedded": lambda folder, clock: EmbeddedBus(folder, "shop", topics=TOPICS, queues=QUEUES, clock=clock),
+    "memory": lambda folder, clock: InMemoryLog(topics=TOPICS, queues=QUEUES, clock=clock),
+}
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """Return the clock of the log under test."""
+    return Clock()
+
+
+@pytest.fixture(params=LOGS)
+def log(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[AnyLog]:
+    """Yield an empty log of each kind, with two topics of three queues."""
+    log = LOGS[request.param](tmp_path, clock)
+    yield log
+    faults.install(None)
+    log.close()
+
+
+@pytest.fixture
+def queue() -> Queue:
+    """Return the queue that the key "a" leads to."""
+    return Queue("orders", "", queue_of_key("a", QUEUES))
+
+
+def publish(log: AnyLog, bodies: list[bytes], key: str = "a") -> list[int]:
+    """Publish under one key and return the offsets."""
+    return [offset for _, offset in log.publish([(body, key) for body in bodies])]
+
+
+def test_it_is_a_log_source(log: AnyLog) -> None:
+    """Type checkers see the protocol met; its kind says that it is read by range."""
+    source: LogSource = log
+
+    assert source.kind == "log"
+
+
+def test_queues_are_there_before_any_message(log: AnyLog) -> None:
+    """An empty log has its queues, each beginning and ending at 0."""
+    queues = [Queue(topic, "", queue_id) for topic in TOPICS for queue_id in range(QUEUES)]
+
+    assert list(log.queues()) == queues
+    assert [log.earliest(queue) for queue in queues] == [0] * 6
+    assert [log.end(queue) for queue in queues] == [0] * 6
+    assert log.ends() == dict.fromkeys(queues, 0)
+
+
+def test_what_is_published_is_read(log: AnyLog, queue: Queue, clock: Clock) -> None:
+    """A message comes back with its bytes, its place and the time the bus took it, whatever the bytes are."""
+    bodies = [b"", b"\x00\xff", b'{"a": 1}', "Zürich".encode()]
+    clock.move(0.123456)
+
+    assert log.publish([(body, "a") for body in bodies]) == [(queue, offset) for offset in range(4)]
+    read = list(log.read(queue, 0, 4))
+    assert [message.body for message in read] == bodies
+    assert [message.offset for message in read] == [0, 1, 2, 3]
+    assert {message.queue for message in read} == {queue}
+    assert {message.published_at for message in read} == {START + timedelta(microseconds=123456)}
+    assert len({message.message_id for message in read}) == 4
+    assert log.end(queue) == log.ends()[queue] == 4
+
+
+def test_a_range_is_read_and_nothing_else(log: AnyLog, queue: Queue) -> None:
+    """Start is included, end is not; an empty range yields nothing; reading again yields the same."""
+    publish(log, [str(number).encode() for number in range(10)])
+
+    assert [message.offset for message in log.read(queue, 3, 7)] == [3, 4, 5, 6]
+    assert [message.offset for message in log.read(queue, 3, 7)] == [3, 4, 5, 6]
+    assert list(log.read(queue, 7, 7)) == []
+    assert [message.body for message in log.read(queue, 9, 10)] == [b"9"]
+
+
+def test_topics_and_queues_do_not_mix(log: AnyLog) -> None:
+    """A message is in the topic and queue that publish named, and in no other."""
+    places = log.publish([(b"1", "a"), (b"2", "b"), (b"3", "c")], "returns")
+    places += log.publish([(b"4", "a"), (b"5", "b"), (b"6", "c")])
+
+    assert {queue.topic for queue, _ in places} == {"orders", "returns"}
+    found = {
+        (queue, message.offset): message.body
+        for queue in log.queues()
+        for message in log.read(queue, 0, log.end(queue))
+    }
+    assert found == dict(zip(places, [b"1", b"2", b"3", b"4", b"5", b"6"], strict=True))
+
+
+def test_a_key_keeps_its_queue_and_its_order(log: AnyLog) -> None:
+    """All records of a key lie in one queue in the order they were published, in one call or in several."""
+    keys = ["JFK", "EWR", "LGA", "x" * 1000, "", "\ud800", "Ω"]
+    for number in range(5):
+        log.publish([(f"{key!r}/{number}/{part}".encode(), key) for part in range(3) for key in keys])
+
+    read = [message for queue in log.queues() for message in log.read(queue, 0, log.end(queue))]
+    for key in keys:
+        mine = [message for message in read if message.body.startswith(f"{key!r}/".encode())]
+        assert len({message.queue for message in mine}) == 1
+        assert [message.body for message in mine] == [f"{key!r}/{n}/{p}".encode() for n in range(5) for p in range(3)]
+
+
+def test_records_without_a_key_are_spread(log: AnyLog) -> None:
+    """Records without a key fill the queues evenly, also one by one."""
+    log.publish([(b"x", None)] * 4)
+    for _ in range(5):
+        log.publish([(b"x", None)])
+
+    assert [log.end(queue) for queue in log.queues()] == [3, 3, 3, 0, 0, 0]
+
+
+def test_publishing_nothing_is_harmless(log: AnyLog) -> None:
+    """No records, no message."""
+    assert log.publish([]) == []
+    assert set(log.ends().values()) == {0}
+
+
+def test_a_topic_that_is_not_open_is_refused(log: AnyLog) -> None:
+    """Publishing to a topic the log does not have raises BusError and names it."""
+    with pytest.raises(BusError, match="refunds"):
+        log.publish([(b"x", None)], "refunds")
+
+
+@pytest.mark.parametrize("unknown", [Queue("orders", "", 3), Queue("refunds", "", 0), Queue("orders", "broker-a", 0)])
+def test_a_queue_that_is_not_there_is_refused(log: AnyLog, unknown: Queue) -> None:
+    """Every question about a queue the log does not have raises BusError, not an empty answer."""
+    for ask in (
+        lambda: log.earliest(unknown),
+        lambda: log.end(unknown),
+        lambda: log.offset_at(unknown, START),
+        lambda: log.read(unknown, 0, 0),
+        lambda: log.commit("audit", {unknown: 1}),
+    ):
+        with pytest.raises(BusError):
+            ask()
+
+
+def test_a_range_beyond_the_end_is_refused(log: AnyLog, queue: Queue) -> None:
+    """A range that reaches beyond the end was planned on another log: the call raises, and nothing passes as a gap."""
+    publish(log, [b"1", b"2"])
+
+    with pytest.raises(OffsetGapError, match=r"0 to 3"):
+        log.read(queue, 0, 3)
+
+
+def test_offset_at_finds_the_first_message_of_a_time(log: AnyLog, queue: Queue, clock: Clock) -> None:
+    """Messages of one moment count from the first of them; before all is the start, after all the end."""
+    for _ in range(3):
+        publish(log, [b"x", b"x"])
+        clock.move(10)
+
+    def at(seconds: float) -> int:
+        return log.offset_at(queue, START + timedelta(seconds=seconds))
+
+    assert [at(-1), at(0), at(0.000001), at(10), at(10.5), at(20), at(21)] == [0, 0, 2, 2, 4, 4, 6]
+    assert log.offset_at(Queue("returns", "", 0), START) == 0
+
+
+def test_times_never_go_back(log: AnyLog, queue: Queue, clock: Clock) -> None:
+    """A clock that is set back does not make a message older than its predecessor, or a start by time would lose it."""
+    publish(log, [b"1"])
+    clock.move(-60)
+    publish(log, [b"2"])
+    clock.move(61)
+    publish(log, [b"3"])
+
+    times = [(message.published_at - START).total_seconds() for message in log.read(queue, 0, 3)]
+    assert times == [0, 0, 1]
+    assert log.offset_at(queue, START) == 0
+
+
+def drop_older(log: AnyLog, at: datetime) -> None:
+    """Let the log lose what was published before a time, each kind in its way."""
+    if isinstance(log, EmbeddedBus):
+        log.trim(at)
+    else:
+        for queue in log.queues():
+            log.lose(queue, 0, log.offset_at(queue, at))
+
+
+def test_what_a_log_no_longer_holds_is_a_gap(log: AnyLog, queue: Queue, clock: Clock) -> None:
+    """Dropped messages are left out, the others keep their offsets, and the start moves; the end does not."""
+    for _ in range(3):
+        publish(log, [b"x", b"x"])
+        clock.move(10)
+    drop_older(log, START + timedelta(seconds=15))
+
+    assert log.earliest(queue) == 4
+    assert log.end(queue) == 6
+    assert [message.offset for message in log.read(queue, 1, 6)] == [4, 5]
+    assert list(log.read(queue, 0, 4)) == []
+    assert log.offset_at(queue, START) == 4
+    assert publish(log, [b"y"]) == [6]
+
+
+def test_a_log_that_lost_everything_begins_at_its_end(log: AnyLog, queue: Queue, clock: Clock) -> None:
+    """No message left: earliest is the end, and offsets go on from there."""
+    publish(log, [b"x", b"x"])
+    clock.move(10)
+    drop_older(log, clock.now)
+
+    assert log.earliest(queue) == log.end(queue) == log.offset_at(queue, START) == 2
+    assert publish(log, [b"y"]) == [2]
+    assert [message.body for message in log.read(queue, 0, 3)] == [b"y"]
+
+
+def test_committed_offsets_are_kept_per_group(log: AnyLog, queue: Queue) -> None:
+    """What a group commits is what it gets back; another group and another queue have none."""
+    publish(log, [b"x"] * 5)
+    log.commit("crm", {queue: 3})
+    log.commit("audit", {queue: 5})
+
+    assert log.committed("crm") == {queue: 3}
+    assert log.committed("audit") == {queue: 5}
+    assert log.committed("nobody") == {}
+
+
+def test_a_commit_may_be_repeated(log: AnyLog, queue: Queue) -> None:
+    """The same commit twice is the same as once; queues that a later commit does not name keep theirs."""
+    other = Queue("returns", "", 0)
+    log.commit("crm", {queue: 0, other: 0})
+    log.commit("crm", {queue: 3})
+    log.commit("crm", {queue: 3})
+
+    assert log.committed("crm") == {queue: 3, other: 0}
+
+
+def test_the_bus_does_not_judge_offsets(log: AnyLog, queue: Queue) -> None:
+    """The last commit counts, be it lower: only the ledger promises that offsets never go back."""
+    publish(log, [b"x"] * 5)
+    log.commit("crm", {queue: 4})
+    log.commit("crm", {queue: 2})
+
+    assert log.committed("crm") == {queue: 2}
+
+
+@pytest.mark.parametrize("point", ["bus.publish", "bus.publish.done", "bus.commit", "bus.commit.done", "bus.read"])
+def test_a_test_can_stop_every_call(log: AnyLog, queue: Queue, point: str) -> None:
+    """Before `.done` nothing has happened, after it all has: the seam that the fault tests stand on."""
+    publish(log, [b"1"])
+
+    def stop(reached: str) -> None:
+        if reached == point:
+            raise RuntimeError(point)
+
+    faults.install(stop)
+    stopped = []
+    for step, act in {
+        "bus.publish": lambda: publish(log, [b"2"]),
+        "bus.commit": lambda: log.commit("crm", {queue: 1}),
+        "bus.read": lambda: list(log.read(queue, 0, 1)),
+    }.items():
+        try:
+            act()
+        except RuntimeError:
+            stopped.append(step)
+    faults.install(None)
+
+    assert stopped == [point.removesuffix(".done")]
+    assert log.end(queue) == (1 if point == "bus.publish" else 2)
+    assert log.committed("crm") == ({} if point == "bus.commit" else {queue: 1})
+
+
+def test_two_publishers_at_once(log: AnyLog) -> None:
+    """Two publishers get disjoint, dense offsets, and each message lies where its publisher was told."""
+    barrier = threading.Barrier(2)
+
+    def run(name: str) -> dict[tuple[Queue, int], bytes]:
+        barrier.wait()
+        told = {}
+        for number in range(20):
+            bodies = [f"{name}/{number}/{part}".encode() for part in range(10)]
+            told.update(zip(log.publish([(body, None) for body in bodies]), bodies, strict=True))
+        return told
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(run, ["left", "right"])
+
+    assert not first.keys() & second.keys()
+    ends = log.ends()
+    assert sum(ends.values()) == 400
+    found = {(queue, message.offset): message.body for queue in ends for message in log.read(queue, 0, ends[queue])}
+    assert found == first | second
+
+
+def test_reading_goes_on_while_others_publish(log: AnyLog, queue: Queue) -> None:
+    """A reader that follows the end sees every message once, in order, with no hole."""
+    done = threading.Event()
+
+    def write() -> None:
+        for number in range(100):
+            publish(log, [str(number).encode()])
+        done.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        writer = pool.submit(write)
+        seen: list[bytes] = []
+        for last in itertools.chain(iter(done.is_set, True), [True]):
+            end = log.end(queue)
+            seen += [message.body for message in log.read(queue, len(seen), end)]
+            assert len(seen) == end, last
+        writer.result()
+
+    assert seen == [str(number).encode() for number in range(100)]

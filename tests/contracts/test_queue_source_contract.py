@@ -1,0 +1,140 @@
+"""What every queue source must do: each test runs against every one there is. A new one is one more line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from eventbridge import faults
+from eventbridge.sources.protocol import QueueSource
+from eventbridge.testing.sources import InMemoryQueue
+
+INVISIBLE = timedelta(seconds=30)
+
+
+class Clock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+QUEUES: dict[str, Callable[[Clock], InMemoryQueue]] = {
+    "memory": lambda clock: InMemoryQueue(clock=clock, invisible=INVISIBLE),
+}
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """Return the clock of the queue under test."""
+    return Clock()
+
+
+@pytest.fixture(params=QUEUES)
+def queue(request: pytest.FixtureRequest, clock: Clock) -> Iterator[InMemoryQueue]:
+    """Yield an empty queue of each kind."""
+    queue = QUEUES[request.param](clock)
+    yield queue
+    faults.install(None)
+    queue.close()
+
+
+def bodies(queue: InMemoryQueue, at_most: int = 10) -> list[bytes]:
+    """Receive and return the bodies."""
+    return [received.message.body for received in queue.receive(at_most)]
+
+
+def test_it_is_a_queue_source(queue: InMemoryQueue) -> None:
+    """Type checkers see the protocol met; its kind says that it is acknowledged."""
+    source: QueueSource = queue
+
+    assert source.kind == "queue"
+
+
+def test_an_empty_queue_gives_nothing(queue: InMemoryQueue) -> None:
+    """Nothing there is an answer, not an error."""
+    assert queue.receive(10) == []
+
+
+def test_what_is_sent_is_received(queue: InMemoryQueue, clock: Clock) -> None:
+    """A message comes with its bytes, its id and its time."""
+    ids = queue.publish([b"1", b"\x00\xff"])
+    received = queue.receive(10)
+
+    assert [(each.message.body, each.message.message_id) for each in received] == [
+        (b"1", ids[0]),
+        (b"\x00\xff", ids[1]),
+    ]
+    assert {each.message.published_at for each in received} == {clock.now}
+    assert len({each.receipt for each in received}) == 2
+
+
+def test_no_more_than_asked_for(queue: InMemoryQueue) -> None:
+    """`at_most` is kept to, and what was not handed out comes with the next call."""
+    queue.publish([b"1", b"2", b"3"])
+
+    assert [bodies(queue, 2), bodies(queue, 2), bodies(queue, 2)] == [[b"1", b"2"], [b"3"], []]
+
+
+def test_an_acknowledged_message_is_gone(queue: InMemoryQueue, clock: Clock) -> None:
+    """What is acknowledged never comes again; the rest comes again when its time has run out, and not before."""
+    queue.publish([b"1", b"2"])
+    first = queue.receive(10)
+    queue.acknowledge([first[0].receipt])
+    clock.now += INVISIBLE - timedelta(microseconds=1)
+
+    assert bodies(queue) == []
+    clock.now += timedelta(microseconds=1)
+    again = queue.receive(10)
+    assert [each.message for each in again] == [first[1].message]
+    assert again[0].receipt != first[1].receipt
+
+
+def test_a_receipt_that_ran_out_is_ignored(queue: InMemoryQueue, clock: Clock) -> None:
+    """A late acknowledge takes nothing away, be the message with somebody else by then or with nobody."""
+    queue.publish([b"1"])
+    late = queue.receive(1)[0].receipt
+    clock.now += INVISIBLE
+    queue.acknowledge([late])
+    again = queue.receive(1)
+    queue.acknowledge([late])
+
+    assert [each.message.body for each in again] == [b"1"]
+    clock.now += INVISIBLE
+    assert bodies(queue) == [b"1"]
+
+
+def test_acknowledging_again_is_harmless(queue: InMemoryQueue) -> None:
+    """The same receipt twice, an unknown one, none at all: no error."""
+    queue.publish([b"1"])
+    receipt = queue.receive(1)[0].receipt
+    queue.acknowledge([receipt])
+    queue.acknowledge([receipt, "unknown"])
+    queue.acknowledge([])
+
+    assert bodies(queue) == []
+
+
+@pytest.mark.parametrize("point", ["bus.receive", "bus.acknowledge", "bus.acknowledge.done"])
+def test_a_test_can_stop_every_call(queue: InMemoryQueue, clock: Clock, point: str) -> None:
+    """Before `.done` nothing has happened, after it all has."""
+    queue.publish([b"1"])
+    receipt = queue.receive(1)[0].receipt
+
+    def stop(reached: str) -> None:
+        if reached == point:
+            raise RuntimeError(point)
+
+    faults.install(stop)
+    with pytest.raises(RuntimeError, match=point):  # noqa: PT012 - whichever of the two calls reaches the point
+        queue.acknowledge([receipt])
+        queue.receive(1)
+    faults.install(None)
+    clock.now += INVISIBLE
+
+    assert bodies(queue) == ([b"1"] if point == "bus.acknowledge" else [])
