@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from eventbridge.errors import SparkError
-from eventbridge.spark.failure import first_error
+from eventbridge.spark.failure import first_error, spark_errors
 from eventbridge.spark.java import require_java, spark_environment, submit_command
+from eventbridge.spark.session import connect
 
 _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
@@ -22,60 +26,76 @@ _PATIENCE_SECONDS = 180.0
 _STOP_SECONDS = 10.0
 
 
-class SparkServer:
-    """A running server; a context manager that ends it, its workers included."""
+class SparkConnectServer:
+    """A server that runs while the context is open; it ends with its Python workers, and takes nothing else along.
 
-    def __init__(self, process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-        self.url = url
-        self.log = log
-        self._process = process
+    It keeps its files and its log in `folder`, by default one of its own that goes with it. `port` 0 takes a free one.
+    """
 
-    @classmethod
-    def start(cls, folder: Path, *, port: int = 0, master: str = "local[2]", memory: str = "1g") -> SparkServer:
-        """Start a server that keeps its files and its log in `folder`; returns once it has run a real job.
+    def __init__(
+        self, folder: Path | None = None, *, port: int = 0, master: str = "local[2]", memory: str = "1g"
+    ) -> None:
+        self._own_folder = folder is None
+        self._folder = (folder or Path(tempfile.mkdtemp(prefix="eventbridge-spark-"))).resolve()
+        self._port = port or _free_port()
+        self._master = master
+        self._memory = memory
+        self._process: subprocess.Popen[bytes] | None = None
 
-        `port` 0 takes a free one. Raises SparkError if Java is missing, or if the server ends or stays silent.
+    @property
+    def url(self) -> str:
+        """Where clients reach it: sc://host:port."""
+        return f"sc://127.0.0.1:{self._port}"
+
+    @property
+    def log(self) -> Path:
+        """Its log file."""
+        return self._folder / "spark-connect.log"
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running server, which is its process group too."""
+        if self._process is None:
+            raise SparkError("The Spark Connect server is not running.")
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start the server and return once it has run a real job.
+
+        Raises SparkError if Java is missing, or if the server ends or stays silent.
         """
         require_java()
-        folder = folder.resolve()
-        folder.mkdir(parents=True, exist_ok=True)
-        port = port or _free_port()
-        log = folder / "spark-connect.log"
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                _command(folder, port, master, memory),
-                cwd=folder,
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with self.log.open("wb") as output:
+            self._process = subprocess.Popen(
+                _command(self._folder, self._port, self._master, self._memory),
+                cwd=self._folder,
                 env=spark_environment(os.environ),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # a group of its own: ended as a whole, and not by the terminal's Ctrl-C
             )
-        server = cls(process, f"sc://127.0.0.1:{port}", log)
         try:
-            server._wait_until_ready(port)
+            self._wait_until_ready(self._process)
         except BaseException:
-            server.stop()
+            self.stop()
             raise
-        return server
-
-    @property
-    def pid(self) -> int:
-        """The process id of the server, which is its process group too."""
-        return self._process.pid
 
     def stop(self) -> None:
         """End the server's process group, at first politely; harmless if it has ended."""
-        for number, patience in ((signal.SIGTERM, _STOP_SECONDS), (signal.SIGKILL, _STOP_SECONDS)):
-            if self._process.poll() is not None:
+        process, self._process = self._process, None
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if process is None or process.poll() is not None:
                 break
-            os.killpg(self._process.pid, number)
-            try:
-                self._process.wait(patience)
-            except subprocess.TimeoutExpired:
-                continue
+            os.killpg(process.pid, number)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_STOP_SECONDS)
+        if self._own_folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def __enter__(self) -> Self:
+        self.start()
         return self
 
     def __exit__(
@@ -83,10 +103,10 @@ class SparkServer:
     ) -> None:
         self.stop()
 
-    def _wait_until_ready(self, port: int) -> None:
+    def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
         until = time.monotonic() + _PATIENCE_SECONDS
-        while not _listens(port):
-            if self._process.poll() is not None:
+        while not _listens(self._port):
+            if process.poll() is not None:
                 tail = self.log.read_text(errors="replace")[-20_000:]
                 raise SparkError(f"The Spark Connect server ended at once: {first_error(tail)}. Its log: {self.log}")
             if time.monotonic() > until:
@@ -100,9 +120,6 @@ def warm_up(url: str, runner: str = "warm-up") -> None:
 
     Raises SparkError if the server cannot be reached. The very first job of a server takes about 10 s.
     """
-    from eventbridge.spark.failure import spark_errors
-    from eventbridge.spark.session import connect
-
     with spark_errors(f"Spark at {url} does not answer"):
         connect(url, runner).range(0, 2, 1, numPartitions=2).mapInArrow(_import_what_route_needs, "id long").collect()
 

@@ -56,7 +56,8 @@ def repeat_bus_commits(work: Workplace, runner: str) -> None:
     bus = work.rule_set().buses.get(newest.bus) or work.rules_of(newest).buses[newest.bus]
     try:
         with closing(work.open_source(bus)) as source:
-            source.commit(runner, work.ledger.committed_offsets(runner))
+            standing = work.ledger.committed_offsets(runner)
+            source.commit(runner, {queue: standing[queue] for queue in source.queues() if queue in standing})
     except BusError as error:
         log.warning("the bus %s still does not take the offsets of %s: %s", bus.name, runner, error)
         return

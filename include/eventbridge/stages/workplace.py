@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from eventbridge.connection import Connection
+from eventbridge.errors import StoreError
 from eventbridge.ledger import Ledger
 from eventbridge.ledger.records import Batch
 from eventbridge.rule import Bus, RuleSet, load_rules
@@ -45,6 +46,7 @@ class Workplace:
         clock: Callable[[], datetime] = utc_now,
     ) -> Workplace:
         """Open the ledger and the store that the settings name; raises InfrastructureError if one is unreachable."""
+        _make_home(settings.home)
         ledger = Ledger.open(settings.ledger_url, clock=clock)
         return cls(settings, ledger, open_store(settings.store_uri), connections, clock)
 
@@ -67,3 +69,12 @@ class Workplace:
     def open_target(self, rule: str, target: TargetRule) -> Target:
         """Open one target of a rule for one push task; the caller closes it."""
         return open_target(rule, target, self.connections, self.clock)
+
+
+def _make_home(home: Path) -> None:
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"Cannot make the folder {home}: {error.strerror}. Name another by EVENTBRIDGE_HOME."
+        ) from None

@@ -1,0 +1,214 @@
+"""Fixtures of the stage tests: a workplace of real parts on a temporary folder, and a death at every n-th point."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from eventbridge import faults
+from eventbridge.connection import connections_from_environment
+from eventbridge.queue import Queue
+from eventbridge.settings import Settings
+from eventbridge.sources.embedded import EmbeddedBus
+from eventbridge.stages.workplace import Workplace
+
+RULES = """
+buses:
+  orders:
+    source: {type: embedded, topics: [placed], queues: 2, start_at: earliest}
+rules:
+  big:
+    bus: orders
+    pattern: {type: [order.placed], data: {amount: [{numeric: [">", 100]}]}}
+    priority: high
+    targets:
+      crm: {type: file, path: /tmp/never-written/crm.jsonl}
+      note:
+        type: file
+        path: /tmp/never-written/note.jsonl
+        transform: {form: TEMPLATE, value: {id: $.data.id}, template: '{"order": "${id}"}', missing: error}
+  everything:
+    bus: orders
+    pattern: {}
+    targets:
+      archive: {type: file, path: /tmp/never-written/archive.jsonl}
+  nothing:
+    bus: orders
+    pattern: {type: [order.lost]}
+    targets:
+      archive: {type: file, path: /tmp/never-written/nothing.jsonl}
+  sleeping:
+    bus: orders
+    enabled: false
+    pattern: {}
+    targets:
+      archive: {type: file, path: /tmp/never-written/sleeping.jsonl}
+"""
+
+
+class Killed(BaseException):
+    """The process died here; no handler of errors sees it."""
+
+
+@dataclass
+class Clock:
+    """A clock that stands still until it is moved."""
+
+    now: datetime = field(default_factory=lambda: datetime(2026, 3, 1, 12, 0, tzinfo=UTC))
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        """Move on."""
+        self.now += timedelta(seconds=seconds)
+
+
+@dataclass
+class Site:
+    """One installation on a folder: opened, copied, and opened again as a new process would."""
+
+    folder: Path
+    clock: Clock
+    environ: dict[str, str]
+    works: list[Workplace] = field(default_factory=list)
+
+    @property
+    def work(self) -> Workplace:
+        """The workplace that was opened last."""
+        return self.works[-1] if self.works else self.reopen()
+
+    def reopen(self, **changes: Any) -> Workplace:
+        """Open the same installation anew, with settings changed by field name."""
+        mapping = self.environ | {
+            "EVENTBRIDGE_HOME": str(self.folder),
+            "EVENTBRIDGE_RULES_FOLDER": str(self.folder / "rules"),
+        }
+        settings = Settings.from_mapping(mapping | {f"EVENTBRIDGE_{k.upper()}": str(v) for k, v in changes.items()})
+        self.works.append(Workplace.open(settings, connections_from_environment(mapping), self.clock))
+        return self.works[-1]
+
+    def copy(self, folder: Path) -> Site:
+        """Return the same installation, as it stands, in another folder."""
+        self.close()
+        shutil.copytree(self.folder, folder)
+        return Site(folder, self.clock, self.environ)
+
+    def write_rules(self, text: str) -> None:
+        """Replace the rule files by one of this content."""
+        (self.folder / "rules").mkdir(parents=True, exist_ok=True)
+        (self.folder / "rules" / "rules.yaml").write_text(text)
+
+    def bus(self, name: str = "orders", topics: tuple[str, ...] = ("placed",), queues: int = 2) -> EmbeddedBus:
+        """Open one of its embedded buses; the caller closes it."""
+        (self.folder / "bus").mkdir(parents=True, exist_ok=True)
+        return EmbeddedBus(self.folder / "bus", name, topics=topics, queues=queues, clock=self.clock)
+
+    def publish(self, *bodies: bytes, topic: str = "placed", key: str | None = None) -> list[tuple[Queue, int]]:
+        """Publish messages to the bus `orders`; without a key they take turns over its two queues."""
+        with self.bus(topics=(topic,)) as bus:
+            return bus.publish([(body, key) for body in bodies])
+
+    def close(self) -> None:
+        """Close every workplace that was opened here."""
+        while self.works:
+            self.works.pop().close()
+
+
+T = TypeVar("T")
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A clock that stands still at noon of 1 March 2026."""
+    return Clock()
+
+
+@pytest.fixture
+def site(tmp_path: Path, clock: Clock) -> Iterator[Site]:
+    """An installation with the bus `orders` (two queues, start_at earliest) and four rules of the runner `orders`."""
+    site = Site(tmp_path / "home", clock, {"EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0"})
+    site.write_rules(RULES)
+    yield site
+    site.close()
+
+
+@pytest.fixture
+def work(site: Site) -> Workplace:
+    """The workplace of `site`."""
+    return site.work
+
+
+@pytest.fixture
+def order() -> Callable[..., bytes]:
+    """Make the body of an order's event, from its id, its amount and further attributes."""
+
+    def make(event_id: str | int, amount: float = 10, **attributes: object) -> bytes:
+        event = {"specversion": "1.0", "id": str(event_id), "source": "/shop", "type": "order.placed"}
+        return json.dumps(event | {"data": {"id": str(event_id), "amount": amount}} | attributes).encode()
+
+    return make
+
+
+@pytest.fixture
+def dying_everywhere(tmp_path: Path) -> Callable[[Site, Callable[[Workplace], Any]], Iterator[Site]]:
+    """Let a stage die at the first, second, ... point that it reaches and give each wreck back for a second try.
+
+    Each wreck is a copy of the site as it stood before the stage. Ends with the first try that nothing stopped.
+    """
+
+    def wrecks(site: Site, stage: Callable[[Workplace], Any]) -> Iterator[Site]:
+        for fatal in range(1, 10_000):
+            wreck = site.copy(tmp_path / f"wreck-{fatal}")
+            died = _dies(wreck, stage, fatal)
+            wreck.close()
+            if not died:
+                assert fatal > 5, "the stage reached hardly any point: the seam is not where the stage is"
+                return
+            yield wreck
+            wreck.close()
+            shutil.rmtree(wreck.folder)
+
+    return wrecks
+
+
+def _dies(site: Site, stage: Callable[[Workplace], Any], fatal: int) -> bool:
+    reached = 0
+
+    def hook(point: str) -> None:
+        nonlocal reached
+        reached += 1
+        if reached == fatal:
+            raise Killed(point)
+
+    work = site.reopen()
+    faults.install(hook)
+    try:
+        stage(work)
+    except Killed:
+        return True
+    finally:
+        faults.install(None)
+    return False
+
+
+@pytest.fixture
+def settle_by_ledger() -> Callable[[Workplace, str], None]:
+    """Move a planned batch through all its states in the ledger, as if nothing had matched."""
+
+    def settle(work: Workplace, batch_id: str) -> None:
+        ledger = work.ledger
+        batch = ledger.batch(batch_id)
+        ledger.move_batch(batch_id, "planned", "buffered")
+        ledger.publish_chunks(batch_id, ledger.now() + timedelta(seconds=60), [])
+        ledger.begin_settlement(batch_id)
+        assert ledger.commit_batch(batch_id, batch.runner, ledger.ranges(batch_id), ledger.now())
+
+    return settle

@@ -1,0 +1,303 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventbridge.errors import NotFoundError, OffsetGapError, StoreError, UserError
+from eventbridge.ledger.records import BatchFile, Range
+from eventbridge.queue import Queue
+from eventbridge.stages.listen import listen
+from eventbridge.stages.workplace import Workplace
+
+Q0, Q1 = Queue("placed", "", 0), Queue("placed", "", 1)
+
+RULES_AT = """
+buses:
+  orders:
+    source: {{type: embedded, topics: {topics}, queues: 2, start_at: {start_at}}}
+rules:
+  everything:
+    bus: orders
+    pattern: {{}}
+    targets:
+      archive: {{type: file, path: /tmp/never-written/archive.jsonl}}
+"""
+
+
+def ranges(work: Workplace, batch_id: str | None) -> list[tuple[Queue, int, int]]:
+    assert batch_id is not None
+    return [(taken.queue, taken.start, taken.end) for taken in work.ledger.ranges(batch_id)]
+
+
+def test_a_batch_covers_what_the_bus_holds(site: Any, order: Callable[..., bytes]) -> None:
+    """The first listen registers the group and plans what its queues hold, pinned to today's rules."""
+    site.publish(*[order(number) for number in range(10)])
+
+    batch_id = listen(site.work, "orders")
+
+    batch = site.work.ledger.batch(batch_id)
+    assert ranges(site.work, batch_id) == [(Q0, 0, 5), (Q1, 0, 5)]
+    assert (batch.kind, batch.state, batch.bus) == ("normal", "planned", "orders")
+    assert site.work.rules_of(batch) == site.work.rule_set()
+
+
+def test_nothing_available_plans_nothing(site: Any) -> None:
+    """An empty bus gives no batch, and its group is registered all the same."""
+    assert listen(site.work, "orders") is None
+    assert site.work.ledger.committed_offsets("orders") == {Q0: 0, Q1: 0}
+    assert site.work.ledger.batches() == []
+
+
+def test_the_unfinished_batch_comes_first(site: Any, order: Callable[..., bytes]) -> None:
+    """While a batch is not committed every listen returns it, whatever else is published."""
+    site.publish(order(1))
+    first = listen(site.work, "orders")
+    site.publish(order(2))
+
+    assert listen(site.work, "orders") == first
+    assert len(site.work.ledger.batches()) == 1
+
+
+def test_the_next_batch_begins_where_the_last_one_ended(
+    site: Any, order: Callable[..., bytes], settle_by_ledger: Callable[[Workplace, str], None]
+) -> None:
+    """Ranges follow one another without a hole."""
+    site.publish(*[order(number) for number in range(4)])
+    settle_by_ledger(site.work, listen(site.work, "orders") or "")
+    site.publish(*[order(number) for number in range(4, 10)])
+
+    assert ranges(site.work, listen(site.work, "orders")) == [(Q0, 2, 5), (Q1, 2, 5)]
+
+
+def test_a_batch_takes_a_fair_share_of_each_queue(site: Any, order: Callable[..., bytes]) -> None:
+    """At most batch_max_events are taken, of each queue in proportion to what it holds."""
+    with site.bus() as bus:
+        keys = {queue.queue_id: key for key in map(str, range(20)) for queue, _ in [bus.publish([(b"{}", key)])[0]]}
+        bus.publish([(order(number), keys[0]) for number in range(600 - bus.end(Q0))])
+        bus.publish([(order(number), keys[1]) for number in range(200 - bus.end(Q1))])
+
+    assert ranges(site.reopen(batch_max_events=40), listen(site.work, "orders")) == [(Q0, 0, 30), (Q1, 0, 10)]
+
+
+def test_large_events_make_smaller_batches(
+    site: Any, order: Callable[..., bytes], settle_by_ledger: Callable[[Workplace, str], None]
+) -> None:
+    """The mean size of the last batch's events bounds the number of the next one's."""
+    work = site.reopen(batch_max_bytes="1MiB")
+    site.publish(*[order(number) for number in range(40)])
+    batch_id = listen(work, "orders") or ""
+    detail = {"read": 40, "bytes": 40 * (1 << 17)}
+    assert work.ledger.record_file(BatchFile(batch_id, "buffer", "k", None, 40, detail), while_state="planned")
+    settle_by_ledger(work, batch_id)
+    site.publish(*[order(number) for number in range(40, 80)])
+
+    taken = ranges(work, listen(work, "orders"))
+
+    assert sum(end - start for _, start, end in taken) == 8
+
+
+@pytest.mark.parametrize(("start_at", "expected"), [("latest", 2), ("earliest", 0), ("2026-03-01T12:00:30Z", 1)])
+def test_start_at_is_resolved_once(
+    site: Any, clock: Any, order: Callable[..., bytes], start_at: str, expected: int
+) -> None:
+    """Where a new group starts is looked up when it is registered; a later change of the file moves nothing."""
+    site.write_rules(RULES_AT.format(topics="[placed]", start_at=start_at))
+    site.publish(order(1), order(2))
+    clock.advance(60)
+    site.publish(order(3), order(4))
+
+    listen(site.work, "orders")
+    site.write_rules(RULES_AT.format(topics="[placed]", start_at="earliest"))
+    listen(site.work, "orders")
+
+    assert site.work.ledger.committed_offsets("orders") == {Q0: expected, Q1: expected}
+
+
+def test_a_queue_that_appears_later_starts_at_its_beginning(site: Any, order: Callable[..., bytes]) -> None:
+    """Nothing of a new queue can have been seen before, so start_at latest does not skip what it holds."""
+    site.write_rules(RULES_AT.format(topics="[placed]", start_at="latest"))
+    assert listen(site.work, "orders") is None
+    site.write_rules(RULES_AT.format(topics="[placed, paid]", start_at="latest"))
+    site.publish(order(1), topic="paid")
+
+    assert ranges(site.work, listen(site.work, "orders")) == [(Queue("paid", "", 0), 0, 1)]
+
+
+def test_a_topic_that_is_no_longer_named_is_let_be(site: Any, order: Callable[..., bytes]) -> None:
+    """A topic taken out of the file is not consumed, and where the group stands in it is kept."""
+    site.write_rules(RULES_AT.format(topics="[placed, paid]", start_at="earliest"))
+    assert listen(site.work, "orders") is None
+    site.publish(order(1), topic="paid")
+    site.publish(order(2))
+    site.write_rules(RULES_AT.format(topics="[placed]", start_at="earliest"))
+
+    assert ranges(site.work, listen(site.work, "orders")) == [(Q0, 0, 1)]
+    assert site.work.ledger.committed_offsets("orders")[Queue("paid", "", 0)] == 0
+
+
+def test_an_expired_part_of_the_log_is_planned_as_a_gap(site: Any, clock: Any, order: Callable[..., bytes]) -> None:
+    """What retention dropped before it was read is in the range, for buffer to record, and costs no event."""
+    assert listen(site.work, "orders") is None
+    site.publish(*[order(number) for number in range(100)])
+    clock.advance(60)
+    site.publish(*[order(number) for number in range(100, 104)])
+    with site.bus() as bus:
+        bus.trim(clock())
+
+    assert ranges(site.reopen(batch_max_events=4), listen(site.work, "orders")) == [(Q0, 0, 52), (Q1, 0, 52)]
+
+
+def test_a_log_that_ends_before_the_group_stops_the_runner(
+    site: Any, order: Callable[..., bytes], settle_by_ledger: Callable[[Workplace, str], None]
+) -> None:
+    """A bus that was replaced by an emptier one is an error that says so, never silence."""
+    site.publish(*[order(number) for number in range(4)])
+    settle_by_ledger(site.work, listen(site.work, "orders") or "")
+    for file in (site.folder / "bus").iterdir():
+        file.unlink()
+    site.publish(order(1))
+
+    with pytest.raises(OffsetGapError, match=r"'orders' stands at offset 2 of placed/0, which ends at 1"):
+        listen(site.work, "orders")
+
+
+def test_a_short_disk_stops_planning_only(site: Any, order: Callable[..., bytes]) -> None:
+    """With too little free space no batch is planned; one that is there is still returned."""
+    site.publish(order(1))
+    with pytest.raises(StoreError, match="EVENTBRIDGE_DISK_FREE_MIN_BYTES"):
+        listen(site.reopen(disk_free_min_bytes="1000GiB"), "orders")
+    assert site.work.ledger.batches() == []
+
+    batch_id = listen(site.reopen(), "orders")
+
+    assert listen(site.reopen(disk_free_min_bytes="1000GiB"), "orders") == batch_id
+
+
+def test_an_unknown_runner_is_a_mistake(site: Any) -> None:
+    """A runner that no rule names is told so."""
+    with pytest.raises(NotFoundError, match="No rule names the runner 'oders'"):
+        listen(site.work, "oders")
+
+
+def test_a_runner_keeps_its_bus(site: Any) -> None:
+    """Rules that move a runner to another bus need a runner of a new name: offsets of two buses look alike."""
+    listen(site.work, "orders")
+    site.write_rules(
+        "buses: {returns: {source: {type: embedded}}}\n"
+        "rules: {all: {bus: returns, runner: orders, pattern: {}, targets: {f: {type: file, path: /tmp/f}}}}\n"
+    )
+
+    with pytest.raises(UserError, match=r"has consumed the bus 'orders' until now and its rules name 'returns'"):
+        listen(site.work, "orders")
+
+
+def test_a_bus_commit_that_failed_is_repeated(
+    site: Any, order: Callable[..., bytes], settle_by_ledger: Callable[[Workplace, str], None]
+) -> None:
+    """The bus learns where the group stands now, also if several commits were missed, and never goes back."""
+    work = site.work
+    for number in range(2):
+        site.publish(order(number), order(number + 10))
+        batch = work.ledger.unfinished_batch("orders")
+        settle_by_ledger(work, batch.batch_id if batch else listen_without_repeat(work))
+    with site.bus() as bus:
+        assert bus.committed("orders") == {}
+
+    assert listen(work, "orders") is None
+
+    with site.bus() as bus:
+        assert bus.committed("orders") == {Q0: 2, Q1: 2}
+    assert work.ledger.bus_commits_pending("orders") == []
+
+
+def listen_without_repeat(work: Workplace) -> str:
+    """Plan the next batch as if the bus did not take commits."""
+
+    class Deaf(Workplace):
+        def open_source(self, bus: Any) -> Any:
+            source = super().open_source(bus)
+            source.commit = _refuse
+            return source
+
+    batch_id = listen(Deaf(work.settings, work.ledger, work.store, work.connections, work.clock), "orders")
+    assert batch_id is not None
+    return batch_id
+
+
+def _refuse(*_: object) -> None:
+    from eventbridge.errors import BusError
+
+    raise BusError("the bus is deaf")
+
+
+def test_a_bus_that_stays_deaf_does_not_stop_the_runner(
+    site: Any,
+    order: Callable[..., bytes],
+    settle_by_ledger: Callable[[Workplace, str], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The ledger is the truth: the next batch is planned, with a warning, and the commit stays to be repeated."""
+    work = site.work
+    site.publish(order(1), order(2))
+    settle_by_ledger(work, listen(work, "orders") or "")
+    site.publish(order(3), order(4))
+
+    batch_id = listen_without_repeat(work)
+
+    assert ranges(work, batch_id) == [(Q0, 1, 2), (Q1, 1, 2)]
+    assert len(work.ledger.bus_commits_pending("orders")) == 1
+    assert "still does not take the offsets of orders: the bus is deaf" in caplog.text
+
+
+def test_two_at_once_get_the_same_batch(site: Any, order: Callable[..., bytes]) -> None:
+    """However many listen at the same moment, one batch is planned and everybody gets it."""
+    site.publish(*[order(number) for number in range(6)])
+    works = [site.reopen() for _ in range(4)]
+
+    with ThreadPoolExecutor(4) as pool:
+        ids = list(pool.map(lambda work: listen(work, "orders"), works))
+
+    assert len(set(ids)) == 1
+    assert len(site.work.ledger.batches()) == 1
+
+
+def test_it_may_die_anywhere(
+    site: Any, order: Callable[..., bytes], dying_everywhere: Callable[..., Iterator[Any]]
+) -> None:
+    """Wherever listen dies, the next one plans the one batch that covers everything."""
+    site.publish(*[order(number) for number in range(6)])
+
+    deaths = 0
+    for wreck in dying_everywhere(site, lambda work: listen(work, "orders")):
+        work = wreck.reopen()
+        batch_id = listen(work, "orders")
+        deaths += 1
+
+        assert ranges(work, batch_id) == [(Q0, 0, 3), (Q1, 0, 3)]
+        assert len(work.ledger.batches()) == 1
+        assert work.ledger.ranges(batch_id) == [Range(Q0, 0, 3), Range(Q1, 0, 3)]
+        assert work.rules_of(work.ledger.batch(batch_id)) == work.rule_set()
+    assert deaths > 20
+
+
+def test_planned_at_is_the_ledgers_time(site: Any, clock: Any, order: Callable[..., bytes]) -> None:
+    """Batches are dated by the clock that was passed in."""
+    site.publish(order(1))
+    clock.advance(1234)
+    expected: datetime = clock()
+
+    assert site.work.ledger.batch(listen(site.work, "orders") or "").planned_at == expected
+
+
+def test_a_home_that_cannot_be_made_is_told(site: Any, tmp_path: Path) -> None:
+    """A file where the folder should be gives an error with the setting that names it."""
+    (tmp_path / "file").write_text("")
+    site.folder = tmp_path / "file" / "home"
+
+    with pytest.raises(StoreError, match="EVENTBRIDGE_HOME"):
+        site.reopen()

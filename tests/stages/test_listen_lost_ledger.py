@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from eventbridge.errors import LedgerLostError, StoreError
+from eventbridge.stages.listen import listen
+from eventbridge.stages.workplace import Workplace
+from eventbridge.store import layout
+
+Settle = Callable[[Workplace, str], None]
+
+
+def committed(site: Any, order: Callable[..., bytes], settle_by_ledger: Settle, number: int) -> str:
+    """Publish an event, carry it through a batch and write the batch's manifest, as commit does."""
+    work: Workplace = site.work
+    site.publish(order(number))
+    batch_id = listen(work, "orders") or ""
+    settle_by_ledger(work, batch_id)
+    work.store.create(layout.manifest(work.ledger.batch(batch_id).planned_at, batch_id), b"{}")
+    return batch_id
+
+
+def lose_ledger(site: Any) -> None:
+    site.close()
+    for file in site.folder.glob("ledger.sqlite*"):
+        file.unlink()
+
+
+def test_an_empty_ledger_is_no_first_start(site: Any, order: Callable[..., bytes], settle_by_ledger: Settle) -> None:
+    """A deleted ledger stops the runner: its state was in another ledger, and the error says which."""
+    committed(site, order, settle_by_ledger, 1)
+    lost = site.work.ledger.ledger_id
+    lose_ledger(site)
+
+    with pytest.raises(LedgerLostError, match=rf"'orders' is in the ledger {lost}.*EVENTBRIDGE_LEDGER_URL"):
+        listen(site.work, "orders")
+    assert site.work.ledger.committed_offsets("orders") == {}
+
+
+def test_an_empty_ledger_stops_new_runners_too(site: Any, order: Callable[..., bytes], settle_by_ledger: Settle) -> None:
+    """Where the store holds a history, a ledger without one registers nobody, under whatever name."""
+    batch_id = committed(site, order, settle_by_ledger, 1)
+    lose_ledger(site)
+    site.write_rules(
+        "buses: {orders: {source: {type: embedded, topics: [placed], queues: 2}}}\n"
+        "rules: {all: {bus: orders, runner: other, pattern: {}, targets: {f: {type: file, path: /tmp/f}}}}\n"
+    )
+
+    with pytest.raises(LedgerLostError, match=rf"manifest of batch {batch_id}"):
+        listen(site.work, "other")
+    assert site.work.ledger.committed_offsets("other") == {}
+
+
+def test_an_older_copy_of_the_ledger_stops_the_runner(
+    site: Any, clock: Any, order: Callable[..., bytes], settle_by_ledger: Settle
+) -> None:
+    """A ledger restored from before the last batches plans nothing."""
+    committed(site, order, settle_by_ledger, 1)
+    site.close()
+    shutil.copy(site.folder / "ledger.sqlite", site.folder / "copy")
+    clock.advance(timedelta(days=1).total_seconds())
+    newest = committed(site, order, settle_by_ledger, 2)
+    lose_ledger(site)
+    shutil.move(site.folder / "copy", site.folder / "ledger.sqlite")
+
+    with pytest.raises(LedgerLostError, match=rf"manifest of batch {newest}"):
+        listen(site.work, "orders")
+    assert len(site.work.ledger.batches()) == 1
+
+
+def test_the_right_ledger_goes_on(
+    site: Any, clock: Any, order: Callable[..., bytes], settle_by_ledger: Settle
+) -> None:
+    """Manifests of batches that the ledger knows stop nobody, however long ago they were."""
+    committed(site, order, settle_by_ledger, 1)
+    clock.advance(timedelta(days=100).total_seconds())
+    committed(site, order, settle_by_ledger, 2)
+    site.publish(order(3))
+
+    assert listen(site.work, "orders") is not None
+
+
+def test_a_runner_file_that_says_nothing_stops_the_runner(site: Any) -> None:
+    """A damaged runner file is an error that names it, not a new owner."""
+    site.work.store.put(layout.runner("orders"), b"not json")
+
+    with pytest.raises(StoreError, match=r"runners/orders\.json"):
+        listen(site.work, "orders")
+
+
+def test_the_runner_file_names_the_ledger(site: Any) -> None:
+    """Registration writes down which ledger holds the runner's state."""
+    listen(site.work, "orders")
+
+    written = json.loads(site.work.store.get("runners/orders.json"))
+    assert (written["runner"], written["ledger"]) == ("orders", site.work.ledger.ledger_id)
