@@ -1,0 +1,279 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from eventbridge.errors import InfrastructureError, OffsetGapError
+from eventbridge.queue import Queue
+from eventbridge.stages import buffer as buffer_module
+from eventbridge.stages.buffer import buffer
+from eventbridge.stages.listen import listen
+from eventbridge.stages.workplace import Workplace
+from eventbridge.store.parquet import read_table
+from eventbridge.testing.sources import InMemoryLog
+
+Order = Callable[..., bytes]
+
+
+def planned(site: Any, **settings: Any) -> tuple[Workplace, str]:
+    """Plan a batch over everything published, and return it with the workplace."""
+    work: Workplace = site.reopen(**settings)
+    batch_id = listen(work, "orders")
+    assert batch_id is not None
+    return work, batch_id
+
+
+def landed(work: Workplace, batch_id: str) -> list[dict[str, Any]]:
+    """Return the rows of all recorded files, in the order of their keys."""
+    rows: list[dict[str, Any]] = []
+    for file in work.ledger.files(batch_id, "buffer"):
+        if file.path is not None:
+            rows += read_table(work.store, file.path).to_pylist()
+    return rows
+
+
+def places(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    return [(row["queue_id"], row["offset"]) for row in rows]
+
+
+def details(work: Workplace, batch_id: str, *names: str) -> list[tuple[Any, ...]]:
+    return [tuple(file.detail[name] for name in names) for file in work.ledger.files(batch_id, "buffer")]
+
+
+def test_every_message_is_landed_as_it_arrived(site: Any, clock: Any, order: Order) -> None:
+    """Each message is one row with its place, its times and its bytes; then the batch is buffered."""
+    bodies = [order(number) for number in range(5)]
+    site.publish(*bodies)
+    published_at = clock()
+    clock.advance(7)
+    work, batch_id = planned(site)
+
+    buffer(work, batch_id)
+
+    rows = landed(work, batch_id)
+    assert work.ledger.batch(batch_id).state == "buffered"
+    assert places(rows) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
+    assert sorted(row["body"] for row in rows) == sorted(bodies)
+    assert {(row["published_at"], row["arrived_at"]) for row in rows} == {(published_at, clock())}
+    assert [(row["status"], row["event_id"], row["source"], row["type"]) for row in rows[:1]] == [
+        ("valid", json.loads(rows[0]["body"])["id"], "/shop", "order.placed")
+    ]
+
+
+def test_files_hold_a_bounded_number_of_events(site: Any, order: Order) -> None:
+    """Ranges are landed and recorded piece by piece, one following the other."""
+    site.publish(*[order(number) for number in range(10)])
+    work, batch_id = planned(site, buffer_range_events=2)
+
+    buffer(work, batch_id)
+
+    assert details(work, batch_id, "queue_id", "start", "end", "read", "valid") == [
+        (0, 0, 2, 2, 2),
+        (0, 2, 4, 2, 2),
+        (0, 4, 5, 1, 1),
+        (1, 0, 2, 2, 2),
+        (1, 2, 4, 2, 2),
+        (1, 4, 5, 1, 1),
+    ]
+    assert [file.rows for file in work.ledger.files(batch_id, "buffer")] == [2, 2, 1, 2, 2, 1]
+
+
+def test_large_events_make_smaller_files(site: Any, order: Order, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a file holds is bounded by bytes too, so that memory does not depend on the size of events."""
+    monkeypatch.setattr(buffer_module, "FILE_MAX_BYTES", 10_000)
+    site.publish(*[order(number, filler="x" * 4_000) for number in range(10)], key="one queue")
+    work, batch_id = planned(site)
+
+    buffer(work, batch_id)
+
+    assert [read for (read,) in details(work, batch_id, "read")] == [3, 3, 3, 1]
+
+
+def test_a_malformed_event_is_kept_with_its_reason(site: Any, order: Order) -> None:
+    """What is no CloudEvent becomes a row that says why; the rest goes on."""
+    bad = [b"not json", b'{"id": "1"}', order(2, data_base64="AA=="), order(3, filler="x" * 2000), b"\xff"]
+    site.publish(*bad, order(4), key="one queue")
+    work, batch_id = planned(site, event_max_bytes=1024)
+
+    buffer(work, batch_id)
+
+    rows = landed(work, batch_id)
+    assert [row["status"] for row in rows] == ["malformed"] * 5 + ["valid"]
+    assert [row["body"] for row in rows[:5]] == bad
+    assert "the largest allowed is 1,024" in rows[3]["reason"]
+    assert all(row["reason"] for row in rows[:5])
+    assert [row["event_id"] for row in rows] == [None] * 5 + ["4"]
+    assert sorted(set(details(work, batch_id, "read", "malformed", "valid", "duplicate"))) == [(6, 5, 1, 0)]
+
+
+def test_an_id_again_within_the_batch_is_a_duplicate(site: Any, order: Order) -> None:
+    """The same source and id is kept once, in whichever file, queue and range it comes again."""
+    site.publish(order(1), order(1), order(2), key="a")
+    site.publish(order(1, amount=7), order(2), order(3), key="b")
+    site.publish(order(1, source="/other"), key="a")
+    work, batch_id = planned(site, buffer_range_events=2)
+
+    buffer(work, batch_id)
+
+    rows = landed(work, batch_id)
+    valid = [(row["source"], row["event_id"]) for row in rows if row["status"] == "valid"]
+    assert sorted(valid) == [("/other", "1"), ("/shop", "1"), ("/shop", "2"), ("/shop", "3")]
+    assert [row["status"] for row in rows].count("duplicate") == 3
+    assert sum(count for (count,) in details(work, batch_id, "duplicate")) == 3
+
+
+def test_ids_of_recorded_files_are_known_to_the_next_try(site: Any, order: Order) -> None:
+    """A try that goes on where another one stopped still finds the duplicates of what that one landed."""
+    site.publish(*[order(number) for number in (1, 2, 3, 1, 2, 3)], key="one queue")
+    work, batch_id = planned(site, buffer_range_events=3)
+    stop_after(work, batch_id, files=1)
+
+    buffer(work, batch_id)
+
+    assert [row["status"] for row in landed(work, batch_id)] == ["valid"] * 3 + ["duplicate"] * 3
+
+
+def stop_after(work: Workplace, batch_id: str, files: int) -> None:
+    """Let a try end by its prepare budget once it has recorded so many files."""
+    ticks = iter(range(1_000))
+
+    def clock() -> Any:
+        return start + timedelta(seconds=work.settings.prepare_budget_seconds * next(ticks) / files / 2)
+
+    start = work.clock()
+    hurried = Workplace(work.settings, work.ledger, work.store, work.connections, clock)
+    with pytest.raises(InfrastructureError, match="EVENTBRIDGE_PREPARE_BUDGET_SECONDS"):
+        buffer(hurried, batch_id)
+    assert len(work.ledger.files(batch_id, "buffer")) == files
+
+
+def test_a_spent_budget_keeps_what_is_recorded(site: Any, order: Order) -> None:
+    """When the prepare budget is over the stage says so and stays planned; the next try does the rest only."""
+    site.publish(*[order(number) for number in range(8)], key="one queue")
+    work, batch_id = planned(site, buffer_range_events=2)
+    stop_after(work, batch_id, files=2)
+    before = work.ledger.files(batch_id, "buffer")
+    assert work.ledger.batch(batch_id).state == "planned"
+
+    buffer(work, batch_id)
+
+    assert work.ledger.files(batch_id, "buffer")[:2] == before
+    assert [place for _, place in places(landed(work, batch_id))] == list(range(8))
+
+
+def test_a_budget_of_nothing_still_moves_on(site: Any, order: Order) -> None:
+    """However small the budget, every try records at least one file: a batch cannot hang for ever."""
+    site.publish(*[order(number) for number in range(6)], key="one queue")
+    work, batch_id = planned(site, buffer_range_events=2)
+    start = work.clock()
+    ticks = iter(range(1_000))
+    slow = Workplace(
+        work.settings, work.ledger, work.store, work.connections, lambda: start + timedelta(hours=next(ticks))
+    )
+
+    for _ in range(2):
+        with pytest.raises(InfrastructureError):
+            buffer(slow, batch_id)
+    buffer(slow, batch_id)
+
+    assert work.ledger.batch(batch_id).state == "buffered"
+
+
+def test_expired_messages_are_recorded_as_a_gap(site: Any, clock: Any, order: Order) -> None:
+    """Offsets that retention dropped before they were read are listed; range = read + gaps."""
+    site.publish(*[order(number) for number in range(4)], key="one queue")
+    work, batch_id = planned(site)
+    clock.advance(60)
+    with site.bus() as bus:
+        bus.trim(clock())
+
+    buffer(work, batch_id)
+
+    assert details(work, batch_id, "start", "end", "read", "gaps") == [(0, 4, 0, [[0, 4]])]
+    assert work.ledger.files(batch_id, "buffer")[0].path is None
+    assert work.ledger.batch(batch_id).state == "buffered"
+
+
+def test_holes_inside_a_log_are_recorded(site: Any, clock: Any, order: Order) -> None:
+    """A compacted log has holes at the beginning, inside and at the end: each is a gap, none is an error."""
+    log = InMemoryLog(topics=("placed",), queues=1, clock=clock)
+    log.publish([(order(number), None) for number in range(10)])
+    queue = Queue("placed", "", 0)
+
+    class OnLog(Workplace):
+        def open_source(self, bus: Any) -> Any:
+            return log
+
+    work = site.reopen(buffer_range_events=3)
+    work = OnLog(work.settings, work.ledger, work.store, work.connections, work.clock)
+    batch_id = listen(work, "orders") or ""
+    for start, end in ((0, 1), (3, 6), (9, 10)):
+        log.lose(queue, start, end)
+
+    buffer(work, batch_id)
+
+    assert [place for _, place in places(landed(work, batch_id))] == [1, 2, 6, 7, 8]
+    assert details(work, batch_id, "start", "end", "gaps") == [(0, 7, [[0, 1], [3, 6]]), (7, 10, [[9, 10]])]
+
+
+def test_a_log_that_was_replaced_stops_the_stage(site: Any, order: Order) -> None:
+    """A bus that no longer reaches the end of the range is not taken for one with gaps."""
+    site.publish(*[order(number) for number in range(4)])
+    work, batch_id = planned(site)
+    for file in (site.folder / "bus").iterdir():
+        file.unlink()
+
+    with pytest.raises(OffsetGapError):
+        buffer(work, batch_id)
+    assert work.ledger.batch(batch_id).state == "planned"
+
+
+def test_later_calls_change_nothing(site: Any, order: Order) -> None:
+    """Once the batch is buffered the stage does nothing."""
+    site.publish(order(1), order(2))
+    work, batch_id = planned(site)
+    buffer(work, batch_id)
+    before = work.ledger.files(batch_id, "buffer")
+
+    buffer(work, batch_id)
+
+    assert work.ledger.files(batch_id, "buffer") == before
+
+
+def test_two_at_once_land_everything_once(site: Any, order: Order) -> None:
+    """Two tries of one batch share the recorded files; no message is landed twice, no duplicate is missed."""
+    site.publish(*[order(number % 30) for number in range(60)])
+    _, batch_id = planned(site, buffer_range_events=4)
+    works = [site.reopen(buffer_range_events=4) for _ in range(3)]
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda work: buffer(work, batch_id), works))
+
+    rows = landed(site.work, batch_id)
+    assert sorted(places(rows)) == [(queue, offset) for queue in range(2) for offset in range(30)]
+    valid = [row["event_id"] for row in rows if row["status"] == "valid"]
+    assert sorted(valid, key=int) == [str(number) for number in range(30)]
+
+
+def test_it_may_die_anywhere(site: Any, order: Order, dying_everywhere: Callable[..., Iterator[Any]]) -> None:
+    """Wherever buffer dies, the next try ends with every message landed once, counted, and the batch buffered."""
+    site.publish(order(1), order(2), b"bad", order(1), order(3), order(2))
+    _, batch_id = planned(site)
+
+    def stage(work: Workplace) -> None:
+        buffer(work, batch_id)
+
+    for wreck in dying_everywhere(site, stage):
+        work = wreck.reopen()
+        stage(work)
+        rows = landed(work, batch_id)
+
+        assert work.ledger.batch(batch_id).state == "buffered"
+        assert places(rows) == [(queue, offset) for queue in range(2) for offset in range(3)]
+        assert sorted(row["event_id"] for row in rows if row["status"] == "valid") == ["1", "2", "3"]
+        assert sum(map(sum, details(work, batch_id, "valid", "duplicate", "malformed"))) == 6
