@@ -1,0 +1,150 @@
+"""The forms CONSTANT, JSONPATH and TEMPLATE: compiled once per target, filled in once per event."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from datetime import UTC
+from typing import Any, Final
+
+from eventbridge.document import JsonValue, Number, write_document
+from eventbridge.errors import TransformFailed
+from eventbridge.event import Event
+from eventbridge.transform.jsonpath import MISSING, Path
+from eventbridge.transform.rendered import Rendered, Scope
+from eventbridge.transform.template import Place, Placeholder, Template
+
+JSON: Final = "application/json"
+TEXT: Final = "text/plain; charset=utf-8"
+
+Slot = Callable[[Event, Scope], str]
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_quote = json.encoder.encode_basestring
+
+
+class Constant:
+    """The same JSON for every event."""
+
+    def __init__(self, value: JsonValue) -> None:
+        self._rendered = Rendered(write_document(value).encode(), JSON)
+
+    def render(self, event: Event, scope: Scope) -> Rendered:
+        """Return the value as JSON."""
+        return self._rendered
+
+
+class Part:
+    """The JSON of what a path leads to; where it leads to nothing null, or a failure."""
+
+    def __init__(self, path: Path, *, missing_is_error: bool) -> None:
+        self._path = path
+        self._missing_is_error = missing_is_error
+
+    def render(self, event: Event, scope: Scope) -> Rendered:
+        """Return the part as JSON; raises TransformFailed if it must be there and is not."""
+        value = self._path.find(event.document)
+        if value is MISSING:
+            if self._missing_is_error:
+                raise TransformFailed(f"the event has no {self._path.text}")
+            value = None
+        return Rendered(write_document(value).encode(), JSON)
+
+
+class Filled:
+    """A template with its placeholders filled in, each value inserted once."""
+
+    def __init__(self, template: Template, sources: dict[str, Path | Any], *, missing_is_error: bool) -> None:
+        self._is_json = template.is_json
+        self._pieces: list[str] = []
+        self._slots: list[tuple[int, Slot]] = []
+        for part in template.parts:
+            piece = part if isinstance(part, str) else self._piece(part, sources.get(part.name), missing_is_error)
+            self._pieces.append(piece)
+
+    def _piece(self, placeholder: Placeholder, source: Path | Any, missing_is_error: bool) -> str:
+        """Return what a placeholder is for every event; if that differs, take note of the slot to fill."""
+        if placeholder.name in _PREDEFINED:
+            slot = _predefined_slot(_PREDEFINED[placeholder.name], placeholder.place)
+        elif isinstance(source, Path):
+            slot = _path_slot(placeholder, source, missing_is_error=missing_is_error)
+        else:
+            return _empty(placeholder) if source is None else _WRITERS[placeholder.place](source)
+        self._slots.append((len(self._pieces), slot))
+        return ""
+
+    def render(self, event: Event, scope: Scope) -> Rendered:
+        """Return JSON if the template is JSON, else text; raises TransformFailed for a value missing or no text."""
+        pieces = self._pieces.copy()
+        for index, slot in self._slots:
+            pieces[index] = slot(event, scope)
+        text = "".join(pieces)
+        try:
+            return Rendered(text.encode(), JSON if self._is_json else TEXT)
+        except UnicodeEncodeError as error:
+            if not self._is_json:
+                half = f"U+{ord(text[error.start]):04X}"
+                raise TransformFailed(f"a value holds half of a surrogate pair ({half}), which no text can") from None
+            # Only strings of JSON can hold it, where it may be escaped: what stands between them is ASCII.
+            return Rendered(_SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", text).encode(), JSON)
+
+
+def _path_slot(placeholder: Placeholder, path: Path, *, missing_is_error: bool) -> Slot:
+    find, write, empty = path.find, _WRITERS[placeholder.place], _empty(placeholder)
+    failure = None
+    if missing_is_error and placeholder.default is None:
+        failure = f"${{{placeholder.name}}}: the event has no {path.text}"
+
+    def fill(event: Event, scope: Scope) -> str:
+        value = find(event.document)
+        if value is None:
+            return empty
+        if value is MISSING:
+            if failure is not None:
+                raise TransformFailed(failure)
+            return empty
+        return write(value)
+
+    return fill
+
+
+def _predefined_slot(find: Callable[[Event, Scope], JsonValue], place: Place) -> Slot:
+    write = _WRITERS[place]
+    return lambda event, scope: write(find(event, scope))
+
+
+def _empty(placeholder: Placeholder) -> str:
+    """Return what stands for null and for what is not there."""
+    if placeholder.default is not None:
+        return placeholder.default
+    return "null" if placeholder.place == "value" else ""
+
+
+def _as_value(value: Any) -> str:
+    return _quote(value) if type(value) is str else value.text if type(value) is Number else write_document(value)
+
+
+def _in_string(value: Any) -> str:
+    return _quote(_as_text(value))[1:-1]
+
+
+def _as_text(value: Any) -> str:
+    return value if type(value) is str else value.text if type(value) is Number else write_document(value)
+
+
+def _ingested_at(event: Event, scope: Scope) -> str:
+    return scope.ingested_at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+_WRITERS: Final[dict[Place, Callable[[Any], str]]] = {"value": _as_value, "string": _in_string, "text": _as_text}
+_PREDEFINED: Final[dict[str, Callable[[Event, Scope], JsonValue]]] = {
+    "eb.rule": lambda event, scope: scope.rule,
+    "eb.bus": lambda event, scope: scope.bus,
+    "eb.target": lambda event, scope: scope.target,
+    "eb.delivery_id": lambda event, scope: scope.delivery_id,
+    "eb.ingested_at": _ingested_at,
+    "eb.event": lambda event, scope: event.document,
+}
+#: What every template may name without saying where it comes from.
+PREDEFINED: Final = tuple(_PREDEFINED)

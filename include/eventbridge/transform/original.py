@@ -1,0 +1,87 @@
+"""The form ORIGINAL: the whole event, in one of the ways that CloudEvents 1.0.2 lets it travel over HTTP."""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import Final
+
+from eventbridge.document import JsonValue, type_name, write_document
+from eventbridge.errors import TransformFailed
+from eventbridge.event import Event
+from eventbridge.transform.rendered import Rendered, Scope
+
+JSON: Final = "application/json"
+STRUCTURED: Final = "application/cloudevents+json"
+
+# JSON format, section 3.1.1: a subtype json, or one that ends with +json.
+_JSON_TYPE = re.compile(r"[^/;]+/(?:[^;]*\+)?json[ \t]*(?:;.*)?", re.IGNORECASE | re.DOTALL)
+_CHARSET = re.compile(r';[ \t]*charset=(?:"([^"]*)"|([^;" \t]*))', re.IGNORECASE)
+# HTTP binding, section 3.1.3.2: what is printable ASCII stays, but for space, double quote and percent.
+_ENCODED = re.compile(r"[^!#$&-~]")
+
+
+class Structured:
+    """The event's own bytes as they arrived, untouched."""
+
+    def render(self, event: Event, scope: Scope) -> Rendered:
+        """Return the event whole."""
+        return Rendered(event.body, STRUCTURED)
+
+
+class Data:
+    """The data alone: as JSON, as the text or as the bytes that `datacontenttype` says it is."""
+
+    def render(self, event: Event, scope: Scope) -> Rendered:
+        """Return the data; raises TransformFailed where it is not what `datacontenttype` says."""
+        content_type = event.document.get("datacontenttype")
+        media_type = content_type if isinstance(content_type, str) else JSON
+        return Rendered(_data(event.document, media_type), media_type)
+
+
+class Binary:
+    """The data alone as the body, and every other attribute as a header `ce-<name>`, percent-encoded."""
+
+    def render(self, event: Event, scope: Scope) -> Rendered:
+        """Return data and headers; raises TransformFailed where the data is not what `datacontenttype` says."""
+        payload, media_type, _ = Data().render(event, scope)
+        headers = {
+            f"ce-{name}": _percent_encoded(value if isinstance(value, str) else write_document(value))
+            for name, value in event.document.items()
+            if name not in _NO_HEADER and value is not None
+        }
+        return Rendered(payload, media_type, headers)
+
+
+_NO_HEADER = frozenset(("data", "data_base64", "datacontenttype"))
+
+
+def _percent_encoded(value: str) -> str:
+    """Return a header value as the HTTP binding's section 3.1.3.2 has it: UTF-8 bytes as %XY in upper case."""
+    return _ENCODED.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), value)
+
+
+def _data(document: dict[str, JsonValue], media_type: str) -> bytes:
+    """Return the body that the JSON format's section 3.1.2 makes of the members data and data_base64."""
+    encoded = document.get("data_base64")
+    if isinstance(encoded, str):
+        return base64.b64decode(encoded)
+    if "data" not in document:
+        return b""
+    data = document["data"]
+    if _JSON_TYPE.fullmatch(media_type):
+        return write_document(data).encode()
+    if isinstance(data, str):
+        return _text(data, media_type)
+    raise TransformFailed(
+        f"datacontenttype is {media_type!r}, so data must be a string, and it is {type_name(data)}: "
+        "only content_mode structured can deliver that"
+    )
+
+
+def _text(data: str, media_type: str) -> bytes:
+    found = _CHARSET.search(media_type)
+    try:
+        return data.encode((found[1] or found[2]) if found else "utf-8")
+    except (LookupError, ValueError) as error:
+        raise TransformFailed(f"data cannot be written as datacontenttype {media_type!r} says: {error}") from None

@@ -1,0 +1,54 @@
+"""From a transform's definition to a renderer; compiled once per (rule, target), called by the route stage."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from eventbridge.document import as_json_value
+from eventbridge.transform.definition import sources, transform_mistakes
+from eventbridge.transform.fill import Constant, Filled, Part
+from eventbridge.transform.jsonpath import parse_path
+from eventbridge.transform.original import Binary, Data, Structured
+from eventbridge.transform.rendered import Renderer
+from eventbridge.transform.template import parse_template
+
+_ORIGINALS: dict[str, type[Structured | Binary | Data]] = {"structured": Structured, "binary": Binary, "data": Data}
+
+
+class Definition(Protocol):
+    """A transform as a rule has it; `eventbridge.rule.Transform` is one."""
+
+    @property
+    def form(self) -> str: ...
+    @property
+    def value(self) -> object: ...
+    @property
+    def template(self) -> str | None: ...
+    @property
+    def missing(self) -> str | None: ...
+
+
+def compile_transform(transform: Definition, *, content_mode: str = "structured") -> Renderer:
+    """Return the renderer of a transform; `content_mode` (structured, binary, data) counts for ORIGINAL only.
+
+    Raises TransformError, the first of `transform_mistakes`, if the definition has any.
+    """
+    definition = {
+        "form": transform.form,
+        "value": transform.value,
+        "template": transform.template,
+        "missing": transform.missing,
+    }
+    for mistake in transform_mistakes(definition):
+        raise mistake
+    missing_is_error = transform.missing == "error"
+    match transform.form:
+        case "CONSTANT":
+            return Constant(as_json_value(transform.value))
+        case "JSONPATH":
+            return Part(parse_path(str(transform.value)), missing_is_error=missing_is_error)
+        case "TEMPLATE":
+            template, _ = parse_template(transform.template or "")
+            return Filled(template, sources(transform.value)[0], missing_is_error=missing_is_error)
+        case _:
+            return _ORIGINALS[content_mode]()

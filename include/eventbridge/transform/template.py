@@ -1,0 +1,167 @@
+"""Templates as they are written: literal text with placeholders `${name}`, `${name:-default}` and the escape `$${`."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Literal, NoReturn
+
+from eventbridge.document import write_document
+from eventbridge.errors import TransformError
+
+#: Where a placeholder stands: as a value of JSON, inside a JSON string, or in text that is not JSON.
+Place = Literal["value", "string", "text"]
+
+# A quote or escaped quote, of JSON; or what a placeholder or its escape begins with.
+_MARK = re.compile(r'\$\$\{|\$\{|\\["\\]|"')
+_PLACEHOLDER = re.compile(r'\$\{([^{}"\\]*?)(?::-((?:[^}\\]|\\.)*))?\}', re.DOTALL)
+NAME = re.compile(r"\w[\w.-]*")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+# What can only be meant as JSON: an object with a first name, or a list of one.
+_MEANT_AS_JSON = re.compile(r'\s*(\{\s*".*\}|\[\s*\{\s*".*\])\s*', re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Placeholder:
+    """One `${name}`: where it stands, its default as it goes into the output (None: it has none), line and column."""
+
+    name: str
+    place: Place
+    default: str | None
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """Literals and placeholders in turn; `is_json` says that any values whatever make the output JSON."""
+
+    parts: tuple[str | Placeholder, ...]
+    is_json: bool
+
+    def placeholders(self) -> list[Placeholder]:
+        """Return the placeholders in the order they stand in."""
+        return [part for part in self.parts if isinstance(part, Placeholder)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Raw:
+    """A placeholder before it is known whether the template is JSON."""
+
+    name: str
+    default: str | None
+    in_string: bool
+    at: str
+    length: int
+
+    @property
+    def probe(self) -> str:
+        """What stands in for it, at its length, while the template is checked for being JSON."""
+        return _braces(self.default or "").ljust(self.length, "x") if self.in_string else "null".ljust(self.length)
+
+
+def parse_template(text: str, where: str = "$") -> tuple[Template, list[TransformError]]:
+    """Return the template that `text` spells, and what is wrong with it, with `where` as the path.
+
+    It is JSON if it is JSON text with a placeholder wherever a value may stand, or within strings; else it is text.
+    """
+    raw, mistakes = _scan(text, where)
+    # An escape is as long here as it is written, so that the decoder's line and column are those of the template.
+    problem = _json_problem("".join(part.replace("${", "$${") if isinstance(part, str) else part.probe for part in raw))
+    if problem and not mistakes and _MEANT_AS_JSON.fullmatch(text):
+        remedy = "Correct it; if it is meant as text that only looks like JSON, begin it with something else."
+        mistakes.append(TransformError(f"the template is no JSON: {problem}", path=where, value=text, remedy=remedy))
+    if lone := _SURROGATE.search(text):
+        message = f"the template holds half of a surrogate pair at {_place(text, lone.start())}"
+        mistakes.append(TransformError(message, path=where, value=text, remedy="Write the whole character."))
+    parts = tuple(part if isinstance(part, str) else _placed(part, is_json=not problem) for part in raw)
+    return Template(parts, is_json=not problem), mistakes
+
+
+def _scan(text: str, where: str) -> tuple[list[str | _Raw], list[TransformError]]:
+    parts: list[str | _Raw] = []
+    mistakes: list[TransformError] = []
+    begin, position, in_string = 0, 0, False
+    while mark := _MARK.search(text, position):
+        position = mark.end()
+        if mark[0] == '"':
+            in_string = not in_string
+        elif mark[0] == "$${":
+            parts.append(text[begin : mark.start()] + "${")
+            begin = position
+        elif mark[0] == "${":
+            found = _PLACEHOLDER.match(text, mark.start())
+            if found is None or not NAME.fullmatch(found[1]):
+                mistakes.append(_unreadable(text, mark.start(), found, where))
+                continue
+            parts.append(text[begin : mark.start()])
+            parts.append(_Raw(found[1], found[2], in_string, _place(text, mark.start()), len(found[0])))
+            begin = position = found.end()
+    parts.append(text[begin:])
+    return [part for part in parts if part != ""], mistakes
+
+
+def _unreadable(text: str, position: int, found: re.Match[str] | None, where: str) -> TransformError:
+    at = _place(text, position)
+    if found is not None and not found[1]:
+        message, remedy = f"the placeholder at {at} has no name", "Write ${name}"
+    elif found is not None:
+        message = f"the placeholder at {at} has a name that cannot be: {found[1]!r}"
+        remedy = "Write ${name} with letters, digits and _ . - only; a path belongs under value"
+    elif "}" not in text[position:]:
+        message, remedy = f"the placeholder at {at} is not closed", "Write ${name}"
+    else:
+        message, remedy = f"the placeholder at {at} cannot be read", "Write ${name} or ${name:-default}"
+    return TransformError(message, path=where, value=text, remedy=f"{remedy}; for the text ${{ itself write $${{.")
+
+
+def _placed(raw: _Raw, *, is_json: bool) -> Placeholder:
+    place: Place = "text" if not is_json else "string" if raw.in_string else "value"
+    default = raw.default
+    if default is not None and place == "string":
+        default = _braces(default)  # already as JSON writes it inside a string: the probe has shown it
+    elif default is not None and place == "text":
+        default = _unescaped(default)
+    elif default is not None:
+        default = _braces(default) if not _json_problem(_braces(default)) else write_document(_unescaped(default))
+    return Placeholder(raw.name, place, default, raw.at)
+
+
+def _braces(default: str) -> str:
+    """Return a default in which `\\}` is `}`; other escapes are JSON's."""
+    return re.sub(r"\\(.)", lambda pair: "}" if pair[1] == "}" else pair[0], default, flags=re.DOTALL)
+
+
+def _unescaped(default: str) -> str:
+    """Return a default that is text, in which `\\}` is `}` and `\\\\` a backslash."""
+    return re.sub(r"\\([}\\])", r"\1", default)
+
+
+def _json_problem(text: str) -> str | None:
+    """Return why a text is no JSON, with line and column; None if it is."""
+    try:
+        _DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        return f"{error.msg[0].lower()}{error.msg[1:]}, line {error.lineno}, column {error.colno}"
+    except _NotJson as error:
+        return f"{error} is no value of JSON"
+    except RecursionError:
+        return "it is nested too deep"
+    return None
+
+
+class _NotJson(Exception):
+    """A word that Python's decoder takes and JSON does not."""
+
+
+def _no_constant(word: str) -> NoReturn:
+    raise _NotJson(word)
+
+
+# Numbers are only checked, not made: no limit of digits.
+_DECODER = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=_no_constant)
+
+
+def _place(text: str, position: int) -> str:
+    line = text.count("\n", 0, position) + 1
+    return f"line {line}, column {position - text.rfind(chr(10), 0, position)}"
