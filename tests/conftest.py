@@ -5,9 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 from eventbridge import faults
+
+# Few examples, the same in every run; thousands of new ones by HYPOTHESIS_PROFILE=deep. No deadline: machines differ.
+hypothesis.settings.register_profile("few", max_examples=60, derandomize=True, deadline=None, database=None)
+hypothesis.settings.register_profile("deep", max_examples=5_000, deadline=None)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "few"))
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -25,12 +25,6 @@ STORES: dict[str, Callable[[Path], Store]] = {
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     """Return an empty store of each kind."""
     return STORES[request.param](tmp_path)
-
-
-@pytest.fixture(autouse=True)
-def _no_hook_left() -> Iterator[None]:
-    yield
-    faults.install(None)
 
 
 class Stopped(Exception):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import resource
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,12 +14,6 @@ from eventbridge import faults
 from eventbridge.errors import StoreError, UserError
 from eventbridge.store.file import INCOMING, FileStore
 from eventbridge.store.open import open_store
-
-
-@pytest.fixture(autouse=True)
-def _no_hook_left() -> Iterator[None]:
-    yield
-    faults.install(None)
 
 
 def fail_at(point: str, number: int) -> None:
