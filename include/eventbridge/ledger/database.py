@@ -6,20 +6,23 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, NullPool, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError
 
 from eventbridge import faults
 from eventbridge.errors import LedgerError
 from eventbridge.ledger.remedies import ledger_errors
+from eventbridge.ledger.turns import turn_to_write
 
 Clock = Callable[[], datetime]
 
 BUSY_TIMEOUT_SECONDS = 30.0
+_SET_URL = "Set EVENTBRIDGE_LEDGER_URL to sqlite:///<file>, or to the postgresql URL of a database of its own."
 
 #: Guards the set below; taken before any database's own lock, never after.
 _registering = threading.RLock()
@@ -45,20 +48,8 @@ class Database:
         self._lock = threading.RLock()
         self._connection: Connection | None = None
         self._sqlite = self._url.get_backend_name() == "sqlite"
-        with ledger_errors(self._url):
-            # a connection that is kept and one that is opened for each transaction differ by a WAL checkpoint
-            # and several fsyncs: SQLite does both whenever the last connection closes
-            options = {"timeout": busy_timeout_seconds, "check_same_thread": False} if self._sqlite else {}
-            try:
-                self._engine = create_engine(self._url, poolclass=NullPool, connect_args=options)
-            except ModuleNotFoundError as error:
-                raise LedgerError(
-                    f"Ledger {self._url.render_as_string()}: its driver is not installed ({error}). "
-                    f"Run `pip install {error.name}`."
-                ) from error
-        if self._sqlite:
-            event.listen(self._engine, "connect", _set_up_sqlite)
-        event.listen(self._engine, "before_cursor_execute", _reach_execute)
+        self._busy_timeout_seconds = busy_timeout_seconds
+        self._engine = self._make_engine()
         with _registering:
             _databases.add(self)
 
@@ -74,40 +65,56 @@ class Database:
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
         """Run a transaction that changes the ledger: as a whole, or not at all if anything is raised inside."""
-        with self._lock, ledger_errors(self._url):
-            connection = self._connect()
-            try:
-                with connection.begin() as transaction:
-                    if self._sqlite:
-                        # the lock at once: a transaction that began by reading could not get it without starting over
-                        connection.exec_driver_sql("BEGIN IMMEDIATE")
-                    yield connection
-                    faults.reach("ledger.commit")
-                    transaction.commit()
-                    faults.reach("ledger.commit.done")
-            except BaseException:
-                self._drop()
-                raise
+        with self._lock, ledger_errors(self._url), self._turn(), self._connected() as connection:
+            with connection.begin() as transaction:
+                if self._sqlite:
+                    # the lock at once: a transaction that began by reading could not get it without starting over
+                    connection.exec_driver_sql("BEGIN IMMEDIATE")
+                yield connection
+                faults.reach("ledger.commit")
+                transaction.commit()
+            faults.reach("ledger.commit.done")
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
         """Run a transaction that only reads: it sees one moment of the ledger, waits for nobody, hinders nobody."""
-        with self._lock, ledger_errors(self._url):
-            connection = self._connect()
-            try:
-                with connection.begin() as transaction:
-                    if self._sqlite:
-                        connection.exec_driver_sql("BEGIN")
-                    yield connection
-                    transaction.rollback()
-            except BaseException:
-                self._drop()
-                raise
+        with (
+            self._lock,
+            ledger_errors(self._url),
+            self._connected() as connection,
+            connection.begin() as transaction,
+        ):
+            if self._sqlite:
+                connection.exec_driver_sql("BEGIN")
+            yield connection
+            transaction.rollback()
 
-    def _connect(self) -> Connection:
+    def _turn(self) -> AbstractContextManager[None]:
+        return turn_to_write(self._url, self._busy_timeout_seconds) if self._sqlite else nullcontext()
+
+    def _make_engine(self) -> Engine:
+        # The one connection is kept: whenever the last one closes, SQLite makes a checkpoint and several fsyncs.
+        options = {"timeout": self._busy_timeout_seconds, "check_same_thread": False} if self._sqlite else {}
+        with ledger_errors(self._url):
+            try:
+                engine = create_engine(self._url, poolclass=NullPool, connect_args=options)
+            except ModuleNotFoundError as error:
+                shown = self._url.render_as_string(hide_password=True)
+                raise LedgerError(f"Ledger {shown}: its driver is missing. Run `pip install {error.name}`.") from error
+        if self._sqlite:
+            event.listen(engine, "connect", _set_up_sqlite)
+        event.listen(engine, "before_cursor_execute", _reach_execute)
+        return engine
+
+    @contextmanager
+    def _connected(self) -> Iterator[Connection]:
         if self._connection is None:
             self._connection = self._engine.connect()
-        return self._connection
+        try:
+            yield self._connection
+        except BaseException:
+            self._drop()  # whatever went wrong, the next transaction begins with a connection that is known to be good
+            raise
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
@@ -117,14 +124,15 @@ class Database:
 
 def _checked(text: str) -> URL:
     """Return the URL with a file's path made absolute; raises LedgerError for what cannot hold a ledger."""
-    with ledger_errors(make_url("sqlite://")):
+    try:
         url = make_url(text)
+    except (ArgumentError, ValueError):  # what it says may hold a password
+        raise LedgerError(f"The ledger's URL cannot be read as one. {_SET_URL}") from None
     if url.get_backend_name() not in ("sqlite", "postgresql"):
-        shown = url.render_as_string(hide_password=True)
-        raise LedgerError(f"No ledger can be kept in {shown}. Set EVENTBRIDGE_LEDGER_URL to sqlite:///<file>.")
+        raise LedgerError(f"No ledger can be kept in {url.render_as_string(hide_password=True)}. {_SET_URL}")
     if url.get_backend_name() == "sqlite":
         if url.database in (None, "", ":memory:"):
-            raise LedgerError("A ledger in memory forgets. Set EVENTBRIDGE_LEDGER_URL to sqlite:///<file>.")
+            raise LedgerError(f"A ledger in memory forgets what it must not. {_SET_URL}")
         # a process may change its folder between two connections
         url = url.set(database=str(Path(str(url.database)).absolute()))
     return url

@@ -6,16 +6,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 
 from eventbridge.errors import LedgerError
+
+LOCKED = "database is locked"
+UNOPENABLE = "unable to open database file"
 
 #: Words of a database's message -> what to do; the first that occurs counts.
 _REMEDIES: tuple[tuple[str, str], ...] = (
     (
-        "database is locked",
-        "Another process has held the ledger for longer than the busy timeout: find it with `fuser -v {file}`, "
-        "let it finish or end it, then run this again",
+        LOCKED,
+        "Another process has held the ledger for longer than the busy timeout: find it with `fuser -v {file} "
+        "{file}.lock`, let it finish or end it, then run this again",
     ),
     ("database or disk is full", "Free space on the disk that holds {folder}, then run this again; nothing was lost"),
     (
@@ -29,11 +32,12 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
     ),
     (
         "disk image is malformed",
-        "{file} is damaged: put the ledger back from a backup; the store still has every event and its manifest",
+        "{file} is damaged: put the ledger back from a backup; the store still has every event and manifest",
     ),
     (
-        "unable to open database file",
-        "Make sure that the folder {folder} exists (`mkdir -p {folder}`) and that this process may write to it",
+        UNOPENABLE,
+        "Make sure that the folder {folder} exists (`mkdir -p {folder}`) and that this process may write to it "
+        "(`ls -ld {folder}`)",
     ),
     ("disk I/O error", "Look at the disk that holds {folder} (`dmesg`, `df -h {folder}`), then run this again"),
     (
@@ -42,6 +46,7 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
     ),
     ("authentication failed", "Correct user and password in EVENTBRIDGE_LEDGER_URL"),
 )
+_NO_REMEDY = "Run this again; if it stays, look at the database itself"
 
 
 @contextmanager
@@ -50,18 +55,13 @@ def ledger_errors(url: URL) -> Iterator[None]:
     try:
         yield
     except SQLAlchemyError as error:
-        raise LedgerError(explain(error, url)) from error
+        raise LedgerError(explain(str(getattr(error, "orig", None) or error), url)) from error
 
 
-def explain(error: SQLAlchemyError, url: URL) -> str:
-    """Return what went wrong in one line, followed by its remedy; never shows the password of a URL."""
+def explain(cause: str, url: URL) -> str:
+    """Return what went wrong, then its remedy, in one line; never shows the password of a URL."""
     shown = url.render_as_string(hide_password=True)
-    if isinstance(error, NoSuchModuleError):
-        return f"No ledger can be kept in {shown}. Set EVENTBRIDGE_LEDGER_URL to sqlite:///<file>."
-    cause = str(getattr(error, "orig", None) or error).strip()
     file = url.database or ""
     places = {"file": file, "folder": file.rpartition("/")[0] or "/", "url": shown}
-    for words, remedy in _REMEDIES:
-        if words.lower() in cause.lower():
-            return f"Ledger {shown}: {cause}. {remedy.format(**places)}."
-    return f"Ledger {shown}: {cause}. Run this again; if it stays, look at the database itself."
+    remedy = next((text for words, text in _REMEDIES if words.lower() in cause.lower()), _NO_REMEDY)
+    return f"Ledger {shown}: {' '.join(cause.split())}. {remedy.format(**places)}."

@@ -1,0 +1,45 @@
+"""Whose turn it is to write to a ledger that is a file."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy.engine import URL
+
+from eventbridge.errors import LedgerError
+from eventbridge.ledger.remedies import LOCKED, UNOPENABLE, explain
+
+
+@contextmanager
+def turn_to_write(url: URL, timeout_seconds: float) -> Iterator[None]:
+    """Keep all other writers out, of this process and of others, by a lock on `<file>.lock`; raises LedgerError.
+
+    SQLite's own lock lets a commit run beside another connection's checkpoint, which in all versions before 3.51.3
+    can, rarely, lose committed pages (https://sqlite.org/wal.html#walresetbug). Checkpoints run at the end of a
+    commit, so under this lock both have their turn. It also waits in finer steps than SQLite does.
+    """
+    try:
+        descriptor = os.open(f"{url.database}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise LedgerError(explain(f"{UNOPENABLE} ({error.strerror}: {error.filename})", url)) from error
+    try:
+        _wait_for(descriptor, url, timeout_seconds)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _wait_for(descriptor: int, url: URL, timeout_seconds: float) -> None:
+    deadline = time.monotonic() + timeout_seconds  # flock has no time limit of its own
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise LedgerError(explain(LOCKED, url)) from None
+        time.sleep(random.uniform(0.0002, 0.002))
