@@ -9,9 +9,10 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
+from faults.world import open_world
+
 from eventbridge import faults
 from eventbridge.stages.workplace import Workplace
-from faults.world import open_world
 
 #: Exit code of a process that was stopped by its fault.
 DIED = 77

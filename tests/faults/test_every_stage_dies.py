@@ -11,11 +11,11 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from faults import world
+from faults.crash import DIED, run
 
 from eventbridge.stages.audit import audit
 from eventbridge.testing.receiver import Receiver
-from faults import world
-from faults.crash import DIED, run
 
 #: Worlds that are killed and recovered at the same time.
 _AT_ONCE = 2
@@ -69,9 +69,7 @@ def _kill_everywhere(template: Path, tmp_path: Path, receiver: Receiver, stage: 
                 return points
 
 
-def _kill_once(
-    template: Path, tmp_path: Path, receiver: Receiver, stage: str, number: int, later: timedelta
-) -> bool:
+def _kill_once(template: Path, tmp_path: Path, receiver: Receiver, stage: str, number: int, later: timedelta) -> bool:
     folder = tmp_path / f"{stage}-{number}"
     here = receiver.url(f"/healthy/{stage}-{number}").rsplit("/healthy", 1)[0]
     world.copy_world(template, folder, here)

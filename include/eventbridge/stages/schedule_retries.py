@@ -60,7 +60,9 @@ def parked_rows(work: Workplace, batch: Batch) -> list[Parked]:
 
 
 def _group(settlement: int, row: dict[str, Any]) -> _Group:
-    bucket = math.ceil(row["due_at"].timestamp() / _DUE_BUCKET_SECONDS)
+    seconds = row["due_at"].timestamp() / _DUE_BUCKET_SECONDS
+    # never before its policy allows; what is Unknown may go at once
+    bucket = math.ceil(seconds) if row["verdict"] == "RetryAt" else math.floor(seconds)
     return _Group(
         settlement,
         row["chunk_id"],

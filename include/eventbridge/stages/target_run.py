@@ -106,10 +106,10 @@ class TargetRun(threading.Thread):
     def _deliver_all(self, target: Target) -> None:
         while self._waiting and not self._over():
             ready = self._ready()
-            if not ready:
+            if ready:
+                self._round(target, ready)
+            elif self._waiting:
                 self._nap()
-                continue
-            self._round(target, ready)
         if self._waiting and not self.report.gone:
             self.report.spent = self._has_unsettled_work()
 

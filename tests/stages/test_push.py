@@ -1,0 +1,247 @@
+"""Stage push, against a real receiver: every answer is written down before it counts."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stages.delivering import RunningClock, http, routed, rules, segment_rows, verdicts
+
+from eventbridge import faults
+from eventbridge.errors import EventBridgeError, StoreError
+from eventbridge.stages.dead_letters import write_dead_letters
+from eventbridge.stages.push import push
+from eventbridge.testing.receiver import Receiver
+
+Order = Callable[..., bytes]
+
+
+@pytest.fixture
+def clock() -> RunningClock:
+    """The machine's clock."""
+    return RunningClock()
+
+
+@pytest.fixture
+def receiver(tmp_path: Path) -> Iterator[Receiver]:
+    """A receiver that records its requests."""
+    with Receiver(tmp_path / "requests.jsonl") as server:
+        yield server
+
+
+def test_push_delivers_every_row_of_its_chunk_once(site: Any, order: Order, receiver: Receiver) -> None:
+    """Each delivery reaches its target once, under its delivery id, and its outcome is in a recorded segment."""
+    site.write_rules(rules(crm=http(receiver.url("/healthy/crm"))))
+    site.publish(*(order(number) for number in range(30)))
+    work = site.work
+    batch = routed(work)
+
+    report = push(work, batch.batch_id, 0)
+
+    rows = segment_rows(work, batch.batch_id)
+    assert (report.claimed, report.delivered, report.left) == (True, 30, 0)
+    assert {row["outcome"] for row in rows} == {"Delivered"}
+    assert len({request["webhook_id"] for request in receiver.requests()}) == 30
+    assert work.ledger.chunk(batch.batch_id, 0).state == "COMPLETED"
+
+
+def test_a_completed_chunk_is_not_pushed_again(site: Any, order: Order, receiver: Receiver) -> None:
+    """A second push of a completed chunk sends nothing."""
+    site.write_rules(rules(crm=http(receiver.url("/healthy/crm"))))
+    site.publish(order(1))
+    work = site.work
+    batch = routed(work)
+    push(work, batch.batch_id, 0)
+
+    report = push(work, batch.batch_id, 0)
+
+    assert not report.claimed
+    assert len(receiver.requests()) == 1
+
+
+def test_push_after_the_deadline_returns_at_once(
+    site: Any, order: Order, receiver: Receiver, clock: RunningClock
+) -> None:
+    """A push that starts when the batch's deadline is over sends nothing and claims nothing."""
+    site.write_rules(rules(crm=http(receiver.url("/healthy/crm"))))
+    site.publish(order(1))
+    work = site.work
+    batch = routed(work)
+    clock.advance(61)
+
+    report = push(work, batch.batch_id, 0)
+
+    assert not report.claimed
+    assert receiver.requests() == []
+    assert work.ledger.chunk(batch.batch_id, 0).state == "NEW"
+
+
+def test_push_after_settlement_sends_nothing(site: Any, order: Order, receiver: Receiver) -> None:
+    """Once a batch is settling its chunks cannot be claimed."""
+    site.write_rules(rules(crm=http(receiver.url("/healthy/crm"))))
+    site.publish(order(1))
+    work = site.work
+    batch = routed(work)
+    write_dead_letters(work, batch.batch_id)
+
+    report = push(work, batch.batch_id, 0)
+
+    assert not report.claimed
+    assert receiver.requests() == []
+
+
+def test_a_second_push_skips_what_the_first_one_settled(site: Any, order: Order, receiver: Receiver) -> None:
+    """A push that dies leaves segments; the next one sends only what they do not show."""
+    site.write_rules(rules(crm=http(receiver.url("/healthy/crm"))))
+    site.publish(*(order(number) for number in range(20)))
+    work = site.reopen(segment_answers=5)
+    batch = routed(work)
+    faults.install(_failing("store.put", at=3))
+    with pytest.raises(StoreError):
+        push(work, batch.batch_id, 0)
+    faults.install(None)
+    shown = len(segment_rows(work, batch.batch_id))
+
+    push(work, batch.batch_id, 0)
+
+    requests = [request["webhook_id"] for request in receiver.requests()]
+    assert shown >= 10
+    assert len(set(requests)) == 20
+    assert len(requests) <= 20 + (20 - shown)
+    assert work.ledger.chunk(batch.batch_id, 0).claim == 2
+
+
+def test_a_push_that_lost_its_claim_stops_and_counts_for_nothing(site: Any, order: Order, receiver: Receiver) -> None:
+    """When somebody else claims the chunk, the slower push's later segments are refused."""
+    site.write_rules(rules(crm=http(receiver.url("/slow/crm")).replace("timeout: 1s", "timeout: 1s, max_in_flight: 1")))
+    site.publish(*(order(number) for number in range(30)))
+    work = site.reopen(segment_seconds=0.1)
+    batch = routed(work)
+    reports = []
+    thread = threading.Thread(target=lambda: reports.append(push(work, batch.batch_id, 0)))
+    thread.start()
+    _until(lambda: len(receiver.requests()) >= 2)
+    work.ledger.claim_chunk(batch.batch_id, 0, "somebody else")
+    shown = len(segment_rows(work, batch.batch_id))
+    thread.join(10)
+
+    assert not thread.is_alive()
+    assert len(receiver.requests()) < 30
+    assert len(segment_rows(work, batch.batch_id)) == shown
+    assert work.ledger.chunk(batch.batch_id, 0).claim == 2
+
+
+def test_a_hanging_target_delays_no_other_target_of_its_chunk(site: Any, order: Order, receiver: Receiver) -> None:
+    """In one chunk, the healthy target has everything while the hanging one spends the budget and is degraded."""
+    site.write_rules(rules(crm=http(receiver.url("/healthy/crm")), stuck=http(receiver.url("/hang/stuck"))))
+    site.publish(*(order(number) for number in range(200)))
+    work = site.reopen(push_budget_seconds=2)
+    batch = routed(work)
+    chunks = work.ledger.chunks(batch.batch_id)
+
+    started = time.monotonic()
+    for chunk in chunks:
+        push(work, batch.batch_id, chunk.chunk_id)
+
+    assert time.monotonic() - started < 2 * len(chunks) + 3
+    assert sum(request["path"] == "/healthy/crm" for request in receiver.requests()) == 200
+    assert work.ledger.target_statuses()["orders", "stuck"].state == "degraded"
+    assert ("orders", "crm") not in work.ledger.target_statuses()
+
+
+def test_the_stop_flag_ends_a_push_within_a_second(site: Any, order: Order, receiver: Receiver) -> None:
+    """Setting the stop flag gives up what is in flight; those deliveries are settled as Unknown."""
+    site.write_rules(rules(crm=http(receiver.url("/slow/crm")).replace("timeout: 1s", "timeout: 1s, max_in_flight: 1")))
+    site.publish(*(order(number) for number in range(50)))
+    work = site.work
+    batch = routed(work)
+    stop = threading.Event()
+    thread = threading.Thread(target=push, args=(work, batch.batch_id, 0, stop))
+    thread.start()
+    _until(lambda: len(receiver.requests()) >= 2)
+    stop.set()
+    thread.join(3)
+
+    assert not thread.is_alive()
+    assert work.ledger.chunk(batch.batch_id, 0).state == "TIMEOUT"
+    write_dead_letters(work, batch.batch_id)
+    names = {row["verdict"] for row in verdicts(work, batch.batch_id)["crm"]}
+    assert names == {"Delivered", "Unknown"}
+
+
+def test_a_retry_that_falls_due_within_the_budget_is_made_by_the_push(
+    site: Any, order: Order, receiver: Receiver
+) -> None:
+    """Two quick refusals are retried without a round through the ledger, and each attempt is written down."""
+    policy = "{policy: own, attempts: 5, initial: 100ms, multiplier: 1, maximum: 100ms}"
+    site.write_rules(rules(crm=http(receiver.url("/flaky/crm"), policy)))
+    site.publish(order(1))
+    work = site.work
+    batch = routed(work)
+
+    report = push(work, batch.batch_id, 0)
+
+    rows = segment_rows(work, batch.batch_id)
+    assert report.delivered == 1
+    assert [(row["attempt"], row["outcome"]) for row in sorted(rows, key=lambda row: row["attempt"])] == [
+        (1, "RetryAt"),
+        (2, "RetryAt"),
+        (3, "Delivered"),
+    ]
+
+
+def test_an_answer_410_disables_the_target_and_keeps_the_rest(site: Any, order: Order, receiver: Receiver) -> None:
+    """The first 410 is a dead letter, the target is disabled, and what was not sent is held."""
+    target = http(receiver.url("/gone/crm")).replace("timeout: 1s", "timeout: 1s, max_in_flight: 1")
+    site.write_rules(rules(crm=target))
+    site.publish(*(order(number) for number in range(10)))
+    work = site.work
+    batch = routed(work)
+
+    push(work, batch.batch_id, 0)
+
+    write_dead_letters(work, batch.batch_id)
+    rows = verdicts(work, batch.batch_id)["crm"]
+    assert work.ledger.target_statuses()["orders", "crm"].state == "disabled"
+    assert 1 <= sum(row["reason"] == "TargetGone" for row in rows) <= 2
+    assert {row["held"] for row in rows if row["verdict"] == "Unknown"} == {"target disabled"}
+
+
+def test_one_target_that_cannot_be_opened_fails_the_push_after_the_others_are_served(
+    site: Any, order: Order, receiver: Receiver
+) -> None:
+    """A connection nobody defined is an error of the task, and the other target has its deliveries."""
+    broken = http(receiver.url("/healthy/x")).replace("timeout: 1s", "timeout: 1s, connection: nobody_defined_it")
+    site.write_rules(rules(broken=broken, crm=http(receiver.url("/healthy/crm"))))
+    site.publish(*(order(number) for number in range(10)))
+    work = site.work
+    batch = routed(work)
+
+    with pytest.raises(EventBridgeError, match="nobody_defined_it"):
+        push(work, batch.batch_id, 0)
+
+    assert sum(request["path"] == "/healthy/crm" for request in receiver.requests()) == 10
+    assert work.ledger.chunk(batch.batch_id, 0).state == "ERROR"
+
+
+def _failing(point: str, *, at: int) -> Callable[[str], None]:
+    count = 0
+
+    def hook(reached: str) -> None:
+        nonlocal count
+        count += reached == point
+        if reached == point and count == at:
+            raise StoreError("the disk is full")
+
+    return hook
+
+
+def _until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "the condition did not come true"
+        time.sleep(0.01)

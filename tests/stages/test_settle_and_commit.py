@@ -1,0 +1,338 @@
+"""Settlement, dead letters, parking and commit: one frozen verdict per delivery, books before offsets."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from stages.delivering import RUNNER, RunningClock, http, routed, rules, verdicts
+
+from eventbridge import faults
+from eventbridge.errors import BooksError, BusError
+from eventbridge.identity import delivery_id_text
+from eventbridge.ledger.records import BatchFile
+from eventbridge.stages.audit import audit
+from eventbridge.stages.commit import commit
+from eventbridge.stages.dead_letters import write_dead_letters
+from eventbridge.stages.listen import listen
+from eventbridge.stages.push import push
+from eventbridge.stages.records import dead_letters
+from eventbridge.stages.schedule_retries import schedule_retries
+from eventbridge.store import layout, schemas
+from eventbridge.store.parquet import read_table, write_table
+from eventbridge.testing.receiver import Receiver
+
+Order = Callable[..., bytes]
+REFUSED = "http://127.0.0.1:1/refused"
+
+
+@pytest.fixture
+def clock() -> RunningClock:
+    """The machine's clock."""
+    return RunningClock()
+
+
+@pytest.fixture
+def receiver(tmp_path: Path) -> Iterator[Receiver]:
+    """A receiver that records its requests."""
+    with Receiver(tmp_path / "requests.jsonl") as server:
+        yield server
+
+
+def _finish(work: Any, batch_id: str) -> None:
+    for chunk in work.ledger.chunks(batch_id):
+        push(work, batch_id, chunk.chunk_id)
+    write_dead_letters(work, batch_id)
+    schedule_retries(work, batch_id)
+
+
+def test_commit_moves_the_offsets_and_writes_the_manifest(site: Any, order: Order, receiver: Receiver) -> None:
+    """A batch whose books balance is committed: offsets in the ledger and on the bus, and the manifest."""
+    site.write_rules(rules(crm=http(receiver.url("/healthy/crm")), bad=http(receiver.url("/bad/x"))))
+    site.publish(*(order(number) for number in range(20)), b"not json")
+    work = site.work
+    batch = routed(work)
+    _finish(work, batch.batch_id)
+
+    assert commit(work, batch.batch_id)
+
+    manifest = json.loads(work.store.get(layout.manifest(batch.planned_at, batch.batch_id)))
+    assert sum(work.ledger.committed_offsets(RUNNER).values()) == 21
+    assert manifest["counts"]["read"] == 21
+    assert manifest["counts"]["malformed"] == 1
+    assert manifest["fingerprints"]["delivered"]["orders/crm"][0] == 20
+    assert manifest["fingerprints"]["dead"]["orders/bad"][0] == 20
+    with site.bus() as bus:
+        assert bus.committed(RUNNER) == work.ledger.committed_offsets(RUNNER)
+    assert audit(work).differences == ()
+
+
+def test_stages_before_their_time_do_nothing(site: Any, order: Order) -> None:
+    """On a batch that was not routed, settling, parking and committing change nothing."""
+    site.write_rules(rules(crm=http(REFUSED)))
+    site.publish(order(1))
+    work = site.work
+    batch_id = listen(work, RUNNER)
+    assert batch_id is not None
+
+    write_dead_letters(work, batch_id)
+    schedule_retries(work, batch_id)
+
+    assert not commit(work, batch_id)
+    assert work.ledger.batch(batch_id).state == "planned"
+
+
+def test_what_nobody_pushed_is_parked_due_now_without_an_attempt(site: Any, order: Order) -> None:
+    """Deliveries without any outcome are Unknown: parked in the slow lane, due at once, no attempt counted."""
+    site.write_rules(rules(crm=http(REFUSED)))
+    site.publish(*(order(number) for number in range(7)))
+    work = site.work
+    batch = routed(work)
+    write_dead_letters(work, batch.batch_id)
+    schedule_retries(work, batch.batch_id)
+
+    assert commit(work, batch.batch_id)
+
+    (row,) = work.ledger.parked()
+    assert (row.reason, row.count, row.attempts, row.lane, row.state) == ("Unknown", 7, 0, "slow", "due")
+    assert row.lineage == ()
+
+
+def test_a_refused_connection_is_parked_with_its_attempt_and_due_time(site: Any, order: Order) -> None:
+    """RetryAt keeps the policy's due time and counts the attempt that was made."""
+    site.write_rules(rules(crm=http(REFUSED)))
+    site.publish(*(order(number) for number in range(5)))
+    work = site.work
+    batch = routed(work)
+    _finish(work, batch.batch_id)
+
+    assert commit(work, batch.batch_id)
+
+    rows = work.ledger.parked()
+    assert sum(row.count for row in rows) == 5
+    assert {(row.reason, row.attempts) for row in rows} == {("RetryAt", 1)}
+    waits = [(row.due_at - batch.planned_at).total_seconds() for row in rows]
+    assert all(3600 * 0.8 - 1 <= wait <= 3600 * 1.2 + 70 for wait in waits)
+    assert all(row.lineage == ((batch.batch_id, row.chunk_id),) for row in rows)
+
+
+def test_a_dead_letter_holds_the_event_the_request_and_every_attempt(
+    site: Any, order: Order, receiver: Receiver
+) -> None:
+    """The record of a refused delivery has what arrived, what was sent, what was answered, and why it ended."""
+    body = order(1, amount=5)
+    site.write_rules(rules(bad=http(receiver.url("/bad/x"))))
+    site.publish(body)
+    work = site.work
+    batch = routed(work)
+    _finish(work, batch.batch_id)
+
+    (record,) = list(dead_letters(work, whole=True))
+
+    (attempt,) = record["attempts"]
+    assert record["event"] == body
+    assert record["request"] == body
+    assert record["reason"] == "NonRetryable"
+    assert (attempt["number"], attempt["code"], attempt["outcome"]) == (1, 400, "DeadLettered")
+    assert attempt["response_head"] == b"no such customer\n"
+    assert delivery_id_text(record["delivery_id"]) == receiver.requests()[0]["webhook_id"]
+
+
+def test_a_malformed_event_is_a_dead_letter_with_its_reason(site: Any, order: Order) -> None:
+    """What is no CloudEvent ends in the dead letters, whole, and never becomes a delivery."""
+    site.write_rules(rules(crm=http(REFUSED)))
+    site.publish(b'{"id": "only an id"}')
+    work = site.work
+    batch = routed(work)
+    _finish(work, batch.batch_id)
+
+    assert commit(work, batch.batch_id)
+
+    (record,) = list(dead_letters(work, whole=True))
+    assert (record["reason"], record["delivery_id"]) == ("Malformed", None)
+    assert record["event"] == b'{"id": "only an id"}'
+    assert record["detail"]
+
+
+def test_a_transform_that_fails_is_a_dead_letter_and_holds_up_nothing(
+    site: Any, order: Order, receiver: Receiver
+) -> None:
+    """TransformFailed ends that delivery at once; the other event of the same rule is delivered."""
+    transform = "transform: {form: JSONPATH, value: $.data.note, missing: error}"
+    site.write_rules(rules(crm=http(receiver.url("/healthy/crm")).replace("timeout: 1s", f"timeout: 1s, {transform}")))
+    site.publish(order(1), order(2, data={"note": "here"}))
+    work = site.work
+    batch = routed(work)
+    _finish(work, batch.batch_id)
+
+    assert commit(work, batch.batch_id)
+
+    (record,) = list(dead_letters(work, whole=True))
+    assert (record["reason"], record["event_id"], record["request"]) == ("TransformFailed", "1", None)
+    assert len(receiver.requests()) == 1
+    assert audit(work).differences == ()
+
+
+def test_settling_again_changes_no_verdict(site: Any, order: Order, receiver: Receiver) -> None:
+    """The settlement is written once: a later write_dead_letters reads it and adds nothing."""
+    site.write_rules(rules(crm=http(receiver.url("/healthy/crm"))))
+    site.publish(*(order(number) for number in range(5)))
+    work = site.work
+    batch = routed(work)
+    write_dead_letters(work, batch.batch_id)
+    before = verdicts(work, batch.batch_id)
+
+    write_dead_letters(work, batch.batch_id)
+    schedule_retries(work, batch.batch_id)
+    schedule_retries(work, batch.batch_id)
+
+    assert verdicts(work, batch.batch_id) == before
+    assert sum(row.count for row in work.ledger.parked()) == 5
+
+
+def test_the_loser_of_two_settlements_takes_the_winners_verdicts(site: Any, order: Order) -> None:
+    """A settlement file that exists already is the truth, also for who computed other verdicts."""
+    site.write_rules(rules(crm=http(REFUSED)))
+    site.publish(order(1), order(2))
+    work = site.work
+    batch = routed(work)
+    work.ledger.begin_settlement(batch.batch_id)
+    loser = site.reopen()
+    write_dead_letters(loser, batch.batch_id)
+    path = layout.settlement(batch.planned_at, batch.batch_id)
+    first = work.store.get(path)
+
+    write_dead_letters(work, batch.batch_id)
+
+    assert work.store.get(path) == first
+    assert len(work.ledger.files(batch.batch_id, "settlement")) == 1
+
+
+def test_a_deficit_is_closed_by_a_supplement(
+    site: Any, order: Order, receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Deliveries a settlement forgot are given Unknown by a supplement and parked, with an alarm; then it commits."""
+    site.write_rules(rules(crm=http(receiver.url("/healthy/crm"))))
+    site.publish(*(order(number) for number in range(10)))
+    work = site.work
+    batch = routed(work)
+    for chunk in work.ledger.chunks(batch.batch_id):
+        push(work, batch.batch_id, chunk.chunk_id)
+    _settle_with(work, batch, lambda rows: rows[:-3])
+    write_dead_letters(work, batch.batch_id)
+    schedule_retries(work, batch.batch_id)
+
+    with caplog.at_level(logging.ERROR):
+        assert commit(work, batch.batch_id)
+
+    assert "misses 3 deliveries" in caplog.text
+    assert sum(row.count for row in work.ledger.parked()) == 3
+    assert len(work.ledger.files(batch.batch_id, "settlement")) == 2
+    assert audit(work).differences == ()
+
+
+def test_a_surplus_stops_the_commit_and_names_the_delivery(site: Any, order: Order, receiver: Receiver) -> None:
+    """A settlement that names a delivery twice commits nothing; the error lists the id."""
+    site.write_rules(rules(crm=http(receiver.url("/healthy/crm"))))
+    site.publish(*(order(number) for number in range(4)))
+    work = site.work
+    batch = routed(work)
+    for chunk in work.ledger.chunks(batch.batch_id):
+        push(work, batch.batch_id, chunk.chunk_id)
+    _settle_with(work, batch, lambda rows: [*rows, rows[0]])
+    write_dead_letters(work, batch.batch_id)
+    schedule_retries(work, batch.batch_id)
+    doubled = delivery_id_text(verdicts(work, batch.batch_id)["crm"][0]["delivery_id"])
+
+    with pytest.raises(BooksError, match=doubled):
+        commit(work, batch.batch_id)
+
+    assert sum(work.ledger.committed_offsets(RUNNER).values()) == 0
+
+
+def test_a_verdict_delivered_that_no_outcome_proves_stops_the_commit(site: Any, order: Order) -> None:
+    """A settlement cannot claim a delivery that no recorded answer shows."""
+    site.write_rules(rules(crm=http(REFUSED)))
+    site.publish(order(1))
+    work = site.work
+    batch = routed(work)
+    _settle_with(work, batch, lambda rows: [row | {"verdict": "Delivered"} for row in rows])
+    write_dead_letters(work, batch.batch_id)
+    schedule_retries(work, batch.batch_id)
+
+    with pytest.raises(BooksError, match="without a proof"):
+        commit(work, batch.batch_id)
+
+
+@pytest.mark.parametrize("kind", ["buffer", "delivery", "outcome", "settlement", "dead_letter"])
+def test_a_file_that_is_gone_stops_the_commit(site: Any, order: Order, receiver: Receiver, kind: str) -> None:
+    """Whatever file of the books cannot be read, nothing is committed and the error names it."""
+    site.write_rules(rules(bad=http(receiver.url("/bad/crm"))))
+    site.publish(*(order(number) for number in range(4)))
+    work = site.work
+    batch = routed(work)
+    _finish(work, batch.batch_id)
+    (path, *_) = [file.path for file in work.ledger.files(batch.batch_id, kind) if file.path]
+    work.store.delete(path)
+
+    with pytest.raises(BooksError, match=str(path)):
+        commit(work, batch.batch_id)
+
+    assert sum(work.ledger.committed_offsets(RUNNER).values()) == 0
+
+
+def test_a_commit_without_its_parked_rows_is_refused(site: Any, order: Order) -> None:
+    """If schedule_retries did not run, what is to be tried again would be lost: commit refuses."""
+    site.write_rules(rules(crm=http(REFUSED)))
+    site.publish(order(1))
+    work = site.work
+    batch = routed(work)
+    write_dead_letters(work, batch.batch_id)
+
+    with pytest.raises(BooksError, match="parked by the settlement"):
+        commit(work, batch.batch_id)
+
+
+def test_a_bus_that_refuses_the_offsets_is_told_by_the_next_listen(
+    site: Any, order: Order, receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The ledger's commit stands; the alarm is logged and the next listen repeats the bus commit."""
+    site.write_rules(rules(crm=http(receiver.url("/healthy/crm"))))
+    site.publish(*(order(number) for number in range(4)))
+    work = site.work
+    batch = routed(work)
+    _finish(work, batch.batch_id)
+    faults.install(_bus_refuses)
+    with caplog.at_level(logging.ERROR):
+        assert commit(work, batch.batch_id)
+    faults.install(None)
+    assert "ALARM" in caplog.text
+    with site.bus() as bus:
+        assert sum(bus.committed(RUNNER).values()) == 0
+
+    assert listen(work, RUNNER) is None
+
+    with site.bus() as bus:
+        assert sum(bus.committed(RUNNER).values()) == 4
+
+
+def _bus_refuses(point: str) -> None:
+    if point == "bus.commit":
+        raise BusError("the bus is down")
+
+
+def _settle_with(work: Any, batch: Any, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
+    """Write the batch's settlement by the real stage in a copy, change its rows, and put that in its place."""
+    from eventbridge.stages import settle
+
+    work.ledger.begin_settlement(batch.batch_id)
+    rows = list(settle._verdicts(work, work.ledger.batch(batch.batch_id)))
+    path = layout.settlement(batch.planned_at, batch.batch_id)
+    write_table(work.store, path, pa.Table.from_pylist(change(rows), schema=schemas.SETTLEMENT), create=True)
+    count = read_table(work.store, path, columns=["row"]).num_rows
+    work.ledger.record_file(BatchFile(batch.batch_id, "settlement", "000000", path, count), while_state="settling")
