@@ -42,6 +42,7 @@ class HttpTarget:
         self._clock = clock
         self._ask_credentials = credentials
         self._take_up(credentials())
+        self._delivering = False
         self._may_ask = True
         self._multi = Multi(max_in_flight)
         self._idle = [Exchange(endpoint) for _ in range(max_in_flight)]
@@ -53,9 +54,9 @@ class HttpTarget:
 
         Take the answers promptly: a time-out goes on while the caller holds one.
         """
-        if self._flying:
+        if self._delivering:
             raise RuntimeError("an HTTP target makes one delivery at a time: close the previous one first")
-        self._may_ask = True
+        self._delivering = self._may_ask = True
         waiting = iter(requests)
         try:
             while True:
@@ -73,6 +74,7 @@ class HttpTarget:
             while self._flying:
                 yield self._give_up()
         finally:
+            self._delivering = False
             while self._flying:
                 self._give_up()
 

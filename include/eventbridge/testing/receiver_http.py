@@ -34,6 +34,8 @@ class Incoming:
 
 def read_request(data: bytes) -> Incoming | None:
     """Return the first request in `data`, None if it is not all there yet; raises Refused."""
+    if not data[:1].isalpha():  # such as a TLS greeting, after which nothing would come
+        raise Refused("a request begins with a method")
     end = data.find(b"\r\n\r\n")
     if end < 0:
         if len(data) > _HEAD_BYTES:
@@ -102,9 +104,10 @@ class Record:
     def __init__(self, descriptor: int, whole: bool) -> None:
         self._descriptor = descriptor
         self._whole = whole
+        self.connections = 0
         self.in_flight = 0
 
-    def write(self, incoming: Incoming, webhook_id: str, status: int | None) -> None:
+    def write(self, incoming: Incoming, webhook_id: str, status: int | None, connection: int) -> None:
         """Add a request; `status` None = it will not be answered."""
         line = {
             "at": datetime.now(UTC).isoformat(),
@@ -112,6 +115,7 @@ class Record:
             "webhook_id": webhook_id,
             "status": status,
             "in_flight": self.in_flight,
+            "connection": connection,
         }
         if self._whole:
             line["headers"] = dict(incoming.headers)
@@ -127,12 +131,15 @@ class Connection(asyncio.Protocol):
         self._record = record
         self._buffer = bytearray()
         self._busy = False
+        self._number = 0
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self._record.connections += 1
+        self._number = self._record.connections
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
@@ -170,7 +177,7 @@ class Connection(asyncio.Protocol):
         self._record.in_flight += 1
         webhook_id = incoming.headers.get("webhook-id", "")
         reply = self._paths.reply(incoming.path, webhook_id, incoming.headers)
-        self._record.write(incoming, webhook_id, reply.status)
+        self._record.write(incoming, webhook_id, reply.status, self._number)
         if reply.status is None:
             return
         if reply.delay_seconds:
@@ -194,6 +201,8 @@ class Connection(asyncio.Protocol):
     def _send(self, reply: Reply, keep_alive: bool) -> None:
         assert self._transport is not None
         assert reply.status is not None
+        if reply.hints:
+            self._transport.write(_lines("HTTP/1.1 103 Early Hints", reply.hints))
         self._transport.write(_head(reply, keep_alive) + reply.body)
         if reply.close or not keep_alive:
             self._transport.close()
@@ -211,11 +220,15 @@ def _head(reply: Reply, keep_alive: bool) -> bytes:
         phrase = HTTPStatus(reply.status).phrase
     except ValueError:
         phrase = "Unknown"
-    lines = [f"HTTP/1.1 {reply.status} {phrase}"]
+    headers = dict(reply.headers)
     if reply.status not in (204, 304):
         announced = len(reply.body) if reply.announced_bytes is None else reply.announced_bytes
-        lines += ["Content-Type: text/plain", f"Content-Length: {announced}"]
-    lines += [f"{name}: {value}" for name, value in reply.headers.items()]
+        headers |= {"Content-Type": "text/plain", "Content-Length": str(announced)}
     if not keep_alive:
-        lines.append("Connection: close")
-    return "\r\n".join([*lines, "", ""]).encode("latin-1")
+        headers["Connection"] = "close"
+    return _lines(f"HTTP/1.1 {reply.status} {phrase}", headers)
+
+
+def _lines(first: str, headers: Mapping[str, str]) -> bytes:
+    lines = [first, *(f"{name}: {value}" for name, value in headers.items()), "", ""]
+    return "\r\n".join(lines).encode("latin-1")

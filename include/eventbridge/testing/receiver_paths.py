@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+
+#: What must follow these first parts: a status, milliseconds.
+_NUMBERED = {"status": "[1-9][0-9]{2}", "delay": "[0-9]{1,5}"}
 
 
 @dataclass(frozen=True)
@@ -17,7 +21,8 @@ class Reply:
     delay_seconds: float = 0.0
     announced_bytes: int | None = None  # content-length where it is not the body's
     drip_seconds: float = 0.0  # one more byte each, until announced_bytes
-    close: bool = False  # close the connection after the body
+    close: bool = False  # close the connection after the body, unannounced
+    hints: Mapping[str, str] = field(default_factory=dict)  # headers of a 103 sent before
 
 
 @dataclass(frozen=True)
@@ -43,10 +48,13 @@ class Paths:
             "hang": lambda seen: Reply(None),
             "abort": lambda seen: Reply(500, {"Webhook-Delivery": "abort-message"}),
             "cut": lambda seen: Reply(200, body=b"half", announced_bytes=100, close=True),
+            "delay": lambda seen: Reply(200, delay_seconds=int(seen.rest) / 1000),
             "drip": lambda seen: Reply(200, body=b"", announced_bytes=1_000_000, drip_seconds=0.05),
             "empty": lambda seen: Reply(204, body=b""),
             "guarded": _guarded,
+            "hint": lambda seen: Reply(503, {"Retry-After": "5"}, hints={"Webhook-Delivery": "abort-message"}),
             "huge": lambda seen: Reply(200, body=b"x" * 3_000_000),
+            "once": lambda seen: Reply(200, close=True),
             "redirect": lambda seen: Reply(302, {"Location": "/healthy/redirected"}),
             "retry-after": lambda seen: Reply(503, {"Retry-After": seen.rest}),
             "status": lambda seen: Reply(int(seen.rest)),
@@ -55,7 +63,7 @@ class Paths:
     def reply(self, path: str, webhook_id: str, headers: Mapping[str, str]) -> Reply:
         """Return the reply for a request; 404 where the path or what follows it is not known."""
         first, _, rest = path.partition("?")[0].removeprefix("/").partition("/")
-        if first not in self._replies or (first == "status" and not (rest.isdecimal() and len(rest) == 3)):
+        if first not in self._replies or (first in _NUMBERED and not re.fullmatch(_NUMBERED[first], rest)):
             return Reply(404, body=f"paths: {' '.join(sorted(self._replies))}\n".encode())
         return self._replies[first](Seen(rest, webhook_id, headers))
 

@@ -1,0 +1,60 @@
+"""A target in memory, for tests of whatever delivers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from eventbridge.delivery import Answer
+from eventbridge.errors import InfrastructureError
+from eventbridge.faults import reach
+from eventbridge.targets.protocol import Request
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def accept(request: Request) -> Answer:
+    """Answer 200."""
+    return Answer(accepted=True, started_at=datetime.min.replace(tzinfo=UTC), duration_ms=0.0, code=200)
+
+
+class InMemoryTarget:
+    """Keeps what it is given in `received`; `answer` says what becomes of each request (default: 200).
+
+    `durable` is how many of them were flushed. While `flush_error` is set, `flush` raises InfrastructureError with it.
+    """
+
+    flush_every = 2
+
+    def __init__(self, answer: Callable[[Request], Answer] = accept, *, clock: Callable[[], datetime] = _now) -> None:
+        self._answer = answer
+        self._clock = clock
+        self.received: list[Request] = []
+        self.durable = 0
+        self.flush_error: str | None = None
+        self.closed = False
+
+    def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Answer], None, None]:
+        """Answer one request after the other; nothing is ever in flight."""
+        for request in requests:
+            now = self._clock()
+            if now >= until:
+                return
+            reach("target.send")
+            self.received.append(request)
+            answer = replace(self._answer(request), started_at=now)
+            reach("target.answered")
+            yield request.index, answer
+
+    def flush(self) -> None:
+        """Count all received requests as durable, or raise what `flush_error` says."""
+        if self.flush_error is not None:
+            raise InfrastructureError(self.flush_error)
+        self.durable = len(self.received)
+
+    def close(self) -> None:
+        """Remember that it was closed."""
+        self.closed = True

@@ -1,0 +1,229 @@
+"""What every target must do: each test runs against the real ones and the fake. A new target is one more line."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from eventbridge import faults
+from eventbridge.rule import Target as TargetRule
+from eventbridge.targets.open import open_target
+from eventbridge.targets.protocol import Request, Target
+from eventbridge.testing.receiver import Receiver
+from eventbridge.testing.targets import InMemoryTarget
+
+Clock = Callable[[], datetime]
+
+
+@dataclass(frozen=True)
+class Kit:
+    """A kind of target: how to open one with a clock, and how to see which payloads reached it, in any order."""
+
+    open: Callable[[Clock], Target]
+    received: Callable[[], list[bytes]]
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def later(seconds: float = 30.0) -> datetime:
+    return now() + timedelta(seconds=seconds)
+
+
+def no_connection(connection_id: str) -> None:
+    raise AssertionError(f"nobody asked for {connection_id}")
+
+
+def http_kit(folder: Path, receiver: Receiver) -> Kit:
+    path = f"/healthy/{uuid.uuid4()}"
+    rule = TargetRule(name="crm", type="http", url=receiver.url(path), allow_http=True, max_in_flight=4)
+    return Kit(
+        lambda clock: open_target("r", rule, no_connection, clock),  # type: ignore[arg-type]
+        lambda: [seen["body"] for seen in receiver.requests() if seen["path"] == path],
+    )
+
+
+def file_kit(folder: Path, receiver: Receiver) -> Kit:
+    path = folder / "made" / "crm.jsonl"
+    rule = TargetRule(name="crm", type="file", path=str(path))
+    return Kit(
+        lambda clock: open_target("r", rule, no_connection, clock),  # type: ignore[arg-type]
+        lambda: path.read_bytes().splitlines() if path.exists() else [],
+    )
+
+
+def memory_kit(folder: Path, receiver: Receiver) -> Kit:
+    opened: list[InMemoryTarget] = []
+
+    def open_one(clock: Clock) -> Target:
+        opened.append(InMemoryTarget(clock=clock))
+        return opened[-1]
+
+    return Kit(open_one, lambda: [request.payload for target in opened for request in target.received])
+
+
+KITS = {"http": http_kit, "file": file_kit, "memory": memory_kit}
+
+
+@pytest.fixture(scope="module")
+def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
+    """Run one receiver for the module."""
+    with Receiver(tmp_path_factory.mktemp("receiver") / "log.jsonl", whole=True) as running:
+        yield running
+
+
+@pytest.fixture(params=KITS)
+def kit(request: pytest.FixtureRequest, tmp_path: Path, receiver: Receiver) -> Kit:
+    """Return each kind of target, with nothing delivered to it yet."""
+    return KITS[request.param](tmp_path, receiver)
+
+
+def requests_of(payloads: Sequence[bytes], first_index: int = 0) -> list[Request]:
+    return [
+        Request(index, str(uuid.uuid4()), payload, "application/json")
+        for index, payload in enumerate(payloads, start=first_index)
+    ]
+
+
+def some(number: int, first_index: int = 0) -> list[Request]:
+    return requests_of([json.dumps({"n": n}).encode() for n in range(first_index, first_index + number)], first_index)
+
+
+def payloads(requests: Sequence[Request]) -> list[bytes]:
+    return sorted(request.payload for request in requests)
+
+
+def test_every_request_is_answered_once_and_arrives_once(kit: Kit) -> None:
+    """Each index comes back exactly once, accepted, and each payload is at the target."""
+    requests = some(50, first_index=100)
+    with closing(kit.open(now)) as target:
+        answers = list(target.deliver(requests, later()))
+        target.flush()
+
+    assert sorted(index for index, _ in answers) == list(range(100, 150))
+    assert all(answer.accepted and answer.error_class is None for _, answer in answers)
+    assert payloads(requests) == sorted(kit.received())
+
+
+def test_payloads_arrive_unchanged(kit: Kit) -> None:
+    """Unicode, long numbers, escapes and a payload of 1 MiB arrive byte for byte."""
+    texts = ['{"a":"ü\\u0000\\ud800"}', '{"n":123456789012345678901234567890.10}', f'"{"x" * 1_048_576}"', "[ 1,  2 ]"]
+    requests = requests_of([text.encode() for text in texts])
+    with closing(kit.open(now)) as target:
+        answers = list(target.deliver(requests, later()))
+
+    assert [answer.accepted for _, answer in answers] == [True] * 4
+    assert payloads(requests) == sorted(kit.received())
+
+
+def test_nothing_to_deliver(kit: Kit) -> None:
+    """No requests, no answers, and nothing to flush."""
+    with closing(kit.open(now)) as target:
+        answers = list(target.deliver([], later()))
+        target.flush()
+
+    assert answers == []
+
+
+def test_nothing_is_started_after_until(kit: Kit) -> None:
+    """Past `until` nothing is sent, and what was not started has no answer."""
+    with closing(kit.open(now)) as target:
+        answers = list(target.deliver(some(5), later(-1)))
+
+    assert answers == []
+    assert kit.received() == []
+
+
+def test_until_falls_in_the_middle(kit: Kit) -> None:
+    """When time runs out, exactly what was started has an answer; the rest was never sent."""
+    steps = count()
+    requests = some(1000)
+    with closing(kit.open(lambda: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(milliseconds=next(steps)))) as target:
+        answered = [index for index, _ in target.deliver(requests, datetime(2026, 1, 1, 0, 0, 0, 7_000, tzinfo=UTC))]
+
+    assert 0 < len(answered) < 1000
+    assert len(set(answered)) == len(answered)
+    assert set(kit.received()) <= {requests[index].payload for index in answered}
+
+
+def test_requests_are_taken_only_as_they_are_sent(kit: Kit) -> None:
+    """A target that is closed early has not sent what came later."""
+    with closing(kit.open(now)) as target:
+        with closing(target.deliver(some(5000), later())) as answers:
+            next(answers)
+        target.flush()
+
+    assert 1 <= len(kit.received()) < 1000
+
+
+def test_it_delivers_again_after_it_was_closed_early(kit: Kit) -> None:
+    """Closing the generator gives up what is in flight, and leaves the target ready."""
+    with closing(kit.open(now)) as target:
+        with closing(target.deliver(some(100), later())) as answers:
+            next(answers)
+        more = some(10, first_index=1000)
+        answered = sorted(index for index, _ in target.deliver(more, later()))
+
+    assert answered == list(range(1000, 1010))
+    assert set(payloads(more)) <= set(kit.received())
+
+
+def test_answers_say_when_and_how_long(kit: Kit) -> None:
+    """An answer's start is by the clock that was passed in, aware; its duration is not negative."""
+    moment = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
+    with closing(kit.open(lambda: moment)) as target:
+        answers = list(target.deliver(some(3), moment + timedelta(seconds=5)))
+
+    assert [answer.started_at for _, answer in answers] == [moment] * 3
+    assert all(answer.duration_ms >= 0 for _, answer in answers)
+
+
+def test_a_target_says_how_many_answers_may_wait(kit: Kit) -> None:
+    """`flush_every` is a positive number."""
+    with closing(kit.open(now)) as target:
+        every = target.flush_every
+
+    assert every >= 1
+
+
+def test_the_fault_seam_surrounds_every_send(kit: Kit) -> None:
+    """A process that stops before the first send has sent nothing; one that stops right after it has."""
+
+    class Stopped(Exception):
+        pass
+
+    def stop_at(point: str) -> Callable[[str], None]:
+        def hook(reached: str) -> None:
+            if reached == point:
+                raise Stopped
+
+        return hook
+
+    with closing(kit.open(now)) as target:
+        faults.install(stop_at("target.send"))
+        with pytest.raises(Stopped):
+            list(target.deliver(some(1), later()))
+        before = kit.received()
+        faults.install(stop_at("target.answered"))
+        with pytest.raises(Stopped):
+            list(target.deliver(some(1), later()))
+
+    assert before == []
+    assert kit.received() == payloads(some(1))
+
+
+def test_close_may_come_twice(kit: Kit) -> None:
+    """Closing a closed target is no error."""
+    target = kit.open(now)
+    list(target.deliver(some(1), later()))
+    target.close()
+    target.close()

@@ -1,0 +1,216 @@
+"""What of a connection an HTTP target uses: basic, bearer, signing secrets; renewed once after 401."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from eventbridge.connection import Connection
+from eventbridge.errors import ConnectionUnusable, UserError
+from eventbridge.rule import Target as TargetRule
+from eventbridge.targets.credentials import credentials_of
+from eventbridge.targets.open import open_target
+from eventbridge.targets.protocol import Request, Target
+from eventbridge.testing.receiver import Receiver
+
+
+@pytest.fixture(scope="module")
+def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
+    """Run one receiver for the module."""
+    with Receiver(tmp_path_factory.mktemp("receiver") / "log.jsonl", whole=True) as running:
+        yield running
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def connection(extra: Mapping[str, object] | None = None, **fields: str) -> Connection:
+    return Connection("crm", "http", extra=extra or {}, **fields)  # type: ignore[arg-type]
+
+
+def target_of(url: str, connections: Callable[[str], Connection], **fields: object) -> Target:
+    rule = TargetRule(name="crm", type="http", url=url, allow_http=True, connection="crm", **fields)  # type: ignore[arg-type]
+    return open_target("r", rule, connections, now)
+
+
+def codes(target: Target, number: int = 1) -> list[int | None]:
+    requests = [Request(n, str(uuid.uuid4()), b'{"n":1}', "application/json") for n in range(number)]
+    return [answer.code for _, answer in target.deliver(requests, now() + timedelta(seconds=30))]
+
+
+def headers_of(receiver: Receiver, path: str) -> list[dict[str, str]]:
+    return [request["headers"] for request in receiver.requests() if request["path"] == path]
+
+
+def answers_in_turn(*connections: Connection) -> tuple[Callable[[str], Connection], list[str]]:
+    """Return a look-up that gives the connections one after the other, the last one for ever, and who asked."""
+    left = list(connections)
+    asked: list[str] = []
+
+    def look_up(connection_id: str) -> Connection:
+        asked.append(connection_id)
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    return look_up, asked
+
+
+def test_login_and_password_are_sent_as_basic(receiver: Receiver) -> None:
+    """RFC 7617, with UTF-8 and a colon in the password."""
+    with closing(
+        target_of(receiver.url("/healthy/basic"), lambda _: connection(login="zoë", password="a:b"))
+    ) as target:
+        codes(target)
+
+    [headers] = headers_of(receiver, "/healthy/basic")
+    assert base64.b64decode(headers["authorization"].removeprefix("Basic ")).decode() == "zoë:a:b"
+    assert "webhook-signature" not in headers
+
+
+def test_a_token_is_sent_as_bearer_and_secrets_sign(receiver: Receiver) -> None:
+    """Extra `token` goes into `authorization`; `signing_secret` signs id, timestamp and payload."""
+    extra = {"token": "t0p", "signing_secret": "whsec_" + base64.b64encode(b"k" * 24).decode()}
+    with closing(target_of(receiver.url("/healthy/bearer"), lambda _: connection(extra))) as target:
+        codes(target)
+
+    [headers] = headers_of(receiver, "/healthy/bearer")
+    message = f'{headers["webhook-id"]}.{headers["webhook-timestamp"]}.{{"n":1}}'.encode()
+    signature = base64.b64encode(hmac.new(b"k" * 24, message, hashlib.sha256).digest()).decode()
+    assert headers["authorization"] == "Bearer t0p"
+    assert headers["webhook-signature"] == f"v1,{signature}"
+
+
+def test_after_401_new_credentials_are_used_once(receiver: Receiver) -> None:
+    """A token that was renewed meanwhile: the request is sent once more with it, and the next ones at once."""
+    look_up, asked = answers_in_turn(connection({"token": "old"}), connection({"token": "new"}))
+    with closing(target_of(receiver.url("/guarded/new"), look_up, max_in_flight=1)) as target:
+        first, second = codes(target), codes(target, 3)
+
+    assert (first, second) == ([200], [200, 200, 200])
+    assert asked == ["crm", "crm"]
+    got = [headers["authorization"] for headers in headers_of(receiver, "/guarded/new")]
+    assert got == ["Bearer old"] + ["Bearer new"] * 4
+
+
+def test_many_in_flight_share_one_question(receiver: Receiver) -> None:
+    """20 requests that meet 401 together ask for the connection once; each is sent once more."""
+    look_up, asked = answers_in_turn(connection({"token": "old"}), connection({"token": "shared"}))
+    with closing(target_of(receiver.url("/guarded/shared"), look_up, max_in_flight=20)) as target:
+        answered = codes(target, 20)
+
+    assert answered == [200] * 20
+    assert asked == ["crm", "crm"]
+    assert len(headers_of(receiver, "/guarded/shared")) == 40
+
+
+def test_after_401_the_same_credentials_are_not_sent_again(receiver: Receiver) -> None:
+    """Nothing changed: 401 is the answer, for every request, and the connection is asked once per delivery."""
+    look_up, asked = answers_in_turn(connection({"token": "old"}))
+    with closing(target_of(receiver.url("/guarded/never"), look_up)) as target:
+        answered = codes(target, 5)
+
+    assert answered == [401] * 5
+    assert asked == ["crm", "crm"]
+    assert len(headers_of(receiver, "/guarded/never")) == 5
+
+
+def test_new_credentials_that_fail_too_are_the_answer(receiver: Receiver) -> None:
+    """A request is sent twice at most."""
+    look_up, _ = answers_in_turn(connection({"token": "old"}), connection({"token": "newer"}))
+    with closing(target_of(receiver.url("/guarded/newest"), look_up)) as target:
+        answered = codes(target)
+
+    assert answered == [401]
+    assert len(headers_of(receiver, "/guarded/newest")) == 2
+
+
+def test_a_connection_that_went_away_changes_nothing(receiver: Receiver) -> None:
+    """If the connection cannot be read again, 401 is the answer, and nothing is raised."""
+    asked = []
+
+    def look_up(connection_id: str) -> Connection:
+        asked.append(connection_id)
+        if len(asked) > 1:
+            raise ConnectionUnusable("Connection 'crm' is not defined.")
+        return connection({"token": "old"})
+
+    with closing(target_of(receiver.url("/guarded/gone"), look_up)) as target:
+        answered = codes(target)
+
+    assert answered == [401]
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("unusable", "part"),
+    [
+        (connection({"token": "hush"}, login="zoe"), "Keep one"),
+        (connection({"token": "hush hush"}), "space"),
+        (connection({"token": "hush\r\nevil: 1"}), "control"),
+        (connection({"token": 5}), "not text"),
+        (connection(password="hush"), "no login"),
+        (connection(login="a:hush"), "colon"),
+        (connection({"signing_secret": "hush"}), "whsec_"),
+    ],
+)
+def test_a_connection_that_cannot_be_used(unusable: Connection, part: str) -> None:
+    """The error names the connection and what is wrong, and shows no value."""
+    with pytest.raises(ConnectionUnusable) as caught:
+        credentials_of(unusable)
+
+    assert "'crm'" in str(caught.value)
+    assert part in str(caught.value)
+    assert "hush" not in str(caught.value)
+
+
+def test_credentials_never_show() -> None:
+    """A credential that is printed by mistake shows nothing."""
+    text = repr(credentials_of(connection({"token": "hush", "signing_secret": "whsec_aHVzaA=="})))
+
+    assert "hush" not in text
+
+
+def test_a_connection_that_is_not_defined_is_told_when_the_target_is_opened() -> None:
+    """Opening asks for the connection: its error comes before anything is sent."""
+
+    def look_up(connection_id: str) -> Connection:
+        raise ConnectionUnusable(f"Connection {connection_id!r} is not defined.")
+
+    with pytest.raises(ConnectionUnusable, match="'crm'"):
+        target_of("https://crm.example/", look_up)
+
+
+@pytest.mark.parametrize(
+    ("fields", "part"),
+    [
+        ({"url": "http://crm.example/"}, "allow_http"),
+        ({"url": "ftp://crm.example/"}, "no https"),
+        ({"url": "https:///path"}, "no https"),
+        ({"url": ""}, "no https"),
+        ({"url": "https://zoe:hush@crm.example/"}, "connection"),
+        ({"url": "https://crm.example/a b"}, "space"),
+        ({"url": "https://crm.example/\r\nevil: 1"}, "control"),
+        ({"url": "https://crm.example:99999/"}, "cannot be read"),
+        ({"url": "https://[::1/"}, "cannot be read"),
+        ({"url": "https://bücher.example/"}, "xn--"),
+        ({"type": "file", "path": ""}, "no path"),
+        ({"type": "file", "path": "out.jsonl", "content_mode": "binary"}, "content_mode"),
+    ],
+)
+def test_a_target_that_cannot_be_used(fields: dict[str, str], part: str) -> None:
+    """The error names rule and target and says what to do; credentials in a url are not shown."""
+    rule = TargetRule(**{"name": "crm", "type": "http", **fields})  # type: ignore[arg-type]
+    with pytest.raises(UserError) as caught:
+        open_target("big-orders", rule, lambda _: connection(), now)
+
+    assert "'crm'" in str(caught.value)
+    assert "'big-orders'" in str(caught.value)
+    assert part in str(caught.value)
+    assert "hush" not in str(caught.value)

@@ -1,0 +1,93 @@
+"""Signatures and trace context of deliveries."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+
+import pytest
+
+from eventbridge.errors import ConnectionUnusable
+from eventbridge.targets.signing import Signer, parse_secrets, traceparent
+
+DELIVERY_ID = "01234567-89ab-8def-8123-456789abcdef"
+
+
+def test_the_published_example() -> None:
+    """The example that the reference libraries of Standard Webhooks test themselves with."""
+    keys = parse_secrets("crm", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+
+    signature = Signer(keys).sign("msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", b'{"test": 2432232314}')
+
+    assert signature == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+def test_several_secrets_give_several_signatures() -> None:
+    """While a secret is rotated, each gives its signature, in order; signing twice gives the same."""
+    old, new = b"o" * 32, b"n" * 32
+    text = " ".join(f"whsec_{base64.b64encode(key).decode()}" for key in (new, old))
+    signer = Signer(parse_secrets("crm", f"  {text}\n"))
+    message = DELIVERY_ID.encode() + b".1700000000." + b"\xff payload"
+
+    expected = " ".join(
+        "v1," + base64.b64encode(hmac.new(key, message, hashlib.sha256).digest()).decode() for key in (new, old)
+    )
+    assert signer.sign(DELIVERY_ID, "1700000000", b"\xff payload") == expected
+    assert signer.sign(DELIVERY_ID, "1700000000", b"\xff payload") == expected
+
+
+def test_no_secret_no_keys() -> None:
+    """An empty text holds no secret."""
+    assert parse_secrets("crm", " ") == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("c2VjcmV0c2VjcmV0", "does not begin with whsec_"),
+        ("whsec_c2VjcmV0 c2VjcmV0", "secret 2"),
+        ("whsec_", "no base64"),
+        ("whsec_c2Vj*cmV0", "no base64"),
+        ("whsec_c2VjcmV", "no base64"),
+        ("whsk_c2VjcmV0", "not in this version"),
+    ],
+)
+def test_a_secret_that_cannot_be_read(text: str, part: str) -> None:
+    """The error names the connection and the remedy, and not the secret."""
+    with pytest.raises(ConnectionUnusable) as caught:
+        parse_secrets("crm", text)
+
+    assert "'crm'" in str(caught.value)
+    assert part in str(caught.value)
+    assert "c2Vj" not in str(caught.value)
+
+
+def test_the_trace_is_made_of_the_delivery_id() -> None:
+    """The same delivery has the same trace at every attempt."""
+    assert traceparent(DELIVERY_ID, {}) == "00-0123456789ab8def8123456789abcdef-8123456789abcdef-01"
+
+
+@pytest.mark.parametrize("name", ["traceparent", "ce-traceparent"])
+def test_an_events_own_trace_is_continued(name: str) -> None:
+    """A trace that the event brought goes on."""
+    brought = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+    assert traceparent(DELIVERY_ID, {name: brought}) == brought
+
+
+@pytest.mark.parametrize(
+    "brought",
+    [
+        "",
+        "4bf92f3577b34da6a3ce929d0e0e4736",
+        "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
+        "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
+        "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01",
+        "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\nevil: 1",
+        "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\n",
+    ],
+)
+def test_a_trace_that_is_none_is_not_continued(brought: str) -> None:
+    """Anything but a W3C traceparent is replaced by the delivery's own."""
+    assert traceparent(DELIVERY_ID, {"traceparent": brought}) == traceparent(DELIVERY_ID, {})
