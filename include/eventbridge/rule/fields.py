@@ -75,17 +75,18 @@ class Fields:
             self.add(node, f"{name} is a text, and this {what}", f'Write {name}: "..."')
             return default
         if not node.value.strip():
-            self.add(node, f"{name} is an empty text", f"Write one, or remove {name}")
+            self.add(node, f"{name} is an empty text", "Write one")
             return default
         return node.value
 
     def name(self, name: str, default: str = "", *, required: bool = False) -> str:
         """Return a text that is a name: letters, digits, dots, underscores and hyphens."""
         text = self.text(name, default, required=required)
-        if text != default and not NAME.fullmatch(text):
-            self.add(self._nodes[name], f"{text!r} is no name", NAME_REMEDY)
-            return default
-        return text
+        if text == default or NAME.fullmatch(text):
+            return text
+        shown = "this" if ":" in text else repr(text)  # a connection's URI may hold a password
+        self.add(self._nodes[name], f"{shown} is no name of a {name}", NAME_REMEDY)
+        return default
 
     def names(self, name: str, default: tuple[str, ...]) -> tuple[str, ...]:
         """Return a list of different names, at least one."""
@@ -93,7 +94,8 @@ class Fields:
         if node is None:
             return default
         if not isinstance(node.value, list) or not node.value:
-            self.add(node, f"{name} is a list of names, and this is {node.kind()}", f"Write {name}: [a, b]")
+            what = node.kind() if node.value else "empty"
+            self.add(node, f"{name} is a list of names, and this is {what}", f"Write {name}: [a, b]")
             return default
         names: list[str] = []
         for child in node.value:
@@ -168,10 +170,10 @@ class Fields:
         if node.value in allowed:
             return node.value
         if node.value in list(later):
-            self.add(node, f"{name}: {node.value} is not in this version", f"Write {_either(allowed)}")
+            self.add(node, f"the {name} {node.value} is not in this version", f"Write {_either(allowed)}")
         else:
             remedy = nearest(str(node.value), allowed) or f"Write {_either(allowed)}"
-            self.add(node, f"{_shown(node)} is no {name}", remedy)
+            self.add(node, f"{_shown(node)} is no {name} of {self.what}", remedy)
         return default
 
     def time(self, name: str, default: Any, words: Iterable[str]) -> Any:
@@ -185,7 +187,7 @@ class Fields:
             time = None
         if time is not None and time.tzinfo is not None:
             return time
-        what = f"{_shown(node)} has no time zone" if time is not None else f"{_shown(node)} is no {name}"
+        what = f"{_shown(node)} has no time zone" if time is not None else f"{_shown(node)} is no time"
         self.add(node, what, f"Write {_either([*words, 'a time such as 2013-01-01T00:00:00Z'])}")
         return default
 
@@ -195,7 +197,7 @@ class Fields:
         if node is None:
             return {}
         if not isinstance(node.value, dict):
-            self.add(node, f"{name} is a mapping, and this is {node.kind()}", f"Write names and values below {name}:")
+            self.add(node, f"{name} is a mapping, and this is {node.kind()}", f"Write name: value pairs below {name}")
             return {}
         return node.value
 

@@ -33,8 +33,8 @@ class Place:
 class Node:
     """One value of a file: its JSON path, where it stands, and where the key that leads to it stands.
 
-    `value` is a str, Number, bool, None, list of nodes, or dict of nodes; meaningless where `spoilt`,
-    whose mistake is recorded already.
+    `value` is a str, Number, bool, None, list of nodes, or dict of nodes; where `spoilt` it is not what the file says,
+    and the mistake is recorded already.
     """
 
     path: str

@@ -74,7 +74,8 @@ def _pattern(node: Node | None, fields: Fields, mistakes: list[Mistake]) -> dict
     if node is None:
         return {}
     if not isinstance(node.value, dict):
-        fields.add(node, f"pattern is a mapping, and this is {node.kind()}", "Write {} to take every event of the bus")
+        remedy = "Write pattern: {} to take every event of the bus"
+        fields.add(node, f"pattern is a mapping, and this is {node.kind()}", remedy)
         return {}
     pattern: dict[str, object] = node.to_json()
     found = [located(error, node) for error in rule_pattern_mistakes(pattern)]

@@ -22,13 +22,7 @@ from eventbridge.rule.vocabulary import (
     TARGET_TYPES,
     TARGET_TYPES_LATER,
 )
-
-try:
-    from eventbridge.transform import transform_mistakes
-except ImportError:  # until it is there
-
-    def transform_mistakes(mapping):  # type: ignore[no-untyped-def,no-redef]
-        return []
+from eventbridge.transform import transform_mistakes
 
 
 def read_target(name: str, node: Node, mistakes: list[Mistake]) -> Target:
@@ -36,7 +30,7 @@ def read_target(name: str, node: Node, mistakes: list[Mistake]) -> Target:
     fields = Fields(node, mistakes, "a target")
     kind = fields.choice("type", None, TARGET_TYPES, TARGET_TYPES_LATER, required=True)
     if kind == "http":
-        fields.refuse(FILE_ONLY, "an http target has no {}", "Write url: https://...")
+        fields.refuse(FILE_ONLY, "an http target has no {}", "Remove it")
     if kind == "file":
         fields.refuse(HTTP_ONLY, "a file target has no {}", "Remove it")
     target = Target(
@@ -77,16 +71,13 @@ def _file_fields(fields: Fields, *, required: bool) -> dict[str, Any]:
 def _transform(node: Node | None, mistakes: list[Mistake]) -> Transform:
     if node is None:
         return Transform()
-    fields = Fields(node, mistakes, "a transform")
-    if not isinstance(node.value, dict):
-        return Transform()
     definition = node.to_json()
     found = [located(error, node) for error in transform_mistakes(definition)]
     mistakes.extend(mistake for mistake in found if mistake is not None)
     if found or node.is_spoilt_within():
         return Transform()
-    fields.close()
-    return Transform(**definition)
+    # missing: null is the word null to a reader, although YAML reads it as nothing
+    return Transform(**{name: value for name, value in definition.items() if name == "value" or value is not None})
 
 
 def _retry(node: Node | None, mistakes: list[Mistake]) -> RetryPolicy:

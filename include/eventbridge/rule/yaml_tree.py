@@ -105,7 +105,9 @@ class _Tree:
             return Node(path, place, key, "", spoilt=True)
         spoilt = self._is_decorated(event, path)
         if isinstance(event, MappingStartEvent):
-            return Node(path, place, key, self._mapping(path, depth))
+            known = len(self.mistakes)
+            children = self._mapping(path, depth)
+            return Node(path, place, key, children, spoilt=not children and len(self.mistakes) > known)
         if isinstance(event, SequenceStartEvent):
             return Node(path, place, key, self._sequence(path, depth))
         assert isinstance(event, ScalarEvent)
