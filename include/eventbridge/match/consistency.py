@@ -72,7 +72,7 @@ def can_be_met(demand: Demand) -> bool:
     Without `exists: false` the cost is that of trying each element of each array, independent arrays one by one.
     With it, alternatives whose wants can be met are tried in turn.
     """
-    if not _wants_can_be_met(every([demand])):
+    if not could_be_met(every([demand])):
         return False
     return not any(_lacks(demand)) or _search([], [demand])
 
@@ -85,7 +85,7 @@ def _search(chosen: list[Want | Lack], open_demands: list[Demand]) -> bool:
             open_demands = [*demand.parts, *open_demands]
         elif isinstance(demand, Some):
             return any(
-                _wants_can_be_met(every([*chosen, part, *open_demands])) and _search(chosen, [part, *open_demands])
+                could_be_met(every([*chosen, part, *open_demands])) and _search(chosen, [part, *open_demands])
                 for part in demand.parts
             )
         else:
@@ -120,8 +120,8 @@ def _enter(places: frozenset[Place], array: int, element: int) -> frozenset[Plac
     return frozenset(place[1:] for place in places if place[0] == (array, element))
 
 
-def _wants_can_be_met(demand: Demand) -> bool:
-    """Tell whether the wants alone can be met: exact if there is no lack, else an upper bound."""
+def could_be_met(demand: Demand) -> bool:
+    """Tell whether the wants alone can be met: an upper bound, exact where no `exists: false` lies in an array."""
     demand = _without_lacks(demand)
     if demand in (MET, UNMET):
         return demand == MET
@@ -132,7 +132,7 @@ def _wants_can_be_met(demand: Demand) -> bool:
 def _component_can_be_met(parts: list[Demand]) -> bool:
     array = min(_arrays(parts[0]))
     elements = {place[0][1] for part in parts for place in _places(part) if place[0][0] == array}
-    return any(_wants_can_be_met(every(_within(part, array, element) for part in parts)) for element in elements)
+    return any(could_be_met(every(_within(part, array, element) for part in parts)) for element in elements)
 
 
 def _within(demand: Demand, array: int, element: int) -> Demand:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from eventbridge.document import Document, write_document
 from eventbridge.match.compiled import compile_and
-from eventbridge.match.consistency import can_be_met
+from eventbridge.match.consistency import can_be_met, could_be_met
 from eventbridge.match.leaves import Leaves, flatten
 from eventbridge.pattern.location import json_path
 from eventbridge.pattern.nodes import And, Clause, Field, Pattern
@@ -33,7 +33,7 @@ class Finding:
 def explain(pattern: Pattern, document: Document) -> list[Finding]:
     """Return why the pattern does not match the event, one finding per failed condition; none if it matches."""
     leaves = flatten(document)
-    findings = _explain_and(pattern.where, leaves)
+    findings = [] if _met(pattern.where, leaves) else _explain_and(pattern.where, leaves)
     if pattern.unless is not None and _met(pattern.unless.pattern, leaves):
         condition = write_document({"$not": write_clauses(pattern.unless.pattern)})
         findings.append(Finding("$", condition, (), f"the event matches what $not excludes: {condition}"))
@@ -41,10 +41,13 @@ def explain(pattern: Pattern, document: Document) -> list[Finding]:
 
 
 def _explain_and(where: And, leaves: Leaves) -> list[Finding]:
-    failed = [clause for clause in where.clauses if not _met(And((clause,)), leaves)]
+    """Return the clauses that fail whatever the others choose; if none does, that they do not go together."""
+    failed = [
+        clause for clause in where.clauses if not could_be_met(compile_and(And((clause,))).demand(leaves.by_path))
+    ]
     if failed:
         return [finding for clause in failed for finding in _explain_clause(clause, leaves)]
-    return [] if _met(where, leaves) else [_explain_conflict(where)]
+    return [_explain_conflict(where)]
 
 
 def _explain_clause(clause: Clause, leaves: Leaves) -> list[Finding]:
@@ -71,7 +74,7 @@ def _explain_field(field: Field, leaves: Leaves) -> Finding:
 
 def _explain_conflict(where: And) -> Finding:
     condition = write_document(write_clauses(where))
-    message = f"each condition is met, but not in the same element of an array: {condition}"
+    message = f"each condition can be met, but not all in the same elements of arrays: {condition}"
     return Finding("$", condition, (), message)
 
 

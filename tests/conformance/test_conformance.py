@@ -1,0 +1,81 @@
+"""Every conformance case against the reference matcher: the cases are the definition of the pattern language."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventbridge.document import parse_document, write_document
+from eventbridge.errors import EventError, PatternError
+from eventbridge.match.reference import explain, matches
+from eventbridge.pattern import find_mistakes, parse_pattern, write_pattern
+
+CASES = Path(__file__).parent / "cases"
+INVALID = "invalid_patterns"
+
+
+def read_cases(name: str) -> list[Any]:
+    """Return the groups of a case file, numbers as they are written."""
+    groups = parse_document('{"groups":' + (CASES / f"{name}.json").read_text(encoding="utf-8") + "}")["groups"]
+    assert isinstance(groups, list)
+    return groups
+
+
+def matching_files() -> list[Path]:
+    """Return the case files of patterns that are in the language."""
+    return [file for file in sorted(CASES.glob("*.json")) if file.stem != INVALID]
+
+
+def matching_cases() -> list[Any]:
+    """Return (pattern, test) of those files, named by their descriptions."""
+    return [
+        pytest.param(group["pattern"], test, id=f"{file.stem}: {group['description']}: {test['description']}")
+        for file in matching_files()
+        for group in read_cases(file.stem)
+        for test in group["tests"]
+    ]
+
+
+@pytest.mark.parametrize(("pattern", "test"), matching_cases())
+def test_reference_matcher_gives_the_answer_of_the_case(pattern: Any, test: Any) -> None:
+    """The answer is the case's, for text and for the document, and `explain` finds something just when it is no."""
+    parsed = parse_pattern(pattern)
+    text = test.get("event_text", write_document(test.get("event")))
+    if test.get("error"):
+        with pytest.raises(EventError):
+            matches(parsed, text)
+        return
+
+    assert matches(parsed, text) == test["matches"]
+    assert matches(parsed, parse_document(text)) == test["matches"]
+    assert matches(parsed, text.encode("utf-8")) == test["matches"]
+    assert (explain(parsed, parse_document(text)) == []) == test["matches"]
+
+
+def test_patterns_survive_being_written() -> None:
+    """What the printer writes of the pattern of each case is the same pattern again."""
+    patterns = [parse_pattern(group["pattern"]) for file in matching_files() for group in read_cases(file.stem)]
+
+    assert [parse_pattern(write_document(write_pattern(pattern))) for pattern in patterns] == patterns
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        pytest.param(test, id=f"{group['description']}: {test['description']}")
+        for group in read_cases(INVALID)
+        for test in group["tests"]
+    ],
+)
+def test_mistakes_of_a_pattern_are_found_where_they_are(test: Any) -> None:
+    """Every mistake is found at its path, says what is wrong and what to do, and parsing raises the first of them."""
+    source = test.get("pattern_text", write_document(test.get("pattern")))
+    mistakes = find_mistakes(source)
+
+    assert [mistake.path for mistake in mistakes] == test["paths"]
+    assert all(mistake.message and mistake.remedy for mistake in mistakes)
+    with pytest.raises(PatternError) as raised:
+        parse_pattern(source)
+    assert str(raised.value) == str(mistakes[0])
