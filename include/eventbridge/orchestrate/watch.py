@@ -59,7 +59,8 @@ class Watch:
         committed = self.work.ledger.committed_offsets(runner)
         # A group that is not registered yet is rung for even if nothing waits: `latest` counts from registration.
         waiting = not committed or any(
-            source.end(queue) > committed.get(queue, source.earliest(queue)) for queue in source.queues()
+            end > committed[queue] if queue in committed else end > source.earliest(queue)
+            for queue, end in source.ends().items()
         )
         busy = waiting and self.work.ledger.unfinished_batch(runner) is not None
         return Seen(waiting=waiting, busy=busy, mark=tuple(sorted(committed.items())))

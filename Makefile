@@ -1,0 +1,71 @@
+# What to do with this checkout; `make help` lists it.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.ONESHELL:
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+export EVENTS ?= 60000
+
+.PHONY: help setup demo up down test check fix bench-latency requirements
+
+help: ## list these targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/' \
+	  | while IFS=$$'\t' read -r name what; do printf '  \033[1m%-15s\033[0m %s\n' "$$name" "$$what"; done
+
+setup: $(INSTALLED) ## make .venv from requirements.txt; does nothing if it is there
+
+$(INSTALLED): requirements.txt pyproject.toml
+	@command -v $(PYTHON) >/dev/null || {
+	  echo "Python 3.11 is missing: sudo apt-get install -y python3.11 python3.11-venv"; exit 1; }
+	java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"
+	release=$$("$$java" -version 2>&1 | sed -nE 's/.*version "(1\.)?([0-9]+).*/\2/p' || true)
+	[ "$${release:-0}" -ge 17 ] || {
+	  echo "Java 17 or later is missing: sudo apt-get install -y openjdk-17-jre-headless"; exit 1; }
+	uv=$$(command -v uv || true)
+	if [ -z "$$uv" ] || ! "$$uv" --version >/dev/null 2>&1; then
+	  [ -x $(VENV)-uv/bin/uv ] || { $(PYTHON) -m venv $(VENV)-uv && $(VENV)-uv/bin/python -m pip install -q uv; } || {
+	    echo "uv cannot be installed: sudo apt-get install -y python3.11-venv, or https://docs.astral.sh/uv"; exit 1; }
+	  uv=$(VENV)-uv/bin/uv
+	fi
+	[ -x $(BIN)/python ] || "$$uv" venv -q -p $(PYTHON) $(VENV)
+	"$$uv" pip install -p $(BIN)/python --require-hashes -r requirements.txt
+	"$$uv" pip install -q -p $(BIN)/python --no-deps -e .
+	touch $@
+
+demo: setup ## deliver EVENTS flights (60000, or all) through Airflow and Spark, and prove that none is lost
+	@exec $(BIN)/python -m demo.run
+
+up: setup ## start Airflow, Spark and the receiver and leave them running; prints URL, user and password
+	@exec $(BIN)/python -m demo.up
+
+down: ## end what `make up` started
+	@[ -x $(BIN)/python ] || { echo "Nothing was running."; exit 0; }
+	exec $(BIN)/python -m demo.down
+
+test: setup ## every test: the fast ones first
+	@$(BIN)/pytest tests/unit tests/architecture tests/contracts -q
+	$(BIN)/pytest -q --ignore tests/unit --ignore tests/architecture --ignore tests/contracts
+
+check: setup ## format, lint, types, layers, architecture
+	@$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy --strict -p eventbridge
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q tests/architecture
+
+fix: setup ## mend what formatter and linter can mend
+	@$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench-latency: setup ## publish to delivered at one event a second, for a minute
+	@exec $(BIN)/python -m benchmarks.latency
+
+requirements: ## pin pyproject.toml's packages anew in requirements.txt
+	@uv pip compile -q pyproject.toml --all-groups --universal -p 3.11 --generate-hashes \
+	  --custom-compile-command "make requirements" -o requirements.txt

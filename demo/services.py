@@ -1,0 +1,201 @@
+"""Starts and ends the services of the demo environment: Airflow's four, Spark Connect, and the receiver."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import psutil
+
+from demo.places import FOLDER, ROOT, DemoError, Places, environment, save
+from eventbridge.errors import EventBridgeError
+from eventbridge.rule import load_rules
+from eventbridge.spark.server import SparkConnectServer, warm_up
+
+#: Airflow's components. Logs are read from the shared disk: no further servers for them, which would listen everywhere.
+AIRFLOW = (
+    ("api-server",),
+    ("scheduler", "--skip-serve-logs"),
+    ("dag-processor",),
+    ("triggerer", "--skip-serve-logs"),
+)
+
+_READY_SECONDS = 120.0
+_POLITE_SECONDS = 8.0
+_PIDS = "pids.json"
+
+
+@dataclass
+class Services:
+    """The running services of one environment; each is a process group of its own."""
+
+    places: Places
+    groups: dict[str, int] = field(default_factory=dict)
+
+    def start(self) -> None:
+        """Start everything and return once events can be delivered, with Spark's workers warm.
+
+        Raises DemoError, with what it started ended.
+        """
+        save(self.places)
+        spark = SparkConnectServer(self.places.folder / "spark", port=self.places.spark_port)
+        thread = ThreadPoolExecutor(1)
+        try:
+            started = thread.submit(spark.start)  # it takes as long as all of Airflow
+            self._start_receiver()
+            self._airflow("db", "migrate")
+            for command in AIRFLOW:
+                self._spawn(command[0], ["airflow", *command])
+            self._wait_for_airflow()
+            started.result()
+            self._add("spark", spark.pid)
+            for runner in load_rules(ROOT / self.places.rules_folder).runners():
+                warm_up(spark.url, runner)
+        except BaseException as error:
+            spark.stop()
+            self.stop()
+            if isinstance(error, EventBridgeError):
+                raise DemoError(str(error)) from error
+            raise
+        finally:
+            thread.shutdown(wait=False)
+
+    def stop(self) -> None:
+        """End every service, at first politely; harmless for those that have ended."""
+        stop_groups(self.groups)
+        self.groups.clear()
+        self._note_pids()
+
+    def check(self) -> None:
+        """Raise DemoError if a service has ended by itself."""
+        for name, pid in self.groups.items():
+            if not _runs(pid):
+                raise DemoError(f"{name} has ended: {_last_words(self.places.logs / f'{name}.log')}")
+
+    def _start_receiver(self) -> None:
+        command = [sys.executable, "-m", "eventbridge.testing.receiver", "--port", str(self.places.receiver_port)]
+        self._spawn("receiver", [*command, "--log", str(self.places.received)])
+
+    def _airflow(self, *arguments: str) -> None:
+        log = self.places.logs / f"airflow-{arguments[0]}.log"
+        with log.open("wb") as output:
+            done = subprocess.run(
+                ["airflow", *arguments],
+                env=environment(self.places, os.environ),
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                check=False,
+            )
+        if done.returncode:
+            raise DemoError(f"airflow {' '.join(arguments)} failed: {_last_words(log)}")
+
+    def _spawn(self, name: str, command: Sequence[str]) -> None:
+        with (self.places.logs / f"{name}.log").open("wb") as output:
+            process = subprocess.Popen(
+                command,
+                env=environment(self.places, os.environ),
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # ended as a group, and not by the terminal's Ctrl-C
+            )
+        self._add(name, process.pid)
+
+    def _add(self, name: str, pid: int) -> None:
+        self.groups[name] = pid
+        self._note_pids()
+
+    def _note_pids(self) -> None:
+        if self.places.folder.exists():
+            started = {name: [pid, _started(pid)] for name, pid in list(self.groups.items())}
+            (self.places.folder / _PIDS).write_text(json.dumps(started))
+
+    def _wait_for_airflow(self) -> None:
+        until = time.monotonic() + _READY_SECONDS
+        while True:
+            self.check()
+            waiting = _unhealthy(self.places.url)
+            if not waiting:
+                return
+            if time.monotonic() > until:
+                raise DemoError(f"After {_READY_SECONDS:g} s {', '.join(waiting)} of Airflow is not healthy yet.")
+            time.sleep(0.3)
+
+
+def left_behind(folder: Path = FOLDER) -> dict[str, int]:
+    """Return the process groups of an environment that still run, by name; a process id used anew is not one."""
+    try:
+        noted = json.loads((folder / _PIDS).read_text())
+    except FileNotFoundError:
+        return {}
+    return {name: pid for name, (pid, started) in noted.items() if started is not None and _started(pid) == started}
+
+
+def stop_groups(groups: dict[str, int]) -> None:
+    """End process groups: SIGTERM to their leaders, then to all their members, then SIGKILL."""
+    _signal(groups, os.kill, signal.SIGTERM)
+    if not _gone(groups, _POLITE_SECONDS):
+        _signal(groups, os.killpg, signal.SIGTERM)
+        _gone(groups, _POLITE_SECONDS / 4)
+    _signal(groups, os.killpg, signal.SIGKILL)  # a leader's end is not that of its children
+    _gone(groups, _POLITE_SECONDS)
+
+
+def _signal(groups: dict[str, int], send: Callable[[int, int], None], number: signal.Signals) -> None:
+    for pid in list(groups.values()):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            send(pid, number)
+
+
+def _gone(groups: dict[str, int], seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    while any(_runs(pid) for pid in list(groups.values())):
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def _runs(pid: int) -> bool:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)  # if it is our child and has ended, so that it does not stay as a zombie
+    return _started(pid) is not None
+
+
+def _started(pid: int) -> float | None:
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
+    except psutil.NoSuchProcess:
+        return None
+
+
+def _unhealthy(url: str) -> list[str]:
+    try:
+        health = httpx.get(f"{url}/api/v2/monitor/health", timeout=5).json()
+    except (httpx.HTTPError, ValueError):
+        return ["api-server"]
+    return [name for name, state in health.items() if state.get("status") != "healthy"]
+
+
+def _last_words(log: Path) -> str:
+    lines = [line for line in _tail(log) if line.strip()]
+    return f"{lines[-1].strip() if lines else 'it said nothing'} ({log})"
+
+
+def _tail(log: Path) -> Iterator[str]:
+    with contextlib.suppress(FileNotFoundError):
+        yield from log.read_text(errors="replace")[-4_000:].splitlines()

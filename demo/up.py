@@ -1,0 +1,38 @@
+"""`make up`: starts the environment, leaves it running and says where it is; `make down` ends it."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from demo.places import USER, DemoError, fresh
+from demo.services import Services, left_behind
+
+
+def main() -> int:
+    """Return the exit code: 0 once the environment runs, 1 with one line about what is in the way."""
+    began = time.monotonic()
+    try:
+        if left_behind():
+            raise DemoError("An environment is running already: `make down` ends it.")
+        places = fresh()
+        print("Starting Airflow, Spark Connect and the receiver ...", flush=True)  # noqa: T201
+        Services(places).start()
+    except DemoError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 1
+    except KeyboardInterrupt:
+        print("Interrupted; everything that was started is ended.", file=sys.stderr)  # noqa: T201
+        return 130
+    print(  # noqa: T201
+        f"Up after {time.monotonic() - began:.0f} s.\n"
+        f"  Airflow   {places.url}  user {USER}  password {places.password}\n"
+        f"  Spark     {places.spark_url}\n"
+        f"  logs      {places.logs}\n"
+        f"`source {places.folder.name}/settings.sh` shows it to the command line eventbridge; `make down` ends it."
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
