@@ -1,0 +1,183 @@
+"""What every ledger must do with batches, their ranges and files, offsets and the standing of targets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from contracts.ledger_samples import QUEUES, Clock, a_batch, a_file, a_retry_batch, after, register, route, some_ranges
+
+from eventbridge.errors import LedgerError, NotFoundError
+from eventbridge.ledger import Ledger
+from eventbridge.ledger.records import ConsumerOffset, Range, TargetStatus
+from eventbridge.queue import Queue
+
+
+class BatchesContract:
+    """The part about batches, offsets and targets."""
+
+    def test_a_ledger_keeps_its_id(self, ledger: Ledger, rival: Ledger) -> None:
+        """Every opening of one ledger says the same id."""
+        assert ledger.ledger_id == rival.ledger_id
+        assert len(ledger.ledger_id) == 36
+
+    def test_now_is_the_clocks(self, ledger: Ledger, clock: Clock) -> None:
+        """The ledger's time is the time of the clock it was opened with."""
+        clock.pass_seconds(9)
+
+        assert ledger.now() == after(9)
+
+    def test_an_empty_ledger_has_nothing(self, ledger: Ledger) -> None:
+        """A new ledger answers every question with nothing."""
+        assert ledger.batches() == []
+        assert ledger.latest_batch() is None
+        assert ledger.unfinished_batch("flights") is None
+        assert ledger.consumer_offsets() == []
+        assert ledger.target_statuses() == {}
+        assert ledger.parked() == []
+        assert ledger.chunk_counts() == {}
+
+    def test_a_batch_comes_back_as_it_was_planned(self, ledger: Ledger, rival: Ledger) -> None:
+        """Every field, time and range of a planned batch is what another opening reads."""
+        batch = a_batch(deadline_at=after(60), replay_id="again")
+
+        assert ledger.plan_batch(batch, some_ranges())
+        assert rival.batch("batch-1") == batch
+        assert rival.unfinished_batch("flights") == batch
+        assert rival.ranges("batch-1") == some_ranges()
+
+    def test_a_runner_has_one_normal_batch_at_a_time(self, ledger: Ledger, rival: Ledger) -> None:
+        """A second normal batch is refused until the first is committed; its ranges are not added either."""
+        register(ledger)
+        route(ledger)
+
+        assert not rival.plan_batch(a_batch("batch-2"), some_ranges())
+        assert rival.ranges("batch-2") == []
+        ledger.begin_settlement("batch-1")
+        assert not rival.plan_batch(a_batch("batch-2"), some_ranges())
+        assert ledger.commit_batch("batch-1", "flights", some_ranges(), after(1))
+        assert rival.unfinished_batch("flights") is None
+        assert rival.plan_batch(a_batch("batch-2"), some_ranges())
+
+    def test_other_runners_and_kinds_plan_freely(self, ledger: Ledger) -> None:
+        """The limit of one batch holds per runner and for normal batches only."""
+        assert ledger.plan_batch(a_batch(), [])
+        assert ledger.plan_batch(a_batch("batch-2", runner="trains"), [])
+        assert ledger.plan_batch(a_batch("batch-3", kind="replay", replay_id="r"), [])
+        assert ledger.plan_batch(a_batch("batch-4", kind="replay", replay_id="s"), [])
+
+    def test_a_batch_that_is_not_there_is_not_found(self, ledger: Ledger) -> None:
+        """A wrong id is a user's error that names it."""
+        with pytest.raises(NotFoundError, match="no batch nowhere"):
+            ledger.batch("nowhere")
+
+    def test_batches_come_newest_first(self, ledger: Ledger) -> None:
+        """The list is by time of planning, can be limited, and filtered by runner and state."""
+        for number, runner in enumerate(["flights", "trains", "ships"]):
+            ledger.plan_batch(a_batch(f"batch-{number}", runner=runner, planned_at=after(number)), [])
+        ledger.move_batch("batch-1", "planned", "buffered")
+
+        assert [batch.batch_id for batch in ledger.batches()] == ["batch-2", "batch-1", "batch-0"]
+        assert [batch.batch_id for batch in ledger.batches(limit=1)] == ["batch-2"]
+        assert [batch.batch_id for batch in ledger.batches(runner="flights")] == ["batch-0"]
+        assert [batch.batch_id for batch in ledger.batches(state="buffered")] == ["batch-1"]
+        assert [batch.batch_id for batch in ledger.batches(runner="ships", state="buffered")] == []
+        latest = ledger.latest_batch()
+        assert latest is not None
+        assert latest.batch_id == "batch-2"
+
+    def test_a_batch_moves_only_from_where_it_is_expected(self, ledger: Ledger, rival: Ledger) -> None:
+        """Of two that move a batch from one state the first wins."""
+        ledger.plan_batch(a_batch(), [])
+
+        assert ledger.move_batch("batch-1", "planned", "buffered")
+        assert not rival.move_batch("batch-1", "planned", "buffered")
+        assert not rival.move_batch("batch-9", "planned", "buffered")
+        assert rival.batch("batch-1").state == "buffered"
+
+    def test_a_file_comes_back_as_it_was_recorded(self, ledger: Ledger, rival: Ledger) -> None:
+        """Detail of any JSON, big numbers and odd text included, and a missing path survive; order is by key."""
+        ledger.plan_batch(a_batch(), [])
+        files = [a_file(key="a/0000"), a_file(key="a/0010", path=None, rows=0, detail={})]
+
+        assert ledger.record_file(files[1], while_state="planned")
+        assert ledger.record_file(files[0], while_state="planned")
+        assert rival.files("batch-1", "buffer") == files
+        assert rival.files("batch-1", "delivery") == []
+
+    def test_the_first_recorder_of_a_key_wins(self, ledger: Ledger, rival: Ledger) -> None:
+        """A second file under one key is refused and the first one stays; another kind has keys of its own."""
+        ledger.plan_batch(a_batch(), [])
+
+        assert ledger.record_file(a_file(), while_state="planned")
+        assert not rival.record_file(a_file(path="buffer/late.parquet"), while_state="planned")
+        assert rival.files("batch-1", "buffer") == [a_file()]
+        assert rival.record_file(a_file(kind="delivery"), while_state="planned")
+
+    def test_a_file_is_recorded_only_in_its_state(self, ledger: Ledger, rival: Ledger) -> None:
+        """Who is too late, the batch having moved on, records nothing."""
+        ledger.plan_batch(a_batch(), [])
+        ledger.move_batch("batch-1", "planned", "buffered")
+
+        assert not rival.record_file(a_file(), while_state="planned")
+        assert not rival.record_file(a_file("batch-9"), while_state="planned")
+        assert rival.files("batch-1", "buffer") == []
+        assert rival.record_file(a_file(), while_state="buffered")
+
+    def test_batches_past_their_deadline_are_stale(self, ledger: Ledger) -> None:
+        """Only uncommitted batches of the kinds asked for, overdue by more than the grace; longest overdue first."""
+        ledger.plan_taken(a_retry_batch("retry-1"), [], [])
+        ledger.plan_taken(replace(a_retry_batch("retry-2"), deadline_at=after(50), runner="trains"), [], [])
+        ledger.plan_taken(a_retry_batch("retry-3"), [], [])
+        ledger.begin_settlement("retry-3")
+        ledger.commit_batch("retry-3", "flights", [], after(1))
+        route(ledger)
+
+        def stale(seconds: float, runner: str | None = None) -> list[str]:
+            found = ledger.stale_taken_batches(after(seconds), ["retry", "redrive"], runner, grace_seconds=10)
+            return [batch.batch_id for batch in found]
+
+        assert stale(60) == []
+        assert stale(60.1) == ["retry-2"]
+        assert stale(70.1) == ["retry-2", "retry-1"]
+        assert stale(70.1, "flights") == ["retry-1"]
+        assert ledger.stale_taken_batches(after(70), ["retry"]) == []
+
+    def test_a_group_starts_where_it_was_registered_first(self, ledger: Ledger, rival: Ledger) -> None:
+        """Registering again adds queues that are new and moves none."""
+        ledger.register_queues("flights", "flights-bus", {QUEUES[0]: 10})
+        rival.register_queues("flights", "flights-bus", {QUEUES[0]: 99, QUEUES[1]: 7})
+        rival.register_queues("flights", "flights-bus", {})
+
+        assert ledger.committed_offsets("flights") == {QUEUES[0]: 10, QUEUES[1]: 7}
+        assert ledger.committed_offsets("trains") == {}
+
+    def test_offsets_say_when_they_changed(self, ledger: Ledger, clock: Clock) -> None:
+        """The list holds every group, in order, with the bus and the time of the last change."""
+        ledger.register_queues("trains", "rail", {Queue("rail", "broker-a", 3): 0})
+        clock.pass_seconds(1)
+        ledger.register_queues("flights", "flights-bus", {QUEUES[1]: 2**40})
+
+        flights = ConsumerOffset("flights", "flights-bus", QUEUES[1], 2**40, "", after(1))
+        trains = ConsumerOffset("trains", "rail", Queue("rail", "broker-a", 3), 0, "", after(0))
+        assert ledger.consumer_offsets() == [flights, trains]
+        assert ledger.consumer_offsets("trains") == [trains]
+
+    def test_a_range_cannot_go_backwards(self, ledger: Ledger) -> None:
+        """A range that ends before it starts is refused, and its batch with it."""
+        with pytest.raises(LedgerError, match="forward"):
+            ledger.plan_batch(a_batch(), [Range(QUEUES[0], 10, 9)])
+
+        assert ledger.batches() == []
+
+    def test_a_targets_status_remembers_since_when(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
+        """A new reason for the same state keeps `since`; a new state sets it."""
+        ledger.set_target_status("late", "crm", "degraded", "slow")
+        clock.pass_seconds(5)
+        rival.set_target_status("late", "crm", "degraded", "slower")
+
+        assert ledger.target_statuses() == {
+            ("late", "crm"): TargetStatus("late", "crm", "degraded", "slower", after(0))
+        }
+        rival.set_target_status("late", "crm", "disabled", "the target answered 410")
+        assert ledger.target_statuses()["late", "crm"].since == after(5)

@@ -1,0 +1,156 @@
+"""What every ledger must do with chunks: a claim is raised by whoever takes over, and lost by whoever had it."""
+
+from __future__ import annotations
+
+import pytest
+from contracts.ledger_samples import Clock, a_batch, a_chunk, a_file, a_piece, after, register, route, settle
+
+from eventbridge.errors import NotFoundError
+from eventbridge.ledger import Ledger
+from eventbridge.ledger.records import BatchFile
+
+
+def segment(claim: int, number: int = 0, batch_id: str = "batch-1") -> BatchFile:
+    """Return an outcome segment of chunk 0."""
+    return a_file(batch_id, f"0-{claim}-{number}", kind="outcome", detail={})
+
+
+class ChunksContract:
+    """The part about chunks."""
+
+    def test_chunks_come_back_as_they_were_published(self, ledger: Ledger, rival: Ledger) -> None:
+        """Every field of a chunk and its pieces, lineage included, survives; the batch is routed with its deadline."""
+        ledger.plan_batch(a_batch(), [])
+        ledger.move_batch("batch-1", "planned", "buffered")
+        chunks = [
+            a_chunk(0),
+            a_chunk(1, pieces=(a_piece(lineage=()),), handed_out=False, map_index=None, held="pool closed"),
+        ]
+
+        assert ledger.publish_chunks("batch-1", after(60), [chunks[1], chunks[0]])
+        assert rival.chunks("batch-1") == chunks
+        assert rival.chunk("batch-1", 1) == chunks[1]
+        assert rival.batch("batch-1") == a_batch(state="routed", deadline_at=after(60))
+
+    def test_one_of_two_routers_publishes(self, ledger: Ledger, rival: Ledger) -> None:
+        """The later list of chunks is thrown away whole, the deadline with it."""
+        route(ledger, chunks=1)
+
+        assert not rival.publish_chunks("batch-1", after(90), [a_chunk(5)])
+        assert [chunk.chunk_id for chunk in rival.chunks("batch-1")] == [0]
+        assert rival.batch("batch-1").deadline_at == after(60)
+
+    def test_a_batch_without_chunks_is_published(self, ledger: Ledger) -> None:
+        """Nothing matched: the batch is routed and has no chunks."""
+        route(ledger, chunks=0)
+
+        assert ledger.chunks("batch-1") == []
+        assert ledger.batch("batch-1").state == "routed"
+
+    def test_five_hundred_chunks_are_published_at_once(self, ledger: Ledger) -> None:
+        """A backlog's batch is one transaction too."""
+        route(ledger, chunks=500)
+
+        assert len(ledger.chunks("batch-1")) == 500
+        assert ledger.chunk_counts() == {"NEW": 500}
+
+    def test_a_claim_starts_the_chunk(self, ledger: Ledger, clock: Clock) -> None:
+        """The claimed chunk says who works on it since when, under which claim."""
+        route(ledger)
+        clock.pass_seconds(3)
+
+        chunk = ledger.claim_chunk("batch-1", 1, "host:17")
+
+        assert chunk == a_chunk(1, claim=1, state="STARTED", worker="host:17", started_at=after(3))
+        assert chunk == ledger.chunk("batch-1", 1)
+        assert ledger.chunk("batch-1", 0).claim == 0
+
+    def test_a_chunk_that_is_not_there_is_not_found(self, ledger: Ledger) -> None:
+        """A wrong number is a user's error; claiming it gives nothing."""
+        route(ledger)
+
+        with pytest.raises(NotFoundError, match="no chunk 9"):
+            ledger.chunk("batch-1", 9)
+        assert ledger.claim_chunk("batch-1", 9, "host:17") is None
+        assert ledger.claim_chunk("batch-9", 0, "host:17") is None
+
+    def test_a_second_claim_takes_the_first_ones_rights(self, ledger: Ledger, rival: Ledger) -> None:
+        """Whoever was overtaken can record no segment and cannot end the chunk; the overtaker can."""
+        route(ledger)
+        ledger.claim_chunk("batch-1", 0, "host:1")
+        assert ledger.record_segment(segment(1), 0, 1)
+
+        again = rival.claim_chunk("batch-1", 0, "host:2")
+
+        assert again is not None
+        assert again.claim == 2
+        assert not ledger.record_segment(segment(1, 1), 0, 1)
+        assert not ledger.end_chunk("batch-1", 0, 1, "COMPLETED", 11, 0)
+        assert rival.record_segment(segment(2), 0, 2)
+        assert rival.end_chunk("batch-1", 0, 2, "COMPLETED", 10, 1)
+        assert [file.key for file in rival.files("batch-1", "outcome")] == ["0-1-0", "0-2-0"]
+
+    def test_a_completed_chunk_cannot_be_claimed(self, ledger: Ledger, rival: Ledger) -> None:
+        """A push that runs again finds nothing to do; after an error or a time-out it does."""
+        route(ledger)
+        for claim, state in enumerate(("ERROR", "TIMEOUT", "COMPLETED"), 1):
+            chunk = rival.claim_chunk("batch-1", 0, "host:2")
+            assert chunk is not None
+            assert chunk.claim == claim
+            assert rival.end_chunk("batch-1", 0, claim, state, 0, 0)
+
+        assert ledger.claim_chunk("batch-1", 0, "host:1") is None
+        assert ledger.chunk("batch-1", 0).claim == 3
+
+    def test_the_end_of_a_chunk_is_noted(self, ledger: Ledger, clock: Clock) -> None:
+        """State, counts and time are kept, and the error whatever is in it; a new claim clears error and end."""
+        route(ledger)
+        ledger.claim_chunk("batch-1", 0, "host:1")
+        end = clock.pass_seconds(4)
+
+        assert ledger.end_chunk("batch-1", 0, 1, "ERROR", 7, 4, "odd \x00 \ud800 " + "x" * 5000)
+        chunk = ledger.chunk("batch-1", 0)
+        assert (chunk.state, chunk.succeeded, chunk.failed, chunk.ended_at) == ("ERROR", 7, 4, end)
+        assert chunk.error.startswith("odd \ufffd ? xxx")
+        assert len(chunk.error) == 4000
+        again = ledger.claim_chunk("batch-1", 0, "host:2")
+        assert again is not None
+        assert (again.error, again.ended_at) == ("", None)
+
+    def test_settlement_freezes_the_segments(self, ledger: Ledger, rival: Ledger) -> None:
+        """Once settlement has begun no segment is recorded, no chunk claimed or ended, under any claim."""
+        route(ledger)
+        ledger.claim_chunk("batch-1", 0, "host:1")
+        assert ledger.record_segment(segment(1), 0, 1)
+
+        assert rival.begin_settlement("batch-1")
+
+        frozen = rival.files("batch-1", "outcome")
+        assert [rival.chunk("batch-1", number).claim for number in (0, 1)] == [2, 1]
+        assert not ledger.record_segment(segment(1, 1), 0, 1)
+        assert not ledger.record_segment(segment(2), 0, 2)
+        assert not ledger.end_chunk("batch-1", 0, 1, "COMPLETED", 11, 0)
+        assert ledger.claim_chunk("batch-1", 0, "host:1") is None
+        assert rival.files("batch-1", "outcome") == frozen
+
+    def test_settlement_begins_once_and_only_from_routed(self, ledger: Ledger, rival: Ledger) -> None:
+        """Of two that settle the first begins; claims are raised once; an unrouted batch is left alone."""
+        settle(ledger)
+
+        assert not rival.begin_settlement("batch-1")
+        assert rival.chunk("batch-1", 0).claim == 1
+        assert rival.plan_batch(a_batch("batch-2", runner="trains"), [])
+        assert not rival.begin_settlement("batch-2")
+        assert rival.batch("batch-2").state == "planned"
+
+    def test_counts_are_of_what_is_under_way(self, ledger: Ledger) -> None:
+        """Chunks of committed batches are not counted; a runner's own can be asked for."""
+        register(ledger)
+        settle(ledger)
+        ledger.commit_batch("batch-1", "flights", [], after(1))
+        route(ledger, "batch-2", chunks=3)
+        route(ledger, "batch-3", chunks=1, runner="trains")
+        ledger.claim_chunk("batch-2", 0, "host:1")
+
+        assert ledger.chunk_counts() == {"NEW": 3, "STARTED": 1}
+        assert ledger.chunk_counts("trains") == {"NEW": 1}

@@ -1,0 +1,127 @@
+"""What every ledger must do when a batch is committed: all of it, once, from the expected offsets, or nothing."""
+
+from __future__ import annotations
+
+import pytest
+from contracts.ledger_samples import (
+    QUEUES,
+    Clock,
+    a_batch,
+    a_parked,
+    a_retry_batch,
+    after,
+    register,
+    route,
+    settle,
+    some_ranges,
+)
+
+from eventbridge.errors import BooksError, NotFoundError
+from eventbridge.ledger import Ledger
+from eventbridge.ledger.records import Range
+from eventbridge.queue import Queue
+
+
+class CommitsContract:
+    """The part about commits."""
+
+    def test_a_commit_moves_the_offsets(self, ledger: Ledger, rival: Ledger) -> None:
+        """Each range's queue stands at its end afterwards, and the batch says when."""
+        register(ledger)
+        settle(ledger)
+
+        assert ledger.commit_batch("batch-1", "flights", some_ranges(), after(9))
+        assert rival.committed_offsets("flights") == {QUEUES[0]: 20, QUEUES[1]: 7}
+        assert rival.consumer_offsets("flights")[0].changed_at == after(9)
+        batch = rival.batch("batch-1")
+        assert (batch.state, batch.committed_at, batch.bus_committed_at) == ("committed", after(9), None)
+
+    def test_the_second_to_commit_is_told_so(self, ledger: Ledger, rival: Ledger) -> None:
+        """Committing again changes nothing, the time of the commit included."""
+        register(ledger)
+        settle(ledger)
+        ledger.commit_batch("batch-1", "flights", some_ranges(), after(9))
+
+        assert not rival.commit_batch("batch-1", "flights", some_ranges(), after(10))
+        assert rival.committed_offsets("flights") == {QUEUES[0]: 20, QUEUES[1]: 7}
+        assert rival.batch("batch-1").committed_at == after(9)
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            pytest.param(Range(QUEUES[1], 6, 9), id="starts-before-the-offset"),
+            pytest.param(Range(QUEUES[1], 8, 9), id="starts-after-the-offset"),
+            pytest.param(Range(Queue("flights", "", 2), 0, 9), id="queue-is-not-registered"),
+            pytest.param(Range(QUEUES[1], 7, 6), id="goes-back"),
+        ],
+    )
+    def test_an_offset_moves_only_from_the_start_of_its_range(self, ledger: Ledger, wrong: Range) -> None:
+        """One range that does not fit stops the commit as a whole: no offset moves, no row closes, no state changes."""
+        register(ledger)
+        settle(ledger, "batch-0")
+        ledger.park([a_parked(batch_id="batch-0")])
+        ledger.commit_batch("batch-0", "flights", [], after(1))
+        ledger.plan_taken(a_retry_batch(), [], [1])
+        ledger.begin_settlement("retry-1")
+
+        with pytest.raises(BooksError, match=f"queue {wrong.queue.queue_id}.*nothing was committed"):
+            ledger.commit_batch("retry-1", "flights", [some_ranges()[0], wrong], after(9))
+
+        assert ledger.committed_offsets("flights") == {QUEUES[0]: 10, QUEUES[1]: 7}
+        assert ledger.batch("retry-1").state == "settling"
+        assert [row.state for row in ledger.parked()] == ["due"]
+        assert ledger.commit_batch("retry-1", "flights", some_ranges(), after(9))
+
+    def test_only_a_settled_batch_is_committed(self, ledger: Ledger) -> None:
+        """A batch that is not settled is refused loudly; one that does not exist is not found."""
+        register(ledger)
+        route(ledger)
+
+        with pytest.raises(BooksError, match="it is routed"):
+            ledger.commit_batch("batch-1", "flights", some_ranges(), after(9))
+        with pytest.raises(NotFoundError):
+            ledger.commit_batch("batch-9", "flights", some_ranges(), after(9))
+        assert ledger.committed_offsets("flights")[QUEUES[0]] == 10
+
+    def test_a_commit_closes_what_its_batch_had_taken(self, ledger: Ledger, rival: Ledger) -> None:
+        """The rows it took are closed in its name, other rows are left alone."""
+        settle(ledger)
+        ledger.park([a_parked(1), a_parked(2), a_parked(3)])
+        ledger.plan_taken(a_retry_batch(), [], [1, 3])
+        ledger.begin_settlement("retry-1")
+
+        assert rival.commit_batch("retry-1", "flights", [], after(9))
+        assert [(row.state, row.taken_by, row.closed_by) for row in ledger.parked()] == [
+            ("closed", "retry-1", "retry-1"),
+            ("due", None, None),
+            ("closed", "retry-1", "retry-1"),
+        ]
+        assert [row.parked_id for row in ledger.parked_taken_by("retry-1")] == [1, 3]
+        assert ledger.taken_targets() == set()
+
+    def test_bus_commits_wait_until_they_are_marked(self, ledger: Ledger, clock: Clock) -> None:
+        """Committed normal batches are pending, oldest first, until the bus was told; the first mark counts."""
+        register(ledger)
+        for number in range(2):
+            settle(ledger, f"batch-{number}", planned_at=after(number))
+            assert ledger.bus_commits_pending("flights") == [ledger.batch(f"batch-{n}") for n in range(number)]
+            ledger.commit_batch(f"batch-{number}", "flights", [], after(9))
+        ledger.plan_taken(a_retry_batch(), [], [])
+        ledger.begin_settlement("retry-1")
+        ledger.commit_batch("retry-1", "flights", [], after(9))
+
+        assert [batch.batch_id for batch in ledger.bus_commits_pending("flights")] == ["batch-0", "batch-1"]
+        marked = clock.pass_seconds(1)
+        ledger.mark_bus_committed("batch-0")
+        clock.pass_seconds(1)
+        ledger.mark_bus_committed("batch-0")
+        assert [batch.batch_id for batch in ledger.bus_commits_pending("flights")] == ["batch-1"]
+        assert ledger.batch("batch-0").bus_committed_at == marked
+
+    def test_a_batch_that_is_not_committed_is_not_marked(self, ledger: Ledger) -> None:
+        """Telling the bus too early leaves no trace that would hide the real one."""
+        ledger.plan_batch(a_batch(), [])
+
+        ledger.mark_bus_committed("batch-1")
+
+        assert ledger.batch("batch-1").bus_committed_at is None

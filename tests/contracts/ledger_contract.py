@@ -1,0 +1,41 @@
+"""What every ledger must do, whatever database it is in: subclass LedgerContract and say how to open one.
+
+`ledger` and `rival` are two openings of one ledger, as two processes have them: of two that do the same thing
+one wins, the other is told so and has changed nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from contracts.ledger_batches_contract import BatchesContract
+from contracts.ledger_chunks_contract import ChunksContract
+from contracts.ledger_commits_contract import CommitsContract
+from contracts.ledger_parking_contract import ParkingContract
+from contracts.ledger_samples import Clock
+
+from eventbridge.ledger import Ledger
+
+
+class LedgerContract(BatchesContract, ChunksContract, CommitsContract, ParkingContract):
+    """All of the contract; a subclass gives the fixture `open_ledger`."""
+
+    @pytest.fixture
+    def clock(self) -> Clock:
+        """Return the clock of both ledgers."""
+        return Clock()
+
+    @pytest.fixture
+    def ledger(self, open_ledger: Callable[[Clock], Ledger], clock: Clock) -> Iterator[Ledger]:
+        """Return an empty ledger."""
+        opened = open_ledger(clock)
+        yield opened
+        opened.close()
+
+    @pytest.fixture
+    def rival(self, ledger: Ledger, open_ledger: Callable[[Clock], Ledger], clock: Clock) -> Iterator[Ledger]:
+        """Return the same ledger, opened once more."""
+        opened = open_ledger(clock)
+        yield opened
+        opened.close()

@@ -1,0 +1,269 @@
+"""What every ledger must do with parked deliveries: none is lost, none is given out twice, held ones wait."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from contracts.ledger_samples import Clock, a_chunk, a_parked, a_retry_batch, after, settle
+
+from eventbridge.errors import BooksError, LedgerError
+from eventbridge.ledger import Ledger
+from eventbridge.ledger.records import Parked, ParkedCount, WaitingTarget
+
+
+def due(
+    ledger: Ledger, seconds: float, target: str = "crm", limit_rows: int = 100, runner: str | None = None
+) -> list[int]:
+    """Return the ids of the rows of rule `late` that are due then."""
+    found = ledger.due_parked(after(seconds), "late", target, limit_rows, runner)
+    return [row.parked_id for row in found if row.parked_id is not None]
+
+
+class ParkingContract:
+    """The part about parked deliveries."""
+
+    def test_a_parked_row_comes_back_as_it_was_parked(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
+        """Every field, file and pair of lineage survives; the ledger adds its number and the time."""
+        settle(ledger)
+        row = a_parked(held_seconds=1.25, order_shard=7, lane="replay")
+        clock.pass_seconds(3)
+
+        assert ledger.park([row]) == 1
+        assert rival.parked() == [replace(row, parked_id=1, parked_at=after(3))]
+        assert rival.parked_of("batch-1") == rival.parked()
+        assert rival.parked_of("batch-2") == []
+
+    def test_to_park_again_is_to_park_nothing(self, ledger: Ledger, rival: Ledger) -> None:
+        """Whole or in part, by the same process or another, at any time: each row is there once."""
+        settle(ledger)
+        rows = [a_parked(seconds, held=held) for seconds in (1, 2) for held in ("", "pool closed")]
+
+        assert ledger.park(rows[:1]) == 1
+        assert rival.park(rows) == 3
+        assert ledger.park(rows) == 0
+        assert ledger.park([]) == 0
+        assert len(ledger.parked()) == 4
+
+    def test_parked_again_after_it_moved_on_it_stays_as_it_is(self, ledger: Ledger, clock: Clock) -> None:
+        """A late second schedule_retries does not park a row anew that was held, released, taken or closed since."""
+        settle(ledger)
+        ledger.park([a_parked()])
+        ledger.hold_parked("late", "crm", "target disabled")
+        assert ledger.park([a_parked()]) == 0
+        clock.pass_seconds(50)
+        ledger.release_parked("late", "crm")
+        assert ledger.park([a_parked()]) == 0
+        ledger.plan_taken(a_retry_batch(), [], [1])
+        assert ledger.park([a_parked()]) == 0
+        ledger.begin_settlement("retry-1")
+        ledger.commit_batch("retry-1", "flights", [], after(60))
+        assert ledger.park([a_parked()]) == 0
+
+        assert [row.state for row in ledger.parked()] == ["closed"]
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"settlement": 1},
+            {"chunk_id": 1},
+            {"rule": "early"},
+            {"target": "mail"},
+            {"reason": "Unknown"},
+            {"attempts": 2},
+            {"lane": "normal"},
+            {"due_at": after(6)},
+            {"held": "pool closed"},
+        ],
+        ids=lambda changes: next(iter(changes)),
+    )
+    def test_rows_that_differ_in_name_are_both_parked(self, ledger: Ledger, changes: dict[str, object]) -> None:
+        """Each part of a row's name keeps it apart from the others of its batch."""
+        settle(ledger)
+
+        assert ledger.park([a_parked(), replace(a_parked(), **changes)]) == 2
+
+    def test_other_deliveries_under_one_name_are_never_dropped(self, ledger: Ledger) -> None:
+        """Two rows of one name with other files: nothing of the call is parked, and the error says which name."""
+        settle(ledger)
+        other = a_parked(files=(("deliveries/3.parquet", "0"),), count=1)
+
+        with pytest.raises(BooksError, match="rule late, target crm"):
+            ledger.park([a_parked(99), a_parked(), other])
+        assert ledger.parked() == []
+        ledger.park([a_parked()])
+        with pytest.raises(BooksError):
+            ledger.park([a_parked(99), other])
+        assert len(ledger.parked()) == 1
+
+    def test_thousands_are_parked_and_taken_at_once(self, ledger: Ledger) -> None:
+        """A batch that could deliver nothing parks what it has, and one batch can take it all up."""
+        settle(ledger)
+        rows = [a_parked(number / 1000) for number in range(5_000)]
+
+        assert ledger.park(rows) == 5_000
+        assert ledger.plan_taken(a_retry_batch(), [], range(1, 5_001))
+        assert len(ledger.parked_taken_by("retry-1")) == 5_000
+
+    def test_what_is_due_comes_oldest_first(self, ledger: Ledger) -> None:
+        """Due means: its time has come, it is not held and not taken; up to a number of rows, of any or one runner."""
+        settle(ledger)
+        ledger.park([a_parked(3), a_parked(1), a_parked(2), a_parked(2, runner="trains", chunk_id=1)])
+        ledger.park([a_parked(1, target="mail"), a_parked(1, held="pool closed")])
+
+        assert due(ledger, 0.999) == []
+        assert due(ledger, 1) == [2]
+        assert due(ledger, 9) == [2, 3, 4, 1]
+        assert due(ledger, 9, limit_rows=2) == [2, 3]
+        assert due(ledger, 9, runner="trains") == [4]
+        ledger.plan_taken(a_retry_batch(), [], [2])
+        assert due(ledger, 9) == [3, 4, 1]
+
+    def test_targets_with_deliveries_due_are_listed(self, ledger: Ledger) -> None:
+        """The longest waiting first, with how many deliveries are due; disabled targets are left out."""
+        settle(ledger)
+        ledger.park([a_parked(3), a_parked(4), a_parked(90), a_parked(2, target="mail"), a_parked(4, rule="early")])
+
+        assert ledger.due_targets(after(1)) == []
+        assert ledger.due_targets(after(4)) == [("late", "mail", 5), ("late", "crm", 10), ("early", "crm", 5)]
+        assert ledger.due_targets(after(4), "trains") == []
+        ledger.set_target_status("late", "mail", "degraded", "slow")
+        ledger.set_target_status("late", "crm", "disabled", "the target answered 410")
+        assert ledger.due_targets(after(4), "flights") == [("late", "mail", 5), ("early", "crm", 5)]
+        assert due(ledger, 4) == []
+
+    def test_a_taken_row_belongs_to_one_batch(self, ledger: Ledger, rival: Ledger) -> None:
+        """Planning takes all of its rows or none: the loser has no batch, no chunks and no rows."""
+        settle(ledger)
+        ledger.park([a_parked(1), a_parked(2), a_parked(3)])
+        batch, chunk = a_retry_batch("retry-2"), a_chunk(0, "retry-2")
+
+        assert ledger.plan_taken(a_retry_batch(), [a_chunk(0, "retry-1")], [1])
+        assert not rival.plan_taken(batch, [chunk], [1, 2, 3])
+        assert [found.batch_id for found in rival.batches()] == ["retry-1", "batch-1"]
+        assert rival.chunks("retry-2") == []
+        assert [row.taken_by for row in rival.parked()] == ["retry-1", None, None]
+        assert rival.plan_taken(batch, [chunk], [2, 3])
+        assert rival.batch("retry-2") == batch
+        assert rival.chunks("retry-2") == [chunk]
+        assert [row.parked_id for row in rival.parked_taken_by("retry-2")] == [2, 3]
+        assert rival.taken_targets() == {("late", "crm")}
+
+    @pytest.mark.parametrize("parked_id", [2, 99], ids=["held", "not-there"])
+    def test_only_due_rows_can_be_taken(self, ledger: Ledger, parked_id: int) -> None:
+        """A row that is held, or does not exist, makes the plan fail as a whole."""
+        settle(ledger)
+        ledger.park([a_parked(1), a_parked(2, held="pool closed")])
+
+        assert not ledger.plan_taken(a_retry_batch(), [], [1, parked_id])
+        assert [row.taken_by for row in ledger.parked()] == [None, None]
+
+    def test_held_rows_are_not_due(self, ledger: Ledger, clock: Clock) -> None:
+        """Holding a target's rows, those due later included, leaves taken ones and other targets alone."""
+        settle(ledger)
+        ledger.park([a_parked(1), a_parked(90), a_parked(2), a_parked(1, target="mail")])
+        ledger.plan_taken(a_retry_batch(), [], [3])
+        clock.pass_seconds(7)
+
+        assert ledger.hold_parked("late", "crm", "target disabled") == 2
+        held = ledger.parked("held")
+        assert [(row.parked_id, row.held, row.held_since) for row in held] == [
+            (1, "target disabled", after(7)),
+            (2, "target disabled", after(7)),
+        ]
+        assert due(ledger, 99) == []
+        assert due(ledger, 99, "mail") == [4]
+        assert ledger.hold_parked("late", "crm", "again") == 0
+
+    def test_a_released_row_is_due_now_and_its_age_stood_still(self, ledger: Ledger, clock: Clock) -> None:
+        """The time held is counted, put on top of earlier ones, and moves the end of its age."""
+        settle(ledger)
+        ledger.park([a_parked(900, held="rule disabled", held_seconds=1.5), a_parked(9, expires_at=None, held="x")])
+        clock.pass_seconds(30.25)
+
+        assert ledger.release_parked("late", "crm") == 2
+        first, second = ledger.parked("due")
+        assert (first.due_at, first.held, first.held_since) == (after(30.25), "", None)
+        assert first.held_seconds == pytest.approx(31.75)
+        assert first.expires_at == after(3630.25)
+        assert (second.held_seconds, second.expires_at) == (pytest.approx(30.25), None)
+        assert due(ledger, 31) == [1, 2]
+        assert ledger.release_parked("late", "crm") == 0
+
+    def test_a_row_held_for_a_410_goes_on_ageing(self, ledger: Ledger, clock: Clock) -> None:
+        """Released as aged, its time held is not counted; only what is held for the reason asked for is released."""
+        settle(ledger)
+        ledger.park([a_parked(1, held="target disabled"), a_parked(1, held="pool closed")])
+        clock.pass_seconds(30)
+
+        assert ledger.release_parked("late", "crm", aged=True, held="target disabled") == 1
+        row = ledger.parked("due")[0]
+        assert (row.parked_id, row.held_seconds, row.expires_at, row.due_at) == (1, 0.0, after(3600), after(30))
+        assert [row.parked_id for row in ledger.parked("held")] == [2]
+
+    def test_what_a_disabled_target_holds_can_end_at_its_age(self, ledger: Ledger, clock: Clock) -> None:
+        """Past its age a row of a disabled target is due, so that it can be given up; the others stay held."""
+        settle(ledger)
+        ledger.park([a_parked(1), a_parked(2, expires_at=after(7200)), a_parked(1, target="mail", held="pool closed")])
+        ledger.set_target_status("late", "crm", "disabled", "the target answered 410")
+        ledger.hold_parked("late", "crm", "target disabled")
+
+        assert ledger.release_expired(clock.pass_seconds(3599)) == 0
+        assert ledger.release_expired(clock.pass_seconds(1)) == 1
+        assert ledger.due_targets(after(3600)) == [("late", "crm", 5)]
+        assert due(ledger, 3600) == [1]
+        assert [row.parked_id for row in ledger.parked("held")] == [2, 3]
+
+    def test_parked_rows_are_listed_by_state_runner_and_rule(self, ledger: Ledger) -> None:
+        """Filters combine; without one, rows of all states are listed in the order they were parked."""
+        settle(ledger)
+        ledger.park([a_parked(1), a_parked(2, runner="trains"), a_parked(3, rule="early", held="x")])
+        ledger.plan_taken(a_retry_batch(), [], [1])
+        ledger.begin_settlement("retry-1")
+        ledger.commit_batch("retry-1", "flights", [], after(9))
+
+        def ids(rows: list[Parked]) -> list[int | None]:
+            return [row.parked_id for row in rows]
+
+        assert ids(ledger.parked()) == [1, 2, 3]
+        assert ids(ledger.parked("due")) == [2]
+        assert ids(ledger.parked("closed", runner="flights")) == [1]
+        assert ids(ledger.parked(rule="early")) == [3]
+        assert ids(ledger.parked("due", rule="early")) == []
+
+    def test_what_waits_is_counted(self, ledger: Ledger) -> None:
+        """By rule, target, state and reason, with the first due time; taken rows count until they are closed."""
+        settle(ledger)
+        ledger.park([a_parked(5), a_parked(4), a_parked(3, reason="Unknown"), a_parked(2, held="pool closed")])
+        ledger.plan_taken(a_retry_batch(), [], [1])
+
+        held = ParkedCount("late", "crm", "held", "RetryAt", 1, 5, after(2))
+        retry = ParkedCount("late", "crm", "due", "RetryAt", 2, 10, after(4))
+        unknown = ParkedCount("late", "crm", "due", "Unknown", 1, 5, after(3))
+        assert ledger.parked_counts() == [retry, unknown, held]
+        assert ledger.parked_counts("trains") == []
+        ledger.begin_settlement("retry-1")
+        ledger.commit_batch("retry-1", "flights", [], after(9))
+        assert ledger.parked_counts("flights") == [replace(retry, rows=1, count=5), unknown, held]
+
+    def test_waiting_targets_say_why_they_wait(self, ledger: Ledger, clock: Clock) -> None:
+        """By target, state and reason to hold, with the time the last was held; taken and closed rows do not wait."""
+        settle(ledger)
+        ledger.park([a_parked(5), a_parked(4), a_parked(3, target="mail")])
+        ledger.park([a_parked(2, held="pool closed")])
+        clock.pass_seconds(6)
+        ledger.park([a_parked(1, held="pool closed")])
+        ledger.plan_taken(a_retry_batch(), [], [3])
+
+        assert ledger.waiting_targets() == [
+            WaitingTarget("late", "crm", "due", "", None),
+            WaitingTarget("late", "crm", "held", "pool closed", after(6)),
+        ]
+        assert ledger.waiting_targets("trains") == []
+
+    def test_a_parked_row_needs_its_batch(self, ledger: Ledger) -> None:
+        """Nothing can be parked in the name of a batch that is not there."""
+        with pytest.raises(LedgerError):
+            ledger.park([a_parked()])
+
+        assert ledger.parked() == []

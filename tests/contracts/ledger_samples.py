@@ -1,0 +1,92 @@
+"""Rows for tests of the ledger: one normal value of each record, to be changed where a test says so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from eventbridge.ledger import Ledger
+from eventbridge.ledger.records import Batch, BatchFile, Chunk, Parked, Piece, Range
+from eventbridge.queue import Queue
+
+START = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
+QUEUES = [Queue("flights", "", 0), Queue("flights", "", 1)]
+
+
+class Clock:
+    """A clock that stands still until it is told to move."""
+
+    def __init__(self) -> None:
+        self.time = START
+
+    def __call__(self) -> datetime:
+        return self.time
+
+    def pass_seconds(self, seconds: float) -> datetime:
+        """Move the clock on and return the new time."""
+        self.time += timedelta(seconds=seconds)
+        return self.time
+
+
+def after(seconds: float) -> datetime:
+    """Return a time so long after the clock's start."""
+    return START + timedelta(seconds=seconds)
+
+
+def a_batch(batch_id: str = "batch-1", **changes: Any) -> Batch:
+    """Return a planned normal batch of runner `flights`."""
+    return replace(Batch(batch_id, "normal", "flights", "flights-bus", "planned", "cafe", START), **changes)
+
+
+def a_retry_batch(batch_id: str = "retry-1", **changes: Any) -> Batch:
+    """Return a batch of kind retry as planning makes it: routed, with a deadline in a minute."""
+    return a_batch(batch_id, kind="retry", bus="", state="routed", deadline_at=after(60), **changes)
+
+
+def some_ranges() -> list[Range]:
+    """Return a range in each of two queues."""
+    return [Range(QUEUES[0], 10, 20), Range(QUEUES[1], 7, 7)]
+
+
+def a_file(batch_id: str = "batch-1", key: str = "0", **changes: Any) -> BatchFile:
+    """Return a buffer file with counts, gaps and nested values in its detail."""
+    detail = {"read": 10, "gaps": [[3, 5]], "matched": {"rule/target": [1, 2**63, 2**64 - 1]}, "of": "Zürich \ud800"}
+    return replace(BatchFile(batch_id, "buffer", key, f"buffer/{key}.parquet", 10, detail), **changes)
+
+
+def a_piece(**changes: Any) -> Piece:
+    """Return a piece that two earlier batches tried."""
+    lineage = (("batch-0", 3), ("retry-0", 0))
+    return replace(Piece("deliveries/1.parquet", "0-9", 10, 900, "late", "crm", 2, 1.5, lineage, 4), **changes)
+
+
+def a_chunk(chunk_id: int = 0, batch_id: str = "batch-1", **changes: Any) -> Chunk:
+    """Return a chunk of two pieces that nobody has claimed."""
+    pieces = (a_piece(), a_piece(rows="12", count=1, parked_id=None))
+    return replace(Chunk(batch_id, chunk_id, "rules.high", 750, pieces, 11, 990, map_index=chunk_id), **changes)
+
+
+def a_parked(due_in_seconds: float = 5, **changes: Any) -> Parked:
+    """Return deliveries of batch-1 that are to be tried again after that time, and expire after an hour."""
+    files = (("deliveries/1.parquet", "0-2,7"), ("deliveries/2.parquet", "1"))
+    row = Parked("batch-1", 0, "flights", "late", "crm", "RetryAt", 1, after(due_in_seconds), files, 5, 450)
+    return replace(replace(row, lineage=(("batch-1", 0),), expires_at=after(3600)), **changes)
+
+
+def route(ledger: Ledger, batch_id: str = "batch-1", chunks: int = 2, **changes: Any) -> None:
+    """Bring a new batch to state routed."""
+    assert ledger.plan_batch(a_batch(batch_id, **changes), some_ranges())
+    assert ledger.move_batch(batch_id, "planned", "buffered")
+    assert ledger.publish_chunks(batch_id, after(60), [a_chunk(number, batch_id) for number in range(chunks)])
+
+
+def settle(ledger: Ledger, batch_id: str = "batch-1", **changes: Any) -> None:
+    """Bring a new batch to state settling."""
+    route(ledger, batch_id, **changes)
+    assert ledger.begin_settlement(batch_id)
+
+
+def register(ledger: Ledger) -> None:
+    """Have the offsets of runner `flights` stand where `some_ranges` start."""
+    ledger.register_queues("flights", "flights-bus", {taken.queue: taken.start for taken in some_ranges()})
