@@ -18,9 +18,10 @@ from eventbridge.stages.workplace import Workplace
 
 __all__ = ["RouteJob", "Router", "Slice", "SliceResult", "route", "slices_of"]
 
-#: Row groups per slice once a batch is large; a small one is cut finer, so that two workers share it.
+#: Row groups per slice once a batch has more than `_SMALL_BATCH_GROUPS`: a task costs 30 ms beside its work.
+#: A small batch is cut finer, so that two workers share it.
 _GROUPS_PER_SLICE = 2
-_SMALL_BATCH_ROWS = 4 * ROW_GROUP_ROWS
+_SMALL_BATCH_GROUPS = 4
 
 #: The pool that every Airflow has.
 _DEFAULT_POOL = "default_pool"
@@ -58,7 +59,7 @@ def route(work: Workplace, batch_id: str, router: Router, pools: Mapping[str, Po
 
 def slices_of(files: Sequence[BatchFile]) -> list[Slice]:
     """Return the slices of a batch's buffer files, the same at every try; they begin where row groups do."""
-    small = sum(file.rows for file in files) <= _SMALL_BATCH_ROWS
+    small = sum(file.rows for file in files) <= _SMALL_BATCH_GROUPS * ROW_GROUP_ROWS
     step = ROW_GROUP_ROWS * (1 if small else _GROUPS_PER_SLICE)
     return [
         Slice(f"{file.key}/{start:06d}", file.path, start, min(start + step, file.rows))
