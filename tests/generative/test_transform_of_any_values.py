@@ -1,0 +1,153 @@
+"""Whatever an event holds: a JSON template gives JSON, every value arrives as it was, nothing is looked into twice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventbridge.document import Number, write_document
+from eventbridge.errors import TransformFailed
+from eventbridge.event import Event
+from eventbridge.rule import Transform
+from eventbridge.transform import Scope, compile_transform
+from eventbridge.transform.template import parse_template
+
+SCOPE = Scope("rule", "bus", "target", "0190aaaa-0000-8000-8000-000000000001", datetime(2026, 5, 1, 12, tzinfo=UTC))
+
+#: Text that would do harm where it is not escaped, or where it is looked into again.
+NASTY = [
+    '"',
+    "\\",
+    '\\"',
+    "${a}",
+    "$${a}",
+    "${eb.event}",
+    "}",
+    "{",
+    "\n",
+    "\x00",
+    "\u2028",
+    "\ud800",
+    "\udc00",
+    "é",
+    "😀",
+]
+TEXTS = st.lists(st.sampled_from(NASTY) | st.text(st.characters(), max_size=3), max_size=5).map("".join)
+NUMBERS = (st.integers() | st.floats(allow_nan=False, allow_infinity=False)).map(
+    lambda number: Number.of(number)
+) | st.sampled_from(["1.0", "1.50", "-0", "1e400", "0.1E-5", "9007199254740993"]).map(Number)
+VALUES = st.recursive(
+    st.none() | st.booleans() | NUMBERS | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=6,
+)
+NAMES = ["a", "b", "c"]
+
+
+@st.composite
+def json_templates(draw: st.DrawFn) -> str:
+    """Return a JSON template with placeholders a, b and c as values, within strings and as names of members."""
+    pieces = st.sampled_from(
+        ["${a}", "${b}", "${c}", "$${a}", "x ", '\\"', "\\\\", "\\u00e9", "é", "$5", "$$", "{", "}"]
+    )
+    strings = st.lists(pieces, max_size=4).map(lambda parts: '"' + "".join(parts) + '"')
+    leaves = st.sampled_from(["${a}", "${b}", "${c}", "1.50", "null", "${a:-0}", "${b:-text}"]) | strings
+    nested = st.recursive(
+        leaves,
+        lambda inner: (
+            st.lists(inner, max_size=3).map(lambda items: "[" + " , ".join(items) + "]")
+            | st.lists(st.tuples(strings, inner), max_size=3).map(
+                lambda items: "{\n" + ",".join(f"{key} :{value}" for key, value in items) + "}"
+            )
+        ),
+        max_leaves=5,
+    )
+    return draw(nested)
+
+
+def event(data: dict[str, Any]) -> Event:
+    """Return an event with this data."""
+    document = {"specversion": "1.0", "id": "e", "source": "/s", "type": "t", "data": data}
+    return Event("e", "/s", "t", document, write_document(document).encode())
+
+
+def filled(template: str, data: dict[str, Any]) -> str:
+    """Return what a template gives whose names are the members of the data."""
+    transform = Transform(form="TEMPLATE", template=template, value={name: f"$.data.{name}" for name in NAMES})
+    return compile_transform(transform, content_mode="structured").render(event(data), SCOPE).payload.decode()
+
+
+def loaded(text: str) -> Any:
+    """Return JSON with its numbers as they are spelt, marked as numbers."""
+    return json.loads(text, parse_int=lambda number: ("number", number), parse_float=lambda number: ("number", number))
+
+
+def as_text(value: Any) -> str:
+    """Return what a value is within a string: text as it is, null as nothing, the rest as JSON."""
+    return value if isinstance(value, str) else "" if value is None else write_document(value)
+
+
+def joined(text: str) -> str:
+    """Return text with halves of surrogate pairs that meet made whole, as every reader of JSON has them."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+
+
+@given(json_templates(), st.dictionaries(st.sampled_from(NAMES), VALUES))
+def test_a_json_template_gives_json(template: str, data: dict[str, Any]) -> None:
+    """Quotes, braces, half surrogates, placeholders in values: the output is always one JSON value in UTF-8."""
+    loaded(filled(template, data))
+
+    assert parse_template(template)[0].is_json
+
+
+@given(VALUES)
+def test_a_value_arrives_as_it_was(value: Any) -> None:
+    """Outside strings every value comes back equal, digit for digit."""
+    assert loaded(filled('{"x": ${a}}', {"a": value}))["x"] == loaded(write_document(value))
+
+
+@given(st.lists(VALUES, min_size=3, max_size=3))
+def test_text_arrives_as_it_was(values: Sequence[Any]) -> None:
+    """Inside a string each value is its text, at its place, between the literals."""
+    a, b, c = values
+    output = json.loads(filled('["<${a}|${b}|$${a}|${c}>"]', {"a": a, "b": b, "c": c}))
+
+    assert output == [joined(f"<{as_text(a)}|{as_text(b)}|${{a}}|{as_text(c)}>")]
+
+
+@given(st.lists(VALUES, min_size=2, max_size=2))
+def test_a_text_template_holds_the_values_as_they_are(values: Sequence[Any]) -> None:
+    """Text is inserted without any change; half a surrogate pair, which text cannot be, fails the delivery."""
+    a, b = values
+    expected = f"{as_text(a)}|${{b}}|{as_text(b)}"
+    try:
+        output = filled("${a}|$${b}|${b}", {"a": a, "b": b})
+    except TransformFailed:
+        output = None
+
+    assert output == (expected if expected.encode("utf-8", "ignore").decode() == expected else None)
+
+
+@given(TEXTS, TEXTS)
+def test_a_value_is_never_looked_into(first: str, second: str) -> None:
+    """What a value holds makes no difference to what is inserted elsewhere."""
+    with_names = json.loads(filled('{"x": "${a}", "y": "${b}", "z": ${a}}', {"a": first, "b": second}))
+
+    assert with_names == {"x": joined(first), "y": joined(second), "z": joined(first)}
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), VALUES))
+def test_the_data_as_a_part_is_the_data(data: dict[str, Any]) -> None:
+    """JSONPATH and content_mode data give the data digit for digit."""
+    part = compile_transform(Transform(form="JSONPATH", value="$"), content_mode="structured").render(
+        event(data), SCOPE
+    )
+    whole = compile_transform(Transform(), content_mode="data").render(event(data), SCOPE)
+
+    assert part.payload == whole.payload == write_document(data).encode()
+    assert loaded(part.payload.decode()) == loaded(write_document(data))
