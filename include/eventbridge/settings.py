@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
@@ -44,7 +43,7 @@ def _read_count(value: object) -> object:
 
 
 def _with_scheme(uri: str) -> str:
-    if not urlsplit(uri).scheme:
+    if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", uri):
         raise ValueError("it has no scheme such as file:// or sqlite://")  # not the value: it may hold a password
     return uri
 
@@ -80,13 +79,17 @@ class Settings(BaseModel):
         repr=False,  # it may hold a password
     )
     store_uri: Uri = _setting(
-        lambda data: f"file://{data['home']}/store", "URI", "The object store of data: archive, deliveries, audit."
+        lambda data: f"file://{data['home']}/store",
+        "URI",
+        "The object store of data: archive, deliveries, audit; this version has file:// only.",
     )
     bus_folder: Folder = _setting(
         lambda data: data["home"] / "bus", "folder", "The embedded buses, one SQLite file each; a fast local disk."
     )
     rules_folder: Path = _setting(
-        Path("include/rules"), "folder", "The rule files; as written, so that mistakes name files as you know them."
+        Path("include/rules"),
+        "folder",
+        "The rule files; used as written, so that mistakes name files as you know them.",
     )
     event_max_bytes: Size = _setting(
         MIB, "bytes", "The largest event taken; a larger one is a dead letter Malformed. Bounds memory.", ge=1024
@@ -106,12 +109,16 @@ class Settings(BaseModel):
     batch_deadline_seconds: Seconds = _setting(
         60.0,
         "seconds",
-        "How long after its chunks are published a batch may deliver; the rest is parked.",
+        "How long a batch may deliver; the rest is parked: what a slow target or a closed pool costs its runner.",
         gt=0,
         le=3600,
     )
     prepare_budget_seconds: Seconds = _setting(
-        60.0, "seconds", "How long buffer and route may work in one run; what they recorded is kept.", gt=0, le=3600
+        60.0,
+        "seconds",
+        "How long buffer and route may work in one run; what they recorded is kept for the next, so none is endless.",
+        gt=0,
+        le=3600,
     )
     push_budget_seconds: Seconds = _setting(
         20.0,
@@ -135,12 +142,15 @@ class Settings(BaseModel):
     segment_seconds: Seconds = _setting(
         1.0,
         "seconds",
-        "After so long push writes down the answers it has, and looks whether its claim holds.",
+        "After so long push writes down its answers and checks its claim: the most that a crash sends again.",
         gt=0,
         le=60,
     )
     disk_free_min_bytes: Size = _setting(
-        512 * MIB, "bytes", "With less free space than this listen plans no new batch; running ones can finish.", ge=0
+        512 * MIB,
+        "bytes",
+        "With less free space listen plans no new batch: the ones under way must be able to finish.",
+        ge=0,
     )
     retry_max_per_target: Count = _setting(
         5_000, "deliveries", "The most of one target that one retry run takes: its fair share of the slow lane.", ge=1
@@ -148,7 +158,7 @@ class Settings(BaseModel):
     spark_remote: Uri | None = _setting(
         None,
         "URL",
-        "The Spark Connect server, sc://host:port, where no Airflow connection names one; none = local.",
+        "The Spark Connect server, sc://host:port, for the command line; not set = one of its own. DAGs use a connection.",
         repr=False,  # it may hold a token
     )
 
@@ -185,9 +195,9 @@ def _is_setting(name: str) -> bool:
 
 
 def _unknown(name: str) -> str:
-    names = [PREFIX + field.upper() for field in Settings.model_fields]
-    near = difflib.get_close_matches(name.upper(), names, n=1)
-    remedy = f"Did you mean {near[0]}?" if near else "docs/settings.md lists all settings."
+    names = [field.upper() for field in Settings.model_fields]
+    near = difflib.get_close_matches(name.removeprefix(PREFIX).upper(), names, n=1)
+    remedy = f"Did you mean {PREFIX}{near[0]}?" if near else "docs/settings.md lists all settings."
     return f"{name} is no setting. {remedy}"
 
 
