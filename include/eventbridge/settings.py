@@ -158,7 +158,7 @@ class Settings(BaseModel):
     spark_remote: Uri | None = _setting(
         None,
         "URL",
-        "The Spark Connect server, sc://host:port, for the command line; not set = one of its own. DAGs use a connection.",
+        "The Spark Connect server, sc://host:port, for the command line; not set = its own. DAGs use a connection.",
         repr=False,  # it may hold a token
     )
 

@@ -73,13 +73,16 @@ rules:
         url: http://crm.example:8080/hooks?team=a%20b
         allow_http: true
         connection: crm_hooks
-        content_mode: binary
         transform: {form: TEMPLATE, value: {id: $.data.id, n: 1.0}, template: '${id} ${n}', missing: error}
         timeout: 1.5s
         max_in_flight: 8
         retry:
           {policy: own, attempts: 5, initial: 500ms, multiplier: 3, maximum: 1m, jitter: 0.5, maximum_event_age: 2h}
         errors_tolerance: all
+      whole:
+        type: http
+        url: https://crm.example/
+        content_mode: binary
       log:
         type: file
         path: /srv/orders.jsonl
@@ -94,7 +97,6 @@ rules:
         url="http://crm.example:8080/hooks?team=a%20b",
         allow_http=True,
         connection="crm_hooks",
-        content_mode="binary",
         transform=Transform(
             form="TEMPLATE", value={"id": "$.data.id", "n": Number("1.0")}, template="${id} ${n}", missing="error"
         ),
@@ -110,6 +112,7 @@ rules:
             maximum_event_age_seconds=7200.0,
         ),
     )
+    whole = Target(name="whole", type="http", url="https://crm.example/", content_mode="binary")
     log = Target(
         name="log",
         type="file",
@@ -127,7 +130,7 @@ rules:
         priority="high",
         concurrency=4,
         pool="nightly",
-        targets={"crm": crm, "log": log},
+        targets={"crm": crm, "whole": whole, "log": log},
     )
     source = Source(topics=("new", "old"), queues=2, start_at=datetime(2026, 1, 2, 2, 4, 5, tzinfo=UTC))
     bus = Bus(name="orders", source=source, retention_seconds=90 * 86_400.0)

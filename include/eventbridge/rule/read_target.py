@@ -33,10 +33,13 @@ def read_target(name: str, node: Node, mistakes: list[Mistake]) -> Target:
         fields.refuse(FILE_ONLY, "an http target has no {}", "Remove it")
     if kind == "file":
         fields.refuse(HTTP_ONLY, "a file target has no {}", "Remove it")
+    transform = _transform(fields.get("transform"), mistakes)
+    if transform.form != "ORIGINAL":
+        fields.refuse(["content_mode"], f"{{}} is for the form ORIGINAL, and this is {transform.form}", "Remove it")
     target = Target(
         name=name,
         type=kind or "http",
-        transform=_transform(fields.get("transform"), mistakes),
+        transform=transform,
         retry=_retry(fields.get("retry"), mistakes),
         errors_tolerance=fields.choice("errors_tolerance", "all", ERRORS_TOLERANCE, ERRORS_TOLERANCE_LATER),
         **(_http_fields(fields, required=kind == "http") if kind != "file" else {}),
