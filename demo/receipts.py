@@ -1,0 +1,74 @@
+"""Compares the books with what the targets themselves have: the receiver's own record, and the files' lines."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from demo.places import ROOT
+from demo.tally import Tally
+from eventbridge.rule import RuleSet
+
+
+@dataclass
+class Received:
+    """What the receiver wrote down for one path: how often it accepted each webhook-id, and every id it saw."""
+
+    accepted: Counter[str] = field(default_factory=Counter)
+    seen: set[str] = field(default_factory=set)
+
+
+def read_record(record: Path) -> dict[str, Received]:
+    """Return the receiver's record by path."""
+    found: dict[str, Received] = defaultdict(Received)
+    with record.open() as lines:
+        for line in lines:
+            request = json.loads(line)
+            received = found[request["path"]]
+            received.seen.add(request["webhook_id"])
+            if request["status"] is not None and 200 <= request["status"] < 300:
+                received.accepted[request["webhook_id"]] += 1
+    return found
+
+
+def compare(
+    rules: RuleSet, tallies: Mapping[tuple[str, str], Tally], record: Mapping[str, Received]
+) -> Iterator[tuple[str, str]]:
+    """Yield (what, difference) for every target, "" where the target has exactly what the books say it was delivered.
+
+    A duplicate is no difference: delivery is at least once, and it carries the same webhook-id.
+    """
+    for rule in rules.enabled().values():
+        for target in rule.targets.values():
+            found = tallies.get((rule.name, target.name), Tally())
+            name = f"{rule.name}/{target.name}"
+            if target.type == "http":
+                yield name, _http(found, record.get(urlsplit(target.url).path, Received()))
+            else:
+                yield name, _file(found, ROOT / target.path)
+
+
+def duplicates(record: Mapping[str, Received]) -> int:
+    """Return how many requests the receiver accepted beyond one for each webhook-id and path."""
+    return sum(received.accepted.total() - len(received.accepted) for received in record.values())
+
+
+def _http(found: Tally, received: Received) -> str:
+    parts = [
+        _difference("delivered by the books, never accepted by the receiver", found.delivered - set(received.accepted)),
+        _difference("accepted by the receiver, not delivered by the books", set(received.accepted) - found.delivered),
+    ]
+    return "; ".join(part for part in parts if part)
+
+
+def _file(found: Tally, path: Path) -> str:
+    lines = sum(1 for _ in path.open("rb")) if path.exists() else 0
+    return "" if lines == len(found.delivered) else f"{len(found.delivered):,} delivered, {lines:,} lines in {path}"
+
+
+def _difference(what: str, ids: set[str]) -> str:
+    return f"{len(ids):,} {what}, such as {min(ids)}" if ids else ""

@@ -1,0 +1,201 @@
+"""`make demo`: delivers real flights through a real Airflow and Spark and proves that none is lost, else exit 1."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from types import FrameType
+
+from demo.airflow import Airflow
+from demo.flights import publish_flights
+from demo.places import ROOT, DemoError, Places, fresh, product_settings
+from demo.progress import watch
+from demo.receipts import compare, duplicates, read_record
+from demo.services import Services, left_behind
+from demo.tally import table, tally
+from eventbridge.connection import connections_from_environment
+from eventbridge.errors import EventBridgeError
+from eventbridge.rule import load_rules
+from eventbridge.settings import Settings
+from eventbridge.sources.embedded import EmbeddedBus
+from eventbridge.stages.audit import Audit, audit
+from eventbridge.stages.workplace import Workplace
+
+#: The flights are published over a while, so that the DAGs are seen to run meanwhile.
+PER_SECOND = 2_000.0
+
+_BUS = "flights"
+_ALL = 336_776
+
+
+def main() -> int:
+    """Return the exit code: 0 if the books balance and the receiver agrees, 1 if not or if something failed."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    os.chdir(ROOT)
+    services = None
+    try:
+        total = _how_many(os.environ.get("EVENTS", "60000"))
+        if left_behind():
+            raise DemoError("An environment is running already: `make down` ends it.")
+        services = Services(fresh())
+        return _demo(services, total)
+    except (DemoError, EventBridgeError) as error:
+        _say(f"\n{error}")
+        return 1
+    except KeyboardInterrupt:
+        _say("\nInterrupted.")
+        return 130
+    finally:
+        if services is not None:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave half of them running
+            services.stop()
+            _say("All services are ended.")
+
+
+def _demo(services: Services, total: int) -> int:
+    places = services.places
+    began = time.monotonic()
+    _say("Starting Airflow, Spark Connect and the receiver ...")
+    services.start()
+    _say(f"Up after {time.monotonic() - began:.0f} s: {places.url}, user admin, password {places.password}")
+    settings = Settings.from_mapping(product_settings(places))
+    with closing(Workplace.open(settings, connections_from_environment(product_settings(places)))) as work:
+        _deliver(services, work, total)
+        _say("Everything that can be delivered is; ending the services, then auditing what they left:")
+        services.stop()
+        return _prove(work, places)
+
+
+def _deliver(services: Services, work: Workplace, total: int) -> None:
+    _say(f"Publishing {total:,} flights while the DAGs deliver them:")
+    rules = work.rule_set()
+    with (
+        EmbeddedBus(work.settings.bus_folder, _BUS, clock=work.clock) as bus,
+        closing(Airflow(services.places)) as airflow,
+    ):
+        publisher = _Publisher(bus, total)
+        publisher.start()
+        try:
+            watch(work, rules, lambda: publisher.published, total, lambda: _check(services, publisher, airflow))
+        finally:
+            publisher.stop()
+
+
+class _Publisher(threading.Thread):
+    """Publishes the flights in a thread of its own, and counts them."""
+
+    def __init__(self, bus: EmbeddedBus, total: int) -> None:
+        super().__init__(name="publisher", daemon=True)
+        self._bus = bus
+        self._total = total
+        self._stopped = threading.Event()
+        self.published = 0
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            publish_flights(self, self._total, batch=500, per_second=PER_SECOND, sleep=self._wait)
+        except Exception as error:
+            self.error = error
+
+    def publish(self, records: Sequence[tuple[bytes, str | None]]) -> None:
+        self._bus.publish(records)
+        self.published += len(records)
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self.join()
+
+    def _wait(self, seconds: float) -> None:
+        if self._stopped.wait(seconds):
+            raise DemoError("Publishing was stopped.")
+
+
+def _check(services: Services, publisher: _Publisher, airflow: Airflow) -> None:
+    services.check()
+    if publisher.error is not None:
+        raise DemoError(f"Publishing failed: {publisher.error}")
+    for error in airflow.import_errors():
+        raise DemoError(f"Airflow cannot read a DAG file:\n{error}")
+
+
+def _prove(work: Workplace, places: Places) -> int:
+    books = audit(work)
+    tallies = tally(work)
+    _print_table(table(tallies, books))
+    _print_parked(work)
+    problems = [*books.differences, *_print_books(books)]
+    record = read_record(places.received)
+    compared = dict(compare(load_rules(ROOT / places.rules_folder), tallies, record))
+    problems += [f"{name}: {difference}" for name, difference in compared.items() if difference]
+    _say(
+        f"\nThe receiver's own record and the files' lines: {sum(not each for each in compared.values())} of "
+        f"{len(compared)} targets have exactly what the books say; {duplicates(record)} duplicates"
+    )
+    for problem in problems:
+        _say(f"  DIFFERENCE {problem}")
+    _say("\nThe books balance: every flight is accounted for." if not problems else f"\n{len(problems)} differences.")
+    return 1 if problems else 0
+
+
+def _print_books(books: Audit) -> list[str]:
+    events = books.events
+    _say(
+        f"\nBooks of {books.batches} batches: {events['range_total']:,} offsets = {events['read']:,} read + "
+        f"{events['gaps']:,} gaps; {events['read']:,} read = {events['malformed']:,} malformed + "
+        f"{events['duplicate']:,} duplicate + {events['valid']:,} valid"
+    )
+    sums = {name: sum(row[name] for row in books.deliveries.values()) for name in _DELIVERY_COLUMNS}
+    _say(
+        f"{sums['matched']:,} matched = {sums['delivered']:,} delivered + {sums['parked']:,} parked + "
+        f"{sums['dead']:,} dead-lettered"
+    )
+    balanced = sums["matched"] == sums["delivered"] + sums["parked"] + sums["dead"]
+    return [] if balanced else ["the sums of deliveries do not add up"]
+
+
+_DELIVERY_COLUMNS = ("matched", "delivered", "parked", "dead")
+
+
+def _print_parked(work: Workplace) -> None:
+    waiting = [row for row in work.ledger.parked_counts() if row.state != "closed"]
+    if waiting:
+        _say("\nParked:")
+        for row in waiting:
+            when = "held for a person" if row.state == "held" else f"next due {row.next_due_at:%H:%M:%S} UTC"
+            _say(f"  {row.rule}/{row.target}: {row.count:,} after {row.reason}, {when}")
+
+
+def _print_table(rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    _say("")
+    for number, row in enumerate(rows):
+        first, *others = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        _say("  ".join([row[0].ljust(len(first)), *others]))
+        if number == 0:
+            _say("  ".join("-" * width for width in widths))
+
+
+def _how_many(text: str) -> int:
+    if text == "all":
+        return _ALL
+    if not text.isdecimal() or not 0 < int(text) <= _ALL:
+        raise DemoError(f"EVENTS is {text!r}; it must be all, or a number from 1 to {_ALL}")
+    return int(text)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)  # noqa: T201 - it is what the demo is for
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""What became of every delivery, from the files in the store: for the demo's table and the comparison of receipts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from eventbridge.identity import delivery_id_text
+from eventbridge.stages.audit import Audit
+from eventbridge.stages.outcomes import segments
+from eventbridge.stages.settle import settlement_rows
+from eventbridge.stages.workplace import Workplace
+from eventbridge.store.parquet import read_table
+
+
+@dataclass
+class Tally:
+    """One rule's target. `delivered` and `dead` are webhook-ids, `seconds` from publish to delivered."""
+
+    delivered: set[str] = field(default_factory=set)
+    dead: set[str] = field(default_factory=set)
+    seconds: list[float] = field(default_factory=list)
+    retried: set[str] = field(default_factory=set)
+
+    def quantile(self, share: float) -> float | None:
+        """Return the time that `share` of the deliveries did not exceed, None without any."""
+        ordered = sorted(self.seconds)
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else None
+
+
+def tally(work: Workplace) -> dict[tuple[str, str], Tally]:
+    """Read every settlement and outcome of the committed batches; by (rule, target)."""
+    tallies: dict[tuple[str, str], Tally] = defaultdict(Tally)
+    for batch in work.ledger.batches(limit=None):
+        if batch.state == "committed":
+            for row in settlement_rows(work, batch.batch_id):
+                _take(tallies[row["rule"], row["target"]], row)
+            for row in _attempts(work, batch.batch_id):
+                tallies[row["rule"], row["target"]].retried.add(delivery_id_text(row["delivery_id"]))
+    return tallies
+
+
+def table(tallies: dict[tuple[str, str], Tally], books: Audit) -> list[list[str]]:
+    """Return the demo's table, its head first: counts from the audited books, times and retries from the tally."""
+    head = ["rule/target", "matched", "delivered", "retried", "parked", "dead-lettered", "p50 s", "p99 s"]
+    rows = []
+    for key, sums in books.deliveries.items():
+        rule, _, target = key.partition("/")
+        found = tallies.get((rule, target), Tally())
+        counts = [sums["matched"], sums["delivered"], len(found.retried), sums["parked"], sums["dead"]]
+        times = [found.quantile(0.5), found.quantile(0.99)]
+        rows.append([key, *(f"{count:,}" for count in counts), *("-" if t is None else f"{t:.1f}" for t in times)])
+    return [head, *rows]
+
+
+def _take(found: Tally, row: dict[str, Any]) -> None:
+    webhook_id = delivery_id_text(row["delivery_id"])
+    if row["verdict"] == "Delivered":
+        found.delivered.add(webhook_id)
+        found.seconds.append((row["settled_at"] - row["published_at"]).total_seconds())
+    elif row["verdict"] == "DeadLettered":
+        found.dead.add(webhook_id)
+
+
+def _attempts(work: Workplace, batch_id: str) -> Iterator[dict[str, Any]]:
+    """Yield the outcomes of attempts after a delivery's first."""
+    for file in segments(work, batch_id):
+        if file.path is not None:
+            rows = read_table(work.store, file.path, columns=["delivery_id", "rule", "target", "attempt"])
+            yield from (row for row in rows.to_pylist() if row["attempt"] > 1)
