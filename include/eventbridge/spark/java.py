@@ -31,10 +31,9 @@ def require_java() -> None:
         raise SparkError(f"Spark needs Java {LEAST_JAVA} or later and {where}: {_INSTALL}")
     told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     found = re.search(r'version "(?:1\.)?(\d+)', told)
-    if found is None or int(found[1]) < LEAST_JAVA:
-        raise SparkError(
-            f"Spark needs Java {LEAST_JAVA} or later and {java} is {found[1] if found else '?'}: {_INSTALL}"
-        )
+    version = int(found[1]) if found else 0
+    if version < LEAST_JAVA:
+        raise SparkError(f"Spark needs Java {LEAST_JAVA} or later and {java} is version {version}: {_INSTALL}")
 
 
 def spark_home() -> Path:

@@ -17,7 +17,7 @@ from typing import Self
 from eventbridge.errors import SparkError
 from eventbridge.spark.failure import first_error, spark_errors
 from eventbridge.spark.java import require_java, spark_environment, submit_command
-from eventbridge.spark.session import connect
+from eventbridge.spark.session import connect, forget
 
 _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
@@ -120,6 +120,7 @@ def warm_up(url: str, runner: str = "warm-up") -> None:
 
     Raises SparkError if the server cannot be reached. The very first job of a server takes about 10 s.
     """
+    forget(url, runner)  # this process may have known another server at this address
     with spark_errors(f"Spark at {url} does not answer"):
         connect(url, runner).range(0, 2, 1, numPartitions=2).mapInArrow(_import_what_route_needs, "id long").collect()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import uuid
+import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,6 +16,9 @@ _NAMESPACE = uuid.UUID("7c2f5f0e-8f0b-5e0a-9a3c-6b1f0a4f2d11")
 #: After so many closed sessions of one runner an id of chance is taken; only warmth is lost.
 _GENERATIONS = 32
 
+#: Parts of the error classes that say so; NO_ACTIVE_SESSION is how a client answers after it was told once.
+_GONE = ("SESSION_CLOSED", "SESSION_CHANGED", "SESSION_NOT_FOUND", "NO_ACTIVE_SESSION")
+
 _sessions: dict[tuple[str, str], SparkSession] = {}
 
 
@@ -24,6 +28,8 @@ def connect(url: str, runner: str) -> SparkSession:
     A server that was idle for long closes a session for good, and its id with it; then the next id of the same
     runner is used. Raises what PySpark raises if the server cannot be reached.
     """
+    # What it warns of, that a call failed for good, is raised as well.
+    warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
     key = (url, runner)
     if key not in _sessions:
         _sessions[key] = _open(url, runner)
@@ -51,7 +57,7 @@ def session_url(url: str, session: str) -> str:
 
 def is_closed(error: Exception) -> bool:
     """Say whether an error means that the session is gone for good: closed, or the server is another one now."""
-    return any(word in str(error) for word in ("SESSION_CLOSED", "SESSION_CHANGED", "SESSION_NOT_FOUND"))
+    return any(word in str(error) for word in _GONE)
 
 
 def _open(url: str, runner: str) -> SparkSession:
@@ -77,8 +83,8 @@ def _create(url: str) -> SparkSession:
     logging.getLogger("pyspark.sql.connect.client.logging").setLevel(logging.CRITICAL)
     builder: Any = SparkSession.builder
     session: SparkSession = builder.remote(url).create()
-    # By default a client tries for ten minutes to reach a server that is gone; the stage has a budget of one.
-    session.client.set_retry_policies([DefaultPolicy(max_retries=6, max_backoff=4_000)])
+    # By default a client tries for ten minutes to reach a server that is gone; this is 0.05 + 0.2 + 0.8 + 3.2 s.
+    session.client.set_retry_policies([DefaultPolicy(max_retries=4)])
     # This closes the channel and leaves the session to the next process. Without it a process that ends makes one
     # more call to the server, and waits half a minute for it if the server is gone.
     atexit.register(session.client.close)

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventbridge.errors import SparkError
+from eventbridge.spark.route import ConnectRouter
+from eventbridge.spark.server import SparkConnectServer
+from eventbridge.spark.session import connect, forget, session_id
+from eventbridge.stages.route_in_process import InProcessRouter
+
+WORKERS = """
+import os, sys
+from eventbridge.spark.session import connect
+def pids(batches):
+    import os, time
+    import pyarrow as pa
+    for batch in batches:
+        time.sleep(0.3)  # both workers get one of the two tasks
+        yield pa.RecordBatch.from_pydict({"pid": [os.getpid()]})
+frame = connect(sys.argv[1], sys.argv[2]).range(0, 2, 1, numPartitions=2).mapInArrow(pids, "pid long")
+print(*sorted(row["pid"] for row in frame.collect()))
+"""
+
+
+def test_connect_routes_as_this_process_does(spark_server: SparkConnectServer, land: Callable[..., Any]) -> None:
+    """Spark's workers give the same deliveries, row by row, and the same manifests."""
+    landed = land()
+
+    expected = landed.routed(InProcessRouter(landed.store))
+    found = landed.routed(ConnectRouter(spark_server.url))
+
+    assert sum(result["rows"] for result in expected) > 100
+    assert any(result["detail"]["failed"] for result in expected)
+    assert found == expected
+
+
+def test_every_try_writes_files_of_its_own(spark_server: SparkConnectServer, land: Callable[..., Any]) -> None:
+    """A task that runs twice under one attempt leaves two sets of files and changes none."""
+    landed = land()
+    router = ConnectRouter(spark_server.url)
+    job = landed.anew()
+
+    first = list(router.route_slices(job, landed.slices))
+    again = list(router.route_slices(job, landed.slices))
+
+    assert {result.path for result in first}.isdisjoint({result.path for result in again})
+    assert landed.comparable(first) == landed.comparable(again)
+
+
+def test_a_workers_error_is_told(spark_server: SparkConnectServer, land: Callable[..., Any]) -> None:
+    """What a worker raises reaches the operator as one line: the error, not Spark's account of it."""
+    landed = land()
+    landed.store.delete(f"rulesets/{landed.job.rule_set}.json")
+
+    # another uri of the same store: workers may have kept the rule set under the first one
+    changed = replace(landed.job, store_uri=landed.store.uri.replace("file://", "file://localhost"), attempt="x")
+    with pytest.raises(SparkError) as caught:
+        list(ConnectRouter(spark_server.url).route_slices(changed, landed.slices))
+
+    assert "eventbridge.errors.StoreFileMissing" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_server_that_is_not_there_is_told_soon(land: Callable[..., Any]) -> None:
+    """Nobody listening is a SparkError that names the address, after seconds, not after ten minutes."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        url = f"sc://127.0.0.1:{probe.getsockname()[1]}"
+    landed = land()
+
+    with pytest.raises(SparkError, match=url):
+        list(ConnectRouter(url).route_slices(landed.job, landed.slices))
+
+
+def test_a_new_process_finds_warm_workers(spark_server: SparkConnectServer) -> None:
+    """The session id is a runner's own, so the next client process gets the same Python workers; another runner not."""
+
+    def workers(runner: str) -> set[str]:
+        command = [sys.executable, "-c", WORKERS, spark_server.url, runner]
+        return set(subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout.split())
+
+    first, again, other = workers("orders-warm"), workers("orders-warm"), workers("returns-warm")
+
+    assert again <= first
+    assert other.isdisjoint(first)
+
+
+def test_a_closed_session_is_followed_by_the_next(spark_server: SparkConnectServer, land: Callable[..., Any]) -> None:
+    """A session that the server closed for good does not stop its runner: the runner's next id is used."""
+    landed = land()
+    landed.routed(ConnectRouter(spark_server.url), runner="closing")
+    connect(spark_server.url, "closing").stop()
+    forget(spark_server.url, "closing")
+
+    found = landed.routed(ConnectRouter(spark_server.url), runner="closing")
+
+    assert len(found) == len(landed.slices)
+    assert connect(spark_server.url, "closing").session_id == session_id("closing", 1)
+
+
+def test_a_server_killed_in_the_middle(tmp_path: Path, land: Callable[..., Any]) -> None:
+    """What was finished before the kill is kept; the same process goes on with the server that comes after."""
+    landed = land(count=12_000, step=300)
+    server = SparkConnectServer(tmp_path / "spark")
+    server.start()
+    try:
+        router = ConnectRouter(server.url)
+        results = router.route_slices(landed.anew(), landed.slices)
+        done = [next(results)]
+        os.killpg(server.pid, signal.SIGKILL)
+        with pytest.raises(SparkError, match="did not route batch"):
+            done.extend(results)
+        server.stop()
+        server.start()
+        rest = landed.slices[len(done) :]
+
+        done += router.route_slices(landed.anew(), rest[:2])
+    finally:
+        server.stop()
+
+    assert landed.comparable(done) == landed.comparable(
+        list(InProcessRouter(landed.store).route_slices(landed.anew(), landed.slices[: len(done)]))
+    )

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventbridge.errors import SparkError
+from eventbridge.spark.submit import LocalSubmit, SubmitRouter
+from eventbridge.stages.route import Slice, SliceResult
+from eventbridge.stages.route_in_process import InProcessRouter
+
+APPLICATION = str(Path(__file__).parents[2] / "spark_apps" / "route_events.py")
+
+
+def test_spark_submit_routes_as_this_process_does(tmp_path: Path, land: Callable[..., Any]) -> None:
+    """The submitted application gives the same deliveries and manifests, through the store."""
+    landed = land()
+
+    expected = landed.routed(InProcessRouter(landed.store))
+    found = landed.routed(SubmitRouter(landed.store, APPLICATION, LocalSubmit(tmp_path / "spark")))
+
+    assert found == expected
+
+
+def test_a_job_that_fails_keeps_the_finished_slices(tmp_path: Path, land: Callable[..., Any]) -> None:
+    """What workers finished before the job failed is yielded; then the first Python error is told."""
+    landed = land()
+    bad = Slice("999999", "buffer/bus=orders/date=2026-03-01/hour=12/gone.parquet", 0, 10)
+    router = SubmitRouter(landed.store, APPLICATION, LocalSubmit(tmp_path / "spark", master="local[1]"))
+    done: list[SliceResult] = []
+
+    with pytest.raises(SparkError, match=r"did not route batch .*eventbridge\.errors\.StoreFileMissing"):
+        done.extend(router.route_slices(replace(landed.job, attempt="x"), [*landed.slices, bad]))
+
+    assert landed.comparable(done) == landed.routed(InProcessRouter(landed.store))
+
+
+def test_the_application_tells_its_arguments() -> None:
+    """Without its two arguments the application says what it wants and starts no Spark."""
+    told = subprocess.run([sys.executable, APPLICATION], capture_output=True, text=True, check=False)
+
+    assert (told.returncode, told.stderr) == (2, "usage: route_events.py STORE_URI JOB_FILE\n")

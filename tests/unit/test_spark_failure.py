@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import pytest
+
+from eventbridge.spark.failure import first_error
+
+PYTHON = """[STATE_NOT_FOUND] Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times, most recent failure:
+org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "/x/worker.py", line 12, in main
+    process()
+  File "/x/route_slice.py", line 90, in route_slice
+    raise StoreFileMissing(path)
+eventbridge.errors.StoreFileMissing: The store holds no file 'a'. Restore it.
+
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:581)
+Traceback (most recent call last):
+ValueError: a later one
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (PYTHON, "eventbridge.errors.StoreFileMissing: The store holds no file 'a'. Restore it."),
+        ("Traceback (most recent call last):\n  File x\nKeyError\n", "KeyError"),
+        ("\n  [CONNECT] server is gone  \nmore", "[CONNECT] server is gone"),
+        ("", "no reason was given"),
+        ("x" * 600, "x" * 497 + "..."),
+    ],
+)
+def test_the_line_that_matters_is_found(text: str, expected: str) -> None:
+    """Of Spark's pages of text the first Python error is told, else the first line."""
+    assert first_error(text) == expected
