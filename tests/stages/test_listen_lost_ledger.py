@@ -43,7 +43,9 @@ def test_an_empty_ledger_is_no_first_start(site: Any, order: Callable[..., bytes
     assert site.work.ledger.committed_offsets("orders") == {}
 
 
-def test_an_empty_ledger_stops_new_runners_too(site: Any, order: Callable[..., bytes], settle_by_ledger: Settle) -> None:
+def test_an_empty_ledger_stops_new_runners_too(
+    site: Any, order: Callable[..., bytes], settle_by_ledger: Settle
+) -> None:
     """Where the store holds a history, a ledger without one registers nobody, under whatever name."""
     batch_id = committed(site, order, settle_by_ledger, 1)
     lose_ledger(site)
@@ -74,9 +76,7 @@ def test_an_older_copy_of_the_ledger_stops_the_runner(
     assert len(site.work.ledger.batches()) == 1
 
 
-def test_the_right_ledger_goes_on(
-    site: Any, clock: Any, order: Callable[..., bytes], settle_by_ledger: Settle
-) -> None:
+def test_the_right_ledger_goes_on(site: Any, clock: Any, order: Callable[..., bytes], settle_by_ledger: Settle) -> None:
     """Manifests of batches that the ledger knows stop nobody, however long ago they were."""
     committed(site, order, settle_by_ledger, 1)
     clock.advance(timedelta(days=100).total_seconds())

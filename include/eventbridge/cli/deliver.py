@@ -42,7 +42,7 @@ def deliver(
         url = spark or work.settings.spark_remote
         if url is None:
             url = stack.enter_context(SparkConnectServer()).url
-        idle = deliver_until_idle(work, runner, ConnectRouter(url, runner), wait_seconds=wait, stop=stop)
+        idle = deliver_until_idle(work, runner, ConnectRouter(url), wait_seconds=wait, stop=stop)
     if as_json:
         show_json(idle)
         return

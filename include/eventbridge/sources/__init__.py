@@ -1,0 +1,1 @@
+"""Where events come from: logs that are read by range, queues that are acknowledged."""
