@@ -135,7 +135,6 @@ delivery_chunk = Table(
     Column("chunk_id", Integer, nullable=False),
     Column("pool", Text, nullable=False),
     Column("weight", Integer, nullable=False),
-    Column("pieces", JsonText, nullable=False),
     Column("rows", BigInteger, nullable=False),
     Column("size", BigInteger, nullable=False),
     Column("handed_out", Boolean, nullable=False),
@@ -149,6 +148,7 @@ delivery_chunk = Table(
     Column("succeeded", BigInteger, nullable=False),
     Column("failed", BigInteger, nullable=False),
     Column("error", Message, nullable=False),
+    Column("pieces", JsonText, nullable=False),  # last: what comes after a long column is slow to reach
     PrimaryKeyConstraint("batch_id", "chunk_id"),
     _one_of("state", ChunkState),
 )
@@ -174,31 +174,21 @@ parked = Table(
     Column("held_since", UtcTime),
     Column("held_seconds", Float, nullable=False),
     Column("expires_at", UtcTime),
-    Column("files", JsonText, nullable=False),
     Column("count", BigInteger, nullable=False),
     Column("size", BigInteger, nullable=False),
-    Column("lineage", JsonText, nullable=False),
     Column("order_shard", Integer),
     Column("state", Text, nullable=False),
     Column("parked_at", UtcTime, nullable=False),
     Column("taken_by", Text, ForeignKey("batch.batch_id")),
     Column("closed_by", Text, ForeignKey("batch.batch_id")),
+    Column("lineage", JsonText, nullable=False),
+    Column("files", JsonText, nullable=False),
     _one_of("state", ParkedState),
     sqlite_autoincrement=True,
 )
 #: What a parked row is called: to park the same again is to park nothing.
-PARKED_NAME = (
-    parked.c.batch_id,
-    parked.c.settlement,
-    parked.c.chunk_id,
-    parked.c.rule,
-    parked.c.target,
-    parked.c.reason,
-    parked.c.attempts,
-    parked.c.lane,
-    parked.c.due_bucket,
-    parked.c.held_bucket,
-)
+_NAME = "batch_id settlement chunk_id rule target reason attempts lane due_bucket held_bucket"
+PARKED_NAME = tuple(parked.c[name] for name in _NAME.split())
 parked.append_constraint(UniqueConstraint(*PARKED_NAME))
 WAITING = parked.c.state != word("closed")
 DUE = (parked.c.state == word("due")) & parked.c.taken_by.is_(None)
@@ -209,7 +199,8 @@ _partial("ix_parked_due", DUE, parked.c.due_at, parked.c.rule, parked.c.target)
 _partial("ix_parked_due_of_target", DUE, parked.c.rule, parked.c.target, parked.c.due_at)
 _partial("ix_parked_held", HELD, parked.c.rule, parked.c.target, parked.c.expires_at)
 _partial("ix_parked_waiting", WAITING, parked.c.rule, parked.c.target)
-Index("ix_parked_taken_by", parked.c.taken_by)
+# Without its condition SQLite would look up `taken_by IS NULL` here, and read all that was never taken.
+_partial("ix_parked_taken_by", parked.c.taken_by.is_not(None), parked.c.taken_by)
 
 #: A rule's share of a batch that is not routed yet; later issues fill it.
 reference = Table(

@@ -88,13 +88,17 @@ TAKEN_TARGETS = select(parked.c.rule, parked.c.target).where(TAKEN).distinct()
 
 def due_targets(runner: str | None) -> Select[Any]:
     """Return the query for targets with deliveries due by `now`, the longest waiting first; see `due_parked`."""
-    found = (
-        select(parked.c.rule, parked.c.target, func.sum(parked.c.count).label("deliveries"))
-        .where(DUE, parked.c.due_at <= _NOW, ~_DISABLED | _PAST_AGE)
-        .group_by(parked.c.rule, parked.c.target)
-        .order_by(func.min(parked.c.due_at), parked.c.rule, parked.c.target)
+    columns = (parked.c.rule, parked.c.target, parked.c.due_at, parked.c.count)
+    found = select(*columns).where(DUE, parked.c.due_at <= _NOW, ~_DISABLED | _PAST_AGE)
+    if runner is not None:
+        found = found.where(parked.c.runner == runner)
+    # Materialized, or SQLite reads an index that is sorted as the groups are, and with it all that is not due yet.
+    due = found.cte("due").prefix_with("MATERIALIZED")
+    return (
+        select(due.c.rule, due.c.target, func.sum(due.c.count).label("deliveries"))
+        .group_by(due.c.rule, due.c.target)
+        .order_by(func.min(due.c.due_at), due.c.rule, due.c.target)
     )
-    return found if runner is None else found.where(parked.c.runner == runner)
 
 
 def due_parked(limit: int, runner: str | None) -> Select[Any]:

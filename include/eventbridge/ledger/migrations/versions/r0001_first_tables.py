@@ -107,7 +107,6 @@ def _make_batches() -> None:
         sa.Column("chunk_id", sa.Integer(), nullable=False),
         sa.Column("pool", sa.Text(), nullable=False),
         sa.Column("weight", sa.Integer(), nullable=False),
-        sa.Column("pieces", sa.Text(), nullable=False),
         sa.Column("rows", sa.BigInteger(), nullable=False),
         sa.Column("size", sa.BigInteger(), nullable=False),
         sa.Column("handed_out", sa.Boolean(), nullable=False),
@@ -121,6 +120,7 @@ def _make_batches() -> None:
         sa.Column("succeeded", sa.BigInteger(), nullable=False),
         sa.Column("failed", sa.BigInteger(), nullable=False),
         sa.Column("error", sa.Text(), nullable=False),
+        sa.Column("pieces", sa.Text(), nullable=False),
         sa.CheckConstraint(
             "state IN ('NEW', 'STARTED', 'ERROR', 'TIMEOUT', 'COMPLETED')", name="ck_delivery_chunk_state"
         ),
@@ -149,15 +149,15 @@ def _make_waiting() -> None:
         sa.Column("held_since", sa.BigInteger(), nullable=True),
         sa.Column("held_seconds", sa.Float(), nullable=False),
         sa.Column("expires_at", sa.BigInteger(), nullable=True),
-        sa.Column("files", sa.Text(), nullable=False),
         sa.Column("count", sa.BigInteger(), nullable=False),
         sa.Column("size", sa.BigInteger(), nullable=False),
-        sa.Column("lineage", sa.Text(), nullable=False),
         sa.Column("order_shard", sa.Integer(), nullable=True),
         sa.Column("state", sa.Text(), nullable=False),
         sa.Column("parked_at", sa.BigInteger(), nullable=False),
         sa.Column("taken_by", sa.Text(), nullable=True),
         sa.Column("closed_by", sa.Text(), nullable=True),
+        sa.Column("lineage", sa.Text(), nullable=False),
+        sa.Column("files", sa.Text(), nullable=False),
         sa.CheckConstraint("state IN ('due', 'held', 'closed')", name="ck_parked_state"),
         sa.ForeignKeyConstraint(["batch_id"], ["batch.batch_id"], name="fk_parked_batch_id"),
         sa.ForeignKeyConstraint(["closed_by"], ["batch.batch_id"], name="fk_parked_closed_by"),
@@ -185,7 +185,7 @@ def _make_waiting() -> None:
     _create_partial_index(
         "ix_parked_held", "parked", ["rule", "target", "expires_at"], "state = 'held' AND taken_by IS NULL"
     )
-    op.create_index("ix_parked_taken_by", "parked", ["taken_by"])
+    _create_partial_index("ix_parked_taken_by", "parked", ["taken_by"], "taken_by IS NOT NULL")
     _create_partial_index("ix_parked_waiting", "parked", ["rule", "target"], "state != 'closed'")
     op.create_table(
         "reference",

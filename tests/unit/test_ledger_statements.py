@@ -1,0 +1,193 @@
+"""The ledger's statements: each is described, each is valid in both databases, and the frequent ones use an index."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import re
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from contracts.ledger_samples import Clock, a_parked, after, settle
+from sqlalchemy import Executable
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.schema import CreateIndex, CreateTable
+from sqlalchemy.sql.elements import ClauseElement
+
+from eventbridge.ledger import Ledger
+from eventbridge.ledger.statements import batches, chunks, offsets, parking, targets
+from eventbridge.ledger.tables import metadata
+
+MODULES = [batches, chunks, offsets, parking, targets]
+ARGUMENTS: dict[str, list[object]] = {
+    "aged": [True, False],
+    "group": [None, "flights"],
+    "held": [None, "pool closed"],
+    "kinds": [["retry", "redrive"]],
+    "limit": [5],
+    "rule": [None, "late"],
+    "runner": [None, "flights"],
+    "state": [None, "due"],
+}
+
+
+def constants(module: ModuleType) -> dict[str, ClauseElement]:
+    """Return the statements of a module that are constants."""
+    named = {name: value for name, value in vars(module).items() if name.isupper() and not name.startswith("_")}
+    return {name: value for name, value in named.items() if isinstance(value, Executable)}
+
+
+def every_statement() -> Iterator[tuple[str, ClauseElement]]:
+    """Yield each statement, those that depend on filters once for each combination of them."""
+    for module in MODULES:
+        yield from constants(module).items()
+        for name, function in inspect.getmembers(module, inspect.isfunction):
+            if function.__module__ == module.__name__:
+                parameters = list(inspect.signature(function).parameters)
+                for values in itertools.product(*(ARGUMENTS[parameter] for parameter in parameters)):
+                    yield name, function(**dict(zip(parameters, values, strict=True)))
+
+
+def test_every_statement_is_described() -> None:
+    """Each constant has a line of description right above it."""
+    missing = [
+        name
+        for module in MODULES
+        for name in constants(module)
+        if not re.search(rf"^#: \w.*\.\n{name} =", inspect.getsource(module), re.MULTILINE)
+    ]
+
+    assert missing == []
+    assert sum(len(constants(module)) for module in MODULES) > 30
+
+
+@pytest.mark.parametrize("dialect", [sqlite.dialect(), postgresql.dialect()], ids=lambda dialect: dialect.name)
+def test_every_statement_is_valid_in_both_databases(dialect: sqlite.dialect | postgresql.dialect) -> None:
+    """Each statement, table and index can be written in SQL of SQLite and of PostgreSQL."""
+    written = [str(statement.compile(dialect=dialect)) for _, statement in every_statement()]
+    written += [str(CreateTable(table).compile(dialect=dialect)) for table in metadata.sorted_tables]
+    indexes = [index for table in metadata.sorted_tables for index in table.indexes]
+    written += [str(CreateIndex(index).compile(dialect=dialect)) for index in indexes]
+
+    assert all(written)
+    assert sum("ON CONFLICT DO NOTHING" in text for text in written) == 6
+    partial = [text for text in written if text.startswith("CREATE") and " WHERE " in text]
+    assert len(partial) == 8
+    assert not any("?" in text or "%(" in text for text in partial)
+
+
+def test_what_a_transaction_decides_by_is_locked() -> None:
+    """In PostgreSQL the state of a batch, a claim, and rows that are about to be taken stay as they were read."""
+    written = {name: str(statement.compile(dialect=postgresql.dialect())) for name, statement in every_statement()}
+    locked = {name: text.rsplit("FOR ", 1)[1] for name, text in written.items() if "FOR " in text}
+
+    assert locked == {"BATCH_STATE": "SHARE", "CHUNK_CLAIMED": "SHARE", "FREE_PARKED": "UPDATE"}
+
+
+class Backlog:
+    """A ledger with parked rows, and what SQLite does to find those that are due."""
+
+    def __init__(self, folder: Path) -> None:
+        self._url = f"sqlite:///{folder}/ledger.sqlite"
+        self._ledger = Ledger.open(self._url, Clock())
+        settle(self._ledger)
+        self._connection = sqlite3.connect(folder / "ledger.sqlite")
+
+    def park(self, count: int, first_due: float, **changes: object) -> None:
+        """Park rows that come due one a second from `first_due` on."""
+        self._ledger.park([a_parked(first_due + number, **changes) for number in range(count)])
+
+    def plan(self, statement: ClauseElement) -> str:
+        """Return SQLite's query plan."""
+        return "\n".join(row[3] for row in self._connection.execute(f"EXPLAIN QUERY PLAN {self._sql(statement)}"))
+
+    def steps(self, statement: ClauseElement) -> int:
+        """Return how many instructions SQLite's machine executes for a statement."""
+        executed = itertools.count()
+        self._connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # reads the schema, which counts too
+        self._connection.set_progress_handler(lambda: next(executed) < 0, 1)
+        rows = self._connection.execute(self._sql(statement)).fetchall()
+        self._connection.set_progress_handler(None, 1)
+
+        assert rows != []
+        return next(executed)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._connection.close()
+        self._ledger.close()
+
+    def _sql(self, statement: ClauseElement) -> str:
+        values = {"now": after(10), "of_rule": "late", "of_target": "crm"}
+        used = {name: value for name, value in values.items() if name in statement.compile().params}
+        return str(statement.params(used).compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True}))
+
+
+@pytest.fixture
+def backlog(tmp_path: Path) -> Iterator[Backlog]:
+    """Return a ledger with a few rows that are due at second 10, and one that is not."""
+    made = Backlog(tmp_path)
+    made.park(5, 0)
+    made.park(1, 60)
+    yield made
+    made.close()
+
+
+QUERIES = [
+    pytest.param(
+        parking.due_parked(100, None), "ix_parked_due_of_target (rule=? AND target=? AND due_at<?)", id="rows"
+    ),
+    pytest.param(parking.due_parked(100, "flights"), "ix_parked_due_of_target (rule=? AND target=?", id="runners-rows"),
+    pytest.param(parking.due_targets(None), "ix_parked_due (due_at<?)", id="targets"),
+    pytest.param(parking.due_targets("flights"), "ix_parked_due (due_at<?)", id="runners-targets"),
+]
+
+
+@pytest.mark.parametrize(("query", "index"), QUERIES)
+def test_what_is_due_is_found_by_index(backlog: Backlog, query: ClauseElement, index: str) -> None:
+    """The plan searches an index of due rows up to the time asked for; rows of a target need no sorting."""
+    plan = backlog.plan(query)
+
+    assert f"SEARCH parked USING INDEX {index}" in plan
+    assert "SCAN parked" not in plan
+    assert ("ORDER BY" in plan) == ("ix_parked_due (" in plan)
+
+
+@pytest.mark.parametrize(("query", "index"), QUERIES)
+def test_what_is_not_due_costs_nothing(backlog: Backlog, query: ClauseElement, index: str) -> None:
+    """Ten thousand rows due later, held, or of other targets, do not make SQLite execute one instruction more."""
+    before = backlog.steps(query)
+    backlog.park(5_000, 11)
+    backlog.park(2_500, 0, held="pool closed")
+    backlog.park(2_500, 11, target="mail")
+
+    assert backlog.steps(query) == before
+
+
+@pytest.mark.parametrize(
+    ("query", "index"),
+    [
+        pytest.param(batches.UNFINISHED_BATCH, "ix_batch_uncommitted (kind=? AND runner=?)", id="unfinished"),
+        pytest.param(batches.BUS_COMMITS_PENDING, "ix_batch_bus_commit_pending (runner=?)", id="bus-commits"),
+        pytest.param(batches.stale_batches(["retry"], None), "ix_batch_uncommitted (kind=?)", id="stale"),
+        pytest.param(parking.PARKED_TAKEN_BY, "ix_parked_taken_by (taken_by=?)", id="taken"),
+        pytest.param(parking.RELEASE_PARKED, "ix_parked_held (rule=? AND target=?)", id="release"),
+        pytest.param(parking.HOLD_PARKED, "ix_parked_due_of_target (rule=? AND target=?)", id="hold"),
+        pytest.param(parking.waiting_targets(None), "ix_parked_waiting", id="waiting"),
+        pytest.param(parking.parked_counts(None), "ix_parked_waiting", id="counts"),
+        pytest.param(batches.batches(50, None, None), "ix_batch_newest", id="newest"),
+    ],
+)
+def test_history_is_not_read_again(tmp_path: Path, query: ClauseElement, index: str) -> None:
+    """What every run asks is answered from an index of what is under way, not by going through all there ever was."""
+    Ledger.open(f"sqlite:///{tmp_path}/ledger.sqlite", Clock()).close()
+    connection = sqlite3.connect(tmp_path / "ledger.sqlite")
+    statement = query.compile(dialect=sqlite.dialect())
+    text = re.sub(r"\(__\[POSTCOMPILE_\w+\]\)", "(?)", str(statement))
+    plan = connection.execute(f"EXPLAIN QUERY PLAN {text}", [None] * text.count("?")).fetchall()
+    connection.close()
+
+    assert any(f"USING INDEX {index}" in row[3] for row in plan), plan
