@@ -70,6 +70,7 @@ def test_rule_set_survives_being_frozen() -> None:
 
     again = RuleSet.from_json(original.to_json())
 
+    assert RuleSet.hash_of(original.to_json()) == original.hash
     assert original == again
     assert original.hash == again.hash
     assert original.to_json() == again.to_json()

@@ -17,7 +17,8 @@ def freeze_rules(store: Store, rules: RuleSet) -> str:
 def frozen_rules(store: Store, rule_set_hash: str) -> RuleSet:
     """Return the rule set frozen under a hash; raises StoreError if the file is gone or is not what its name says."""
     path = layout.rule_set(rule_set_hash)
-    rules = RuleSet.from_json(store.get(path).decode())
-    if rules.hash != rule_set_hash:
-        raise StoreFileDamaged(f"{path} in {store.uri} holds the rule set {rules.hash}. Restore it from a backup.")
-    return rules
+    content = store.get(path)
+    found = RuleSet.hash_of(content)
+    if found != rule_set_hash:
+        raise StoreFileDamaged(f"{path} in {store.uri} holds the content {found}. Restore it from a backup.")
+    return RuleSet.from_json(content.decode())
