@@ -156,6 +156,8 @@ def test_a_placeholder_knows_where_it_stands() -> None:
         ('{"a": 1,}', "no JSON: .*line 1, column 9", "begin it with something else"),
         ('{"a": ${x} "b": "${y:-12345}"}', "no JSON: .*line 1, column 12", "begin it with something else"),
         ('{"a": "$${x}",\n "b": ${x:-1} 2}', "no JSON: .*line 2, column 15", "begin it with something else"),
+        ('{"a": "${x}",}', "no JSON: .*line 1, column 14", "begin it with something else"),
+        ('{"a": "$${x}",}', "no JSON: .*line 1, column 15", "begin it with something else"),
         ('{"a": NaN}', "no JSON: NaN", "begin it with something else"),
         ('[{"a": ${x}},]', "no JSON: .*line 1, column 14", "begin it with something else"),
         ("half \ud800 ${x}", "half of a surrogate pair at line 1, column 6", "whole character"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -242,6 +244,26 @@ def test_nothing_is_kept_between_events() -> None:
     outputs = [renderer.render(event(data), SCOPE).payload for data in ('{"x": 1}', "{}", '{"x": 2}', '{"x": 1}')]
 
     assert outputs == [b"<1>", b"<none>", b"<2>", b"<1>"]
+
+
+def test_threads_may_share_a_renderer() -> None:
+    """Two threads that render at once never get each other's values."""
+    transform = Transform(form="TEMPLATE", value={"x": "$.data.x"}, template="${x}|${x}|${x}|${x}.")
+    renderer = compile_transform(transform, content_mode="structured")
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
+    def outputs(number: int) -> set[bytes]:
+        mine = event(f'{{"x": {number}}}')
+        return {renderer.render(mine, SCOPE).payload for _ in range(5_000)}
+
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            found = list(pool.map(outputs, (1, 2)))
+    finally:
+        sys.setswitchinterval(interval)
+
+    assert found == [{b"1|1|1|1."}, {b"2|2|2|2."}]
 
 
 def test_a_constant_keeps_its_digits() -> None:
