@@ -15,7 +15,7 @@ from eventbridge.transform.template import parse_template
 _ORIGINALS: dict[str, type[Structured | Binary | Data]] = {"structured": Structured, "binary": Binary, "data": Data}
 
 
-class Definition(Protocol):
+class _Definition(Protocol):
     """A transform as a rule has it; `eventbridge.rule.Transform` is one."""
 
     @property
@@ -28,7 +28,7 @@ class Definition(Protocol):
     def missing(self) -> str | None: ...
 
 
-def compile_transform(transform: Definition, *, content_mode: str = "structured") -> Renderer:
+def compile_transform(transform: _Definition, *, content_mode: str = "structured") -> Renderer:
     """Return the renderer of a transform; `content_mode` (structured, binary, data) counts for ORIGINAL only.
 
     Raises TransformError, the first of `transform_mistakes`, if the definition has any.
