@@ -171,6 +171,18 @@ def test_several_processes_share_a_file(tmp_path: Path) -> None:
     assert sorted((line["w"], line["n"]) for line in lines) == [(w, n) for w in "ab" for n in range(2000)]
 
 
+def test_writers_take_turns(tmp_path: Path) -> None:
+    """A target that stays open keeps nobody out between its blocks."""
+    path = tmp_path / "out.jsonl"
+    began = time.monotonic()
+    with closing(FileTarget(path, clock=now)) as one, closing(FileTarget(path, clock=now)) as other:
+        answers = [deliver(target, payload)[0] for target, payload in ((one, b"1"), (other, b"2"), (one, b"3"))]
+
+    assert [answer.accepted for answer in answers] == [True] * 3
+    assert path.read_bytes() == b"1\n2\n3\n"
+    assert time.monotonic() - began < 4
+
+
 def test_a_killed_writer_leaves_a_file_that_goes_on(tmp_path: Path) -> None:
     """kill -9 in the middle of writing: the next writer is not locked out and finds, or makes, whole lines."""
     path = tmp_path / "out.jsonl"

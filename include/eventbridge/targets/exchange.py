@@ -56,13 +56,12 @@ class Endpoint:
 class Exchange:
     """An easy handle set up for one endpoint, the request that is out on it, and what has come back."""
 
-    __slots__ = ("_lines", "_parts", "_read_bytes", "credentials", "curl", "request", "resent", "started_at")
+    __slots__ = ("_lines", "_parts", "_read_bytes", "credentials", "curl", "request", "started_at")
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.request: Request | None = None
         self.credentials: Credentials | None = None
         self.started_at = datetime.min.replace(tzinfo=UTC)
-        self.resent = False
         self._lines: list[bytes] = []
         self._parts: list[bytes] = []
         self._read_bytes = 0
@@ -80,7 +79,6 @@ class Exchange:
         """Let go of the request, so that an idle handle holds no payload."""
         self.request = None
         self.credentials = None
-        self.resent = False
         self._parts.clear()
 
     def answer(self, error_number: int, message: str) -> Answer:

@@ -133,9 +133,8 @@ class FileTarget:
             self._sync()  # lines in the renamed file were answered
             self._close_file()
         self._make_folder()
-        # not blocking: opening a named pipe must not wait for its reader
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
-        descriptor = os.open(self._path, flags, 0o666)
+        # for reading too: the tail is looked at, and a named pipe does not wait for its reader
+        descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             raise OSError(0, "not a regular file")

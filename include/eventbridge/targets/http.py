@@ -124,8 +124,7 @@ class HttpTarget:
         request = exchange.request
         assert request is not None
         answer = exchange.answer(error_number, message)
-        if answer.code in (401, 407) and not exchange.resent and self._renewed(exchange) and self._clock() < until:
-            exchange.resent = True
+        if answer.code in (401, 407) and self._renewed(exchange) and self._clock() < until:
             exchange.credentials = self._credentials
             exchange.prepare(self._lines_of(request, self._clock()), request.payload)
             self._start(exchange)

@@ -37,5 +37,5 @@ def _no_number(text: str) -> NoReturn:
     raise ValueError(f"{text} is no JSON")
 
 
-# numbers are not wanted, only checked: no limit of digits, no float
-_DECODER = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=_no_number)
+# int() would refuse more than 4,300 digits
+_DECODER = json.JSONDecoder(parse_int=len, parse_constant=_no_number)

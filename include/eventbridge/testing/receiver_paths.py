@@ -53,7 +53,7 @@ class Paths:
             "empty": lambda seen: Reply(204, body=b""),
             "guarded": _guarded,
             "hint": lambda seen: Reply(503, {"Retry-After": "5"}, hints={"Webhook-Delivery": "abort-message"}),
-            "huge": lambda seen: Reply(200, body=b"x" * 3_000_000),
+            "huge": lambda seen: Reply(200, body=b"x" * 3_000_000, announced_bytes=10**10),
             "once": lambda seen: Reply(200, close=True),
             "redirect": lambda seen: Reply(302, {"Location": "/healthy/redirected"}),
             "retry-after": lambda seen: Reply(503, {"Retry-After": seen.rest}),
