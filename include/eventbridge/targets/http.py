@@ -45,7 +45,9 @@ class HttpTarget:
         self._delivering = False
         self._may_ask = True
         self._multi = Multi(max_in_flight)
-        self._idle = [Exchange(endpoint) for _ in range(max_in_flight)]
+        self._endpoint = endpoint
+        self._max_in_flight = max_in_flight
+        self._idle: list[Exchange] = []  # made when first needed: a chunk may hold one delivery for this target
         self._flying: dict[pycurl.Curl, Exchange] = {}
         self._content_type = ("", header_line("content-type", ""))
 
@@ -89,8 +91,8 @@ class HttpTarget:
         self._idle.clear()
 
     def _fill(self, waiting: Iterator[Request], until: datetime) -> Iterator[tuple[int, Answer]]:
-        """Send while there are idle handles and time; yields only what could not be sent."""
-        while self._idle:
+        """Send while there is time and room in flight; yields only what could not be sent."""
+        while len(self._flying) < self._max_in_flight:
             now = self._clock()
             if now >= until:
                 return
@@ -104,13 +106,13 @@ class HttpTarget:
                 yield request.index, answer
 
     def _send(self, request: Request, now: datetime) -> None:
-        exchange = self._idle[-1]
-        exchange.prepare(self._lines_of(request, now), request.payload)
+        lines = self._lines_of(request, now)
+        exchange = self._idle.pop() if self._idle else Exchange(self._endpoint)
+        exchange.prepare(lines, request.payload)
         exchange.request = request
         exchange.credentials = self._credentials
         exchange.started_at = now
         self._start(exchange)
-        self._idle.pop()
 
     def _start(self, exchange: Exchange) -> None:
         reach("target.send")
