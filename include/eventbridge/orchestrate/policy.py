@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eventbridge.orchestrate.names import PUSH, UNPLANNED_POOL, runner_of
@@ -119,6 +120,8 @@ class Places:
         # NullPool: processes that fork from the scheduler must not share its connection.
         engine = create_engine(self._url, poolclass=NullPool)
         if engine.dialect.name == "sqlite":
+            if not Path(engine.url.database or "").exists():  # SQLite would make an empty one
+                raise FileNotFoundError(f"there is no ledger at {engine.url.database}")
             milliseconds = int(self._limit_seconds * 1000)
 
             @event.listens_for(engine, "connect")

@@ -12,6 +12,7 @@ log = logging.getLogger(__name__)
 MODULES = (
     "pyspark.sql.connect.session",
     "pyarrow.parquet",
+    "pandas",  # pyarrow imports it at its first table: 1 s of CPU
     "jinja2.sandbox",
     "eventbridge.orchestrate.tasks",
     "eventbridge.orchestrate.push",

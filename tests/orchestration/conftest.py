@@ -1,0 +1,47 @@
+"""Fixtures of the tests that import Airflow: a home of its own, set before anything of Airflow is imported."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+# Airflow reads these once, at its first import, and writes its configuration below its home.
+_HOME = Path(tempfile.mkdtemp(prefix="eventbridge-airflow-"))
+os.environ["AIRFLOW_HOME"] = str(_HOME)
+os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
+os.environ["AIRFLOW__CORE__PLUGINS_FOLDER"] = str(_HOME / "plugins")
+os.environ["AIRFLOW__USAGE_DATA_COLLECTION__ENABLED"] = "False"
+
+RULES = """
+buses:
+  orders:
+    source: {type: embedded, start_at: earliest}
+rules:
+  big:
+    bus: orders
+    pattern: {type: [order.placed]}
+    concurrency: 3
+    targets:
+      log: {type: file, path: /tmp/never-written.jsonl}
+  nightly:
+    bus: orders
+    runner: night
+    pattern: {type: [order.archived]}
+    pool: movement
+    targets:
+      log: {type: file, path: /tmp/never-written.jsonl}
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Set the product's home and a rule file with two runners of one bus; returns the home."""
+    rules = tmp_path / "rules"
+    rules.mkdir()
+    (rules / "orders.yaml").write_text(RULES)
+    monkeypatch.setenv("EVENTBRIDGE_RULES_FOLDER", str(rules))
+    monkeypatch.setenv("EVENTBRIDGE_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"

@@ -1,0 +1,197 @@
+"""When the doorbell rings: the pure decision, and the look at a real ledger and a real bus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from eventbridge.connection import connections_from_environment
+from eventbridge.ledger.records import Batch, Parked, Range
+from eventbridge.orchestrate.bell import Bell, Seen, rings
+from eventbridge.orchestrate.watch import Watch
+from eventbridge.settings import Settings
+from eventbridge.sources.embedded import EmbeddedBus
+from eventbridge.stages.workplace import Workplace
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def ago(seconds: float, mark: object = "old") -> Bell:
+    """Return a bell that rang so long ago."""
+    return Bell(NOW - timedelta(seconds=seconds), mark)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("seen", "last", "expected"),
+    [
+        (Seen(waiting=False, busy=False, mark="new"), None, False),
+        (Seen(waiting=True, busy=False, mark="new"), None, True),
+        (Seen(waiting=True, busy=True, mark="new"), None, False),
+        (Seen(waiting=True, busy=False, mark="new"), ago(1.0), True),
+        (Seen(waiting=True, busy=False, mark="new"), ago(0.9), False),
+        (Seen(waiting=True, busy=False, mark="old"), ago(5.0), False),
+        (Seen(waiting=True, busy=True, mark="new"), ago(5.0), False),
+        (Seen(waiting=True, busy=False, mark="old"), ago(15.0), True),
+        (Seen(waiting=True, busy=True, mark="old"), ago(15.0), True),
+        (Seen(waiting=False, busy=False, mark="old"), ago(15.0), False),
+    ],
+    ids=[
+        "nothing waits",
+        "first",
+        "a batch is under way",
+        "answered",
+        "at most once a second",
+        "not answered yet",
+        "its batch is not committed",
+        "lost bell",
+        "run that died",
+        "never for nothing",
+    ],
+)
+def test_the_bell_rings_when_something_waits_and_the_last_bell_was_answered(
+    seen: Seen, last: Bell | None, expected: bool
+) -> None:
+    """Level-triggered, not more than once a second, and again after 15 s without an answer."""
+    assert rings(seen, last, NOW) is expected
+
+
+class Clock:
+    """A clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def later(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now += timedelta(seconds=seconds)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """Return a clock that is moved by hand."""
+    return Clock()
+
+
+@pytest.fixture
+def watch(home: Path, clock: Clock) -> Iterator[Watch]:
+    """Open a watch over a real ledger and bus; runner `night` is registered and has nothing to do."""
+    settings = Settings(home=home, rules_folder=home.parent / "rules")
+    opened = Watch(Workplace.open(settings, connections_from_environment({}), clock))
+    with bus(opened) as orders:
+        for runner in ("orders", "night"):
+            opened.work.ledger.register_queues(runner, "orders", dict.fromkeys(orders.queues(), 0))
+    yield opened
+    opened.close()
+
+
+def bus(watch: Watch) -> EmbeddedBus:
+    """Open the bus to publish on."""
+    return EmbeddedBus(watch.work.settings.bus_folder, "orders", clock=watch.work.clock)
+
+
+def publish(watch: Watch, count: int = 1) -> None:
+    """Put events on the bus."""
+    with bus(watch) as orders:
+        orders.publish([(b"{}", "key")] * count)
+
+
+def take(watch: Watch, runner: str) -> Batch:
+    """Plan a batch of all that waits for a runner."""
+    batch = Batch(f"{runner}-{watch.work.clock():%S%f}", "normal", runner, "orders", "planned", "cafe", NOW)
+    committed = watch.work.ledger.committed_offsets(runner)
+    with bus(watch) as orders:
+        ranges = [Range(queue, committed[queue], end) for queue, end in orders.ends().items()]
+    assert watch.work.ledger.plan_batch(batch, ranges)
+    return batch
+
+
+def commit(watch: Watch, batch: Batch) -> None:
+    """Move a batch through all states."""
+    ledger = watch.work.ledger
+    assert ledger.move_batch(batch.batch_id, "planned", "buffered")
+    assert ledger.publish_chunks(batch.batch_id, NOW + timedelta(days=1), [])
+    assert ledger.begin_settlement(batch.batch_id)
+    assert ledger.commit_batch(batch.batch_id, batch.runner, ledger.ranges(batch.batch_id), NOW)
+
+
+def test_silence_while_nothing_waits(watch: Watch, clock: Clock) -> None:
+    """A quiet bus costs Airflow nothing, however long."""
+    for _ in range(3):
+        clock.later(60)
+        assert watch.look() == []
+
+
+def test_a_runner_that_never_ran_is_rung_for(home: Path, clock: Clock) -> None:
+    """A group is registered by its first run, and `latest` counts from there: it must not wait for an event."""
+    settings = Settings(home=home, rules_folder=home.parent / "rules")
+    watch = Watch(Workplace.open(settings, connections_from_environment({}), clock))
+
+    assert sorted(watch.look()) == ["events_night", "events_orders"]
+    watch.close()
+
+
+def test_one_bell_a_batch(watch: Watch, clock: Clock) -> None:
+    """Rung once when an event comes, silent until its batch is committed, rung at once for what came meanwhile."""
+    publish(watch)
+    assert watch.look() == ["events_night", "events_orders"] or watch.look() == []
+    commit(watch, take(watch, "night"))
+    batch = take(watch, "orders")
+    for _ in range(4):
+        clock.later(2)
+        assert watch.look() == []
+    publish(watch)
+    commit(watch, batch)
+    clock.later(1)
+
+    assert "events_orders" in watch.look()
+    assert watch.look() == []
+
+
+def test_a_lost_bell_is_rung_again(watch: Watch, clock: Clock) -> None:
+    """A bell while the DAG is paused is lost; 15 s later comes another."""
+    publish(watch)
+    first = sorted(watch.look())
+    clock.later(14.9)
+    assert watch.look() == []
+    clock.later(0.1)
+
+    assert sorted(watch.look()) == first
+
+
+def test_a_new_rule_file_is_seen(watch: Watch, clock: Clock) -> None:
+    """A runner that is added to the files is rung for within two seconds, without a restart."""
+    watch.look()
+    rule = "rules: {x: {bus: orders, runner: extra, pattern: {}, targets: {log: {type: file, path: /tmp/never.jsonl}}}}"
+    (watch.work.settings.rules_folder / "extra.yaml").write_text(rule)
+    clock.later(2)
+
+    assert watch.look() == ["events_extra"]
+
+
+def test_retries_are_rung_for_when_they_fall_due(watch: Watch, clock: Clock) -> None:
+    """Parked deliveries ring when due, not before, and not again while a batch has them."""
+    publish(watch)
+    for runner in ("orders", "night"):
+        commit(watch, take(watch, runner))
+    batch = watch.work.ledger.batches(runner="orders")[0]
+    row = Parked(
+        batch.batch_id, 0, "orders", "big", "log", "RetryAt", 1, NOW + timedelta(seconds=5), (("f", "0"),), 1, 9
+    )
+    watch.work.ledger.park([row])
+    assert watch.look() == []
+    clock.later(5)
+    assert watch.look() == ["due_deliveries"]
+    (parked,) = watch.work.ledger.parked()
+    retry = replace(batch, batch_id="retry", kind="retry", state="routed", deadline_at=clock() + timedelta(seconds=60))
+    assert parked.parked_id is not None
+    assert watch.work.ledger.plan_taken(retry, [], [parked.parked_id])
+    clock.later(20)
+
+    assert watch.look() == []

@@ -1,0 +1,218 @@
+"""What Airflow makes of the DAG files: ids, shape, trigger rules, policy, mistakes of rule files, cost of parsing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import DAG, AssetOrTimeSchedule, TriggerRule
+
+from eventbridge.errors import RuleFileError
+from eventbridge.rule import load_rules
+
+DAGS = Path(__file__).parents[2] / "dags"
+
+
+@pytest.fixture
+def dags(home: Path) -> dict[str, DAG]:
+    """Return the DAGs by id, as Airflow's own parser finds them."""
+    bag = DagBag(DAGS)
+
+    assert bag.import_errors == {}
+    return bag.dags
+
+
+def edges(dag: DAG) -> set[tuple[str, str]]:
+    """Return (upstream, downstream) of a DAG's tasks."""
+    return {(task.task_id, other) for task in dag.tasks for other in task.downstream_task_ids}
+
+
+def test_each_runner_has_a_dag_and_retries_have_one(dags: dict[str, DAG]) -> None:
+    """The DAG ids are those of the runners that the rule files name, and retry_deliveries."""
+    assert {"deliver_orders", "deliver_night", "retry_deliveries"} == set(dags)
+
+
+def test_a_batch_goes_through_the_stages_in_order(dags: dict[str, DAG]) -> None:
+    """Commit's upstreams are route, write_dead_letters and schedule_retries, and not push."""
+    expected = {
+        ("listen", "buffer"),
+        ("buffer", "route"),
+        ("route", "push"),
+        ("push", "write_dead_letters"),
+        ("write_dead_letters", "schedule_retries"),
+        ("route", "commit"),
+        ("write_dead_letters", "commit"),
+        ("schedule_retries", "commit"),
+    }
+
+    assert expected == edges(dags["deliver_orders"])
+
+
+def test_a_retry_batch_goes_through_the_stages_from_push_on(dags: dict[str, DAG]) -> None:
+    """A retry batch is planned, pushed, settled, parked, committed; stale ones are settled beside it."""
+    expected = {
+        ("plan_retries", "push"),
+        ("push", "write_dead_letters"),
+        ("write_dead_letters", "schedule_retries"),
+        ("plan_retries", "commit"),
+        ("write_dead_letters", "commit"),
+        ("schedule_retries", "commit"),
+    }
+
+    assert expected == edges(dags["retry_deliveries"])
+    assert "settle_stale" in dags["retry_deliveries"].task_ids
+
+
+def test_settling_happens_whatever_became_of_the_pushes(dags: dict[str, DAG]) -> None:
+    """Settle and park run when all before is done, commit when none of its upstreams failed, all else on success."""
+    for dag in dags.values():
+        rules = {task.task_id: task.trigger_rule for task in dag.tasks}
+        settling = {"write_dead_letters": TriggerRule.ALL_DONE, "schedule_retries": TriggerRule.ALL_DONE}
+        expected = dict.fromkeys(rules, TriggerRule.ALL_SUCCESS) | settling | {"commit": TriggerRule.NONE_FAILED}
+
+        assert expected == rules
+
+
+def test_only_push_is_mapped_and_only_push_is_never_tried_again(dags: dict[str, DAG]) -> None:
+    """Stages are tried three more times by Airflow, pushes never: the settlement parks what they left."""
+    for dag in dags.values():
+        for task in dag.tasks:
+            assert (task.task_id == "push") == task.is_mapped
+            assert (0 if task.task_id == "push" else 3) == task.retries
+            assert (None if task.task_id == "push" else timedelta(seconds=5)) in (None, task.retry_delay)
+
+
+def test_weights_are_absolute_and_stages_go_before_pushes(dags: dict[str, DAG]) -> None:
+    """A stage weighs more than any push (at most 750); retries weigh less than any (at least 100) and have a pool."""
+    for dag in dags.values():
+        for task in dag.tasks:
+            assert "absolute" in str(task.weight_rule)
+            if task.task_id != "push":
+                assert task.priority_weight == 1_000
+    retry = dags["retry_deliveries"].get_task("push")
+
+    assert (retry.priority_weight, retry.pool) == (-200, "lane.slow")
+
+
+def test_every_dag_says_whose_it_is_and_what_it_does(dags: dict[str, DAG]) -> None:
+    """Policy: owner, tags, a guide and a description on each DAG; no task runs without an owner."""
+    for dag in dags.values():
+        assert "eventbridge" in dag.tags
+        assert dag.doc_md
+        assert dag.description
+        assert {"eventbridge"} == {task.owner for task in dag.tasks}
+
+
+def test_runs_are_bounded(dags: dict[str, DAG]) -> None:
+    """One active run a runner, four of retries, no catch-up, and a time-out of budgets and deadline plus a minute."""
+    deliver, retry = dags["deliver_orders"], dags["retry_deliveries"]
+
+    assert (deliver.max_active_runs, retry.max_active_runs) == (1, 4)
+    assert (timedelta(seconds=200), timedelta(seconds=140)) == (deliver.dagrun_timeout, retry.dagrun_timeout)
+    assert not deliver.catchup
+    assert not retry.catchup
+
+
+def test_a_run_is_woken_by_its_own_bell_and_by_the_clock(dags: dict[str, DAG]) -> None:
+    """Each DAG waits for an asset of its own whose watcher is the shared doorbell, or for the next minute."""
+    subjects = set()
+    for dag in dags.values():
+        assert isinstance(dag.timetable, AssetOrTimeSchedule)
+        (asset,) = dag.timetable.asset_condition.objects
+        (watcher,) = asset.watchers
+        subjects.add(watcher.trigger.subject)
+        assert asset.name == watcher.trigger.subject
+        assert dag.timetable.timetable.expression == "* * * * *"
+
+    assert {"events_orders", "events_night", "due_deliveries"} == subjects
+
+
+def test_the_shape_does_not_depend_on_the_number_of_rules(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred more rules of a runner change nothing that the scheduler has to look at."""
+    before = {dag_id: edges(dag) for dag_id, dag in DagBag(DAGS).dags.items()}
+    rule = "  r{n}: {{bus: orders, pattern: {{}}, targets: {{log: {{type: file, path: /tmp/never.jsonl}}}}}}\n"
+    more = "rules:\n" + "".join(rule.format(n=n) for n in range(100))
+    (Path(os.environ["EVENTBRIDGE_RULES_FOLDER"]) / "more.yaml").write_text(more)
+
+    assert before == {dag_id: edges(dag) for dag_id, dag in DagBag(DAGS).dags.items()}
+
+
+def test_mistakes_of_rule_files_are_airflows_import_error(home: Path) -> None:
+    """The UI shows every mistake with file, line and column: the text of `eventbridge rules check`."""
+    folder = Path(os.environ["EVENTBRIDGE_RULES_FOLDER"])
+    (folder / "wrong.yaml").write_text("rules:\n  a: {bus: nowhere, patern: {}}\n  b: 7\n")
+    with pytest.raises(RuleFileError) as mistakes:
+        load_rules(folder)
+    bag = DagBag(DAGS)
+
+    assert len(mistakes.value.mistakes) > 1
+    (shown,) = bag.import_errors.values()
+    assert str(mistakes.value) in shown
+    assert list(bag.dags) == ["retry_deliveries"]
+
+
+# Parses one DAG file as a fork of Airflow's processes does and prints what it opened, connected to and imported
+# meanwhile. What they have loaded by then is loaded here too: croniter, for one, runs `file` when it is imported.
+_WATCHED_PARSE = """
+import json, runpy, sys, time
+import airflow.sdk, airflow.sdk.definitions.asset, airflow.triggers.base, pydantic, croniter
+if sys.argv[2] != "-":
+    from airflow.sdk.definitions._internal.dag_parsing_context import _airflow_parsing_context_manager as within
+    within(sys.argv[2], "push").__enter__()
+events = []
+watched = ("open", "socket.connect", "subprocess.Popen", "sqlite3.connect", "os.mkdir", "os.rename", "os.remove")
+sys.addaudithook(lambda name, args: events.append((name, str(args[0]))) if name in watched else None)
+began = time.process_time()
+found = runpy.run_path(sys.argv[1])
+seconds = time.process_time() - began
+dags = sorted({v.dag_id for v in found.values() if type(v).__name__ == "DAG"} |
+              {v.operator.dag.dag_id for v in found.values() if type(v).__name__ == "PlainXComArg"})
+print(json.dumps({"events": events, "seconds": seconds, "modules": sorted(sys.modules), "dags": dags}))
+"""
+
+
+def watched_parse(file: str, task_of: str = "-") -> dict[str, object]:
+    """Parse a DAG file in a process of its own, as a task of DAG `task_of` does if one is given."""
+    command = [sys.executable, "-c", _WATCHED_PARSE, str(DAGS / file), task_of]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ)
+    found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def touched(found: dict[str, object]) -> list[list[str]]:
+    """Return what a parse touched beside source code."""
+    code = (".py", ".pyc", ".so")
+    return [[name, what] for name, what in found["events"] if name != "open" or not what.endswith(code)]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("file", ["deliver_events.py", "retry_deliveries.py"])
+def test_parsing_reads_the_rule_files_and_nothing_else(home: Path, file: str) -> None:
+    """No connection, process, database, or file but the rules while a DAG file is parsed; no heavy import; quickly."""
+    found = watched_parse(file)
+    rules = os.environ["EVENTBRIDGE_RULES_FOLDER"]
+    heavy = {"pyspark", "pyarrow", "pycurl", "alembic", "eventbridge.stages.push", "eventbridge.ledger.ledger"}
+
+    assert [each for each in touched(found) if not each[1].startswith(rules)] == []
+    assert not heavy & set(found["modules"])  # type: ignore[call-overload]
+    assert found["seconds"] < 3.0  # type: ignore[operator]  # 0.1 on a quiet machine; every task pays it
+
+
+def test_a_task_parses_its_own_dag_without_the_rule_files(home: Path) -> None:
+    """While somebody edits the rules, and breaks them, the tasks of a batch under way go on."""
+    (Path(os.environ["EVENTBRIDGE_RULES_FOLDER"]) / "wrong.yaml").write_text("rules: [")
+    found = watched_parse("deliver_events.py", task_of="deliver_night")
+
+    assert touched(found) == []
+    assert found["dags"] == ["deliver_night"]
+
+
+def test_dag_files_are_wiring_only() -> None:
+    """A DAG file has at most 80 lines."""
+    for file in DAGS.glob("*.py"):
+        assert len(file.read_text().splitlines()) <= 80

@@ -1,0 +1,196 @@
+"""The cluster policy: pool and weight of a mapped push come from the ledger, in time, and nothing can make it raise."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from eventbridge.ledger import Ledger
+from eventbridge.ledger.records import Batch, Chunk
+from eventbridge.orchestrate import policy
+from eventbridge.orchestrate.policy import UNPLANNED, Place, Places, place_push
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+@dataclass
+class Instance:
+    """What the policy sees of a task instance."""
+
+    dag_id: str = "deliver_orders"
+    task_id: str = "push"
+    run_id: str = "run-1"
+    map_index: int = 0
+    pool: str = "default_pool"
+    priority_weight: int = 1
+
+
+@pytest.fixture
+def ledger(home: Path) -> Iterator[Ledger]:
+    """Open the ledger that the settings name."""
+    policy._places.cache_clear()
+    home.mkdir()
+    opened = Ledger.open(f"sqlite:///{home}/ledger.sqlite")
+    yield opened
+    opened.close()
+
+
+def plan(ledger: Ledger, batch_id: str, runner: str, *pools: str) -> None:
+    """Route a normal batch of one chunk a pool, and a last one that is not handed out."""
+    assert ledger.plan_batch(Batch(batch_id, "normal", runner, "orders", "planned", "cafe", NOW), [])
+    assert ledger.move_batch(batch_id, "planned", "buffered")
+    chunks = [Chunk(batch_id, n, pool, 700 + n, (), 1, 1, map_index=n) for n, pool in enumerate(pools)]
+    chunks.append(Chunk(batch_id, len(pools), "rules.low", 1, (), 1, 1, handed_out=False))
+    assert ledger.publish_chunks(batch_id, NOW + timedelta(days=10_000), chunks)
+
+
+def placed(**fields: object) -> Place:
+    """Return where the policy puts a task instance."""
+    instance = Instance(**fields)  # type: ignore[arg-type]
+    place_push(instance)
+    return Place(instance.pool, instance.priority_weight)
+
+
+def alarms(caplog: pytest.LogCaptureFixture) -> int:
+    """Count the alarms that were logged."""
+    return sum("ALARM" in record.getMessage() for record in caplog.records)
+
+
+def test_a_push_gets_the_place_of_the_chunk_with_its_map_index(ledger: Ledger) -> None:
+    """Each map index of a runner's routed batch has its own chunk's pool and weight; other runners' count nothing."""
+    plan(ledger, "b1", "orders", "rule.big", "rules.high")
+    plan(ledger, "b2", "night", "movement")
+
+    assert Place("rule.big", 700) == placed(map_index=0)
+    assert Place("rules.high", 701) == placed(map_index=1)
+    assert Place("movement", 700) == placed(dag_id="deliver_night", map_index=0)
+
+
+def test_a_committed_batch_has_no_places_any_more(ledger: Ledger) -> None:
+    """The places are those of the uncommitted batch: after its commit, those of the next one."""
+    plan(ledger, "b1", "orders", "rule.big")
+    ledger.begin_settlement("b1")
+    assert ledger.commit_batch("b1", "orders", [], NOW)
+    plan(ledger, "b2", "orders", "rules.low")
+
+    assert Place("rules.low", 700) == placed(run_id="run-2")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"task_id": "route", "map_index": -1},
+        {"map_index": -1},
+        {"dag_id": "retry_deliveries"},
+        {"dag_id": "somebody_elses"},
+    ],
+)
+def test_everything_but_a_mapped_push_keeps_its_place(ledger: Ledger, fields: dict[str, object]) -> None:
+    """Other tasks, unmapped pushes and other DAGs keep what their DAG says."""
+    plan(ledger, "b1", "orders", "rule.big")
+
+    assert Place("default_pool", 1) == placed(**fields)
+
+
+def test_an_expansion_asks_the_ledger_once(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow calls the policy twice for each of 64 pushes within milliseconds; one query serves them."""
+    plan(ledger, "b1", "orders", *["rules.high"] * 64)
+    asked = []
+    query = Places._query
+
+    def counted(self: Places, runner: str) -> dict[int, Place]:
+        asked.append(runner)
+        return dict(query(self, runner))
+
+    monkeypatch.setattr(Places, "_query", counted)
+    for _ in range(2):
+        for index in range(64):
+            assert Place("rules.high", 700 + index) == placed(map_index=index)
+
+    assert asked == ["orders"]
+
+
+def test_a_cleared_run_is_not_given_what_it_had_before(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Places are held for an expansion only: a run that is cleared and routes another batch is asked for anew."""
+    plan(ledger, "b1", "orders", "rule.big")
+    assert Place("rule.big", 700) == placed()
+    ledger.begin_settlement("b1")
+    ledger.commit_batch("b1", "orders", [], NOW)
+    plan(ledger, "b2", "orders", "rules.low")
+    monkeypatch.setattr(policy, "_HOLD_SECONDS", 0.0)
+
+    assert Place("rules.low", 700) == placed()
+
+
+def test_without_a_batch_a_push_is_unplanned_and_an_alarm_is_logged(
+    ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A push that no routed batch explains goes to rules.unplanned, below every rule's weight."""
+    with caplog.at_level(logging.ERROR):
+        assert placed() == UNPLANNED
+
+    assert Place("rules.unplanned", 100) == UNPLANNED
+    assert alarms(caplog) == 1
+
+
+def test_a_map_index_without_a_chunk_is_unplanned(ledger: Ledger) -> None:
+    """More pushes than chunks handed out: the ones too many are unplanned."""
+    plan(ledger, "b1", "orders", "rule.big")
+
+    assert placed(map_index=1) == UNPLANNED
+
+
+def test_a_missing_ledger_is_not_made(home: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Asking for places never makes a ledger: an empty one would look like a first start."""
+    policy._places.cache_clear()
+    home.mkdir()
+
+    assert placed() == UNPLANNED
+    assert list(home.iterdir()) == []
+    assert alarms(caplog) == 1
+
+
+def test_a_locked_ledger_costs_the_scheduler_half_a_second_at_most(
+    ledger: Ledger, home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A ledger that does not answer holds the scheduler up for 500 ms once, not once a push."""
+    plan(ledger, "b1", "orders", *["rules.high"] * 20)
+    ledger.close()
+    with closing(sqlite3.connect(home / "ledger.sqlite", isolation_level=None)) as holder:
+        holder.execute("PRAGMA locking_mode = EXCLUSIVE")
+        holder.execute("BEGIN IMMEDIATE")
+        began = time.monotonic()
+        places = {placed(map_index=index) for index in range(20)}
+        took = time.monotonic() - began
+
+    assert {UNPLANNED} == places
+    assert 0.4 < took < 1.4
+    assert alarms(caplog) == 1
+
+
+def test_a_call_that_hangs_is_left_behind() -> None:
+    """The limit holds for whatever the driver does: connecting to a host that drops packets, for one."""
+    began = time.monotonic()
+    with pytest.raises(TimeoutError):
+        policy._within(0.1, lambda: time.sleep(30) or {})  # type: ignore[func-returns-value]
+
+    assert time.monotonic() - began < 5
+
+
+def test_nothing_makes_the_policy_raise(home: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It runs in the scheduler's transaction: a settings mistake, or an object without fields, is an alarm only."""
+    policy._places.cache_clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EVENTBRIDGE_NO_SUCH_SETTING", "1")
+        assert Place("default_pool", 1) == placed()
+    place_push(object())
+
+    assert alarms(caplog) == 2

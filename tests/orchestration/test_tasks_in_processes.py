@@ -1,0 +1,103 @@
+"""What the tasks rest on: preloading, connections, the push operator's stop flag, the local settings."""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from eventbridge.connection import connections_from_environment
+from eventbridge.errors import BooksError, ConnectionUnusable, LedgerError
+from eventbridge.orchestrate import names, pools
+from eventbridge.orchestrate.connections import airflow_connection
+from eventbridge.orchestrate.policy import UNPLANNED, place_push
+from eventbridge.orchestrate.preload import preload
+from eventbridge.orchestrate.push import RETRY_WEIGHT, PushOperator
+from eventbridge.orchestrate.tasks import stage
+from eventbridge.stages import retries
+
+ROOT = Path(__file__).parents[2]
+
+URI = "https://login:p%40ss@hooks.example:8443/v1?signing_secret=whsec_AA%3D%3D&token=t"
+
+
+def test_everything_that_is_preloaded_can_be_imported() -> None:
+    """A module that moves would silently cost every task its import time."""
+    assert preload() == []
+
+
+def test_the_local_settings_name_the_policy() -> None:
+    """Airflow finds `task_instance_mutation_hook` in config/airflow_local_settings.py, callable as it calls it."""
+    spec = importlib.util.spec_from_file_location("local_settings_of_test", ROOT / "config/airflow_local_settings.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+    assert module.task_instance_mutation_hook is place_push
+
+
+def test_an_airflow_connection_is_what_the_same_uri_is_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """AIRFLOW_CONN_CRM inside Airflow and EVENTBRIDGE_CONN_CRM outside mean the same."""
+    monkeypatch.setenv("AIRFLOW_CONN_CRM", URI)
+
+    assert airflow_connection("crm") == connections_from_environment({"EVENTBRIDGE_CONN_CRM": URI})("crm")
+
+
+def test_a_connection_that_airflow_does_not_know_is_the_users_error() -> None:
+    """The message names the connection and how to make it."""
+    with pytest.raises(ConnectionUnusable, match=r"'nowhere'.*airflow connections add nowhere"):
+        airflow_connection("nowhere")
+
+
+def test_a_killed_push_stops_and_keeps_what_it_was_answered(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow's SIGTERM calls on_kill only: it sets the stop flag of the push that is running."""
+    running = threading.Event()
+
+    def push(work: Any, batch_id: str, chunk_id: int, stop: threading.Event) -> str:
+        running.set()
+        return "stopped" if stop.wait(30) else "ran out of time"
+
+    monkeypatch.setattr("eventbridge.stages.push.push", push)
+    operator = PushOperator(task_id="push", batch_id="b", chunk_id=3)
+    task = threading.Thread(target=operator.execute, args=({},))
+    began = time.monotonic()
+    task.start()
+    assert running.wait(30)
+    operator.on_kill()
+    task.join(30)
+
+    assert not task.is_alive()
+    assert time.monotonic() - began < 25
+
+
+def test_a_push_that_has_not_begun_can_be_killed() -> None:
+    """on_kill before execute is harmless."""
+    PushOperator(task_id="push", batch_id="b", chunk_id=3).on_kill()
+
+
+def test_without_a_batch_a_push_does_nothing(home: Path) -> None:
+    """An empty batch id, of a run whose listen failed, opens nothing."""
+    PushOperator(task_id="push", batch_id="", chunk_id=3).execute({})  # type: ignore[typeddict-item]
+
+    assert not home.exists()
+
+
+def test_what_a_person_must_mend_is_not_tried_again(home: Path) -> None:
+    """Books that do not balance fail the task for good; a ledger that is unreachable is tried again."""
+    with pytest.raises(AirflowFailException, match="one too many"), stage():
+        raise BooksError("one too many")
+    with pytest.raises(LedgerError), stage():
+        raise LedgerError("unreachable")
+
+
+def test_places_of_retries_and_of_the_unplanned_are_made_as_pools() -> None:
+    """Every pool that is named without a rule is among those that listen makes, and the stages name the same ones."""
+    assert {names.RETRY_POOL, names.UNPLANNED_POOL} <= set(pools.SHARED_POOLS)
+    assert UNPLANNED.pool == names.UNPLANNED_POOL
+    assert (retries.SLOW_LANE_POOL, retries.SLOW_LANE_WEIGHT) == (names.RETRY_POOL, RETRY_WEIGHT)
