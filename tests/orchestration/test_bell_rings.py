@@ -22,7 +22,7 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 def ago(seconds: float, mark: object = "old") -> Bell:
     """Return a bell that rang so long ago."""
-    return Bell(NOW - timedelta(seconds=seconds), mark)  # type: ignore[arg-type]
+    return Bell(NOW - timedelta(seconds=seconds), mark)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_runner_that_never_ran_is_rung_for(home: Path, clock: Clock) -> None:
 def test_one_bell_a_batch(watch: Watch, clock: Clock) -> None:
     """Rung once when an event comes, silent until its batch is committed, rung at once for what came meanwhile."""
     publish(watch)
-    assert watch.look() == ["events_night", "events_orders"] or watch.look() == []
+    assert sorted(watch.look()) == ["events_night", "events_orders"]
     commit(watch, take(watch, "night"))
     batch = take(watch, "orders")
     for _ in range(4):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.module_loading import import_string
+from airflow.sdk.module_loading import import_string  # type: ignore[attr-defined]
 
 from eventbridge.orchestrate import doorbell
 from eventbridge.orchestrate.doorbell import Doorbell

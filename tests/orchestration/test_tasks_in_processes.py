@@ -83,7 +83,7 @@ def test_a_push_that_has_not_begun_can_be_killed() -> None:
 
 def test_without_a_batch_a_push_does_nothing(home: Path) -> None:
     """An empty batch id, of a run whose listen failed, opens nothing."""
-    PushOperator(task_id="push", batch_id="", chunk_id=3).execute({})  # type: ignore[typeddict-item]
+    PushOperator(task_id="push", batch_id="", chunk_id=3).execute({})
 
     assert not home.exists()
 
