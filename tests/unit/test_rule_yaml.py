@@ -196,6 +196,15 @@ def test_value_that_readers_of_yaml_disagree_about(tmp_path: Path, line: bytes, 
     assert [expected.replace("FILE", str(tmp_path / "r.yaml"))] == mistakes(tmp_path, HEAD + line + b"\n")
 
 
+@pytest.mark.parametrize("word", ["yes", "Yes", "YES", "no", "No", "NO", "on", "On", "ON", "off", "Off", "OFF"])
+def test_word_that_is_a_boolean_to_some(tmp_path: Path, word: str) -> None:
+    """YAML 1.1's words for true and false are neither guessed as such nor as text."""
+    said = mistakes(tmp_path, HEAD + f"    pattern: {{type: [{word}]}}\n".encode())
+
+    start = f"7:22: $.rules.r.pattern.type[0]: {word} without quotes is a boolean to some readers"
+    assert [start] == [text[: len(start)] for text in said]
+
+
 @pytest.mark.parametrize(
     ("written", "value"),
     [
