@@ -1,7 +1,6 @@
 """The filter pattern language of docs/pattern-language.md: nodes, parser, printer; called by rules and matchers."""
 
 from eventbridge.pattern.attributes import rule_pattern_mistakes
-from eventbridge.pattern.location import path_steps
 from eventbridge.pattern.nodes import OPERATORS, Pattern
 from eventbridge.pattern.parse import find_mistakes, parse_pattern
 from eventbridge.pattern.write import write_pattern
@@ -11,7 +10,6 @@ __all__ = [
     "Pattern",
     "find_mistakes",
     "parse_pattern",
-    "path_steps",
     "rule_pattern_mistakes",
     "write_pattern",
 ]

@@ -1,0 +1,53 @@
+"""docs/pattern-language.md is executed: its examples match what they say, its messages are the parser's."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from eventbridge.document import parse_document
+from eventbridge.match.reference import matches
+from eventbridge.pattern import find_mistakes, rule_pattern_mistakes
+
+PAGE = (Path(__file__).parents[2] / "docs" / "pattern-language.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"```json\n(.*)\n```\n\n((?:- .*\n)+)", PAGE)
+EVENT = re.compile(r"- (matches|does not match) `(.*)`")
+MESSAGES = re.findall(r"^\| `(\{.*?\})` \| `(\$.*)` \|$", PAGE, re.M)
+
+
+@pytest.mark.parametrize(("pattern", "lines"), EXAMPLES, ids=[pattern for pattern, _ in EXAMPLES])
+def test_example_matches_what_the_page_says(pattern: str, lines: str) -> None:
+    """Each event below an example matches it, or does not, as the page says."""
+    listed = lines.splitlines()
+    events = [EVENT.fullmatch(line) for line in listed]
+
+    assert [line for line, event in zip(listed, events, strict=True) if event is None] == []
+    for event in events:
+        assert event is not None
+        assert matches(pattern, event[2]) == (event[1] == "matches"), event[0]
+
+
+def test_every_pattern_of_the_page_is_an_example() -> None:
+    """No JSON on the page stands without events that show what it means."""
+    assert PAGE.count("```json\n") == len(EXAMPLES) > 30
+    assert len(re.findall("^- ", PAGE, re.M)) == sum(lines.count("\n") for _, lines in EXAMPLES)
+
+
+@pytest.mark.parametrize(("pattern", "message"), MESSAGES)
+def test_mistake_is_told_in_the_words_of_the_page(pattern: str, message: str) -> None:
+    """The message in the table is the one that a rule with this pattern gets, and the only one."""
+    mistakes = rule_pattern_mistakes(parse_document(pattern))
+
+    assert [str(mistake) for mistake in mistakes] == [message]
+
+
+def test_every_row_of_the_table_of_mistakes_is_checked() -> None:
+    """The rows between the heading and the end are all read."""
+    assert PAGE.split("## Mistakes")[1].count("\n| `") == len(MESSAGES) > 15
+
+
+def test_a_key_twice_is_a_mistake_in_json_text() -> None:
+    """What the last sentence of the page says."""
+    assert [mistake.path for mistake in find_mistakes('{"type": ["a"], "type": ["b"]}')] == ["$.type"]
