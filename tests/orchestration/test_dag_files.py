@@ -124,7 +124,7 @@ def test_a_run_is_woken_by_its_own_bell_and_by_the_clock(dags: dict[str, DAG]) -
     subjects = set()
     for dag in dags.values():
         assert isinstance(dag.timetable, AssetOrTimeSchedule)
-        (asset,) = dag.timetable.asset_condition.objects
+        (asset,) = dag.timetable.asset_condition.objects  # type: ignore[attr-defined]
         (watcher,) = asset.watchers
         subjects.add(watcher.trigger.subject)
         assert asset.name == watcher.trigger.subject
