@@ -1,39 +1,84 @@
 """The command line `eventbridge`: rules, buses, status, delivery in this process, audit, dead letters, targets.
 
-Exit codes: 0 done; 1 a difference, a false answer, or an error of ours; 2 what you wrote is wrong;
-3 the product stopped to lose nothing and a person must act; 4 disk, database, bus or Spark failed, try again.
+Modules here import what a command needs inside the command; see `eventbridge.cli.workplace`.
 """
 
 from __future__ import annotations
 
+import io
+import os
 import sys
+from typing import Annotated
 
 import typer
 
+from eventbridge import __version__
 from eventbridge.cli import audit, bus, dead_letters, deliver, rules, status, targets
-from eventbridge.errors import EventBridgeError
+from eventbridge.cli.output import say
+from eventbridge.errors import EventBridgeError, InfrastructureError
+
+HELP = """
+Rules in files; events from a bus to targets, at least once, every event accounted for.
+
+Each command takes --json, which prints one JSON document.
+
+\b
+Exit codes:
+  0    done
+  1    a difference was found, or the product itself failed
+  2    what you wrote is wrong: a rule, a setting, a name, a command
+  3    the product stopped rather than lose something: a person must act
+  4    a disk, database, bus or Spark failed: nothing is lost, try again
+  130  interrupted by Ctrl-C (143: by SIGTERM)
+"""
 
 app = typer.Typer(
     name="eventbridge",
-    help=__doc__,
+    help=HELP,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 app.add_typer(rules.app, name="rules")
 app.add_typer(bus.app, name="bus")
+app.command("status", short_help="Show how runners, batches, parked deliveries and targets stand.")(status.show_status)
+app.command("deliver", short_help="Deliver a runner's events in this process, without Airflow.")(deliver.deliver)
+app.command("audit", short_help="Recompute the books: is every event accounted for?")(audit.show_audit)
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(targets.app, name="targets")
-app.command("status")(status.show_status)
-app.command("deliver")(deliver.deliver)
-app.command("audit")(audit.show_audit)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        say(f"eventbridge {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _everywhere(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Options of the command itself."""
 
 
 def main() -> None:
     """Run the command line; an error of the product is one message on standard error and its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # what a terminal cannot show is escaped, never a traceback
     try:
-        app()
+        app(prog_name="eventbridge")
     except EventBridgeError as error:
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(error.exit_code)
+        _fail(str(error), error.exit_code)
+    except OSError as error:  # nobody gave it a better name: a full disk, a folder without permission
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(f"{where}{os.strerror(error.errno) if error.errno else error}", InfrastructureError.exit_code)
+
+
+def _fail(message: str, exit_code: int) -> None:
+    typer.echo(f"error: {message}", err=True)
+    sys.exit(exit_code)

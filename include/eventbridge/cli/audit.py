@@ -2,43 +2,72 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eventbridge.cli.output import JsonOption, show_json, show_table
+from eventbridge.cli.output import JsonOption, say, show_json
+from eventbridge.cli.table import counted, show_fields, show_table, visible
 from eventbridge.cli.workplace import workplace
-from eventbridge.stages.audit import Audit, audit
+
+if TYPE_CHECKING:
+    from eventbridge.stages.audit import Audit
+
+_EVENTS = {
+    "range_total": "offsets taken",
+    "gaps": "gaps in the log",
+    "read": "read",
+    "malformed": "malformed",
+    "duplicate": "duplicate",
+    "valid": "valid",
+}
 
 
 def show_audit(
-    batch: Annotated[str | None, typer.Option(help="Audit only this batch.")] = None,
+    batch: Annotated[
+        str | None, typer.Option(metavar="ID", help="Audit only this batch; the beginning of its id is enough.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Recompute the books of every committed batch, parked generations included, and print every difference."""
-    with workplace() as work:
-        found = audit(work, batch)
+    """Recompute the books of every committed batch from the store and print every difference; changes nothing.
+
+    Without --batch it also follows all that was ever parked to where it is today, checks that committed offsets
+    follow one another without a hole, and that the store holds no batch the ledger does not know.
+    Exit code 1 if there is a difference.
+    """
+    from eventbridge.stages.audit import audit, find_batch
+
+    with workplace(looking=True) as work:
+        found = audit(work, None if batch is None else find_batch(work, batch))
     if as_json:
         show_json(found)
     else:
-        show_books(found)
+        _show(found)
     if found.differences:
         raise typer.Exit(1)
 
 
-def show_books(found: Audit) -> None:
-    """Print the sums of an audit and its differences."""
-    show_table(
-        f"Books of {found.batches:,} committed batches ({found.open_batches:,} still open)",
-        ["events", "count"],
-        [[name.replace("_", " "), count] for name, count in found.events.items()],
-    )
-    show_table(
-        "Deliveries",
-        ["rule/target", "matched", "delivered", "parked", "dead-lettered"],
-        [[key, row["matched"], row["delivered"], row["parked"], row["dead"]] for key, row in found.deliveries.items()],
-    )
+def _show(found: Audit) -> None:
+    say(f"{counted(found.batches, 'committed batch', 'committed batches')}, {found.open_batches:,} still open")
+    if found.batches:
+        say()
+        say("Events")
+        show_fields((f"  {_EVENTS[name]}", count) for name, count in found.events.items())
+        say()
+        show_table(
+            "Deliveries",
+            ["rule/target", "matched", "delivered", "parked", "dead-lettered"],
+            [
+                [key, row["matched"], row["delivered"], row["parked"], row["dead"]]
+                for key, row in found.deliveries.items()
+            ],
+        )
+        say()
     for difference in found.differences:
-        typer.echo(f"DIFFERENCE {difference}")
-    count = len(found.differences)
-    typer.echo("0 differences: every event is accounted for" if not count else f"{count} differences")
+        say(f"DIFFERENCE {visible(difference)}")
+    if found.differences:
+        say(f"{counted(len(found.differences), 'difference', 'differences')}: not every event is accounted for")
+    elif found.batches:
+        say("0 differences: every event is accounted for")
+    else:
+        say("0 differences: nothing is committed yet")

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eventbridge.cli.output import JsonOption, show_json
+from eventbridge.cli.lines import numbered_lines
+from eventbridge.cli.output import JsonOption, say, show_json, warn
+from eventbridge.cli.table import counted
 from eventbridge.cli.workplace import workplace
-from eventbridge.errors import NotFoundError, UserError
-from eventbridge.rule import Bus, RuleSet
-from eventbridge.sources.embedded import EmbeddedBus
-from eventbridge.stages.workplace import Workplace
+from eventbridge.errors import BusError, EventError, UserError
+
+if TYPE_CHECKING:
+    from eventbridge.rule import Bus, RuleSet
+    from eventbridge.stages.workplace import Workplace
 
 app = typer.Typer(help="Publish events to an event bus.", no_args_is_help=True)
 
@@ -30,41 +29,67 @@ def _group() -> None:
 
 @app.command()
 def publish(
-    bus: Annotated[str, typer.Argument(help="Name of the event bus in the rule files.")],
-    file: Annotated[str, typer.Argument(help="JSON lines, one CloudEvent a line; - reads standard input.")],
-    topic: Annotated[str | None, typer.Option(help="Topic; default: the bus's first.")] = None,
+    bus: Annotated[str, typer.Argument(metavar="BUS", help="Name of the event bus in the rule files.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="JSON lines, one CloudEvent a line; - is standard input.")
+    ],
+    topic: Annotated[str | None, typer.Option(metavar="NAME", help="Topic; default: the bus's first.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Publish each line of FILE as one event; returns once all of them are durable.
+    """Publish each line of FILE as one event; all of them are durable when it ends.
 
-    Lines are published as they are: what is no CloudEvent becomes a dead letter `Malformed` when it is read.
+    Events with the same `partitionkey`, else the same `subject`, go to one queue, in order.
+    Lines are published as they are: what is no CloudEvent becomes a dead letter `Malformed`.
     """
+    from eventbridge.cli.find import find_bus, find_topic
+
     with workplace() as work:
         rules = work.rule_set()
-        found = rules.buses.get(bus)
-        if found is None:
-            raise NotFoundError(f"no rule file names a bus {bus!r}. Buses: {', '.join(sorted(rules.buses)) or 'none'}")
-        waiting_from_latest = _unregistered(work, rules, found)
-        source = work.open_source(found)
-        if not isinstance(source, EmbeddedBus):
-            raise UserError(f"bus {bus!r} is not embedded: publish with the tools of its own broker")
-        count = 0
-        try:
-            lines = _lines(file)
-            while batch := list(islice(lines, _PUBLISHED_AT_ONCE)):
-                count += len(source.publish([(line, _key(line)) for line in batch], topic=topic))
-        finally:
-            source.close()
-    for runner in waiting_from_latest:
-        typer.echo(
-            f"warning: runner {runner!r} has never run and its bus starts at `latest`: "
-            "it will not see what was published before its first run",
-            err=True,
+        found = find_bus(rules, bus)
+        topic = find_topic(found, topic)
+        unregistered = _unregistered(work, rules, found)
+        published, malformed = _publish(work, found, topic, file)
+    for runner in unregistered:
+        warn(
+            f"the runner {runner} has never run and the bus {bus} starts at latest: it will not see what was "
+            f"published before its first run. Run it once before, or set start_at: earliest"
         )
+    if malformed:
+        warn(f"{len(malformed):,} of them will be dead letters Malformed, the first is {malformed[0]}")
     if as_json:
-        show_json({"bus": bus, "published": count, "unregistered": waiting_from_latest})
+        show_json(
+            {
+                "bus": bus,
+                "topic": topic,
+                "published": published,
+                "malformed": len(malformed),
+                "unregistered": unregistered,
+            }
+        )
     else:
-        typer.echo(f"published {count:,} events to {bus}")
+        say(f"{counted(published, 'event', 'events')} published to {bus}/{topic}")
+
+
+def _publish(work: Workplace, bus: Bus, topic: str, file: str) -> tuple[int, list[str]]:
+    """Return how many lines were published, and what is wrong with those that are no CloudEvents."""
+    from eventbridge.sources.embedded import EmbeddedBus
+
+    source = work.open_source(bus)
+    if not isinstance(source, EmbeddedBus):
+        raise UserError(f"the bus {bus.name!r} is not embedded: publish with the tools of its own broker")
+    count = 0
+    malformed: list[str] = []
+    with source:
+        lines = numbered_lines(file)
+        while batch := list(islice(lines, _PUBLISHED_AT_ONCE)):
+            keyed = [_keyed(number, line, work.settings.event_max_bytes, malformed) for number, line in batch]
+            try:
+                count += len(source.publish(keyed, topic=topic))
+            except BusError as error:
+                raise BusError(
+                    f"{count:,} events were published, those from line {batch[0][0]} on not: {error}"
+                ) from error
+    return count, malformed
 
 
 def _unregistered(work: Workplace, rules: RuleSet, bus: Bus) -> list[str]:
@@ -75,31 +100,14 @@ def _unregistered(work: Workplace, rules: RuleSet, bus: Bus) -> list[str]:
     return [runner for runner in runners if not work.ledger.committed_offsets(runner)]
 
 
-def _lines(file: str) -> Iterator[bytes]:
-    if file == "-":
-        yield from _filled(sys.stdin.buffer)
-        return
+def _keyed(number: int, line: bytes, limit: int, malformed: list[str]) -> tuple[bytes, str | None]:
+    """Return a line with what keeps related events in one queue: `partitionkey`, else the subject, else nothing."""
+    from eventbridge.event import parse_event
+
     try:
-        with Path(file).open("rb") as stream:
-            yield from _filled(stream)
-    except OSError as error:
-        raise UserError(f"cannot read {file}: {error.strerror}. Name a file of JSON lines, or - for input") from error
-
-
-def _filled(stream: object) -> Iterator[bytes]:
-    for line in stream:  # type: ignore[attr-defined]
-        stripped = line.strip()
-        if stripped:
-            yield stripped
-
-
-def _key(line: bytes) -> str | None:
-    """Return what keeps related events in one queue: the extension `partitionkey`, else the subject, else nothing."""
-    try:
-        event = json.loads(line)
-    except ValueError:
-        return None  # published as it is; buffer says what is wrong with it
-    if not isinstance(event, dict):
-        return None
-    key = event.get("partitionkey", event.get("subject"))
-    return key if isinstance(key, str) else None
+        document = parse_event(line, max_bytes=limit).document
+    except EventError as error:
+        malformed.append(f"line {number}: {error}")
+        return line, None
+    key = document.get("partitionkey", document.get("subject"))
+    return line, key if isinstance(key, str) else None

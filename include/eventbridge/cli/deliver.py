@@ -3,49 +3,80 @@
 from __future__ import annotations
 
 import logging
-import signal
-import threading
 from contextlib import ExitStack
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eventbridge.cli.output import JsonOption, show_json
+from eventbridge.cli.interrupt import Interrupts
+from eventbridge.cli.output import JsonOption, note, say, show_json
+from eventbridge.cli.table import cell_text, counted
 from eventbridge.cli.workplace import workplace
-from eventbridge.errors import NotFoundError
-from eventbridge.spark.route import ConnectRouter
-from eventbridge.spark.server import SparkConnectServer
-from eventbridge.stages.deliver import deliver_until_idle
+from eventbridge.errors import UserError
+
+if TYPE_CHECKING:
+    from eventbridge.settings import Settings
 
 
 def deliver(
-    runner: Annotated[str, typer.Option(help="Runner to deliver for.")],
+    runner: Annotated[str, typer.Option(metavar="NAME", help="Runner to deliver for; by default a bus has one.")],
     until_idle: Annotated[
-        bool, typer.Option("--until-idle", help="Required: ends once nothing is available or due.")
+        bool, typer.Option("--until-idle", help="End once nothing is available or due; required in this version.")
     ] = False,
-    wait: Annotated[float, typer.Option(help="Also wait for what falls due within so many seconds.")] = 0.0,
+    wait: Annotated[
+        float,
+        typer.Option(
+            min=0, metavar="SECONDS", show_default=False, help="Wait for retries that fall due within so many seconds."
+        ),
+    ] = 0.0,
     spark: Annotated[
-        str | None, typer.Option(help="Spark Connect server, sc://host:port; default: a local one is started.")
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Spark Connect server, sc://host:port; default: EVENTBRIDGE_SPARK_REMOTE,"
+            " else one of its own is started, which takes about 15 s.",
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Deliver a runner's events through the same stages as the DAGs, until idle."""
+    """Deliver a runner's events through the same stages as the DAGs, until idle.
+
+    What is not delivered now is parked in the ledger, and taken up again by the next run when it is due.
+    """
     if not until_idle:
         raise typer.BadParameter("only --until-idle is in this version; Airflow delivers continuously")
+    from eventbridge.cli.find import find_runner
+    from eventbridge.spark.route import ConnectRouter
+    from eventbridge.stages.deliver import deliver_until_idle
+
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    stop = threading.Event()
-    signal.signal(signal.SIGINT, lambda *_: stop.set())
-    with workplace() as work, ExitStack() as stack:
-        runners = work.rule_set().runners()
-        if runner not in runners:
-            raise NotFoundError(f"no rule has the runner {runner!r}. Runners: {', '.join(sorted(runners)) or 'none'}")
-        url = spark or work.settings.spark_remote
-        if url is None:
-            url = stack.enter_context(SparkConnectServer()).url
-        idle = deliver_until_idle(work, runner, ConnectRouter(url), wait_seconds=wait, stop=stop)
+    with Interrupts() as interrupts, workplace() as work, ExitStack() as stack:
+        find_runner(work.rule_set(), runner)
+        router = ConnectRouter(_spark(work.settings, spark, stack))
+        interrupts.begin()
+        idle = deliver_until_idle(work, runner, router, wait_seconds=wait, stop=interrupts.stop)
     if as_json:
         show_json(idle)
-        return
-    typer.echo(f"idle: {idle.batches} batches and {idle.retry_batches} retry batches committed")
-    if idle.next_due_at is not None:
-        typer.echo(f"the next parked delivery is due at {idle.next_due_at:%Y-%m-%d %H:%M:%S} UTC")
+    else:
+        say(
+            f"{'interrupted' if interrupts.exit_code else 'idle'}: "
+            f"{counted(idle.batches, 'batch', 'batches')} and "
+            f"{counted(idle.retry_batches, 'retry batch', 'retry batches')} committed"
+        )
+        if idle.next_due_at is not None:
+            say(f"the next parked delivery is due at {cell_text(idle.next_due_at)} UTC")
+    if interrupts.exit_code:
+        raise typer.Exit(interrupts.exit_code)
+
+
+def _spark(settings: Settings, url: str | None, stack: ExitStack) -> str:
+    """Return the address of a Spark Connect server: the one that is named, else of one that `stack` ends."""
+    from eventbridge.spark.server import SparkConnectServer
+
+    url = url or settings.spark_remote
+    if url is None:
+        note("starting a Spark Connect server; --spark sc://host:port uses one that runs")
+        return stack.enter_context(SparkConnectServer(settings.home / "spark")).url
+    if not url.startswith("sc://"):
+        raise UserError(f"{url!r} is no address of a Spark Connect server. Write sc://host:port")
+    return url

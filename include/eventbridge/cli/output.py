@@ -1,42 +1,92 @@
-"""How the command line shows a result: as a table for people, or as one JSON document with `--json`."""
+"""How the command line says something: lines for people, or with `--json` one JSON document; notes go to stderr."""
 
 from __future__ import annotations
 
 import base64
 import dataclasses
-import json
-from collections.abc import Iterable, Mapping, Sequence
+import os
+import sys
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Annotated, Any
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of tables.")]
+from eventbridge.document import Number, write_document
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document, for programs.")]
+
+#: What a shell shows for a process that a closed pipe ended (128 + SIGPIPE); 1 would look like a difference found.
+CLOSED_PIPE = 141
+
+#: An object or list that is no longer than this stands on one line.
+_JSON_LINE = 60
+
+
+def say(line: str = "") -> None:
+    """Print a line on standard output; ends the command quietly if nobody reads on (`| head`)."""
+    try:
+        typer.echo(line)
+    except BrokenPipeError:
+        # what is still in the buffer would fail once more, loudly, when the interpreter ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(CLOSED_PIPE) from None
+
+
+def note(text: str) -> None:
+    """Print, on standard error, what a person may want to know beside the result."""
+    typer.echo(f"note: {text}", err=True)
+
+
+def warn(text: str) -> None:
+    """Print a warning on standard error: the command goes on, but perhaps not as it was meant."""
+    typer.echo(f"warning: {text}", err=True)
 
 
 def show_json(value: Any) -> None:
     """Print a value as indented JSON; times as ISO 8601, bytes as text or, where they are not UTF-8, as base64."""
-    typer.echo(json.dumps(plain(value), indent=2, ensure_ascii=False))
+    say(json_text(plain(value)))
+
+
+def json_text(value: Any, margin: str = "") -> str:
+    """Return indented JSON, numbers of events and patterns exactly as they were written; what is short is one line."""
+    inner = margin + "  "
+    if isinstance(value, Mapping) and value:
+        items = [f"{_json_line(key)}: {_json_within(item, inner)}" for key, item in value.items()]
+        return "{\n" + ",\n".join(inner + item for item in items) + f"\n{margin}}}"
+    if isinstance(value, list | tuple) and value:
+        return "[\n" + ",\n".join(inner + _json_within(item, inner) for item in value) + f"\n{margin}]"
+    return write_document(value)
+
+
+def _json_within(value: Any, margin: str) -> str:
+    line = _json_line(value)
+    return line if len(line) <= _JSON_LINE else json_text(value, margin)
+
+
+def _json_line(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_json_line(key)}: {_json_line(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_json_line, value)) + "]"
+    return write_document(value)
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON's own types."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {each.name: plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+    """Return a value as JSON's own types, and `Number` where digits must stay as they are."""
+    if isinstance(value, str | Number):
+        return value
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, bytes):
         return text(value)
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {each.name: plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
     if hasattr(value, "_asdict"):
         return plain(value._asdict())
-    return [plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, Iterable) else value
 
 
 def text(value: bytes) -> str:
@@ -45,26 +95,3 @@ def text(value: bytes) -> str:
         return value.decode()
     except UnicodeDecodeError:
         return "base64:" + base64.b64encode(value).decode()
-
-
-def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows under a title; numbers are aligned to the right, an empty table says so in one line."""
-    filled = [list(row) for row in rows]
-    if not filled:
-        typer.echo(f"{title}: none")
-        return
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for index, column in enumerate(columns):
-        numeric = all(isinstance(row[index], int | float) for row in filled)
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
-    for row in filled:
-        table.add_row(*(_cell(value) for value in row))
-    Console(soft_wrap=False).print(table)
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, datetime):
-        return value.strftime("%Y-%m-%d %H:%M:%S")
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:,}"
-    return "" if value is None else str(value)

@@ -2,141 +2,181 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eventbridge.cli.output import JsonOption, plain, show_json, show_table
+from eventbridge.cli.lines import numbered_lines
+from eventbridge.cli.output import JsonOption, json_text, note, say, show_json
+from eventbridge.cli.table import counted, show_table, visible
 from eventbridge.cli.workplace import settings
-from eventbridge.document import parse_document
-from eventbridge.errors import EventError, NotFoundError, RuleFileError, UserError
-from eventbridge.match.reference import explain, flatten, matches_leaves
-from eventbridge.pattern import Pattern, parse_pattern
-from eventbridge.rule import RuleSet, load_rules
+from eventbridge.errors import EventError, RuleFileError, UserError
+
+if TYPE_CHECKING:
+    from eventbridge.match.reference import Finding
+    from eventbridge.pattern import Pattern
+    from eventbridge.rule import RuleSet
 
 app = typer.Typer(help="Check rule files and try them.", no_args_is_help=True)
 
 FolderOption = Annotated[
-    Path | None, typer.Option("--rules", help="Folder of rule files; default: EVENTBRIDGE_RULES_FOLDER.")
+    Path | None,
+    typer.Option("--rules", metavar="FOLDER", help="Folder of rule files; default: EVENTBRIDGE_RULES_FOLDER."),
 ]
 
 
 @app.command()
 def check(folder: FolderOption = None, as_json: JsonOption = False) -> None:
-    """Check every rule file; prints all mistakes with file, line, path and remedy, exit code 2 if there are any."""
+    """Check every rule file; all mistakes are told, with file, line, column, path and remedy, exit code 2."""
     try:
         rules = _load(folder)
     except RuleFileError as error:
         if not as_json:
             raise
-        show_json({"mistakes": plain(error.mistakes)})
-        raise typer.Exit(error.exit_code) from error
+        show_json({"mistakes": error.mistakes})
+        raise typer.Exit(error.exit_code) from None
     if as_json:
         show_json({"mistakes": [], "hash": rules.hash, "buses": len(rules.buses), "rules": len(rules.rules)})
     else:
-        typer.echo(f"{len(rules.rules)} rules on {len(rules.buses)} buses: no mistakes (rule set {rules.hash[:12]})")
+        say(f"{counted(len(rules.rules), 'rule', 'rules')} on {counted(len(rules.buses), 'bus', 'buses')}: no mistakes")
 
 
 @app.command()
 def show(
-    rule: Annotated[str | None, typer.Argument(help="One rule, whole; default: a line each.")] = None,
+    rule: Annotated[str | None, typer.Argument(metavar="RULE", help="One rule, whole; default: a line each.")] = None,
     folder: FolderOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the rules as the product understands them, defaults filled in."""
+    """Show the rules as the product understands them; one rule with everything that was left out filled in."""
+    from eventbridge.cli.find import find_rule
+    from eventbridge.document import parse_document
+
     rules = _load(folder)
     if rule is not None:
-        found = json.loads(rules.to_json())["rules"].get(rule)
-        if found is None:
-            raise _no_rule(rules, rule)
-        show_json(found)
+        find_rule(rules, rule)
+    # read strictly: json.loads would round the numbers of a pattern
+    document: Any = parse_document(rules.to_json())
+    if rule is not None:
+        say(json_text(document["rules"][rule]))
     elif as_json:
-        show_json(json.loads(rules.to_json()))
+        say(json_text(document))
     else:
         show_table(
             "Rules",
-            ["rule", "version", "bus", "runner", "priority", "pool", "targets", "enabled"],
+            ["rule", "runner", "priority", "pool", "targets"],
             [
-                [r.name, r.version, r.bus, r.runner, r.priority, r.pool_name, ", ".join(r.targets), r.enabled]
+                [
+                    r.name if r.enabled else f"{r.name} (disabled)",
+                    r.runner if r.runner == r.bus else f"{r.runner} on {r.bus}",
+                    r.priority,
+                    r.pool_name,
+                    ", ".join(r.targets),
+                ]
                 for r in rules.rules.values()
             ],
         )
 
 
 @dataclass(frozen=True)
-class _Answer:
+class Answer:
+    """What a pattern says to one event; `error`: it is not one JSON object; `malformed`: it is no CloudEvent."""
+
     line: int
-    event: str
+    event: str | None
     matches: bool | None
-    error: str = ""
-    findings: tuple[Any, ...] = ()
+    error: str | None = None
+    malformed: str | None = None
+    findings: tuple[Finding, ...] = ()
+
+    def __str__(self) -> str:
+        word = {True: "true", False: "false", None: "error"}[self.matches]
+        about = [self.event, self.error, self.malformed and f"(no CloudEvent, a bus would refuse it: {self.malformed})"]
+        head = visible(f"{self.line}: {' '.join([word, *(part for part in about if part)])}")
+        return "\n".join([head, *(f"    {visible(str(finding))}" for finding in self.findings)])
 
 
 @app.command("test")
 def try_on_events(
-    rule: Annotated[str | None, typer.Argument(help="Rule to try; or give --pattern.")] = None,
-    pattern: Annotated[Path | None, typer.Option(help="File that holds one JSON pattern.")] = None,
-    events: Annotated[str, typer.Option(help="JSON lines of events; - reads standard input.")] = "-",
+    rule: Annotated[str | None, typer.Argument(metavar="RULE", help="Rule to try; or give --pattern.")] = None,
+    pattern: Annotated[Path | None, typer.Option(metavar="FILE", help="File that holds one JSON pattern.")] = None,
+    events: Annotated[str, typer.Option(metavar="FILE", help="Events as JSON lines; - is standard input.")] = "-",
     why: Annotated[bool, typer.Option("--explain", help="Say which condition failed, with the value seen.")] = False,
     folder: FolderOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say of each event whether a rule's pattern matches it; exit code 0 whatever the answers are."""
+    """Say of each event whether a rule's pattern matches it: a line `number: true|false id` each.
+
+    The exit code is 0 whatever the answers are, 2 if a line is not one JSON object.
+    """
     parsed = _pattern(rule, pattern, folder)
-    answers = [_answer(parsed, number, line, explained=why) for number, line in _lines(events)]
+    answers = _answers(parsed, events, cloud_events=rule is not None, explained=why)
+    refused = 0
     if as_json:
-        show_json(answers)
-        return
-    for answer in answers:
-        word = {True: "true", False: "false", None: "error"}[answer.matches]
-        typer.echo(f"{answer.line}: {word} {answer.event}{': ' + answer.error if answer.error else ''}")
-        for finding in answer.findings:
-            typer.echo(f"    {finding}")
+        found = list(answers)
+        refused = sum(answer.matches is None for answer in found)
+        show_json(found)
+    else:
+        for answer in answers:
+            refused += answer.matches is None
+            say(str(answer))
+    if refused:
+        raise typer.Exit(UserError.exit_code)
 
 
-def _answer(pattern: Pattern, number: int, line: bytes, *, explained: bool) -> _Answer:
+def _answers(pattern: Pattern, events: str, *, cloud_events: bool, explained: bool) -> Iterator[Answer]:
+    from eventbridge.document import parse_document
+    from eventbridge.match.reference import explain, flatten, matches_leaves
+
+    limit = settings().event_max_bytes
+    for number, line in numbered_lines(events):
+        try:
+            document = parse_document(line)
+        except EventError as error:
+            yield Answer(number, None, None, error=str(error))
+            continue
+        event = document.get("id")
+        matched = matches_leaves(pattern, flatten(document))
+        yield Answer(
+            number,
+            event if isinstance(event, str) else None,
+            matched,
+            malformed=_malformed(line, limit) if cloud_events else None,
+            findings=tuple(explain(pattern, document)) if explained and not matched else (),
+        )
+
+
+def _malformed(line: bytes, limit: int) -> str | None:
+    from eventbridge.event import parse_event
+
     try:
-        document = parse_document(line)
+        parse_event(line, max_bytes=limit)
     except EventError as error:
-        return _Answer(number, "", None, str(error))
-    name = document.get("id")
-    matched = matches_leaves(pattern, flatten(document))
-    findings = tuple(explain(pattern, document)) if explained and not matched else ()
-    return _Answer(number, name if isinstance(name, str) else "", matched, findings=findings)
+        return str(error)
+    return None
 
 
 def _pattern(rule: str | None, file: Path | None, folder: Path | None) -> Pattern:
+    from eventbridge.cli.find import find_rule
+    from eventbridge.pattern import parse_pattern
+
     if (rule is None) == (file is None):
-        raise typer.BadParameter("name a rule, or give --pattern FILE; one of the two")
+        raise typer.BadParameter("name a rule, or give --pattern FILE: one of the two")
     if file is not None:
         try:
-            return parse_pattern(file.read_text())
-        except OSError as error:
-            raise UserError(f"cannot read {file}: {error.strerror}. Name a file that holds one JSON pattern") from error
-    rules = _load(folder)
-    if rule not in rules.rules:
-        raise _no_rule(rules, str(rule))
-    return parse_pattern(rules.rules[rule].pattern)
-
-
-def _lines(events: str) -> Iterator[tuple[int, bytes]]:
-    try:
-        data = sys.stdin.buffer.read() if events == "-" else Path(events).read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot read {events}: {error.strerror}. Name a file of JSON lines, or - for input") from error
-    for number, line in enumerate(data.splitlines(), 1):
-        if line.strip():
-            yield number, line
+            return parse_pattern(file.read_bytes())
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise UserError(f"cannot read {file}: {why}. Name a file that holds one JSON pattern") from error
+    found = find_rule(_load(folder), str(rule))
+    if not found.enabled:
+        note(f"the rule {rule} is not enabled")
+    return parse_pattern(found.pattern)
 
 
 def _load(folder: Path | None) -> RuleSet:
-    return load_rules(folder if folder is not None else Path(settings().rules_folder))
+    from eventbridge.rule.load import load_rules
 
-
-def _no_rule(rules: RuleSet, name: str) -> NotFoundError:
-    return NotFoundError(f"no rule file names a rule {name!r}. Rules: {', '.join(sorted(rules.rules)) or 'none'}")
+    return load_rules(folder if folder is not None else settings().rules_folder)

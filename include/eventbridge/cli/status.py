@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eventbridge.cli.output import JsonOption, plain, show_json, show_table
+from eventbridge.cli.output import JsonOption, plain, say, show_json
+from eventbridge.cli.table import cell_text, show_table
 from eventbridge.cli.workplace import workplace
-from eventbridge.stages.status import Status, status
+
+if TYPE_CHECKING:
+    from eventbridge.ledger.records import Batch
+    from eventbridge.stages.status import Status
 
 
 def show_status(
-    batches: Annotated[int, typer.Option(help="How many of the newest batches to show.")] = 10,
+    batches: Annotated[int, typer.Option(min=0, metavar="N", help="How many of the newest batches to show.")] = 10,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how every runner stands: lag, in flight, available; batches; chunks; parked; degraded targets."""
-    with workplace() as work:
+    """Show how every runner of today's rule files stands; changes nothing.
+
+    Lag is what is not settled yet: in flight (a batch has taken it) and available (no batch has).
+    """
+    from eventbridge.stages.status import status
+
+    with workplace(looking=True) as work:
         found = status(work, batches=batches)
     if as_json:
         queues = [
@@ -29,29 +38,41 @@ def show_status(
 
 
 def _show(found: Status) -> None:
-    for runner in found.unregistered:
-        typer.echo(f"runner {runner} has never run")
+    for new in found.unregistered:
+        say(f"The runner {new.runner} has never run; it will start at {cell_text(new.start_at)} of the bus {new.bus}.")
+    if found.unregistered:
+        say()
     show_table(
-        "Queues",
+        "Queues, in events",
         ["runner", "bus", "topic", "queue", "committed", "end", "lag", "in flight", "available"],
         [
             [q.runner, q.bus, q.queue.topic, q.queue.queue_id, q.committed, q.end, q.lag, q.in_flight, q.available]
             for q in found.queues
         ],
     )
+    say()
     show_table(
-        "Newest batches",
-        ["batch", "kind", "runner", "state", "planned", "committed"],
-        [[b.batch_id, b.kind, b.runner, b.state, b.planned_at, b.committed_at] for b in found.batches],
+        "Newest batches, times in UTC",
+        ["batch", "kind", "runner", "state", "planned", "seconds"],
+        [[b.batch_id, b.kind, b.runner, b.state, b.planned_at, _seconds(b)] for b in found.batches],
+        ids={"batch"},
     )
+    say()
     show_table("Chunks of open batches", ["state", "chunks"], sorted(found.chunks.items()))
+    say()
     show_table(
-        "Parked",
-        ["rule", "target", "state", "reason", "deliveries", "next due"],
-        [[p.rule, p.target, p.state, p.reason, p.count, p.next_due_at] for p in found.parked],
+        "Parked deliveries",
+        ["rule", "target", "state", "reason", "deliveries", "next due, or held for"],
+        [[p.rule, p.target, p.state, p.reason, p.count, p.next_due_at or p.held] for p in found.parked],
     )
+    say()
     show_table(
-        "Targets not well",
+        "Targets that are not well",
         ["rule", "target", "state", "since", "reason"],
         [[t.rule, t.target, t.state, t.since, t.reason] for t in found.targets],
     )
+
+
+def _seconds(batch: Batch) -> float | None:
+    """Return how long a batch took from planning to commit."""
+    return (batch.committed_at - batch.planned_at).total_seconds() if batch.committed_at else None

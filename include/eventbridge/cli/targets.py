@@ -6,10 +6,8 @@ from typing import Annotated
 
 import typer
 
-from eventbridge.cli.output import JsonOption, show_json
+from eventbridge.cli.output import JsonOption, say, show_json
 from eventbridge.cli.workplace import workplace
-from eventbridge.errors import NotFoundError
-from eventbridge.stages.enable import enable_target
 
 app = typer.Typer(help="Take targets back into service.", no_args_is_help=True)
 
@@ -21,17 +19,25 @@ def _group() -> None:
 
 @app.command()
 def enable(
-    rule: Annotated[str, typer.Argument(help="Name of the rule.")],
-    target: Annotated[str, typer.Argument(help="Name of the target in that rule.")],
+    rule: Annotated[str, typer.Argument(metavar="RULE", help="Name of the rule.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="Name of the target in that rule.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Enable a target that answered 410: what was held for it is due now."""
-    with workplace() as work:
-        rules = work.rule_set().rules
-        if rule not in rules or target not in rules[rule].targets:
-            raise NotFoundError(f"no rule file names {rule}/{target}. `eventbridge rules show` lists them")
+    """Enable a target that answered 410, or is degraded: what was held for it is due now.
+
+    Deliveries keep their ids. Their age goes on from when the events arrived, so those past it become dead letters.
+    """
+    from eventbridge.cli.find import find_target
+    from eventbridge.stages.enable import enable_target
+
+    with workplace(looking=True) as work:
+        find_target(work.rule_set(), rule, target)
+        status = work.ledger.target_statuses().get((rule, target))
+        before = "ok" if status is None else status.state
         released = enable_target(work, rule, target)
     if as_json:
-        show_json({"rule": rule, "target": target, "released": released})
+        show_json({"rule": rule, "target": target, "before": before, "released": released})
+    elif before == "ok":
+        say(f"{rule}/{target} was enabled already")
     else:
-        typer.echo(f"enabled {rule}/{target}; {released:,} deliveries that were held are due now")
+        say(f"{rule}/{target} was {before} and is enabled; {released:,} deliveries that were held are due now")

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from eventbridge import rowset
 from eventbridge.commit import Books, differences
-from eventbridge.errors import StoreError
+from eventbridge.errors import NotFoundError, StoreError
 from eventbridge.identity import Fingerprint
 from eventbridge.ledger.records import Batch, Parked
 from eventbridge.queue import Queue
@@ -30,6 +30,16 @@ class Audit:
     events: Mapping[str, int] = field(default_factory=dict)
     deliveries: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     differences: tuple[str, ...] = ()
+
+
+def find_batch(work: Workplace, name: str) -> str:
+    """Return the id of the batch whose id begins with `name`; raises NotFoundError if there is none, or several."""
+    found = [batch.batch_id for batch in work.ledger.batches(limit=None) if batch.batch_id.startswith(name.lower())]
+    if name and len(found) == 1:
+        return found[0]
+    if name and found:
+        raise NotFoundError(f"{len(found)} batches begin with {name!r}, as {found[0]}. Write more of the id.")
+    raise NotFoundError(f"there is no batch {name!r}. `eventbridge status` lists the newest.")
 
 
 def audit(work: Workplace, batch_id: str | None = None) -> Audit:

@@ -1,4 +1,4 @@
-"""Takes a disabled target back into service."""
+"""Takes a target that was disabled, or is degraded, back into service."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ from eventbridge.stages.workplace import Workplace
 
 
 def enable_target(work: Workplace, rule: str, target: str) -> int:
-    """Set a target's status to ok and make what was held because of it due; returns how many deliveries that are."""
-    work.ledger.set_target_status(rule, target, "ok", "enabled by hand")
+    """Set a target's status to ok and make due what was held because of it; returns how many deliveries that are.
+
+    Harmless if the target is well: nothing is held for it then.
+    """
+    status = work.ledger.target_statuses().get((rule, target))
+    if status is not None and status.state != "ok":
+        work.ledger.set_target_status(rule, target, "ok", "enabled by hand")
     held = [row for row in work.ledger.parked(state="held", rule=rule) if row.target == target]
-    # semantics.md section 4: deliveries held for a target that is gone go on ageing while they wait
+    # deliveries held for a target that is gone go on ageing while they wait: `aged`
     work.ledger.release_parked(rule, target, aged=True, held=TARGET_DISABLED)
     return sum(row.count for row in held if row.held == TARGET_DISABLED)

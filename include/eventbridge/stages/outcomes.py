@@ -106,6 +106,7 @@ def _with_attempts(row: Shown, attempts: int) -> Shown:
 
 def _shown(row: dict[str, Any]) -> Shown:
     answered = row["started_at"] + timedelta(milliseconds=row["duration_ms"]) if row["sent"] else None
-    parts = [row["error_class"], f"HTTP {row['code']}" if row["code"] else None, row["error"]]
+    code = f"HTTP {row['code']}" if row["code"] else ""
+    parts = [row["error_class"], code if code not in (row["error"] or "") else None, row["error"]]
     detail = ": ".join(part for part in parts if part) or None
     return Shown(row["outcome"], row["attempt"], row["due_at"], row["reason"], detail, answered)

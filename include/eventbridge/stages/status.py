@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from eventbridge.ledger.records import Batch, ParkedCount, TargetStatus
+from eventbridge.ledger.records import Batch, ParkedState, TargetStatus
 from eventbridge.queue import Queue
 from eventbridge.rule import RuleSet
 from eventbridge.stages.workplace import Workplace
@@ -44,15 +45,40 @@ class QueueStatus:
 
 
 @dataclass(frozen=True)
+class NewRunner:
+    """A runner whose group has not been registered, as it never ran, and where it will start."""
+
+    runner: str
+    bus: str
+    start_at: str | datetime
+
+
+@dataclass(frozen=True)
+class ParkedStatus:
+    """How many deliveries of a target wait in one state for one reason.
+
+    `next_due_at` is when the first of them is due, None if all are held; `held` says what they are held for.
+    """
+
+    rule: str
+    target: str
+    state: ParkedState
+    reason: str
+    count: int
+    next_due_at: datetime | None
+    held: str
+
+
+@dataclass(frozen=True)
 class Status:
     """What `eventbridge status` shows."""
 
     now: datetime
     queues: tuple[QueueStatus, ...]
-    unregistered: tuple[str, ...]  # runners whose group has not been registered: they never ran
+    unregistered: tuple[NewRunner, ...]
     batches: tuple[Batch, ...]  # newest first
     chunks: Mapping[str, int]  # of batches that are not committed
-    parked: tuple[ParkedCount, ...]
+    parked: tuple[ParkedStatus, ...]
     targets: tuple[TargetStatus, ...]  # those that are not ok
 
 
@@ -64,7 +90,7 @@ def status(work: Workplace, *, batches: int = 10) -> Status:
     for runner, bus in sorted(rules.runners().items()):
         found = queue_statuses(work, rules, runner, bus)
         if found is None:
-            unregistered.append(runner)
+            unregistered.append(NewRunner(runner, bus, rules.buses[bus].source.start_at))
         else:
             queues += found
     return Status(
@@ -73,7 +99,7 @@ def status(work: Workplace, *, batches: int = 10) -> Status:
         unregistered=tuple(unregistered),
         batches=tuple(work.ledger.batches(limit=batches)),
         chunks=work.ledger.chunk_counts(),
-        parked=tuple(work.ledger.parked_counts()),
+        parked=tuple(parked_statuses(work)),
         targets=tuple(each for each in work.ledger.target_statuses().values() if each.state != "ok"),
     )
 
@@ -93,4 +119,24 @@ def queue_statuses(work: Workplace, rules: RuleSet, runner: str, bus: str) -> li
     return [
         QueueStatus(runner, bus, queue, offset, pulled.get(queue, offset), ends.get(queue, offset))
         for queue, offset in sorted(committed.items())
+    ]
+
+
+def parked_statuses(work: Workplace) -> list[ParkedStatus]:
+    """Return what waits, taken by a batch or not, by rule, target, state and reason."""
+    held_for: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for waiting in work.ledger.waiting_targets():
+        if waiting.state == "held":
+            held_for[waiting.rule, waiting.target].add(waiting.held)
+    return [
+        ParkedStatus(
+            row.rule,
+            row.target,
+            row.state,
+            row.reason,
+            row.count,
+            next_due_at=row.next_due_at if row.state == "due" else None,
+            held=", ".join(sorted(held_for[row.rule, row.target])) if row.state == "held" else "",
+        )
+        for row in work.ledger.parked_counts()
     ]

@@ -1,0 +1,180 @@
+"""Tables for people: they fit the terminal, and where nobody looks (a pipe, a file) nothing is shortened or wrapped."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import textwrap
+import unicodedata
+from collections.abc import Collection, Iterable, Sequence
+from datetime import UTC, datetime
+
+import typer
+
+from eventbridge.cli.output import say
+
+_GAP = "  "
+#: Enough of an id to find it again: commands take prefixes. Of a batch it is the millisecond it was planned in.
+_SHORT_ID = 13
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+#: Words are not broken to make a column narrower than this; rather each row becomes a block of lines.
+_LONGEST_WORD = 24
+
+
+def show_table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, ids: Collection[str] = ()
+) -> None:
+    """Print rows under a title; columns of numbers are aligned to the right, an empty table is one line.
+
+    On a terminal that is too narrow the UUIDs of the columns `ids` are shortened, then text is wrapped;
+    if that is not enough, each row is printed as lines of `column value`.
+    """
+    filled = [list(row) for row in rows]
+    if not filled:
+        say(f"{title}: none")
+        return
+    numeric = [all(_is_number(row[number]) for row in filled) for number in range(len(columns))]
+    cells = [[cell_text(value) for value in row] for row in filled]
+    say("\n".join([title, *_laid_out(columns, cells, numeric, ids, _terminal_width())]))
+
+
+def show_fields(fields: Iterable[tuple[str, object]]) -> None:
+    """Print named values, one below the other; those that are None are left out, numbers are aligned to the right."""
+    filled = [(name, cell_text(value), _is_number(value)) for name, value in fields if value is not None]
+    name_width = max((_width(name) for name, _, _ in filled), default=0)
+    number_width = max((_width(value) for _, value, number in filled if number), default=0)
+    for name, value, number in filled:
+        say(f"{name.ljust(name_width)}{_GAP}{value.rjust(number_width) if number else value}")
+
+
+def show_text(title: str, content: str) -> None:
+    """Print text of any number of lines, indented below a title."""
+    say("\n".join([title, *(_GAP + visible(line) for line in content.split("\n"))]))
+
+
+def cell_text(value: object) -> str:
+    """Return a value as one line; times in UTC to the second, control characters escaped."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    return "" if value is None else visible(str(value))
+
+
+def counted(number: int, one: str, many: str) -> str:
+    """Return a number with its noun: `1 batch`, `2,000 batches`."""
+    return f"{number:,} {one if number == 1 else many}"
+
+
+def visible(value: str) -> str:
+    """Return text with every character escaped that a terminal would obey instead of showing it."""
+    return "".join(_escaped(each) if unicodedata.category(each) in ("Cc", "Cf", "Cs") else each for each in value)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
+def _is_number(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def _terminal_width() -> int | None:
+    """Return the columns there are; None = not a terminal, as many as it takes."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _laid_out(
+    columns: Sequence[str], cells: list[list[str]], numeric: list[bool], ids: Collection[str], room: int | None
+) -> Iterable[str]:
+    widths = _natural(columns, cells)
+    if room is not None and _total(widths) > room:
+        short = [
+            [_shortened(cell) if name in ids else cell for name, cell in zip(columns, row, strict=True)]
+            for row in cells
+        ]
+        least = [
+            width if number or name in ids else _least(name, [row[index] for row in short])
+            for index, (name, number, width) in enumerate(zip(columns, numeric, _natural(columns, short), strict=True))
+        ]
+        widths = _squeezed(_natural(columns, short), least, room)
+        if _total(widths) > room:
+            return _as_blocks(columns, cells)
+        cells = short
+    return _as_lines(columns, cells, numeric, widths)
+
+
+def _natural(columns: Sequence[str], cells: list[list[str]]) -> list[int]:
+    return [max(_width(name), *(_width(row[number]) for row in cells)) for number, name in enumerate(columns)]
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + len(_GAP) * len(widths)
+
+
+def _least(name: str, cells: Iterable[str]) -> int:
+    """Return the narrowest a column of text may become: its longest word, or what of it is long enough to be broken."""
+    longest = max((_width(word) for cell in cells for word in re.split(r"(?<=-)|\s", cell)), default=0)
+    return max(_width(name), min(longest, _LONGEST_WORD))
+
+
+def _squeezed(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """Take width from the widest column of text, again and again, until the row fits or no text can give more."""
+    widths = list(widths)
+    while _total(widths) > room:
+        able = [number for number, width in enumerate(widths) if width > least[number]]
+        if not able:
+            break
+        widths[max(able, key=lambda number: widths[number])] -= 1
+    return widths
+
+
+def _as_lines(
+    columns: Sequence[str], cells: list[list[str]], numeric: list[bool], widths: Sequence[int]
+) -> Iterable[str]:
+    yield typer.style(_line(columns, numeric, widths), bold=True)
+    for row in cells:
+        wrapped = [_wrapped(cell, width) for cell, width in zip(row, widths, strict=True)]
+        for number in range(max(map(len, wrapped))):
+            yield _line([part[number] if number < len(part) else "" for part in wrapped], numeric, widths)
+
+
+def _line(parts: Sequence[str], numeric: Sequence[bool], widths: Sequence[int]) -> str:
+    padded = []
+    for part, right, width in zip(parts, numeric, widths, strict=True):
+        space = " " * (width - _width(part))
+        padded.append(space + part if right else part + space)
+    return (_GAP + _GAP.join(padded)).rstrip()
+
+
+def _as_blocks(columns: Sequence[str], cells: list[list[str]]) -> Iterable[str]:
+    width = max(map(_width, columns))
+    for number, row in enumerate(cells):
+        if number:
+            yield ""
+        for name, cell in zip(columns, row, strict=True):
+            yield f"{_GAP}{name.ljust(width)}{_GAP}{cell}".rstrip()
+
+
+def _wrapped(cell: str, width: int) -> list[str]:
+    if _width(cell) <= width:
+        return [cell]
+    # half as many characters where each takes two columns
+    return textwrap.wrap(cell, width if _width(cell) == len(cell) else max(1, width // 2)) or [""]
+
+
+def _shortened(cell: str) -> str:
+    return cell[:_SHORT_ID] + "…" if _UUID.fullmatch(cell) else cell
+
+
+def _width(value: str) -> int:
+    """Return how many columns of a terminal a text takes."""
+    if value.isascii():
+        return len(value)
+    wide = sum(unicodedata.east_asian_width(each) in "WF" for each in value)
+    return len(value) + wide - sum(unicodedata.combining(each) > 0 for each in value)
