@@ -19,11 +19,12 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from contracts.ledger_samples import Clock, a_batch, a_file
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, make_url
 
 from eventbridge import faults
 from eventbridge.errors import LedgerError
 from eventbridge.ledger import Ledger, migrations
+from eventbridge.ledger.remedies import explain
 from eventbridge.ledger.revision import HEAD
 from eventbridge.ledger.tables import metadata
 
@@ -168,6 +169,7 @@ def test_a_relative_ledger_stays_where_it_was(tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path / "later")
 
     assert ledger.ledger_id == was
+    assert ledger.plan_batch(a_batch(), [])
     assert list((tmp_path / "later").iterdir()) == []
     ledger.close()
 
@@ -190,6 +192,16 @@ def test_a_url_that_names_no_ledger_is_told(bad: str, told: str) -> None:
 
     assert "secret" not in str(refused.value)
     assert "EVENTBRIDGE_LEDGER_URL" in str(refused.value) or "pip install pg8000" in str(refused.value)
+
+
+def test_a_server_that_does_not_answer_is_told() -> None:
+    """The error shows which database was meant, but never its password, and says what to do."""
+    told = explain("could not connect:\n  Connection refused", make_url("postgresql://me:secret@db.example/ledger"))
+
+    assert told == (
+        "Ledger postgresql://me:***@db.example/ledger: could not connect: Connection refused. Start the database "
+        "server of postgresql://me:***@db.example/ledger, or correct EVENTBRIDGE_LEDGER_URL, then run this again."
+    )
 
 
 def test_a_missing_folder_is_told(tmp_path: Path) -> None:

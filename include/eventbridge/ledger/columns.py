@@ -31,9 +31,11 @@ class UtcTime(TypeDecorator[datetime]):
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | None:
+        """Return whole microseconds since 1970."""
         return None if value is None else microseconds(value)
 
     def process_result_value(self, value: int | None, dialect: Dialect) -> datetime | None:
+        """Return the aware time."""
         return None if value is None else _EPOCH + value * _MICROSECOND
 
 
@@ -44,9 +46,11 @@ class JsonText(TypeDecorator[Any]):
     cache_ok = True
 
     def process_bind_param(self, value: object, dialect: Dialect) -> str:
+        """Return the JSON text."""
         return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
+        """Return what the JSON text says."""
         return None if value is None else json.loads(value)
 
 
@@ -60,6 +64,7 @@ class Message(TypeDecorator[str]):
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """Return the text as any database takes it."""
         if value is None:
             return None
         return value[:4000].replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
