@@ -260,6 +260,32 @@ def test_two_at_once_land_everything_once(site: Any, order: Order) -> None:
     assert sorted(valid, key=int) == [str(number) for number in range(30)]
 
 
+def test_a_try_that_was_overtaken_goes_on_from_there(site: Any, order: Order) -> None:
+    """A try whose file is refused, as another one recorded that range first, takes it over and does the rest."""
+    site.publish(*[order(number) for number in (1, 2, 3, 1, 4, 5)], key="one queue")
+    work, batch_id = planned(site, buffer_range_events=2)
+
+    class Overtaken(Workplace):
+        def open_source(self, bus: Any) -> Any:
+            source: Any = super().open_source(bus)
+            read = source.read
+
+            def read_late(*span: Any) -> Any:
+                messages = list(read(*span))
+                if not work.ledger.files(batch_id, "buffer"):
+                    stop_after(work, batch_id, files=1)
+                return iter(messages)
+
+            source.read = read_late
+            return source
+
+    buffer(Overtaken(work.settings, work.ledger, work.store, work.connections, work.clock), batch_id)
+
+    assert work.ledger.batch(batch_id).state == "buffered"
+    assert [place for _, place in places(landed(work, batch_id))] == list(range(6))
+    assert [row["status"] for row in landed(work, batch_id)].count("duplicate") == 1
+
+
 def test_it_may_die_anywhere(site: Any, order: Order, dying_everywhere: Callable[..., Iterator[Any]]) -> None:
     """Wherever buffer dies, the next try ends with every message landed once, counted, and the batch buffered."""
     site.publish(order(1), order(2), b"bad", order(1), order(3), order(2))

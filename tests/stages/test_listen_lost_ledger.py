@@ -59,21 +59,47 @@ def test_an_empty_ledger_stops_new_runners_too(
     assert site.work.ledger.committed_offsets("other") == {}
 
 
-def test_an_older_copy_of_the_ledger_stops_the_runner(
-    site: Any, clock: Any, order: Callable[..., bytes], settle_by_ledger: Settle
-) -> None:
-    """A ledger restored from before the last batches plans nothing."""
-    committed(site, order, settle_by_ledger, 1)
-    site.close()
-    shutil.copy(site.folder / "ledger.sqlite", site.folder / "copy")
-    clock.advance(timedelta(days=1).total_seconds())
-    newest = committed(site, order, settle_by_ledger, 2)
+def restore(site: Any) -> None:
     lose_ledger(site)
     shutil.move(site.folder / "copy", site.folder / "ledger.sqlite")
+
+
+def keep_copy(site: Any) -> None:
+    site.close()
+    shutil.copy(site.folder / "ledger.sqlite", site.folder / "copy")
+
+
+@pytest.mark.parametrize("days", [0, 1, 3, 90])
+def test_an_older_copy_of_the_ledger_stops_the_runner(
+    site: Any, clock: Any, order: Callable[..., bytes], settle_by_ledger: Settle, days: int
+) -> None:
+    """A ledger restored from before the last batches plans nothing, however long it was away."""
+    committed(site, order, settle_by_ledger, 1)
+    keep_copy(site)
+    clock.advance(60)
+    newest = committed(site, order, settle_by_ledger, 2)
+    clock.advance(timedelta(days=days, minutes=10).total_seconds())
+    restore(site)
 
     with pytest.raises(LedgerLostError, match=rf"manifest of batch {newest}"):
         listen(site.work, "orders")
     assert len(site.work.ledger.batches()) == 1
+
+
+def test_an_older_copy_with_an_unfinished_batch_stops_too(
+    site: Any, clock: Any, order: Callable[..., bytes], settle_by_ledger: Settle
+) -> None:
+    """What the copy takes for unfinished was finished long ago: it is not delivered again."""
+    site.publish(order(1))
+    unfinished = listen(site.work, "orders") or ""
+    keep_copy(site)
+    settle_by_ledger(site.work, unfinished)
+    newest = committed(site, order, settle_by_ledger, 2)
+    clock.advance(600)
+    restore(site)
+
+    with pytest.raises(LedgerLostError, match=rf"manifest of batch {newest}"):
+        listen(site.work, "orders")
 
 
 def test_the_right_ledger_goes_on(site: Any, clock: Any, order: Callable[..., bytes], settle_by_ledger: Settle) -> None:

@@ -126,7 +126,9 @@ def warm_up(url: str, runner: str = "warm-up") -> None:
 
 
 def _import_what_route_needs(batches):  # type: ignore[no-untyped-def]  # pickled by name; Spark gives Arrow batches
-    import eventbridge.spark.route  # noqa: F401 - the import is the warming
+    import pandas  # noqa: F401 - pyarrow takes it along with its first array, half a second later
+
+    import eventbridge.spark.route  # noqa: F401 - the imports are the warming
 
     yield from batches
 

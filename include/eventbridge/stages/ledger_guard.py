@@ -42,7 +42,7 @@ def claim_runner(work: Workplace, runner: str) -> None:
 
 
 def refuse_lost_ledger(work: Workplace, *, always: bool = False) -> None:
-    """Raise LedgerLostError if the store holds the manifest of a batch newer than any in the ledger.
+    """Raise LedgerLostError if the newest manifest in the store is of a batch that the ledger does not know.
 
     Looks only if the ledger planned nothing in the last 10 minutes, or `always`: a listing has its price.
     """
@@ -51,10 +51,10 @@ def refuse_lost_ledger(work: Workplace, *, always: bool = False) -> None:
     if not always and latest is not None and (now - latest.planned_at).total_seconds() < _TRUSTED_SECONDS:
         return
     newest = _newest_manifest(work, latest.planned_at if latest is not None else None, now)
-    if newest is None or (latest is not None and newest <= latest.batch_id):
+    if newest is None:
         return
     try:
-        work.ledger.batch(newest)  # clocks differ between hosts: only a batch that is not there proves anything
+        work.ledger.batch(newest)
     except NotFoundError:
         raise LedgerLostError(
             f"The store {work.store.uri} holds the manifest of batch {newest}, and this ledger does not know it: "

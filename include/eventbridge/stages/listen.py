@@ -29,6 +29,8 @@ def listen(work: Workplace, runner: str) -> str | None:
     repeat_bus_commits(work, runner)
     unfinished = work.ledger.unfinished_batch(runner)
     if unfinished is not None:
+        claim_runner(work, runner)
+        refuse_lost_ledger(work)
         return unfinished.batch_id
     rules = work.rule_set().for_runner(runner)
     if not rules.buses:
