@@ -7,7 +7,7 @@ from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
 from eventbridge.match.accept import Accept, acceptance
-from eventbridge.match.consistency import FREE, MET, UNMET, Demand, Lack, Want, every, some
+from eventbridge.match.consistency import Demand, every, lack, some, want
 from eventbridge.match.leaves import Leaf
 from eventbridge.pattern.nodes import And, Clause, Exists, Field, Path, Pattern
 
@@ -37,12 +37,9 @@ class CompiledField:
         """Return which leaves may be chosen, or must not be left over, for the field to be met."""
         found = by_path.get(self.path, ())
         places = frozenset(leaf.place for leaf in found if any(test(leaf.value) for test in self.tests))
-        want = MET if places == {FREE} else Want(places) if places else UNMET
         if not self.may_be_absent:
-            return want
-        left = frozenset(leaf.place for leaf in found)
-        lack = MET if not left else UNMET if FREE in left else Lack(left)
-        return some((want, lack))
+            return want(places)
+        return some((want(places), lack(frozenset(leaf.place for leaf in found))))
 
 
 @dataclass(frozen=True, slots=True)

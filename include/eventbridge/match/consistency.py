@@ -7,7 +7,7 @@ first pair of every place of one field names the same array; choosing an element
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -66,58 +66,27 @@ def some(parts: Iterable[Demand]) -> Demand:
     return kept[0] if len(kept) == 1 else Some(tuple(kept))
 
 
+def want(places: frozenset[Place]) -> Demand:
+    """Return the demand for a leaf at one of the places, simplified."""
+    return MET if places == {FREE} else Want(places) if places else UNMET
+
+
+def lack(places: frozenset[Place]) -> Demand:
+    """Return the demand that no leaf at these places be consistent with the chosen ones, simplified."""
+    return UNMET if FREE in places else Lack(places) if places else MET
+
+
 def can_be_met(demand: Demand) -> bool:
     """Tell whether there is a choice of leaves that meets the demand.
 
-    Without `exists: false` the cost is that of trying each element of each array, independent arrays one by one.
-    With it, alternatives whose wants can be met are tried in turn.
+    Independent arrays are settled one by one, so the cost is that of trying each element of each array. Only `$or`
+    across several arrays, which can state any problem of logic, multiplies the elements of those.
     """
-    if not could_be_met(every([demand])):
+    demand = every([demand])
+    if not could_be_met(demand):
         return False
-    return not any(_lacks(demand)) or _search([], [demand])
-
-
-def _search(chosen: list[Want | Lack], open_demands: list[Demand]) -> bool:
-    """Choose an alternative of each `Some`, ahead of each checking that the wants can still be met."""
-    while open_demands:
-        demand, open_demands = open_demands[0], open_demands[1:]
-        if isinstance(demand, Every):
-            open_demands = [*demand.parts, *open_demands]
-        elif isinstance(demand, Some):
-            return any(
-                could_be_met(every([*chosen, part, *open_demands])) and _search(chosen, [part, *open_demands])
-                for part in demand.parts
-            )
-        else:
-            chosen = [*chosen, demand]
-    wants = [demand.places for demand in chosen if isinstance(demand, Want)]
-    forbidden = frozenset(place for demand in chosen if isinstance(demand, Lack) for place in demand.places)
-    return _choose(wants, forbidden)
-
-
-def _choose(wants: list[frozenset[Place]], forbidden: frozenset[Place]) -> bool:
-    """Tell whether one place of each want can be chosen so that no forbidden place is consistent with all of them."""
-    if FREE in forbidden or frozenset() in wants:
-        return False
-    for number, places in enumerate(wants):
-        if FREE in places and (len(places) == 1 or not forbidden):
-            return _choose(wants[:number] + wants[number + 1 :], forbidden)
-        if FREE in places:  # scalars beside containers in one array: choosing inside one rules out forbidden places
-            rest = wants[:number] + wants[number + 1 :]
-            return _choose(rest, forbidden) or _choose([*rest, places - {FREE}], forbidden)
-    for array in {place[0][0] for places in [*wants, forbidden] for place in places}:
-        inside = [places for places in wants if any(place[0][0] == array for place in places)]
-        if not any(
-            _choose([_enter(places, array, element) for places in inside], _enter(forbidden, array, element))
-            for element in {place[0][1] for places in inside for place in places}
-        ):
-            return False
-    return True
-
-
-def _enter(places: frozenset[Place], array: int, element: int) -> frozenset[Place]:
-    """Return the places that lie in this element, as seen from inside it."""
-    return frozenset(place[1:] for place in places if place[0] == (array, element))
+    with_lacks = filter(_has_lack, _components(_conjuncts(demand)))
+    return all(map(_lacks_can_be_met, with_lacks))
 
 
 def could_be_met(demand: Demand) -> bool:
@@ -125,28 +94,77 @@ def could_be_met(demand: Demand) -> bool:
     demand = _without_lacks(demand)
     if demand in (MET, UNMET):
         return demand == MET
-    parts = demand.parts if isinstance(demand, Every) else (demand,)
-    return all(_component_can_be_met(component) for component in _components(parts))
+    return all(map(_wants_can_be_met, _components(_conjuncts(demand))))
 
 
-def _component_can_be_met(parts: list[Demand]) -> bool:
+def _wants_can_be_met(parts: list[Demand]) -> bool:
     array = min(_arrays(parts[0]))
-    elements = {place[0][1] for part in parts for place in _places(part) if place[0][0] == array}
-    return any(could_be_met(every(_within(part, array, element) for part in parts)) for element in elements)
+    by_element, _ = _split(every(parts), array)
+    return any(map(could_be_met, by_element.values()))
 
 
-def _within(demand: Demand, array: int, element: int) -> Demand:
-    """Return what is left of a demand once the element of an array is chosen."""
+def _lacks_can_be_met(parts: list[Demand]) -> bool:
+    """Settle an array that a lack lies in: no leaf is chosen from it, or one is, which rules out its other elements."""
+    array = next(place[0][0] for part in parts for found in _lacks(part) for place in found.places)
+    if can_be_met(every(_without(part, array) for part in parts)):
+        return True
+    if any(isinstance(part, Want) and all(_lies_in(place, array) for place in part.places) for part in parts):
+        by_element, _ = _split(every(parts), array)
+        return any(map(can_be_met, by_element.values()))
+    return any(
+        can_be_met(every([*parts[:number], chosen, *parts[number + 1 :]]))
+        for number, part in enumerate(parts)
+        for chosen in _choices_in(part, array)
+    )
+
+
+def _choices_in(part: Demand, array: int) -> list[Demand]:
+    """Return what one can decide on so that a leaf of the array is chosen."""
+    if isinstance(part, Want) and any(_lies_in(place, array) for place in part.places):
+        return [Want(part.places - {FREE})]
+    return [inner for inner in part.parts if _wants_from(inner, array)] if isinstance(part, Some) else []
+
+
+def _wants_from(demand: Demand, array: int) -> bool:
+    if isinstance(demand, (Every, Some)):
+        return any(_wants_from(part, array) for part in demand.parts)
+    return isinstance(demand, Want) and any(_lies_in(place, array) for place in demand.places)
+
+
+def _split(demand: Demand, array: int) -> tuple[dict[int, Demand], Demand]:
+    """Return what is left to demand once a leaf in this or that element is chosen, and in one not mentioned.
+
+    One pass for all elements: an event may have an array of a hundred thousand.
+    """
+    if isinstance(demand, (Every, Some)):
+        combine = every if isinstance(demand, Every) else some
+        splits = [_split(part, array) for part in demand.parts]
+        elements = dict.fromkeys(element for by_element, _ in splits for element in by_element)
+        return (
+            {element: combine(by_element.get(element, other) for by_element, other in splits) for element in elements},
+            combine(other for _, other in splits),
+        )
+    make = want if isinstance(demand, Want) else lack
+    inside: dict[int, list[Place]] = {}
+    outside = []
+    for place in demand.places:
+        if _lies_in(place, array):
+            inside.setdefault(place[0][1], []).append(place[1:])
+        else:
+            outside.append(place)
+    return {element: make(frozenset([*left, *outside])) for element, left in inside.items()}, make(frozenset(outside))
+
+
+def _without(demand: Demand, array: int) -> Demand:
+    """Return what is left to demand if no leaf is chosen from the array: a lack in it is not met."""
     if isinstance(demand, Every):
-        return every(_within(part, array, element) for part in demand.parts)
+        return every(_without(part, array) for part in demand.parts)
     if isinstance(demand, Some):
-        return some(_within(part, array, element) for part in demand.parts)
-    others = frozenset(place for place in demand.places if place[0][0] != array)
-    return _want(others | _enter(demand.places, array, element))
-
-
-def _want(places: frozenset[Place]) -> Demand:
-    return MET if FREE in places else Want(places) if places else UNMET
+        return some(_without(part, array) for part in demand.parts)
+    outside = frozenset(place for place in demand.places if not _lies_in(place, array))
+    if isinstance(demand, Lack):
+        return demand if outside == demand.places else UNMET
+    return want(outside)
 
 
 def _without_lacks(demand: Demand) -> Demand:
@@ -155,7 +173,15 @@ def _without_lacks(demand: Demand) -> Demand:
     if isinstance(demand, Some):
         parts = [_without_lacks(part) for part in demand.parts]
         return MET if MET in parts else some(parts)
-    return MET if isinstance(demand, Lack) else _want(demand.places)
+    return MET if isinstance(demand, Lack) or FREE in demand.places else demand
+
+
+def _conjuncts(demand: Demand) -> Sequence[Demand]:
+    return demand.parts if isinstance(demand, Every) else (demand,)
+
+
+def _lies_in(place: Place, array: int) -> bool:
+    return place != FREE and place[0][0] == array
 
 
 def _components(parts: Iterable[Demand]) -> list[list[Demand]]:
@@ -174,7 +200,7 @@ def _components(parts: Iterable[Demand]) -> list[list[Demand]]:
 
 
 def _arrays(demand: Demand) -> set[int]:
-    return {place[0][0] for place in _places(demand)}
+    return {place[0][0] for place in _places(demand) if place != FREE}
 
 
 def _places(demand: Demand) -> Iterator[Place]:
@@ -191,3 +217,7 @@ def _lacks(demand: Demand) -> Iterator[Lack]:
             yield from _lacks(part)
     elif isinstance(demand, Lack):
         yield demand
+
+
+def _has_lack(parts: Iterable[Demand]) -> bool:
+    return any(True for part in parts for _ in _lacks(part))
