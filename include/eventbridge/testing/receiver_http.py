@@ -60,7 +60,8 @@ def _headers(lines: list[str]) -> dict[str, str]:
         name, colon, value = line.partition(":")
         if not colon or name != name.strip():
             raise Refused("a header line is malformed")
-        headers[name.lower()] = value.strip()
+        known = headers.get(name.lower())
+        headers[name.lower()] = value.strip() if known is None else f"{known}, {value.strip()}"
     return headers
 
 
