@@ -24,6 +24,10 @@ ValueError: a later one
         (PYTHON, "eventbridge.errors.StoreFileMissing: The store holds no file 'a'. Restore it."),
         ("Traceback (most recent call last):\n  File x\nKeyError\n", "KeyError"),
         ("\n  [CONNECT] server is gone  \nmore", "[CONNECT] server is gone"),
+        (
+            '<_InactiveRpcError of RPC that terminated with:\n\tstatus = X\n\tdetails = "refused"\n\tmore = "y"\n>',
+            "refused",
+        ),
         ("", "no reason was given"),
         ("x" * 600, "x" * 497 + "..."),
     ],

@@ -13,6 +13,9 @@ _TRACEBACK = "Traceback (most recent call last):"
 #: The line that ends a traceback: the error's class, perhaps in modules, and its message.
 _LAST_LINE = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?::.*)?$")
 
+#: The line of a gRPC error that says what happened; its first one names a class of the client.
+_GRPC_DETAILS = re.compile(r'^<_\w+ of RPC .*?^\s*details = "(.+?)"$', re.MULTILINE | re.DOTALL)
+
 _LONGEST = 500
 
 
@@ -29,11 +32,14 @@ def spark_errors(what: str) -> Iterator[None]:
 
 
 def first_error(text: str) -> str:
-    """Return the line that matters of a Spark error or log: the first Python error in it, else its first line."""
+    """Return the line that matters of a Spark error or log: the first Python error, gRPC's details, the first line."""
     _, found, traceback = text.partition(_TRACEBACK)
     for line in traceback.splitlines() if found else []:
         if _LAST_LINE.match(line.strip()) and not line.startswith((" ", "\t")):
             return _short(line)
+    grpc_details = _GRPC_DETAILS.search(text)
+    if grpc_details:
+        return _short(grpc_details[1])
     lines = [line for line in text.splitlines() if line.strip()]
     return _short(lines[0]) if lines else "no reason was given"
 
