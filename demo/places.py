@@ -168,7 +168,8 @@ def _airflow_options(places: Places) -> dict[str, str]:
         "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "20",
         "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
         "SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "15",
-        "SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "10",
+        # Not less: a scheduler whose own heartbeat is late takes itself for dead and resets its tasks.
+        "SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "30",
         "SCHEDULER__JOB_HEARTBEAT_SEC": "2",
         "WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
         "DAG_PROCESSOR__REFRESH_INTERVAL": "15",

@@ -17,10 +17,13 @@ from pathlib import Path
 import httpx
 import psutil
 
-from demo.places import FOLDER, ROOT, DemoError, Places, environment, save
+from demo.places import FOLDER, ROOT, DemoError, Places, environment, product_settings, save
+from eventbridge.connection import connections_from_environment
 from eventbridge.errors import EventBridgeError
 from eventbridge.rule import load_rules
+from eventbridge.settings import Settings
 from eventbridge.spark.server import SparkConnectServer, warm_up
+from eventbridge.stages.workplace import Workplace
 
 #: Airflow's components. Logs are read from the shared disk: no further servers for them, which would listen everywhere.
 AIRFLOW = (
@@ -53,6 +56,7 @@ class Services:
         try:
             started = thread.submit(spark.start)  # it takes as long as all of Airflow
             self._start_receiver()
+            self._make_ledger()
             self._airflow("db", "migrate")
             for command in AIRFLOW:
                 self._spawn(command[0], ["airflow", *command])
@@ -85,6 +89,11 @@ class Services:
     def _start_receiver(self) -> None:
         command = [sys.executable, "-m", "eventbridge.testing.receiver", "--port", str(self.places.receiver_port)]
         self._spawn("receiver", [*command, "--log", str(self.places.received)])
+
+    def _make_ledger(self) -> None:
+        """Make the ledger once, before a dozen processes open it at the same time."""
+        settings = product_settings(self.places)
+        Workplace.open(Settings.from_mapping(settings), connections_from_environment(settings)).close()
 
     def _airflow(self, *arguments: str) -> None:
         log = self.places.logs / f"airflow-{arguments[0]}.log"
