@@ -91,6 +91,8 @@ def test_connection_that_is_not_defined() -> None:
     )
     with pytest.raises(ConnectionUnusable, match="'empty' is not defined"):
         connection("empty")
+    with pytest.raises(ConnectionUnusable, match=r"of that id\.$"):
+        connections_from_environment({})("crm_hooks")
 
 
 def test_no_secret_is_shown() -> None:
