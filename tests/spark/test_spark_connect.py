@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from eventbridge.errors import SparkError
@@ -109,7 +110,7 @@ def test_a_closed_session_is_followed_by_the_next(spark_server: SparkConnectServ
 
 
 def test_a_server_killed_in_the_middle(tmp_path: Path, land: Callable[..., Any]) -> None:
-    """What was finished before the kill is kept; the same process goes on with the server that comes after."""
+    """What was finished before is kept, no worker stays behind, and the process goes on with the next server."""
     landed = land(count=12_000, step=300)
     server = SparkConnectServer(tmp_path / "spark")
     server.start()
@@ -117,9 +118,11 @@ def test_a_server_killed_in_the_middle(tmp_path: Path, land: Callable[..., Any])
         router = ConnectRouter(server.url)
         results = router.route_slices(landed.anew(), landed.slices)
         done = [next(results)]
-        os.killpg(server.pid, signal.SIGKILL)
+        workers = psutil.Process(server.pid).children(recursive=True)
+        os.kill(server.pid, signal.SIGKILL)
         with pytest.raises(SparkError, match="did not route batch"):
             done.extend(results)
+        _, alive = psutil.wait_procs(workers, timeout=10)
         server.stop()
         server.start()
         rest = landed.slices[len(done) :]
@@ -128,6 +131,8 @@ def test_a_server_killed_in_the_middle(tmp_path: Path, land: Callable[..., Any])
     finally:
         server.stop()
 
+    assert workers
+    assert alive == []
     assert landed.comparable(done) == landed.comparable(
         list(InProcessRouter(landed.store).route_slices(landed.anew(), landed.slices[: len(done)]))
     )

@@ -16,6 +16,9 @@ _LAST_LINE = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?::.*)?$")
 #: The line of a gRPC error that says what happened; its first one names a class of the client.
 _GRPC_DETAILS = re.compile(r'^<_\w+ of RPC .*?^\s*details = "(.+?)"$', re.MULTILINE | re.DOTALL)
 
+#: A line of a log that says what went wrong.
+_LOGGED = re.compile(r"\b(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error)\b|\bERROR\b|^Error:")
+
 _LONGEST = 500
 
 
@@ -32,16 +35,25 @@ def spark_errors(what: str) -> Iterator[None]:
 
 
 def first_error(text: str) -> str:
-    """Return the line that matters of a Spark error or log: the first Python error, gRPC's details, the first line."""
+    """Return the line that matters of a Spark error: the first Python error, gRPC's details, else its first line."""
+    grpc_details = _GRPC_DETAILS.search(text)
+    lines = (line for line in text.splitlines() if line.strip())
+    first = grpc_details[1] if grpc_details else next(lines, "no reason was given")
+    return _short(_python_error(text) or first)
+
+
+def first_error_of_log(text: str) -> str:
+    """Return the line that matters of a Spark process's log: its first Python error, else its first Java error."""
+    lines = (line for line in text.splitlines() if _LOGGED.search(line))
+    return _short(_python_error(text) or next(lines, "no reason was given"))
+
+
+def _python_error(text: str) -> str | None:
     _, found, traceback = text.partition(_TRACEBACK)
     for line in traceback.splitlines() if found else []:
-        if _LAST_LINE.match(line.strip()) and not line.startswith((" ", "\t")):
-            return _short(line)
-    grpc_details = _GRPC_DETAILS.search(text)
-    if grpc_details:
-        return _short(grpc_details[1])
-    lines = [line for line in text.splitlines() if line.strip()]
-    return _short(lines[0]) if lines else "no reason was given"
+        if _LAST_LINE.match(line):
+            return line
+    return None
 
 
 def _short(line: str) -> str:

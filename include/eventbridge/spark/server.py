@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from eventbridge.errors import SparkError
-from eventbridge.spark.failure import first_error, spark_errors
+from eventbridge.spark.failure import first_error_of_log, spark_errors
 from eventbridge.spark.java import require_java, spark_environment, submit_command
 from eventbridge.spark.session import connect, forget
 
@@ -35,8 +35,8 @@ class SparkConnectServer:
     def __init__(
         self, folder: Path | None = None, *, port: int = 0, master: str = "local[2]", memory: str = "1g"
     ) -> None:
-        self._own_folder = folder is None
-        self._folder = (folder or Path(tempfile.mkdtemp(prefix="eventbridge-spark-"))).resolve()
+        self._folder = folder.resolve() if folder is not None else None
+        self._place = Path()  # where the running server keeps its files
         self._port = port or _free_port()
         self._master = master
         self._memory = memory
@@ -50,7 +50,7 @@ class SparkConnectServer:
     @property
     def log(self) -> Path:
         """Its log file."""
-        return self._folder / "spark-connect.log"
+        return self._place / "spark-connect.log"
 
     @property
     def pid(self) -> int:
@@ -65,11 +65,12 @@ class SparkConnectServer:
         Raises SparkError if Java is missing, or if the server ends or stays silent.
         """
         require_java()
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._place = self._folder or Path(tempfile.mkdtemp(prefix="eventbridge-spark-"))
+        self._place.mkdir(parents=True, exist_ok=True)
         with self.log.open("wb") as output:
             self._process = subprocess.Popen(
-                _command(self._folder, self._port, self._master, self._memory),
-                cwd=self._folder,
+                _command(self._place, self._port, self._master, self._memory),
+                cwd=self._place,
                 env=spark_environment(os.environ),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -91,8 +92,8 @@ class SparkConnectServer:
             os.killpg(process.pid, number)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(_STOP_SECONDS)
-        if self._own_folder:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        if process is not None and self._folder is None:
+            shutil.rmtree(self._place, ignore_errors=True)
 
     def __enter__(self) -> Self:
         self.start()
@@ -107,8 +108,8 @@ class SparkConnectServer:
         until = time.monotonic() + _PATIENCE_SECONDS
         while not _listens(self._port):
             if process.poll() is not None:
-                tail = self.log.read_text(errors="replace")[-20_000:]
-                raise SparkError(f"The Spark Connect server ended at once: {first_error(tail)}. Its log: {self.log}")
+                reason = first_error_of_log(self.log.read_text(errors="replace"))
+                raise SparkError(f"The Spark Connect server ended at once: {reason}. Its log: {self.log}")
             if time.monotonic() > until:
                 raise SparkError(f"The Spark Connect server does not listen after {_PATIENCE_SECONDS:g} s: {self.log}")
             time.sleep(0.1)

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from eventbridge.errors import SparkError
-from eventbridge.spark.failure import first_error
+from eventbridge.spark.failure import first_error, first_error_of_log
 from eventbridge.spark.java import require_java, spark_environment, submit_command
 from eventbridge.stages.route_slice import RouteJob, Slice, SliceResult
 from eventbridge.store import layout
@@ -95,7 +95,7 @@ class LocalSubmit:
             code = _run_group(command, stdout=log, stderr=subprocess.STDOUT, cwd=self._folder)
             if code != 0:
                 log.seek(0)
-                raise SparkError(first_error(log.read().decode(errors="replace")))
+                raise SparkError(first_error_of_log(log.read().decode(errors="replace")))
 
 
 def _run_group(command: Sequence[str], **options: Any) -> int:
