@@ -64,7 +64,7 @@ fix: setup ## mend what formatter and linter can mend
 	$(BIN)/ruff check --fix .
 
 bench-latency: setup ## publish to delivered at one event a second, for a minute
-	@exec $(BIN)/python -m benchmarks.latency
+	@exec $(BIN)/python -m benchmarks.bench_latency
 
 requirements: ## pin pyproject.toml's packages anew in requirements.txt
 	@uv pip compile -q pyproject.toml --all-groups --universal -p 3.11 --generate-hashes \

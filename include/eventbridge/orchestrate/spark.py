@@ -2,28 +2,59 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 
+from eventbridge.connection import Connection
 from eventbridge.errors import ConnectionUnusable
 from eventbridge.orchestrate.connections import airflow_connection
 from eventbridge.spark.route import ConnectRouter
+from eventbridge.spark.submit import SubmitRouter
 
 if TYPE_CHECKING:
     from eventbridge.stages.route import Router
+    from eventbridge.stages.workplace import Workplace
 
 CONNECTION_ID = "eventbridge_spark"
 
+#: What spark-submit runs: in the checkout this package is installed from, unless the connection's extra
+#: `application` names another place, such as one that every node of a cluster can read.
+APPLICATION = Path(__file__).parents[3] / "spark_apps" / "route_events.py"
 
-def open_router() -> Router:
+
+def open_router(work: Workplace) -> Router:
     """Return the router that the connection's type asks for; only a running task may ask.
 
-    Type `spark_connect`: a long-lived Spark Connect server. Raises ConnectionUnusable for any other type.
+    Type `spark_connect`: a long-lived Spark Connect server. Type `spark`: a cluster, or `local[n]`, by spark-submit.
+    Raises ConnectionUnusable for any other type.
     """
     connection = airflow_connection(CONNECTION_ID)
     match connection.type:
         case "spark_connect":
             return ConnectRouter(SparkConnectHook(CONNECTION_ID).get_connection_url())
+        case "spark":
+            application = str(connection.extra.get("application", APPLICATION))
+            return SubmitRouter(work.store, application, lambda name, arguments: _submit(connection, name, arguments))
         case other:
-            raise ConnectionUnusable(f"The connection {CONNECTION_ID!r} is of type {other!r}; it must be spark_connect")
+            raise ConnectionUnusable(
+                f"The Airflow connection {CONNECTION_ID!r} is of type {other!r}: it must be spark_connect, "
+                "for a Spark Connect server, or spark, for spark-submit"
+            )
+
+
+def _submit(connection: Connection, application: str, arguments: Sequence[str]) -> None:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+
+    # On this machine: this Python, and nothing that listens to others. A cluster's own configuration says it there.
+    here = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    hook = SparkSubmitHook(
+        conn_id=CONNECTION_ID,
+        name="eventbridge route",
+        application_args=list(arguments),
+        env_vars=here if connection.host.startswith("local") else None,
+    )
+    hook.submit(application)

@@ -81,7 +81,7 @@ def route(batch_id: str) -> list[int]:
     if not batch_id:
         return []
     with stage() as work:
-        return run(work, batch_id, open_router(), confirmed_pools(work))
+        return run(work, batch_id, open_router(work), confirmed_pools(work))
 
 
 @task(trigger_rule="all_done", **STAGE, do_xcom_push=False)

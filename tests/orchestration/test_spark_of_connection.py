@@ -1,0 +1,69 @@
+"""The connection `eventbridge_spark` decides where route runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eventbridge.connection import connections_from_environment
+from eventbridge.errors import ConnectionUnusable
+from eventbridge.orchestrate.spark import APPLICATION, open_router
+from eventbridge.settings import Settings
+from eventbridge.spark.route import ConnectRouter
+from eventbridge.spark.submit import SubmitRouter
+from eventbridge.stages.workplace import Workplace
+
+
+@pytest.fixture
+def work(home: Path) -> Iterator[Workplace]:
+    """Open a workplace."""
+    opened = Workplace.open(Settings(home=home), connections_from_environment({}))
+    yield opened
+    opened.close()
+
+
+def test_a_connect_server_is_reached_at_its_url(work: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Type spark_connect: host, port and token of the connection become the URL, by the provider's hook."""
+    monkeypatch.setenv("AIRFLOW_CONN_EVENTBRIDGE_SPARK", "spark-connect://:secret@spark.example:15002")
+    router = open_router(work)
+
+    assert isinstance(router, ConnectRouter)
+    assert router._url == "sc://spark.example:15002/;token=secret"
+
+
+def test_another_type_is_refused(work: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message names the two types that can be."""
+    monkeypatch.setenv("AIRFLOW_CONN_EVENTBRIDGE_SPARK", "http://spark.example")
+    with pytest.raises(ConnectionUnusable, match=r"'http'.*spark_connect.*spark"):
+        open_router(work)
+
+
+def test_the_application_of_the_checkout_is_there() -> None:
+    """What spark-submit is given by default exists."""
+    assert APPLICATION.is_file()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the provider's hook leaves a pipe open
+def test_spark_submit_gets_the_application_and_its_arguments(
+    work: Workplace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Type spark: the provider's hook calls spark-submit with the connection's master and the router's arguments."""
+    told = tmp_path / "told.json"
+    application = tmp_path / "application.py"
+    application.write_text(
+        "import json, os, sys\n"
+        f"open({str(told)!r}, 'w').write(json.dumps([sys.argv[1:], os.environ['PYSPARK_PYTHON']]))\n"
+    )
+    fields = {"conn_type": "spark", "host": "local[1]", "extra": {"application": str(application)}}
+    monkeypatch.setenv("AIRFLOW_CONN_EVENTBRIDGE_SPARK", json.dumps(fields))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    router = open_router(work)
+    assert isinstance(router, SubmitRouter)
+    router._submit(router._application, ["file:///store", "a/job.json"])
+
+    assert json.loads(told.read_text()) == [["file:///store", "a/job.json"], sys.executable]
