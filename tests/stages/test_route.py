@@ -192,6 +192,26 @@ def test_a_piece_holds_a_bounded_number_of_bytes(site: Any, order: Order) -> Non
     assert [piece[4] for piece in file.detail["pieces"]] == ["0-1", "2", "3"]
 
 
+def test_a_chunk_follows_the_order_of_the_bus(site: Any, order: Order, small_slices: None) -> None:
+    """The pieces of a target lie in its chunks by queue and offset, whichever slice was finished first."""
+    site.publish(*[order(number) for number in range(20)])
+
+    class Backwards:
+        def route_slices(self, job: RouteJob, slices: Sequence[Slice]) -> Iterator[SliceResult]:
+            return InProcessRouter(work.store).route_slices(job, slices[::-1])
+
+    work, batch_id = buffered(site)
+    route(work, batch_id, Backwards())
+
+    (chunk,) = work.ledger.chunks(batch_id)
+    offsets = [
+        (row["queue_id"], row["offset"])
+        for piece in chunk.pieces
+        for row in read_rows(work.store, piece.file, piece.rows).to_pylist()
+    ]
+    assert offsets == [(queue, offset) for queue in range(2) for offset in range(10)]
+
+
 def test_chunks_are_published_with_a_deadline(site: Any, clock: Any, order: Order) -> None:
     """Route returns the chunks to push in map index order; the batch has its deadline from then on."""
     site.publish(*[order(number, 500) for number in range(4)])

@@ -6,6 +6,7 @@ Nothing here may import the ledger or Spark: a Spark worker imports this module 
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections import defaultdict
 from collections.abc import Mapping
@@ -103,7 +104,9 @@ def route_slice(store: Store, rule_set: RuleSet, job: RouteJob, piece: Slice) ->
             deliveries.add(route, matched[route.rule.name])
     path = None
     if deliveries.ids:
-        path = layout.deliveries(job.planned_at, job.batch_id, job.attempt, f"{uuid.uuid4().hex}")
+        # Sorted by name, as chunks are cut, the files of a batch follow the order of queue and offset.
+        part = re.sub(r"[^\w.-]", "_", piece.slice_id, flags=re.ASCII) + f"-{uuid.uuid4().hex}"
+        path = layout.deliveries(job.planned_at, job.batch_id, job.attempt, part)
         write_table(store, path, deliveries.table(piece))
     return SliceResult(piece.slice_id, path, len(deliveries.ids), deliveries.detail(piece))
 
