@@ -7,6 +7,8 @@ import threading
 from types import FrameType, TracebackType
 from typing import Self
 
+import typer
+
 from eventbridge.cli.output import note
 
 #: What a shell shows for a process that a signal ended.
@@ -16,7 +18,8 @@ _EXIT_CODE_BASE = 128
 class Interrupts:
     """While the context is open, SIGINT and SIGTERM end what the process is at, and its children with it.
 
-    Before `begin` they raise KeyboardInterrupt. After it the first one sets `stop`, and the next one raises.
+    Before `begin` they end it at once. After it the first one sets `stop`, and the next one ends it at once.
+    Ended at once, the command has the exit code of its signal.
     """
 
     def __init__(self) -> None:
@@ -42,6 +45,8 @@ class Interrupts:
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        if isinstance(error, KeyboardInterrupt):
+            raise typer.Exit(self.exit_code)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         first = self._signal is None

@@ -1,0 +1,196 @@
+"""Fixtures of the command line's tests: a small shop on a temporary folder, and the command run on it."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventbridge.cli import main
+from eventbridge.connection import connections_from_environment
+from eventbridge.settings import Settings
+from eventbridge.stages.deliver import Idle, deliver_until_idle
+from eventbridge.stages.route_in_process import InProcessRouter
+from eventbridge.stages.workplace import Workplace
+from eventbridge.testing.receiver import Receiver
+
+RULES = """
+buses:
+  orders:
+    source: {{type: embedded, topics: [placed, paid], queues: 2, start_at: {start_at}}}
+rules:
+  big-orders:
+    bus: orders
+    pattern: {{type: [order.placed], data: {{amount: [{{numeric: [">", 1000]}}]}}}}
+    targets:
+      accounts: {{type: file, path: {folder}/accounts.jsonl}}
+      note: {{type: file, path: {folder}/note.jsonl, transform: {{form: JSONPATH, value: $.data.note, missing: error}}}}
+  all-orders:
+    bus: orders
+    pattern: {{type: [{{prefix: order.}}]}}
+    targets:
+      archive: {{type: file, path: {folder}/archive.jsonl}}
+{more}
+"""
+
+HTTP_TARGETS = """
+      gone: {{type: http, url: "{gone}", allow_http: true, max_in_flight: 1}}
+      bad: {{type: http, url: "{bad}", allow_http: true}}
+      flaky:
+        type: http
+        url: "{flaky}"
+        allow_http: true
+        retry: {{policy: own, attempts: 3, initial: 1h, multiplier: 1, maximum: 1h}}
+"""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The one JSON document on standard output."""
+        return json.loads(self.out)
+
+
+@dataclass
+class Shop:
+    """An installation on a folder that no command has touched yet: rule files, and the environment that names it."""
+
+    folder: Path
+    environ: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def rules(self) -> Path:
+        """The folder of its rule files."""
+        return self.folder / "rules"
+
+    def write_rules(self, *, start_at: str = "earliest", more: str = "") -> None:
+        """Write the rule file."""
+        self.rules.mkdir(exist_ok=True)
+        text = RULES.format(start_at=start_at, folder=self.folder, more=more)
+        (self.rules / "orders.yaml").write_text(text)
+
+    def write(self, name: str, *lines: str) -> str:
+        """Write a file of lines and return its path."""
+        path = self.folder / name
+        path.write_text("".join(f"{line}\n" for line in lines))
+        return str(path)
+
+    def orders(self, *amounts: float, **attributes: Any) -> str:
+        """Write an order of each amount, as CloudEvents on JSON lines, and return the file's path."""
+        lines = [
+            {"specversion": "1.0", "id": f"o{number}", "source": "/shop", "type": "order.placed"}
+            | {"data": {"amount": amount}}
+            | attributes
+            for number, amount in enumerate(amounts)
+        ]
+        return self.write("orders.jsonl", *map(json.dumps, lines))
+
+    def deliver(self) -> Idle:
+        """Deliver until idle, routing in this process: what `eventbridge deliver` does with Spark."""
+        work = Workplace.open(Settings.from_mapping(self.environ), connections_from_environment(self.environ))
+        try:
+            return deliver_until_idle(work, "orders", InProcessRouter(work.store))
+        finally:
+            work.close()
+
+    def process(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+        """Start the command in a process of its own, its output in pipes."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "eventbridge.cli", *arguments],
+            env={**os.environ, **self.environ, **options.pop("env", {})},
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **options,
+        )
+
+    def run_process(self, *arguments: str, env: Mapping[str, str] | None = None) -> Result:
+        """Run the command in a process of its own."""
+        with self.process(*arguments, env=env or {}, stdin=subprocess.DEVNULL) as process:
+            out, err = process.communicate(timeout=120)
+        return Result(process.returncode, out, err)
+
+
+def open_shop(folder: Path) -> Shop:
+    """Return a shop whose bus starts at earliest, with two rules and file targets."""
+    made = Shop(
+        folder,
+        {
+            "EVENTBRIDGE_HOME": str(folder / "home"),
+            "EVENTBRIDGE_RULES_FOLDER": str(folder / "rules"),
+            "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0",
+        },
+    )
+    made.write_rules()
+    return made
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    """A shop in the environment of this process."""
+    made = open_shop(tmp_path)
+    for name, value in made.environ.items():
+        monkeypatch.setenv(name, value)
+    return made
+
+
+@pytest.fixture
+def eventbridge(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Result]:
+    """Run the command in this process, on the shop: `eventbridge("rules", "check", stdin=b"")`."""
+
+    def run(*arguments: str, stdin: bytes = b"") -> Result:
+        monkeypatch.setattr(sys, "argv", ["eventbridge", *arguments])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        code = ended.value.code
+        return Result(code if isinstance(code, int) else 0, printed.out, printed.err)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def delivered_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of a shop after a delivery in which everything happened, its receiver still there."""
+    shop = open_shop(tmp_path_factory.mktemp("shop"))
+    with Receiver(shop.folder / "received.jsonl") as receiver:
+        urls = {name: receiver.url(f"/{name}/orders") for name in ("gone", "bad", "flaky")}
+        shop.write_rules(more=HTTP_TARGETS.format(**urls))
+        lines = Path(shop.orders(500, 1500, 2500, 100)).read_text().splitlines()
+        lines[2] = lines[2].replace('"amount"', '"note": "gift", "amount"')
+        published = shop.run_process("bus", "publish", "orders", shop.write("all.jsonl", *lines, "not json", "{}"))
+        assert published.code == 0, published.err
+        shop.deliver()
+        yield shop.folder
+
+
+@pytest.fixture
+def delivered(shop: Shop, delivered_once: Path) -> Shop:
+    """A copy of a shop after a delivery in which everything happened.
+
+    Of 4 orders and 2 lines that are no events: `archive` has all, `flaky` waits an hour for its retries, `bad` has
+    refused all, `gone` has refused one and holds the rest, `note` fails for one of two, and 2 are malformed.
+    """
+    shutil.copytree(delivered_once, shop.folder, dirs_exist_ok=True)
+    return shop

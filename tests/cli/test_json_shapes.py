@@ -1,0 +1,172 @@
+"""What programs read: each `--json` document has these fields of these types; a change here is a change for users."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
+
+QUEUE = {"topic": "str", "broker": "str", "queue_id": "int"}
+BATCH = {
+    "batch_id": "str",
+    "kind": "str",
+    "runner": "str",
+    "bus": "str",
+    "state": "str",
+    "rule_set": "str",
+    "planned_at": "str",
+    "deadline_at": "str",
+    "replay_id": "str",
+    "committed_at": "str",
+    "bus_committed_at": "str",
+}
+DEAD_LETTER = {
+    "name": "str",
+    "delivery_id": "str",
+    "rule": "str",
+    "rule_version": "str",
+    "bus": "str",
+    "target": "str",
+    "topic": "str",
+    "broker": "str",
+    "queue_id": "int",
+    "offset": "int",
+    "source": "str",
+    "event_id": "str",
+    "reason": "str",
+    "detail": "str",
+    "arrived_at": "str",
+    "first_attempt_at": "str",
+    "last_attempt_at": "str",
+    "batch_id": "str",
+    "request_content_type": "str",
+}
+ATTEMPT = {
+    "number": "int",
+    "started_at": "str",
+    "duration_ms": "float",
+    "outcome": "str",
+    "code": "int",
+    "error_class": "null",
+    "error": "str",
+    "response_head": "str",
+}
+SHAPES: dict[tuple[str, ...], Any] = {
+    ("rules", "check"): {"mistakes": [], "hash": "str", "buses": "int", "rules": "int"},
+    ("rules", "test", "big-orders", "--explain", "--events", "one.jsonl"): [
+        {
+            "line": "int",
+            "event": "str",
+            "matches": "bool",
+            "error": "null",
+            "malformed": "null",
+            "findings": [{"path": "str", "condition": "str", "values": ["str"], "message": "str"}],
+        }
+    ],
+    ("bus", "publish", "orders", "one.jsonl"): {
+        "bus": "str",
+        "topic": "str",
+        "published": "int",
+        "malformed": "int",
+        "unregistered": [],
+    },
+    ("status",): {
+        "now": "str",
+        "queues": [
+            {
+                "runner": "str",
+                "bus": "str",
+                "queue": QUEUE,
+                "committed": "int",
+                "pulled": "int",
+                "end": "int",
+                "lag": "int",
+                "in_flight": "int",
+                "available": "int",
+            }
+        ],
+        "unregistered": [],
+        "batches": [BATCH],
+        "chunks": {},
+        "parked": [
+            {
+                "rule": "str",
+                "target": "str",
+                "state": "str",
+                "reason": "str",
+                "count": "int",
+                "next_due_at": "str",
+                "held": "str",
+            }
+        ],
+        "targets": [{"rule": "str", "target": "str", "state": "str", "reason": "str", "since": "str"}],
+    },
+    ("deliver", "--runner", "orders", "--until-idle", "--spark", "sc://127.0.0.1:1"): {
+        "batches": "int",
+        "retry_batches": "int",
+        "next_due_at": "str",
+    },
+    ("audit",): {
+        "batches": "int",
+        "open_batches": "int",
+        "events": {
+            "range_total": "int",
+            "gaps": "int",
+            "read": "int",
+            "malformed": "int",
+            "duplicate": "int",
+            "valid": "int",
+        },
+        "deliveries": {"*": {"matched": "int", "delivered": "int", "dead": "int", "parked": "int"}},
+        "differences": [],
+    },
+    ("dead-letters", "list", "--target", "bad"): [DEAD_LETTER],
+    ("dead-letters", "show", "BAD"): DEAD_LETTER
+    | {"event": "str", "request": "str", "request_headers": "null", "attempts": [ATTEMPT]},
+    ("targets", "enable", "all-orders", "gone"): {"rule": "str", "target": "str", "before": "str", "released": "int"},
+}
+
+
+def shape(value: Any) -> Any:
+    """Return a document with its scalars replaced by their types, and lists by their first item."""
+    match value:
+        case dict() if value and all("/" in key for key in value):
+            return {"*": shape(next(iter(value.values())))}
+        case dict():
+            return {key: shape(item) for key, item in value.items()}
+        case list():
+            return [shape(value[0])] if value else []
+        case None:
+            return "null"
+        case _:
+            return type(value).__name__
+
+
+@pytest.mark.parametrize("arguments", SHAPES, ids=lambda arguments: " ".join(arguments[:2]))
+def test_a_document_has_its_shape(arguments: tuple[str, ...], delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """Field by field, type by type, after a delivery in which everything happened."""
+    one = delivered.orders(1)
+    listed = eventbridge("dead-letters", "list", "--target", "bad", "--json").json
+    given = {"one.jsonl": one, "BAD": listed[0]["name"]}
+
+    result = eventbridge(*(given.get(argument, argument) for argument in arguments), "--json")
+
+    assert result.code == 0
+    assert shape(result.json) == SHAPES[arguments]
+
+
+def test_every_field_is_documented() -> None:
+    """docs/command-line.md names every field of every document."""
+    page = PAGE.read_text()
+
+    assert sorted(name for name in _names(SHAPES.values()) if f"`{name}`" not in page) == []
+
+
+def _names(value: Any) -> set[str]:
+    if isinstance(value, dict):
+        return {key for key in value if key != "*"} | _names(value.values())
+    return set() if isinstance(value, str) else {name for item in value for name in _names(item)}

@@ -1,0 +1,239 @@
+"""`status`, `audit`, `dead-letters`, `targets enable` after a delivery in which everything happened."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def rows(out: str, title: str) -> list[list[str]]:
+    """Return the cells of a table, without its header; cells are told apart by two spaces."""
+    _, _, after = out.partition(f"{title}\n")
+    lines = after.split("\n\n")[0].splitlines()[1:]
+    return [re.split(r"\s{2,}", line.strip()) for line in lines]
+
+
+def test_status_of_a_runner_that_never_ran(eventbridge: Callable[..., Any]) -> None:
+    """Before the first run: the runner is named with where it will start, and that the ledger is new is noted."""
+    result = eventbridge("status")
+
+    assert result.code == 0
+    assert "The runner orders has never run; it will start at earliest of the bus orders." in result.out
+    assert "new, empty ledger" in result.err
+    assert eventbridge("status").err == ""
+
+
+def test_status_after_a_delivery(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """Queues, batches, parked deliveries with what holds them, and the target that is disabled."""
+    out = eventbridge("status").out
+
+    queues = rows(out, "Queues, in events")
+    assert [row[:4] for row in queues] == [["orders", "orders", topic, n] for topic in ("paid", "placed") for n in "01"]
+    assert sum(int(row[4]) for row in queues) == 6
+    assert all(row[6:] == ["0", "0", "0"] for row in queues)
+    ((batch, kind, runner, state, *_),) = rows(out, "Newest batches, times in UTC")
+    assert UUID.fullmatch(batch)
+    assert (kind, runner, state) == ("normal", "orders", "committed")
+    parked = {row[1]: row for row in rows(out, "Parked deliveries")}
+    assert parked["gone"][2] == "held"
+    assert parked["gone"][4:] == ["3", "target disabled"]
+    assert parked["flaky"][2:5] == ["due", "RetryAt", "4"]
+    assert rows(out, "Targets that are not well")[0][:3] == ["all-orders", "gone", "disabled"]
+
+
+def test_status_shows_what_waits_on_the_bus(shop: Any, eventbridge: Callable[..., Any]) -> None:
+    """Lag is what is available as long as no batch has taken it; the table and JSON say the same."""
+    eventbridge("bus", "publish", "orders", shop.orders(1))
+    shop.deliver()
+    eventbridge("bus", "publish", "orders", shop.orders(*range(7)))
+
+    found = eventbridge("status", "--json").json
+    queues = rows(eventbridge("status").out, "Queues, in events")
+
+    assert sum(queue["lag"] for queue in found["queues"]) == 7
+    assert [str(q[name]) for q in found["queues"] for name in ("lag", "in_flight", "available")] == [
+        cell for row in queues for cell in row[6:]
+    ]
+
+
+def test_status_limits_batches(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """--batches says how many of the newest are shown."""
+    assert len(eventbridge("status", "--json").json["batches"]) == 1
+    assert eventbridge("status", "--batches", "0", "--json").json["batches"] == []
+
+
+def test_audit_accounts_for_everything(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """The sums of every target add up, and there is no difference."""
+    result = eventbridge("audit")
+
+    deliveries = {row[0]: list(map(int, row[1:])) for row in rows(result.out, "Deliveries")}
+    assert result.code == 0
+    assert deliveries == {
+        "all-orders/archive": [4, 4, 0, 0],
+        "all-orders/bad": [4, 0, 0, 4],
+        "all-orders/flaky": [4, 0, 4, 0],
+        "all-orders/gone": [4, 0, 3, 1],
+        "big-orders/accounts": [2, 2, 0, 0],
+        "big-orders/note": [2, 1, 0, 1],
+    }
+    assert result.out.endswith("0 differences: every event is accounted for\n")
+    assert re.search(r"malformed +2\n", result.out)
+
+
+def test_audit_finds_a_file_that_is_gone(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """A file of the books that is missing is a difference: exit code 1, as text and as JSON."""
+    (outcomes,) = (delivered.folder / "home" / "store" / "outcomes").rglob("*.parquet")
+    outcomes.unlink()
+
+    result = eventbridge("audit")
+    found = eventbridge("audit", "--json")
+
+    assert (result.code, found.code) == (1, 1)
+    assert "DIFFERENCE " in result.out
+    assert "0 differences" not in result.out
+    assert found.json["differences"]
+
+
+def test_audit_of_one_batch_by_the_beginning_of_its_id(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """--batch takes a prefix; what names none, or several, is the user's mistake."""
+    batch = eventbridge("status", "--json").json["batches"][0]["batch_id"]
+    assert eventbridge("audit", "--batch", batch[:9].upper(), "--json").json["batches"] == 1
+    assert eventbridge("audit", "--batch", batch, "--json").json["deliveries"]["all-orders/gone"]["parked"] == 3
+
+    eventbridge("bus", "publish", "orders", delivered.orders(1))
+    delivered.deliver()
+
+    for wrong, said in (("0", "2 batches begin with '0'"), ("xyz", "no batch 'xyz'"), ("", "no batch ''")):
+        result = eventbridge("audit", "--batch", wrong)
+        assert result.code == 2
+        assert said in result.err
+
+
+def test_audit_of_nothing(eventbridge: Callable[..., Any]) -> None:
+    """Before anything is committed the audit says so, instead of that all is well."""
+    assert eventbridge("audit").out == "0 committed batches, 0 still open\n0 differences: nothing is committed yet\n"
+
+
+def test_dead_letters_are_listed(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """One line each: delivery id (or, malformed, where the event lies), rule, target, reason, event, detail."""
+    listed = rows(eventbridge("dead-letters", "list").out, "Dead letters")
+
+    reasons = sorted(cell for row in listed for cell in row if cell[0].isupper() and " " not in cell and len(cell) > 6)
+    assert len(listed) == 8
+    assert reasons == ["Malformed"] * 2 + ["NonRetryable"] * 4 + ["TargetGone", "TransformFailed"]
+    assert all(UUID.fullmatch(row[0]) or re.fullmatch(r"orders/placed/[01]/\d", row[0]) for row in listed)
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        (("--rule", "big-orders"), 1),
+        (("--target", "bad"), 4),
+        (("--reason", "Malformed"), 2),
+        (("--rule", "all-orders", "--reason", "TargetGone"), 1),
+        (("--limit", "3"), 3),
+    ],
+)
+def test_dead_letters_are_chosen(
+    options: tuple[str, ...], count: int, delivered: Any, eventbridge: Callable[..., Any]
+) -> None:
+    """--rule, --target, --reason and --limit choose."""
+    assert len(eventbridge("dead-letters", "list", *options, "--json").json) == count
+
+
+def test_dead_letters_that_cannot_be_chosen(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """A reason that is none is a mistake; a rule that no file names is a note with the nearest; more is noted too."""
+    assert "Did you mean NonRetryable?" in eventbridge("dead-letters", "list", "--reason", "NonRetriable").err
+    assert "Did you mean big-orders?" in eventbridge("dead-letters", "list", "--rule", "big-order").err
+    assert "more than 3" in eventbridge("dead-letters", "list", "--limit", "3").err
+
+
+def test_a_dead_letter_is_shown_whole(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """By delivery id or its beginning: the event as it arrived, the request, each attempt, the last answer."""
+    (listed,) = eventbridge("dead-letters", "list", "--target", "gone", "--json").json
+    delivery_id = listed["delivery_id"]
+
+    shown = eventbridge("dead-letters", "show", delivery_id)
+    record = eventbridge("dead-letters", "show", delivery_id.replace("-", "")[:10].upper(), "--json").json
+
+    assert shown.code == 0
+    for part in (delivery_id, "TargetGone", "Event\n", "Request\n", "Attempts", "410", "Last answer\n  gone"):
+        assert part in shown.out
+    assert record["name"] == record["delivery_id"] == delivery_id
+    assert record["attempts"][0]["code"] == 410
+    assert '"type": "order.placed"' in record["event"]
+
+
+def test_a_malformed_event_is_shown_by_where_it_lies(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """It has no delivery id: `bus/topic/queue/offset` names it, with or without the bus."""
+    malformed = eventbridge("dead-letters", "list", "--reason", "Malformed", "--json").json
+    name = next(each["name"] for each in malformed if "not JSON" in each["detail"])
+
+    for given in (name, name.removeprefix("orders/")):
+        shown = eventbridge("dead-letters", "show", given)
+
+        assert shown.code == 0
+        assert "Event\n  not json\n" in shown.out
+        assert "Malformed" in shown.out
+
+
+def test_names_of_no_dead_letter(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """Nonsense, nothing and too short a prefix are the user's mistakes, the last with what it could mean."""
+    listed = eventbridge("dead-letters", "list", "--json").json
+    ids = [each["delivery_id"] for each in listed if each["delivery_id"]]
+    (prefix,) = [digit for digit in "0123456789abcdef" if sum(each.startswith(digit) for each in ids) > 1][:1]
+
+    nonsense = eventbridge("dead-letters", "show", "no-such-thing")
+    nothing = eventbridge("dead-letters", "show", "orders/placed/9/9")
+    ambiguous = eventbridge("dead-letters", "show", prefix)
+
+    assert [nonsense.code, nothing.code, ambiguous.code] == [2, 2, 2]
+    assert "delivery id or its beginning" in nonsense.err
+    assert "there is no dead letter" in nothing.err
+    assert [each for each in ids if each.startswith(prefix) and each not in ambiguous.err] == []
+
+
+def test_the_newest_of_several_dead_letters_of_one_delivery(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """The same event published again dies again, under the same id: the newest is shown, the others are noted."""
+    (first, *_) = eventbridge("dead-letters", "list", "--target", "bad", "--json").json
+    eventbridge("bus", "publish", "orders", str(delivered.folder / "all.jsonl"))
+    delivered.deliver()
+
+    shown = eventbridge("dead-letters", "show", first["delivery_id"], "--json")
+
+    assert "2 dead letters have this name" in shown.err
+    assert shown.json["batch_id"] > first["batch_id"]
+
+
+def test_enabling_a_target(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """What was held is due; a second time nothing changes; an unknown name gets the nearest."""
+    first = eventbridge("targets", "enable", "all-orders", "gone")
+    again = eventbridge("targets", "enable", "all-orders", "gone", "--json")
+    wrong = eventbridge("targets", "enable", "all-orders", "gon")
+
+    assert first.out == "all-orders/gone was disabled and is enabled; 3 deliveries that were held are due now\n"
+    assert again.json == {"rule": "all-orders", "target": "gone", "before": "ok", "released": 0}
+    assert wrong.code == 2
+    assert "Did you mean gone?" in wrong.err
+    assert eventbridge("status", "--json").json["targets"] == []
+
+
+def test_looking_changes_nothing(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """status, audit and dead-letters write no file into store, ledger or bus that was not there before."""
+    before = _files(delivered.folder / "home")
+
+    for command in (("status",), ("audit",), ("dead-letters", "list"), ("dead-letters", "show", "placed/0")):
+        eventbridge(*command)
+
+    assert before == _files(delivered.folder / "home")
+
+
+def _files(folder: Path) -> set[str]:
+    # SQLite's own companions come and go
+    return {str(path) for path in folder.rglob("*") if not path.name.endswith(("-wal", "-shm"))}

@@ -1,0 +1,125 @@
+"""`eventbridge bus publish`: durable, in order by key, warned of what will not be seen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from eventbridge import faults
+from eventbridge.errors import BusError
+from eventbridge.queue import Queue
+from eventbridge.sources.embedded import EmbeddedBus
+
+
+def messages(shop: Any, topic: str = "placed") -> dict[Queue, list[bytes]]:
+    """Return the bodies that lie in the queues of a topic."""
+    bus = EmbeddedBus(shop.folder / "home" / "bus", "orders", topics=(topic,), clock=lambda: datetime.now(UTC))
+    with closing(bus):
+        return {q: [message.body for message in bus.read(q, bus.earliest(q), bus.end(q))] for q in bus.queues()}
+
+
+def test_each_line_is_one_event(shop: Any, eventbridge: Callable[..., Any]) -> None:
+    """Lines are published as they are, to the bus's first topic."""
+    file = shop.orders(1, 2, 3)
+
+    result = eventbridge("bus", "publish", "orders", file)
+
+    lines = (shop.folder / "orders.jsonl").read_bytes().splitlines()
+    assert (result.code, result.out, result.err) == (0, "3 events published to orders/placed\n", "")
+    assert sorted(lines) == sorted(body for bodies in messages(shop).values() for body in bodies)
+
+
+def test_standard_input_and_another_topic(shop: Any, eventbridge: Callable[..., Any]) -> None:
+    """`-` reads standard input, --topic names the topic."""
+    event = (shop.folder / shop.orders(1)).read_bytes()
+
+    result = eventbridge("bus", "publish", "orders", "-", "--topic", "paid", "--json", stdin=event)
+
+    assert result.json == {"bus": "orders", "topic": "paid", "published": 1, "malformed": 0, "unregistered": []}
+    assert sum(map(len, messages(shop, "paid").values())) == 1
+
+
+@pytest.mark.parametrize("attribute", ["partitionkey", "subject"])
+def test_events_of_one_key_lie_in_one_queue_in_order(
+    attribute: str, shop: Any, eventbridge: Callable[..., Any]
+) -> None:
+    """What has the same `partitionkey`, else the same subject, keeps its order."""
+    file = shop.orders(*range(20), **{attribute: "customer-7"})
+
+    eventbridge("bus", "publish", "orders", file)
+
+    (bodies,) = [bodies for bodies in messages(shop).values() if bodies]
+    assert [json.loads(body)["id"] for body in bodies] == [f"o{number}" for number in range(20)]
+
+
+def test_it_warns_of_what_is_malformed(shop: Any, eventbridge: Callable[..., Any]) -> None:
+    """What is no CloudEvent is published all the same, with a warning that names the first and its line."""
+    file = shop.write("mixed.jsonl", (shop.folder / shop.orders(1)).read_text().strip(), "", "nonsense", "{}")
+
+    result = eventbridge("bus", "publish", "orders", file)
+
+    assert result.code == 0
+    assert result.out == "3 events published to orders/placed\n"
+    assert result.err.startswith("warning: 2 of them will be dead letters Malformed, the first is line 3: not JSON")
+
+
+def test_it_warns_while_nobody_would_see_the_events(shop: Any, eventbridge: Callable[..., Any]) -> None:
+    """A bus that starts at latest, before its runner's first run: warned; after it: not."""
+    shop.write_rules(start_at="latest")
+    file = shop.orders(1)
+
+    before = eventbridge("bus", "publish", "orders", file, "--json")
+    shop.deliver()
+    after = eventbridge("bus", "publish", "orders", file, "--json")
+    shop.deliver()
+
+    assert before.json["unregistered"] == ["orders"]
+    assert "never run" in before.err
+    assert "start_at: earliest" in before.err
+    assert after.json["unregistered"] == []
+    assert after.err == ""
+    assert eventbridge("audit", "--json").json["events"]["read"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("order", "-"), "Did you mean orders?"),
+        (("orders", "-", "--topic", "plced"), "Did you mean placed?"),
+        (("orders", "nowhere.jsonl"), "cannot read nowhere.jsonl: No such file"),
+        (("orders", "."), "Is a directory"),
+    ],
+)
+def test_a_users_mistake_publishes_nothing(
+    arguments: tuple[str, ...], said: str, shop: Any, eventbridge: Callable[..., Any]
+) -> None:
+    """A bus, topic or file that is not there: exit code 2, the nearest name, nothing published."""
+    result = eventbridge("bus", "publish", *arguments, stdin=b"{}")
+
+    assert result.code == 2
+    assert said in result.err
+    assert not any(messages(shop).values())
+
+
+def test_a_bus_that_fails_says_how_far_it_came(shop: Any, eventbridge: Callable[..., Any]) -> None:
+    """If the disk fails half way, the error names how many were published and from which line to go on; exit code 4."""
+    file = shop.orders(*range(1_500))
+    calls = 0
+
+    def fail_second(point: str) -> None:
+        nonlocal calls
+        calls += point == "bus.publish"
+        if calls == 2 and point == "bus.publish":
+            raise BusError("the disk is full")
+
+    faults.install(fail_second)
+    result = eventbridge("bus", "publish", "orders", file)
+
+    assert result.code == 4
+    assert result.err.endswith("error: 1,000 events were published, those from line 1001 on not: the disk is full\n")
+    assert sum(map(len, messages(shop).values())) == 1_000

@@ -1,0 +1,204 @@
+"""`eventbridge rules`: check, show, test."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+EVENT = {"specversion": "1.0", "id": "o1", "source": "/shop", "type": "order.placed", "data": {"amount": 1500}}
+
+
+def test_check_counts_what_it_read(eventbridge: Callable[..., Any]) -> None:
+    """Rule files without mistakes: one line, exit code 0."""
+    result = eventbridge("rules", "check")
+
+    assert (result.code, result.out, result.err) == (0, "2 rules on 1 bus: no mistakes\n", "")
+
+
+def test_check_tells_every_mistake_with_its_place(shop: Any, eventbridge: Callable[..., Any]) -> None:
+    """All mistakes of all files, each with file, line, column, path and remedy; exit code 2, no traceback."""
+    shop.write("rules/second.yaml", "rules:", "  x:", "    bus: order", "    patern: {}")
+
+    result = eventbridge("rules", "check")
+
+    assert result.code == 2
+    assert result.out == ""
+    lines = result.err.splitlines()
+    assert lines[0].startswith("error: ")
+    assert len(lines) > 2
+    assert any("second.yaml:3:" in line and "$.rules.x.bus" in line and "orders" in line for line in lines)
+    assert any("second.yaml:4:" in line and "pattern" in line for line in lines)
+
+
+def test_check_gives_mistakes_as_json(shop: Any, eventbridge: Callable[..., Any]) -> None:
+    """With --json the mistakes are on standard output; the exit code stays 2."""
+    shop.write("rules/second.yaml", "rules:", "  x:", "    bus: orders", "    patern: {}")
+
+    result = eventbridge("rules", "check", "--json")
+
+    assert result.code == 2
+    assert {"file", "line", "column", "path", "message", "remedy"} == set(result.json["mistakes"][0])
+    assert result.err == ""
+
+
+def test_another_folder_can_be_named(shop: Any, eventbridge: Callable[..., Any]) -> None:
+    """--rules reads another folder than the settings name; one that is not there is the user's mistake."""
+    assert eventbridge("rules", "check", "--rules", str(shop.rules)).code == 0
+
+    result = eventbridge("rules", "check", "--rules", "nowhere")
+
+    assert result.code == 2
+    assert "nowhere" in result.err
+    assert "Make it" in result.err
+
+
+def test_show_lists_rules(eventbridge: Callable[..., Any]) -> None:
+    """A line a rule, with its runner, pool and targets."""
+    result = eventbridge("rules", "show")
+
+    rows = [line.split() for line in result.out.splitlines()[1:]]
+    assert rows[0] == ["rule", "runner", "priority", "pool", "targets"]
+    assert ["big-orders", "orders", "medium", "rules.medium", "accounts,", "note"] in rows
+
+
+def test_show_one_rule_fills_in_defaults(eventbridge: Callable[..., Any]) -> None:
+    """One rule is shown whole, as JSON, with everything that its file left out."""
+    shown = eventbridge("rules", "show", "big-orders").json
+
+    assert shown["priority"] == "medium"
+    assert shown["targets"]["accounts"]["retry"]["policy"] == "EXPONENTIAL_DECAY_RETRY"
+
+
+def test_show_keeps_the_digits_of_a_pattern(shop: Any, eventbridge: Callable[..., Any]) -> None:
+    """Numbers of a pattern are shown as they were written, however long."""
+    number = "9007199254740993.000000000000000000001"
+    text = (shop.rules / "orders.yaml").read_text()
+    (shop.rules / "orders.yaml").write_text(text.replace("1000]", f"{number}]"))
+
+    assert f'">", {number}' in eventbridge("rules", "show", "big-orders").out
+
+
+def test_an_unknown_rule_is_told_the_nearest(eventbridge: Callable[..., Any]) -> None:
+    """A typo in a rule's name is answered with the name that was meant; exit code 2."""
+    for command in (("show", "big-order"), ("test", "big-order")):
+        result = eventbridge("rules", *command)
+
+        assert result.code == 2
+        assert "'big-order'" in result.err
+        assert "Did you mean big-orders?" in result.err
+
+
+def test_test_answers_each_event(eventbridge: Callable[..., Any]) -> None:
+    """True or false for each line, with its number and the event's id; empty lines are left out."""
+    lines = [json.dumps(EVENT), "", json.dumps(EVENT | {"id": "o2", "data": {"amount": 1000}})]
+
+    result = eventbridge("rules", "test", "big-orders", stdin="\n".join(lines).encode())
+
+    assert (result.code, result.out, result.err) == (0, "1: true o1\n3: false o2\n", "")
+
+
+def test_test_explains_what_failed(shop: Any, eventbridge: Callable[..., Any]) -> None:
+    """--explain names the condition that failed and the value that was seen, for false answers only."""
+    events = shop.orders(1500, 999)
+
+    result = eventbridge("rules", "test", "big-orders", "--events", events, "--explain")
+
+    assert result.out.splitlines() == [
+        "1: true o0",
+        "2: false o1",
+        '    $.data.amount: 999 does not meet [{"numeric":[">",1000]}]',
+    ]
+
+
+def test_test_takes_a_pattern_from_a_file(shop: Any, eventbridge: Callable[..., Any]) -> None:
+    """--pattern tries a pattern that is in no rule yet, on any JSON object."""
+    pattern = shop.write("pattern.json", '{"a": [{"prefix": "x"}]}')
+
+    result = eventbridge("rules", "test", "--pattern", pattern, stdin=b'{"a": "xy"}\n{"a": "yx"}\n')
+
+    assert result.out == "1: true\n2: false\n"
+
+
+def test_test_says_what_no_bus_would_take(eventbridge: Callable[..., Any]) -> None:
+    """A rule's pattern may match what is no CloudEvent; the answer says that a bus would refuse it."""
+    event = {name: value for name, value in EVENT.items() if name != "source"}
+
+    result = eventbridge("rules", "test", "big-orders", stdin=json.dumps(event).encode())
+
+    assert result.code == 0
+    assert result.out.startswith("1: true o1 (no CloudEvent, a bus would refuse it: $.source: ")
+
+
+def test_test_goes_on_after_a_line_that_is_no_object(eventbridge: Callable[..., Any]) -> None:
+    """What is not one JSON object is an error of its line; the others are answered, and the exit code is 2."""
+    result = eventbridge("rules", "test", "big-orders", stdin=b"nonsense\n[1]\n" + json.dumps(EVENT).encode())
+
+    first, second, third = result.out.splitlines()
+    assert result.code == 2
+    assert first.startswith("1: error not JSON")
+    assert second.startswith("2: error ")
+    assert third == "3: true o1"
+
+
+def test_test_gives_answers_as_json(shop: Any, eventbridge: Callable[..., Any]) -> None:
+    """With --json: a list of answers, findings in parts."""
+    events = shop.orders(1500, 999)
+
+    found = eventbridge("rules", "test", "big-orders", "--events", events, "--explain", "--json").json
+
+    assert found[0] == {"line": 1, "event": "o0", "matches": True, "error": None, "malformed": None, "findings": []}
+    assert found[1]["findings"][0]["path"] == "$.data.amount"
+    assert found[1]["findings"][0]["values"] == ["999"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--events", "nowhere.jsonl"), "cannot read nowhere.jsonl: No such file"),
+        (("--events", "."), "cannot read .: Is a directory"),
+        (("--events", "a\0b"), "cannot read"),
+    ],
+)
+def test_events_that_cannot_be_read(arguments: tuple[str, ...], said: str, eventbridge: Callable[..., Any]) -> None:
+    """A file of events that is not there, or none, is told in one line; exit code 2."""
+    result = eventbridge("rules", "test", "big-orders", *arguments)
+
+    assert result.code == 2
+    assert said in result.err
+    assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"{", b"[]", b'{"a": [{"prefx": "x"}]}', b'{"a": 1}'])
+def test_a_pattern_that_is_none(content: bytes, tmp_path: Path, eventbridge: Callable[..., Any]) -> None:
+    """A pattern file that is not text, not JSON or not in the language is the user's mistake."""
+    (tmp_path / "pattern.json").write_bytes(content)
+
+    result = eventbridge("rules", "test", "--pattern", str(tmp_path / "pattern.json"))
+
+    assert result.code == 2
+    assert result.err.startswith("error: ")
+    assert result.err.count("\n") == 1
+
+
+def test_a_rule_or_a_pattern_not_both(shop: Any, eventbridge: Callable[..., Any]) -> None:
+    """Neither, or both, is a usage error."""
+    pattern = shop.write("pattern.json", "{}")
+
+    assert eventbridge("rules", "test").code == 2
+    assert eventbridge("rules", "test", "big-orders", "--pattern", pattern).code == 2
+
+
+def test_control_characters_of_events_do_not_reach_the_terminal(eventbridge: Callable[..., Any]) -> None:
+    """An id with an escape sequence or a lone surrogate is printed escaped, as text and as JSON."""
+    event = json.dumps(EVENT | {"id": "\x1b[31mred\ud800"}).encode()
+
+    shown = eventbridge("rules", "test", "big-orders", stdin=event)
+    as_json = eventbridge("rules", "test", "big-orders", "--json", stdin=event)
+
+    assert "\x1b" not in shown.out
+    assert "\\x1b[31mred\\ud800" in shown.out
+    assert as_json.json[0]["event"] == "\x1b[31mred\ud800"
