@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from demo.places import FOLDER, ROOT, DemoError, fresh, product_settings
 from demo.services import Services, left_behind
@@ -114,20 +115,20 @@ def _passages(work: Workplace) -> Iterator[Passage]:
                     yield _passage(work, batch, started, row)
 
 
-def _passage(
-    work: Workplace, batch: Batch, started: Mapping[int, datetime | None], row: Mapping[str, object]
-) -> Passage:
+def _passage(work: Workplace, batch: Batch, started: Mapping[int, datetime | None], row: Mapping[str, Any]) -> Passage:
+    pushed = started[row["chunk_id"]]
     assert batch.deadline_at is not None
+    assert pushed is not None
     routed = batch.deadline_at - timedelta(seconds=work.settings.batch_deadline_seconds)
     times = (
         row["published_at"],
         batch.planned_at,
         row["arrived_at"],
         routed,
-        started[row["chunk_id"]],
+        pushed,
         row["settled_at"],
-    )  # type: ignore[index]
-    return Passage(times)  # type: ignore[arg-type]
+    )
+    return Passage(times)
 
 
 def _report(passages: Sequence[Passage]) -> int:

@@ -46,7 +46,7 @@ def ago(seconds: float, mark: object = "old") -> Bell:
         "answered",
         "at most once a second",
         "not answered yet",
-        "its batch is not committed",
+        "its batch is not delivered",
         "lost bell",
         "run that died",
         "never for nothing",
@@ -112,12 +112,18 @@ def take(watch: Watch, runner: str) -> Batch:
     return batch
 
 
-def commit(watch: Watch, batch: Batch) -> None:
-    """Move a batch through all states."""
+def settle(watch: Watch, batch: Batch) -> None:
+    """Move a planned batch on to where its pushes are over."""
     ledger = watch.work.ledger
     assert ledger.move_batch(batch.batch_id, "planned", "buffered")
     assert ledger.publish_chunks(batch.batch_id, NOW + timedelta(days=1), [])
     assert ledger.begin_settlement(batch.batch_id)
+
+
+def commit(watch: Watch, batch: Batch) -> None:
+    """Move a planned batch through all states."""
+    ledger = watch.work.ledger
+    settle(watch, batch)
     assert ledger.commit_batch(batch.batch_id, batch.runner, ledger.ranges(batch.batch_id), NOW)
 
 
@@ -137,8 +143,26 @@ def test_a_runner_that_never_ran_is_rung_for(home: Path, clock: Clock) -> None:
     watch.close()
 
 
+def test_the_next_run_is_called_while_the_batch_before_is_settled(watch: Watch, clock: Clock) -> None:
+    """Once, for what the batch did not take; what it did take is not waiting any more."""
+    publish(watch)
+    watch.look()
+    commit(watch, take(watch, "night"))
+    batch = take(watch, "orders")
+    settle(watch, batch)
+    clock.later(2)
+    assert watch.look() == []
+    publish(watch)
+    watch.look()
+    clock.later(2)
+    assert watch.bells["events_orders"].rung_at == clock.now - timedelta(seconds=2)
+    assert watch.work.ledger.commit_batch(batch.batch_id, "orders", watch.work.ledger.ranges(batch.batch_id), NOW)
+
+    assert "events_orders" not in watch.look()
+
+
 def test_one_bell_a_batch(watch: Watch, clock: Clock) -> None:
-    """Rung once when an event comes, silent until its batch is committed, rung at once for what came meanwhile."""
+    """Rung once when an event comes, silent until its batch is delivered, rung at once for what came meanwhile."""
     publish(watch)
     assert sorted(watch.look()) == ["events_night", "events_orders"]
     commit(watch, take(watch, "night"))

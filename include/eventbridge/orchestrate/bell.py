@@ -17,7 +17,7 @@ AGAIN = timedelta(seconds=15)
 class Seen:
     """What one look found for one subject.
 
-    `waiting`: there is something to take up. `busy`: an uncommitted batch has what there is to take up first.
+    `waiting`: there is something that no batch has taken up. `busy`: a batch is still being delivered.
     `mark` changes with every batch that takes something up, so that an answered bell is known from a lost one.
     """
 
@@ -35,7 +35,7 @@ class Bell:
 
 
 def rings(seen: Seen, last: Bell | None, now: datetime) -> bool:
-    """Return whether to ring now: level-triggered, when something waits and the last bell's batch is committed.
+    """Return whether to ring now: level-triggered, when something waits and the last bell's batch is delivered.
 
     At most once a second; a bell without an answer is repeated every 15 s.
     """

@@ -56,14 +56,20 @@ class Watch:
         source = self._sources.get(bus)
         if source is None:
             source = self._sources[bus] = self.work.open_source(rules.buses[bus])
-        committed = self.work.ledger.committed_offsets(runner)
+        ledger = self.work.ledger
+        pulled = dict(ledger.committed_offsets(runner))
         # A group that is not registered yet is rung for even if nothing waits: `latest` counts from registration.
-        waiting = not committed or any(
-            end > committed[queue] if queue in committed else end > source.earliest(queue)
+        registered = bool(pulled)
+        batch = ledger.unfinished_batch(runner)
+        if batch is not None:
+            pulled |= {part.queue: part.end for part in ledger.ranges(batch.batch_id)}
+        waiting = not registered or any(
+            end > pulled[queue] if queue in pulled else end > source.earliest(queue)
             for queue, end in source.ends().items()
         )
-        busy = waiting and self.work.ledger.unfinished_batch(runner) is not None
-        return Seen(waiting=waiting, busy=busy, mark=tuple(sorted(committed.items())))
+        # Rung for while the batch before is settled, the next run is there when its commit is done: a second sooner.
+        busy = batch is not None and batch.state != "settling"
+        return Seen(waiting=waiting, busy=busy, mark=tuple(sorted(pulled.items())))
 
     def _retries(self) -> Seen:
         due = self.work.ledger.due_targets(self.work.ledger.now())

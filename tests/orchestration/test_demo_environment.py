@@ -1,0 +1,216 @@
+"""The demo's environment: nothing of the user's, nothing left running, nothing that hides a loss."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pytest
+from demo import places, services
+from demo.places import DemoError, environment, fresh, load, save
+from demo.progress import takes_all
+from demo.receipts import compare, duplicates, read_record
+from demo.services import left_behind, stop_groups
+from demo.tally import Tally
+
+from eventbridge.rule import RuleSet, load_rules
+
+ROOT = Path(__file__).parents[2]
+
+#: Ignores SIGTERM, has a child that does too, prints the child's process id, and stays.
+_STUBBORN = """
+import signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('on', flush=True); time.sleep(600)"
+child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+child.stdout.readline()
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_stubborn_services_are_ended_with_their_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGTERM first; what is left of the group after that is killed, a leader's children included."""
+    monkeypatch.setattr(services, "_POLITE_SECONDS", 0.4)
+    leader = subprocess.Popen(
+        [sys.executable, "-c", _STUBBORN], stdout=subprocess.PIPE, start_new_session=True, text=True
+    )
+    assert leader.stdout is not None
+    child = int(leader.stdout.readline())
+    leader.stdout.close()
+    stop_groups({"stubborn": leader.pid})
+    end = time.monotonic() + 10
+    while psutil.pid_exists(child) and psutil.Process(child).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+    assert leader.poll() is not None or not psutil.pid_exists(leader.pid)
+
+
+def test_ending_what_has_ended_is_harmless() -> None:
+    """`make down` after a crash, or twice."""
+    done = subprocess.Popen([sys.executable, "-c", ""], start_new_session=True)
+    done.wait()
+    stop_groups({"gone": done.pid})
+
+
+def test_a_process_id_that_was_used_anew_is_left_alone(tmp_path: Path) -> None:
+    """`make down` ends the processes it noted, known by id and start, and nobody else's."""
+    mine = psutil.Process()
+    noted = {"mine": [mine.pid, mine.create_time()], "anew": [mine.pid, 1.0], "gone": [2**22 - 3, 5.0]}
+    (tmp_path / "pids.json").write_text(json.dumps(noted))
+
+    assert left_behind(tmp_path) == {"mine": mine.pid}
+    assert left_behind(tmp_path / "nowhere") == {}
+
+
+def test_the_services_see_nothing_of_the_users_airflow(tmp_path: Path) -> None:
+    """Settings of another Airflow or product are dropped; all paths lie below the folder; only loopback listens."""
+    made = fresh(tmp_path / "demo", receiver_port=free_port())
+    users = {"AIRFLOW__CORE__EXECUTOR": "Users", "AIRFLOW_HOME": "/users", "EVENTBRIDGE_HOME": "/users", "LANG": "C"}
+    given = environment(made, users)
+
+    assert "/users" not in given.values()
+    assert "AIRFLOW__CORE__EXECUTOR" not in given
+    assert given["LANG"] == "C"
+    assert given["AIRFLOW__API__HOST"] == "127.0.0.1"
+    assert given["AIRFLOW_HOME"].startswith(str(tmp_path))
+    assert len(given["AIRFLOW__API_AUTH__JWT_SECRET"]) >= 64
+    assert (made.airflow_home / "config" / "airflow_local_settings.py").is_file()
+
+
+def test_places_are_found_again_and_are_nobody_elses(tmp_path: Path) -> None:
+    """What `make up` wrote down is what `load` reads; the folder holds a password."""
+    made = fresh(tmp_path / "demo", receiver_port=free_port())
+    save(made)
+
+    assert load(tmp_path / "demo") == made
+    assert (tmp_path / "demo").stat().st_mode & 0o077 == 0
+    with pytest.raises(DemoError, match="make up"):
+        load(tmp_path / "nowhere")
+
+
+def test_the_command_line_sees_the_demo_by_its_settings_file(tmp_path: Path) -> None:
+    """Sourcing settings.sh gives a shell the product's settings, quoted as a shell needs them."""
+    made = fresh(tmp_path / "a demo", receiver_port=free_port())
+    save(made)
+    script = f"source '{made.folder}/settings.sh' && env -0"
+    told = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout
+    shell = dict(line.split("=", 1) for line in told.split("\0") if line)
+
+    assert {name: shell[name] for name in places.product_settings(made)} == places.product_settings(made)
+
+
+def test_a_taken_port_is_told_or_avoided(tmp_path: Path) -> None:
+    """The receiver's port is fixed by the rule files, so a taken one is an error; the others give way."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(DemoError, match=f"Port {port}.*is taken"):
+            fresh(tmp_path / "demo", receiver_port=port)
+
+        assert places._port(port) != port
+    assert not (tmp_path / "demo").exists()
+
+
+def test_the_demo_waits_for_every_target_that_answers() -> None:
+    """Healthy, slow and flaky targets and files must have everything; those of /bad, /gone and /hang need not."""
+    rules = load_rules(ROOT / "include" / "rules")
+    waited_for = {f"{rule}/{target}" for rule, target in takes_all(rules)}
+    every = {f"{rule.name}/{target}" for rule in rules.enabled().values() for target in rule.targets}
+
+    assert every - waited_for == {
+        "unknown-registrations/registry",
+        "pacific-codeshares/partner",
+        "diversions/desk",
+    }
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> RuleSet:
+    """Return a rule with an http and a file target."""
+    text = f"""
+buses: {{b: {{source: {{type: embedded}}}}}}
+rules:
+  r:
+    bus: b
+    pattern: {{}}
+    targets:
+      web: {{type: http, url: "http://127.0.0.1:1/healthy/r", allow_http: true}}
+      log: {{type: file, path: {tmp_path}/log.jsonl}}
+"""
+    folder = tmp_path / "rules"
+    folder.mkdir()
+    (folder / "r.yaml").write_text(text)
+    return load_rules(folder)
+
+
+def record(tmp_path: Path, *requests: tuple[str, int | None]) -> Path:
+    """Write a receiver's record of (webhook-id, status)."""
+    path = tmp_path / "received.jsonl"
+    lines = [{"at": "", "path": "/healthy/r", "webhook_id": name, "status": status} for name, status in requests]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_the_receivers_record_is_compared_id_by_id(rules: RuleSet, tmp_path: Path) -> None:
+    """A delivery too few or too many is told; a refusal, no answer and a second acceptance are none."""
+    (tmp_path / "log.jsonl").write_text("{}\n{}\n")
+    requests = [("a", 503), ("a", 200), ("a", 200), ("b", None), ("c", 200)]
+    seen = read_record(record(tmp_path, *requests))
+    right = {("r", "web"): Tally(delivered={"a", "c"}), ("r", "log"): Tally(delivered={"a", "c"})}
+    lost = {("r", "web"): Tally(delivered={"a", "b", "c"}), ("r", "log"): Tally(delivered={"a", "b", "c"})}
+    extra = {("r", "web"): Tally(delivered={"a"}), ("r", "log"): Tally(delivered={"a"})}
+
+    few, many = dict(compare(rules, lost, seen)), dict(compare(rules, extra, seen))
+
+    assert dict(compare(rules, right, seen)) == {"r/web": "", "r/log": ""}
+    assert few["r/web"] == "1 delivered by the books, never accepted by the receiver, such as b"
+    assert few["r/log"].startswith("3 delivered, 2 lines")
+    assert many["r/web"] == "1 accepted by the receiver, not delivered by the books, such as c"
+    assert many["r/log"].startswith("1 delivered, 2 lines")
+    assert duplicates(seen) == 1
+
+
+def test_quantiles_are_of_what_was_measured() -> None:
+    """The median and the 99th percentile of 100 times, and none of none."""
+    many = Tally(seconds=[float(number) for number in range(100, 0, -1)])
+
+    assert (many.quantile(0.5), many.quantile(0.99), Tally().quantile(0.5)) == (51.0, 100.0, None)
+
+
+def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Ctrl-C while the services start: exit code 130, every process ended, in a demo folder of its own."""
+    code = (
+        "import sys; from pathlib import Path; import demo.run as run; from demo.places import fresh;"
+        f"run.fresh = lambda: fresh(Path({str(tmp_path / 'demo')!r}), receiver_port={free_port()});"
+        "run.left_behind = lambda: {}; sys.exit(run.main())"
+    )
+    demo = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, start_new_session=True, env=os.environ)
+    pids = tmp_path / "demo" / "pids.json"
+    end = time.monotonic() + 120
+    while not (pids.exists() and "receiver" in pids.read_text()):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    noted = Counter(pid for pid, _ in json.loads(pids.read_text()).values())
+    os.kill(demo.pid, signal.SIGINT)
+
+    assert demo.wait(60) == 130
+    assert left_behind(tmp_path / "demo") == {}
+    assert not [pid for pid in noted if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
