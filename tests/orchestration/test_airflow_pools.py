@@ -137,6 +137,7 @@ def test_more_pools_than_a_page_are_all_seen(airflow: FakeAirflow) -> None:
     with AirflowPools(airflow.connection()) as client:
         found = client.ensure({f"p{number}": 7 for number in range(250)})
 
+    assert ("POST", "/api/v2/pools") not in airflow.requests
     assert len(found) == 251
     assert {PoolSlots(1, 1)} == {found[f"p{number}"] for number in range(250)}
 
