@@ -1,60 +1,64 @@
-"""Runs a stage of a world in a process of its own that dies at the n-th call which can lose data."""
+"""Asks fork servers (see `fork_server.py`) to run stages of a world and to let them die."""
 
 from __future__ import annotations
 
-import multiprocessing
+import json
 import os
-import threading
-from collections.abc import Callable
+import queue
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
-from faults.world import open_world
+from faults.fork_server import DIED
 
-from eventbridge import faults
-from eventbridge.stages.workplace import Workplace
+__all__ = ["DIED", "Crashes", "crashes"]
 
-#: Exit code of a process that was stopped by its fault.
-DIED = 77
-_SECONDS = 60.0
-
-_CONTEXT = multiprocessing.get_context("forkserver")
-# imported once, in the server that every process is forked from: a fork costs milliseconds, an import seconds
-_CONTEXT.set_forkserver_preload(["faults.world"])
+_TESTS = Path(__file__).parents[1]
 
 
-def run(
-    stage: Callable[[Workplace], None], folder: Path, *, die_at: int | None = None, later: timedelta = timedelta(0)
-) -> int:
-    """Run `stage` in a world and return its exit code: DIED if it reached its `die_at`-th call, 0 if it ended."""
-    process = _CONTEXT.Process(target=_child, args=(stage, folder, die_at, later))
-    process.start()
-    process.join(_SECONDS)
-    if process.exitcode is None:
-        process.kill()
-        process.join()
-        raise AssertionError(f"{stage.__name__} at call {die_at} did not end within {_SECONDS} s")
-    return process.exitcode
+class Crashes:
+    """Some fork servers, each running one stage at a time; `run` may be called from that many threads at once."""
+
+    def __init__(self, servers: list[subprocess.Popen[str]]) -> None:
+        self._idle: queue.SimpleQueue[subprocess.Popen[str]] = queue.SimpleQueue()
+        for server in servers:
+            self._idle.put(server)
+
+    def run(self, stage: str, folder: Path, *, die_at: int | None = None, later: timedelta = timedelta(0)) -> int:
+        """Run a stage (a key of `world.BODIES`) in a world: DIED if it reached its `die_at`-th call, 0 if it ended."""
+        server = self._idle.get()
+        try:
+            assert server.stdin is not None
+            assert server.stdout is not None
+            order = {"stage": stage, "folder": str(folder), "die_at": die_at, "later": later.total_seconds()}
+            server.stdin.write(json.dumps(order) + "\n")
+            server.stdin.flush()
+            return int(server.stdout.readline())
+        finally:
+            self._idle.put(server)
 
 
-def _child(stage: Callable[[Workplace], None], folder: Path, die_at: int | None, later: timedelta) -> None:
-    if die_at is not None:
-        faults.install(_killer(die_at))
-    work = open_world(folder, later)
-    stage(work)
-    work.close()
-    os._exit(0)
-
-
-def _killer(die_at: int) -> Callable[[str], None]:
-    count = 0
-    lock = threading.Lock()
-
-    def hook(point: str) -> None:
-        nonlocal count
-        with lock:
-            count += 1
-            if count == die_at:
-                os._exit(DIED)
-
-    return hook
+@contextmanager
+def crashes(count: int) -> Iterator[Crashes]:
+    """Start `count` fork servers and end them after the block."""
+    command = [sys.executable, "-m", "faults.fork_server"]
+    path = os.pathsep.join([str(_TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    servers = [
+        subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=_TESTS,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        for _ in range(count)
+    ]
+    try:
+        yield Crashes(servers)
+    finally:
+        for server in servers:
+            server.communicate()

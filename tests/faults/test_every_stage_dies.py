@@ -7,12 +7,13 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from faults import world
-from faults.crash import DIED, run
+from faults.crash import DIED, Crashes, crashes
 
 from eventbridge.stages.audit import audit
 from eventbridge.testing.receiver import Receiver
@@ -28,61 +29,76 @@ def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Crashes]:
+    """As many fork servers as worlds are killed at the same time."""
+    with crashes(_AT_ONCE) as running:
+        yield running
+
+
 @pytest.mark.parametrize("stage", world.STAGES)
-def test_a_stage_that_dies_anywhere_loses_nothing(stage: str, tmp_path: Path, receiver: Receiver) -> None:
+def test_a_stage_that_dies_anywhere_loses_nothing(
+    stage: str, tmp_path: Path, receiver: Receiver, servers: Crashes
+) -> None:
     """Killed at its n-th call, for every n, each stage is finished by the next run and every event is accounted for."""
     template = tmp_path / "template"
     world.make_world(template, receiver.url(""))
-    for name, before in world.STAGES.items():
-        if name == stage:
+    for before in world.STAGES:
+        if before == stage:
             break
-        assert run(before, template) == 0
+        assert servers.run(before, template) == 0
+    place = _Place(template, tmp_path, receiver.url(""), servers)
 
-    points = _kill_everywhere(template, tmp_path, receiver, stage, timedelta(0))
+    points = place.kill_everywhere(stage, timedelta(0))
 
     assert points > 3, "a stage that reaches no fault point proves nothing"
 
 
-def test_a_retry_batch_that_dies_anywhere_loses_nothing(tmp_path: Path, receiver: Receiver) -> None:
+def test_a_retry_batch_that_dies_anywhere_loses_nothing(tmp_path: Path, receiver: Receiver, servers: Crashes) -> None:
     """Killed at its n-th call, for every n, a retry batch is settled by the next run and tried again."""
     template = tmp_path / "template"
     world.make_world(template, receiver.url(""))
-    for stage in world.STAGES.values():
-        assert run(stage, template) == 0
+    for stage in world.STAGES:
+        assert servers.run(stage, template) == 0
+    place = _Place(template, tmp_path, receiver.url(""), servers)
 
-    points = _kill_everywhere(template, tmp_path, receiver, "retries", world.LATER)
+    points = place.kill_everywhere("retries", world.LATER)
 
     assert points > 20
 
 
-def _kill_everywhere(template: Path, tmp_path: Path, receiver: Receiver, stage: str, later: timedelta) -> int:
-    """Kill `stage` at 1, 2, 3, ... until it ends before; return at how many calls it died."""
-    points = 0
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        while True:
-            numbers = range(points + 1, points + 1 + _AT_ONCE * 4)
-            died = list(
-                pool.map(lambda number: _kill_once(template, tmp_path, receiver, stage, number, later), numbers)
-            )
-            points += sum(died)
-            if not all(died):
-                return points
+@dataclass(frozen=True)
+class _Place:
+    """A world as it stands before a stage, to be copied and killed."""
 
+    template: Path
+    tmp_path: Path
+    receiver: str
+    servers: Crashes
 
-def _kill_once(template: Path, tmp_path: Path, receiver: Receiver, stage: str, number: int, later: timedelta) -> bool:
-    folder = tmp_path / f"{stage}-{number}"
-    here = receiver.url(f"/healthy/{stage}-{number}").rsplit("/healthy", 1)[0]
-    world.copy_world(template, folder, here)
-    body = {"retries": world.run_retries, **world.STAGES}[stage]
-    code = run(body, folder, die_at=number, later=later)
-    assert code in (0, DIED), f"{stage} at call {number} failed with {code}"
-    world.set_rules(folder, here, here)
-    assert run(world.run_recovery, folder, later=later + world.LATER) == 0
-    # the retries of what the recovery itself parked, and batches whose run died, are due later still
-    assert run(world.run_recovery, folder, later=later + 2 * world.LATER) == 0
-    _check(folder, f"{stage} killed at call {number}")
-    shutil.rmtree(folder)
-    return code == DIED
+    def kill_everywhere(self, stage: str, later: timedelta) -> int:
+        """Kill `stage` at 1, 2, 3, ... until it ends before; return at how many calls it died."""
+        points = 0
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            while True:
+                numbers = range(points + 1, points + 1 + _AT_ONCE * 4)
+                died = list(pool.map(lambda number: self._kill_once(stage, number, later), numbers))
+                points += sum(died)
+                if not all(died):
+                    return points
+
+    def _kill_once(self, stage: str, number: int, later: timedelta) -> bool:
+        folder = self.tmp_path / f"{stage}-{number}"
+        world.copy_world(self.template, folder, self.receiver)
+        code = self.servers.run(stage, folder, die_at=number, later=later)
+        assert code in (0, DIED), f"{stage} at call {number} failed with {code}"
+        world.set_rules(folder, self.receiver, self.receiver)
+        assert self.servers.run("recovery", folder, later=later + world.LATER) == 0
+        # the retries of what the recovery itself parked, and batches whose run died, are due later still
+        assert self.servers.run("recovery", folder, later=later + 2 * world.LATER) == 0
+        _check(folder, f"{stage} killed at call {number}")
+        shutil.rmtree(folder)
+        return code == DIED
 
 
 def _check(folder: Path, what: str) -> None:
@@ -107,17 +123,19 @@ def _check(folder: Path, what: str) -> None:
         work.close()
 
 
-def test_the_receiver_has_every_event_and_every_duplicate_has_the_same_id(tmp_path: Path, receiver: Receiver) -> None:
+def test_the_receiver_has_every_event_and_every_duplicate_has_the_same_id(
+    tmp_path: Path, receiver: Receiver, servers: Crashes
+) -> None:
     """What arrived more than once carries one webhook-id per event and target."""
     folder = tmp_path / "world"
     world.make_world(folder, receiver.url(""))
     before = len(receiver.requests())
-    for name, stage in world.STAGES.items():
-        if name == "push":
-            assert run(stage, folder, die_at=20) == DIED
-        assert run(stage, folder) == 0
+    for stage in world.STAGES:
+        if stage == "push":
+            assert servers.run(stage, folder, die_at=20) == DIED
+        assert servers.run(stage, folder) == 0
     world.set_rules(folder, receiver.url(""), receiver.url(""))
-    assert run(world.run_recovery, folder, later=world.LATER) == 0
+    assert servers.run("recovery", folder, later=world.LATER) == 0
 
     ids: dict[tuple[str, str], Counter[str]] = {}
     for request in receiver.requests()[before:]:

@@ -39,8 +39,11 @@ TARGETS = ("healthy", "late", "bad", "lines")
 LATER = timedelta(hours=2)
 
 
-def rules_text(folder: Path, receiver: str, late: str) -> str:
-    """Return the rule file; `late` is where the target that first refuses connections is to be found."""
+def rules_text(receiver: str, late: str) -> str:
+    """Return the rule file; `late` is where the target that first refuses connections is to be found.
+
+    The file target's path is relative: every process works in its world's folder.
+    """
     retry = "retry: {policy: own, attempts: 5, initial: 1h, multiplier: 1, maximum: 1h}"
     return f"""
 buses:
@@ -53,7 +56,7 @@ rules:
     targets:
       healthy: {{type: http, url: "{receiver}/healthy/all", allow_http: true, {retry}}}
       late: {{type: http, url: "{late}/healthy/late", allow_http: true, {retry}}}
-      lines: {{type: file, path: "{folder}/lines.jsonl", {retry}}}
+      lines: {{type: file, path: lines.jsonl, {retry}}}
   refused-orders:
     bus: orders
     pattern: {{type: [order.placed]}}
@@ -94,7 +97,7 @@ def make_world(folder: Path, receiver: str) -> None:
 
 def set_rules(folder: Path, receiver: str, late: str) -> None:
     """Rewrite the rule file."""
-    (folder / "rules" / "orders.yaml").write_text(rules_text(folder, receiver, late))
+    (folder / "rules" / "orders.yaml").write_text(rules_text(receiver, late))
 
 
 def event(number: int) -> dict[str, object]:
@@ -178,6 +181,9 @@ STAGES: dict[str, Callable[[Workplace], None]] = {
     "schedule_retries": run_schedule_retries,
     "commit": run_commit,
 }
+
+#: Everything a fork server can run.
+BODIES: dict[str, Callable[[Workplace], None]] = {**STAGES, "retries": run_retries, "recovery": run_recovery}
 
 
 def lines_delivered(folder: Path) -> Counter[str]:

@@ -147,8 +147,8 @@ def _set_up_sqlite(connection: Any, _record: object) -> None:
     cursor.close()
 
 
-def _reach_execute(*_: object) -> None:
-    faults.reach("ledger.execute")
+def _reach_execute(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+    faults.reach("ledger.select" if statement.startswith("SELECT") else "ledger.execute")
 
 
 # SQLite counts the locks of a file by process, in memory that a fork copies: a child that opens a file which its parent
