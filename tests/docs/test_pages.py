@@ -1,0 +1,98 @@
+"""README.md and docs/: every command on a page does what the page says, every link leads somewhere, every promise
+names a test that exists."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from docs.session import FENCE, run_page, steps_of
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "GLOSSARY.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+#: Pages that are read one after the other, in one shell: the command line's page goes on where the tour ends.
+TOURS = [("README.md", "docs/command-line.md")]
+_LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def sessions() -> list[tuple[str, ...]]:
+    """Return the pages that have commands, those of a tour together."""
+    toured = {name for tour in TOURS for name in tour}
+    names = [str(page.relative_to(ROOT)) for page in PAGES if steps_of(page.read_text())]
+    return [*TOURS, *((name,) for name in names if name not in toured)]
+
+
+@pytest.mark.parametrize("names", sessions(), ids=" + ".join)
+def test_the_commands_of_a_page_do_what_it_says(names: tuple[str, ...], tmp_path: Path) -> None:
+    """Each command is run as a reader would, and prints what the page shows below it."""
+    texts = [(ROOT / name).read_text() for name in names]
+    assert all(map(steps_of, texts)), "a page of a tour without commands"
+
+    assert run_page("\n".join(texts), tmp_path) == []
+
+
+def test_no_command_hides_in_another_kind_of_block() -> None:
+    """What looks like a session is run, or says that it is run elsewhere."""
+    hidden = [
+        f"{page.relative_to(ROOT)}: {fence[1] or 'no language'}: {line}"
+        for page in PAGES
+        for fence in FENCE.finditer(page.read_text())
+        for line in fence[2].splitlines()
+        if line.startswith("$ ") and fence[1] not in ("console", "console elsewhere")
+    ]
+
+    assert hidden == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    """A link to a file of the repository, and to a heading in it, is right."""
+    broken = []
+    for link in _LINK.findall(FENCE.sub("", page.read_text())):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if "://" not in link and not (target.exists() and (not anchor or anchor in _anchors(target))):
+            broken.append(link)
+
+    assert broken == []
+
+
+def _anchors(page: Path) -> set[str]:
+    """Return the anchors that GitHub makes of a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_promise_names_tests_that_exist() -> None:
+    """docs/guarantees.md proves each promise by tests, `file::test`, and all of them are there."""
+    promises = re.split(r"^### ", (ROOT / "docs" / "guarantees.md").read_text(), flags=re.MULTILINE)[1:]
+    named = {promise.split("\n")[0]: re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", promise) for promise in promises}
+
+    assert len(promises) >= 10
+    assert [title for title, tests in named.items() if not tests] == []
+    assert [test for tests in named.values() for test in tests if test[1] not in _tests_of(ROOT / test[0])] == []
+
+
+def _tests_of(file: Path) -> set[str]:
+    if not file.is_file():
+        return set()
+    return {node.name for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.FunctionDef)}
+
+
+def test_every_decision_is_dated() -> None:
+    """docs/decisions.md: each decision has its date, newest first, and a reason."""
+    text = (ROOT / "docs" / "decisions.md").read_text()
+    titles = re.findall(r"^### (.+)$", text, re.MULTILINE)
+    dates = re.findall(r"^### (\d{4}-\d{2}-\d{2}) .+$", text, re.MULTILINE)
+
+    assert len(dates) == len(titles)
+    assert len(dates) >= 15
+
+
+def test_the_demos_output_has_its_place() -> None:
+    """The README holds the demo's output between two marks, so that it can be replaced as a whole."""
+    text = (ROOT / "README.md").read_text()
+
+    assert re.search(r"<!-- demo output: begin.* -->\n(.*\n)*<!-- demo output: end -->", text)
