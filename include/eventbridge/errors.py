@@ -1,26 +1,26 @@
 """The errors of the product, one tree; every other module raises from it.
 
-    EventBridgeError
-    ├── UserError                 what a person wrote is wrong: shown without traceback, exit code 2
-    │   ├── SettingsError         an EVENTBRIDGE_* setting
-    │   ├── RuleFileError         rule files; holds every Mistake at once
-    │   ├── PatternError          a filter pattern
-    │   ├── TransformError        a transform's definition
-    │   ├── EventError            not one strict JSON object, or no CloudEvent
-    │   ├── ConnectionUnusable      a connection that is named but not defined, or cannot be read
-    │   └── NotFoundError         a rule, target, batch or dead letter that does not exist
-    ├── OperatorError             the product stopped to lose nothing; a person must act, exit code 3
-    │   ├── LedgerLostError       the store knows a newer history than this ledger
-    │   ├── OffsetGapError        a committed offset lies beyond the end of its log
-    │   └── BooksError            the books of a batch do not balance
-    ├── InfrastructureError       disk, database, bus or Spark; trying again later may help, exit code 4
-    │   ├── StoreError
-    │   │   ├── StoreFileMissing   there is no file of this name
-    │   │   └── StoreFileDamaged   there is one, but it does not hold what was written
-    │   ├── LedgerError
-    │   ├── BusError
-    │   └── SparkError
-    └── TransformFailed           one event that one transform cannot render (a dead letter, not a mistake)
+EventBridgeError
+├── UserError                 what a person wrote is wrong: shown without traceback, exit code 2
+│   ├── SettingsError         an EVENTBRIDGE_* setting
+│   ├── RuleFileError         rule files; holds every Mistake at once
+│   ├── PatternError          a filter pattern
+│   ├── TransformError        a transform's definition
+│   ├── EventError            not one strict JSON object, or no CloudEvent
+│   ├── ConnectionUnusable      a connection that is named but not defined, or cannot be read
+│   └── NotFoundError         a rule, target, batch or dead letter that does not exist
+├── OperatorError             the product stopped to lose nothing; a person must act, exit code 3
+│   ├── LedgerLostError       the store knows a newer history than this ledger
+│   ├── OffsetGapError        a committed offset lies beyond the end of its log
+│   └── BooksError            the books of a batch do not balance
+├── InfrastructureError       disk, database, bus or Spark; trying again later may help, exit code 4
+│   ├── StoreError
+│   │   ├── StoreFileMissing   there is no file of this name
+│   │   └── StoreFileDamaged   there is one, but it does not hold what was written
+│   ├── LedgerError
+│   ├── BusError
+│   └── SparkError
+└── TransformFailed           one event that one transform cannot render (a dead letter, not a mistake)
 """
 
 from __future__ import annotations

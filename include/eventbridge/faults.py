@@ -18,7 +18,7 @@ def install(hook: Hook | None) -> None:
 
     A hook may end the process, raise in place of the call, or count.
     """
-    global _hook  # noqa: PLW0603 - the seam is one process-wide switch by design
+    global _hook  # one process-wide switch by design
     _hook = hook
 
 

@@ -173,6 +173,23 @@ def test_the_stop_flag_ends_a_push_within_a_second(site: Any, order: Order, rece
     assert names == {"Delivered", "Unknown"}
 
 
+def test_a_stopped_push_does_not_wait_for_a_target_that_hangs(site: Any, order: Order, receiver: Receiver) -> None:
+    """Airflow kills a task 5 s after it asked it to stop: by then the push has ended its chunk."""
+    site.write_rules(rules(stuck=http(receiver.url("/hang/stuck")).replace("timeout: 1s", "timeout: 30s")))
+    site.publish(*(order(number) for number in range(5)))
+    work = site.work
+    batch = routed(work)
+    stop = threading.Event()
+    thread = threading.Thread(target=push, args=(work, batch.batch_id, 0, stop))
+    thread.start()
+    _until(lambda: len(receiver.requests()) >= 1)
+    stop.set()
+    thread.join(4)
+
+    assert not thread.is_alive()
+    assert work.ledger.chunk(batch.batch_id, 0).state == "TIMEOUT"
+
+
 def test_a_retry_that_falls_due_within_the_budget_is_made_by_the_push(
     site: Any, order: Order, receiver: Receiver
 ) -> None:
@@ -192,6 +209,38 @@ def test_a_retry_that_falls_due_within_the_budget_is_made_by_the_push(
         (2, "RetryAt"),
         (3, "Delivered"),
     ]
+
+
+def test_a_retry_that_is_seconds_away_is_left_to_the_slow_lane(site: Any, order: Order, receiver: Receiver) -> None:
+    """A push with nothing to do but to wait 8 s for a retry ends: its batch's other targets must not wait with it."""
+    policy = "{policy: own, attempts: 5, initial: 8s, multiplier: 1, maximum: 8s}"
+    site.write_rules(rules(crm=http(receiver.url("/status/500"), policy)))
+    site.publish(order(1))
+    work = site.work
+    batch = routed(work)
+
+    started = time.monotonic()
+    report = push(work, batch.batch_id, 0)
+
+    assert time.monotonic() - started < 6
+    assert (report.retried, report.left) == (1, 1)
+    assert len(receiver.requests()) == 1
+    assert ("orders", "crm") not in work.ledger.target_statuses()
+
+
+def test_a_target_that_answers_nothing_within_the_budget_is_degraded(
+    site: Any, order: Order, receiver: Receiver
+) -> None:
+    """Even if all its deliveries were in flight and none waited when the budget ended."""
+    site.write_rules(rules(stuck=http(receiver.url("/hang/stuck")).replace("timeout: 1s", "timeout: 30s")))
+    site.publish(order(1), order(2))
+    work = site.reopen(push_budget_seconds=1)
+    batch = routed(work)
+
+    push(work, batch.batch_id, 0)
+
+    assert work.ledger.target_statuses()["orders", "stuck"].state == "degraded"
+    assert {(row["outcome"], row["sent"]) for row in segment_rows(work, batch.batch_id)} == {("Unknown", True)}
 
 
 def test_an_answer_410_disables_the_target_and_keeps_the_rest(site: Any, order: Order, receiver: Receiver) -> None:

@@ -91,7 +91,9 @@ def test_example_of_mistakes_shows_what_is_really_said(tmp_path: Path) -> None:
 
     with pytest.raises(RuleFileError) as caught:
         load_rules(tmp_path)
-    output = re.findall(r"^```console elsewhere\n(\$ eventbridge rules check\n.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    output = re.findall(
+        r"^```console elsewhere\n(\$ eventbridge rules check\n.*?)^```$", PAGE, re.MULTILINE | re.DOTALL
+    )
     shown = output[0].replace("include/rules/orders.yaml", str(file))
     assert shown == f"$ eventbridge rules check\nerror: {caught.value}\n"
 

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 from eventbridge.commit import Books, Fingerprints, differences
-from eventbridge.errors import BooksError, BusError, StoreError
+from eventbridge.errors import BooksError, BusError, StoreFileDamaged, StoreFileMissing
 from eventbridge.identity import Fingerprint, delivery_id_text
 from eventbridge.ledger.records import Batch, FileKind
 from eventbridge.stages.books import books_of
@@ -68,7 +68,7 @@ def _prove_and_commit(work: Workplace, batch: Batch) -> None:
     try:
         _close_deficit(work, batch)
         books = books_of(work, batch)
-    except StoreError as error:
+    except (StoreFileMissing, StoreFileDamaged) as error:
         raise BooksError(
             f"batch {batch.batch_id} cannot be committed: a file of its books cannot be read. {error}"
         ) from error

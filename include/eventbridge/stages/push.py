@@ -35,7 +35,7 @@ _TARGETS_AT_ONCE = 64
 #: How often the collector looks up when no answer comes.
 _TICK_SECONDS = 0.05
 
-#: How long a push that fails waits for its targets' threads to notice the stop flag.
+#: How long a push that is stopped or fails waits for its targets' threads to notice: Airflow kills it after 5 s.
 _LAST_ANSWERS_SECONDS = 2.0
 
 _PUSH_COLUMNS = ["delivery_id", "arrived_at", "payload", "content_type", "headers", "order_key"]
@@ -81,6 +81,7 @@ class _Push:
         self._rows: queue.SimpleQueue[list[dict[str, Any]]] = queue.SimpleQueue()
         self._segment_number = 0
         self._stale = False
+        self._stopped_at: float | None = None
 
     def run(self) -> PushReport:
         done = shown(self._work, segments(self._work, self._batch.batch_id, self._chunk.chunk_id))
@@ -184,11 +185,11 @@ class _Push:
         written_at = time.monotonic()
         while True:
             running = [run for run in running if run.is_alive()]
-            while waiting and len(running) < _TARGETS_AT_ONCE:
+            while waiting and len(running) < _TARGETS_AT_ONCE and not self._stop.is_set():
                 run = waiting.pop()
                 run.start()
                 running.append(run)
-            finished = not running and not waiting
+            finished = self._abandoned() or not (running or waiting)
             rows.extend(self._drain(block=not finished))
             age = time.monotonic() - written_at
             settings = self._work.settings
@@ -199,6 +200,14 @@ class _Push:
                 written_at = time.monotonic()
             if finished and not rows and self._rows.empty():
                 return
+
+    def _abandoned(self) -> bool:
+        """Return whether the push was stopped and its threads had their time to notice: one that hangs is left."""
+        if not self._stop.is_set():
+            return False
+        if self._stopped_at is None:
+            self._stopped_at = time.monotonic()
+        return time.monotonic() - self._stopped_at > _LAST_ANSWERS_SECONDS
 
     def _drain(self, *, block: bool) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []

@@ -17,6 +17,7 @@ from eventbridge.rule import RuleSet
 from eventbridge.stages.commit import commit
 from eventbridge.stages.dead_letters import write_dead_letters
 from eventbridge.stages.frozen_rules import freeze_rules
+from eventbridge.stages.ledger_guard import refuse_lost_ledger
 from eventbridge.stages.schedule_retries import schedule_retries
 from eventbridge.stages.workplace import Workplace
 
@@ -49,6 +50,7 @@ def plan_retries(work: Workplace, runner: str | None = None, pools: Mapping[str,
     `pools` None = not known, none is taken for closed. A delivery uses today's rule files: a disabled rule's are
     held, a removed rule's are held for 1 h, then given up.
     """
+    refuse_lost_ledger(work)
     rules = work.rule_set()
     hold_and_release(work, rules, runner, pools or {})
     chunks = _chunks(work, runner)

@@ -25,6 +25,9 @@ from eventbridge.errors import InfrastructureError
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.targets.protocol import Request, Target
 
+#: How long a push waits for its next retry with nothing else to do. A longer wait is the slow lane's:
+#: here it would keep the whole batch, and with it every other target's next events, from being committed.
+_LINGER_SECONDS = 2.0
 #: Longest nap of a thread that waits for a retry to fall due: how late it may notice the stop flag.
 _NAP_SECONDS = 0.2
 
@@ -92,6 +95,7 @@ class TargetRun(threading.Thread):
         self._rows = rows
         self._waiting = list(items)
         self._unflushed: list[tuple[Item, Answer]] = []
+        self._interrupted = False
         self._dice = random.Random()
 
     def run(self) -> None:
@@ -110,8 +114,8 @@ class TargetRun(threading.Thread):
                 self._round(target, ready)
             elif self._waiting:
                 self._nap()
-        if self._waiting and not self.report.gone:
-            self.report.spent = self._has_unsettled_work()
+        budget_is_over = self._clock() >= self._until - timedelta(seconds=_NAP_SECONDS)
+        self.report.spent = budget_is_over and not self.report.gone and self._has_unsettled_work()
 
     def _ready(self) -> list[Item]:
         now = self._clock()
@@ -157,6 +161,7 @@ class TargetRun(threading.Thread):
         attempts = item.attempts + 1
         outcome: Outcome
         if answer.error_class == "Interrupted":
+            self._interrupted = True
             outcome = Unknown()
         else:
             outcome = decide(
@@ -191,15 +196,14 @@ class TargetRun(threading.Thread):
     def _over(self) -> bool:
         if self._stop_asked.is_set() or self.report.gone:
             return True
-        # nothing that waits falls due within the budget: the ledger takes it from here
-        return self._clock() >= self._until or all(
-            item.due_at is not None and item.due_at >= self._until for item in self._waiting
+        now = self._clock()
+        worth_waiting_for = min(self._until, now + timedelta(seconds=_LINGER_SECONDS))
+        return now >= self._until or all(
+            item.due_at is not None and item.due_at >= worth_waiting_for for item in self._waiting
         )
 
     def _has_unsettled_work(self) -> bool:
-        return self._clock() >= self._until - timedelta(seconds=_NAP_SECONDS) and any(
-            item.due_at is None or item.due_at <= self._until for item in self._waiting
-        )
+        return self._interrupted or any(item.due_at is None or item.due_at <= self._until for item in self._waiting)
 
 
 def outcome_row(item: Item, outcome: Outcome, answer: Answer | None, now: datetime) -> dict[str, Any]:

@@ -76,7 +76,7 @@ def _body(data: bytes, start: int, headers: Mapping[str, str]) -> tuple[bytes, i
 
 
 def _chunked_body(data: bytes, position: int) -> tuple[bytes, int] | None:
-    parts = []
+    parts: list[bytes] = []
     while True:
         line_end = data.find(b"\r\n", position)
         if line_end < 0:
@@ -110,7 +110,7 @@ class Record:
 
     def write(self, incoming: Incoming, webhook_id: str, status: int | None, connection: int) -> None:
         """Add a request; `status` None = it will not be answered."""
-        line = {
+        line: dict[str, object] = {
             "at": datetime.now(UTC).isoformat(),
             "path": incoming.path,
             "webhook_id": webhook_id,
