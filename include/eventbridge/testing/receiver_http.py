@@ -137,12 +137,14 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Number the connection; asyncio calls this first."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._record.connections += 1
         self._number = self._record.connections
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection, and the request that will not be answered any more."""
         if self._timer is not None:
             self._timer.cancel()
         if self._busy:
@@ -150,6 +152,7 @@ class Connection(asyncio.Protocol):
         self._transport = None
 
     def data_received(self, data: bytes) -> None:
+        """Take bytes and answer each request that is whole."""
         self._buffer += data
         self._take_requests()
 
