@@ -34,7 +34,7 @@ def read_end(make: type[_End]) -> Callable[[Any, Location], _End | None]:
 
 
 def read_equals_ignore_case(value: Any, here: Location) -> EqualsIgnoreCase | None:
-    """Read a text that is compared by full Unicode case folding; None, and the mistake told to `here`, if it is none."""
+    """Read a text compared by full Unicode case folding; None, and the mistake told to `here`, if it is none."""
     text = read_text(value, here, '{"equals-ignore-case": "text"}')
     return None if text is None else EqualsIgnoreCase(text)
 
