@@ -120,8 +120,7 @@ def plan_retries() -> list[int]:
     from eventbridge.stages.retries import plan_retries as run
 
     with stage() as work:
-        confirmed_pools(work)
-        plan = run(work)
+        plan = run(work, pools=confirmed_pools(work))
     _tell_batch(plan.batch_id)
     return list(plan.chunk_ids)
 
