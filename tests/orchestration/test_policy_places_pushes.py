@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -11,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import psutil
 import pytest
 
 from eventbridge.ledger import Ledger
@@ -174,6 +178,35 @@ def test_a_locked_ledger_costs_the_scheduler_half_a_second_at_most(
     assert {UNPLANNED} == places
     assert 0.4 < took < 1.4
     assert alarms(caplog) == 1
+
+
+#: Locks a ledger until its standard input is closed.
+_LOCK = """
+import sqlite3, sys
+holder = sqlite3.connect(sys.argv[1], isolation_level=None)
+holder.execute("PRAGMA locking_mode = EXCLUSIVE")
+holder.execute("BEGIN IMMEDIATE")
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_nothing_is_open_once_the_policy_has_given_up(ledger: Ledger, home: Path) -> None:
+    """A worker that the scheduler forks next must not inherit the ledger's file open: its locks would be void."""
+    plan(ledger, "b1", "orders", "rules.high")
+    ledger.close()
+    # In another process: SQLite keeps a file open as long as anybody in its own process holds a lock on it.
+    with subprocess.Popen(
+        [sys.executable, "-c", _LOCK, str(home / "ledger.sqlite")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"locked\n"
+        place = placed()
+        left_open = [file.path for file in psutil.Process().open_files() if file.path.startswith(str(home))]
+
+    assert place == UNPLANNED
+    assert left_open == []
+    assert not [each for each in threading.enumerate() if each.name == "eventbridge-policy"]
 
 
 def test_a_call_that_hangs_is_left_behind() -> None:

@@ -91,7 +91,7 @@ class Places:
     def _ask(self, runner: str, run_id: str) -> Mapping[int, Place]:
         why = "it has no routed batch"
         try:
-            places = _within(self._limit_seconds, lambda: self._query(runner))
+            places = self._query_in_time(runner)
         except Exception as error:
             places, why = {}, f"the ledger: {type(error).__name__} {error}"
         if not places:
@@ -103,6 +103,13 @@ class Places:
                 UNPLANNED_POOL,
             )
         return places
+
+    def _query_in_time(self, runner: str) -> Mapping[int, Place]:
+        if self._url.startswith("sqlite"):
+            # In this thread, and bounded by SQLite itself: a query that was left behind would hold the file open while
+            # the scheduler forks a worker, whose own commits to it would then take no lock (see ledger/database.py).
+            return self._query(runner)
+        return _within(self._limit_seconds, lambda: self._query(runner))
 
     def _query(self, runner: str) -> Mapping[int, Place]:
         from eventbridge.ledger.statements.chunks import PLACES_OF_RUNNER
