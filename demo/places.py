@@ -10,7 +10,7 @@ import shlex
 import shutil
 import socket
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -41,6 +41,8 @@ class Places:
     signing_secret: str
     rules_folder: Path = RULES_FOLDER
     receiver_port: int = RECEIVER_PORT
+    #: Settings of the product, EVENTBRIDGE_..., that are not the defaults.
+    settings: dict[str, str] = field(default_factory=dict)
 
     @property
     def airflow_home(self) -> Path:
@@ -73,7 +75,13 @@ class Places:
         return f"sc://127.0.0.1:{self.spark_port}"
 
 
-def fresh(folder: Path = FOLDER, *, rules_folder: Path = RULES_FOLDER, receiver_port: int = RECEIVER_PORT) -> Places:
+def fresh(
+    folder: Path = FOLDER,
+    *,
+    rules_folder: Path = RULES_FOLDER,
+    receiver_port: int = RECEIVER_PORT,
+    settings: Mapping[str, str] | None = None,
+) -> Places:
     """Empty the folder and return the places of a new environment; raises DemoError if the receiver's port is taken."""
     if _taken(receiver_port):
         raise DemoError(
@@ -90,6 +98,7 @@ def fresh(folder: Path = FOLDER, *, rules_folder: Path = RULES_FOLDER, receiver_
         signing_secret=f"whsec_{base64.b64encode(secrets.token_bytes(24)).decode()}",
         rules_folder=rules_folder,
         receiver_port=receiver_port,
+        settings=dict(settings or {}),
     )
     for made in (places.airflow_home, places.home, places.logs):
         made.mkdir(parents=True)
@@ -133,6 +142,7 @@ def environment(places: Places, environ: Mapping[str, str]) -> dict[str, str]:
 def product_settings(places: Places) -> dict[str, str]:
     """Return the settings that make the command line see what the services see."""
     return {
+        **places.settings,
         "EVENTBRIDGE_HOME": str(places.home),
         "EVENTBRIDGE_RULES_FOLDER": str(places.rules_folder),
         "EVENTBRIDGE_CONN_FLIGHTS_RECEIVER": _receiver_connection(places),

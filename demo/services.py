@@ -51,7 +51,7 @@ class Services:
         Raises DemoError, with what it started ended.
         """
         save(self.places)
-        spark = SparkConnectServer(self.places.folder / "spark", port=self.places.spark_port)
+        spark = self._spark()
         thread = ThreadPoolExecutor(1)
         try:
             started = thread.submit(spark.start)  # it takes as long as all of Airflow
@@ -74,6 +74,13 @@ class Services:
         finally:
             thread.shutdown(wait=False)
 
+    def start_spark_again(self) -> None:
+        """Start Spark anew where it was, once it has died; returns when it has run a job. Raises SparkError."""
+        stop_groups({"spark": self.groups.pop("spark")})  # its workers may have outlived it
+        spark = self._spark()
+        spark.start()
+        self._add("spark", spark.pid)
+
     def stop(self) -> None:
         """End every service, at first politely; harmless for those that have ended."""
         stop_groups(self.groups)
@@ -85,6 +92,9 @@ class Services:
         for name, pid in self.groups.items():
             if not _runs(pid):
                 raise DemoError(f"{name} has ended: {_last_words(self.places.logs / f'{name}.log')}")
+
+    def _spark(self) -> SparkConnectServer:
+        return SparkConnectServer(self.places.folder / "spark", port=self.places.spark_port)
 
     def _start_receiver(self) -> None:
         command = [sys.executable, "-m", "eventbridge.testing.receiver", "--port", str(self.places.receiver_port)]
