@@ -38,6 +38,11 @@ def ago(seconds: float, mark: object = "old") -> Bell:
         (Seen(waiting=True, busy=False, mark="old"), ago(15.0), True),
         (Seen(waiting=True, busy=True, mark="old"), ago(15.0), True),
         (Seen(waiting=False, busy=False, mark="old"), ago(15.0), False),
+        (Seen(waiting=True, busy=True, mark="new", beside=True), None, True),
+        (Seen(waiting=True, busy=True, mark="new", beside=True), ago(4.9), False),
+        (Seen(waiting=True, busy=True, mark="new", beside=True), ago(5.0), True),
+        (Seen(waiting=True, busy=True, mark="old", beside=True), ago(5.0), False),
+        (Seen(waiting=True, busy=False, mark="new", beside=True), ago(1.0), True),
     ],
     ids=[
         "nothing waits",
@@ -50,6 +55,11 @@ def ago(seconds: float, mark: object = "old") -> Bell:
         "lost bell",
         "run that died",
         "never for nothing",
+        "beside one that is under way",
+        "not so soon beside one",
+        "beside one after 5 s",
+        "not answered yet, beside one",
+        "the next one after it",
     ],
 )
 def test_the_bell_rings_when_something_waits_and_the_last_bell_was_answered(

@@ -48,7 +48,7 @@ class Parking(Database):
         """
         with self._reading() as connection:
             rows = connection.execute(statements.due_targets(runner), {"now": now})
-            return [DueTarget(row.rule, row.target, int(row.deliveries)) for row in rows]
+            return [DueTarget(row.rule, row.target, int(row.deliveries), row.first_due_at) for row in rows]
 
     def due_parked(
         self, now: datetime, rule: str, target: str, limit_rows: int, runner: str | None = None

@@ -167,6 +167,7 @@ class DueTarget(NamedTuple):
     rule: str
     target: str
     deliveries: int
+    first_due_at: datetime  # of what has been due the longest
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,10 @@ from datetime import datetime, timedelta
 #: Two bells of one subject are at least this far apart.
 SHORTEST = timedelta(seconds=1)
 
+#: A run that may start beside one at work (retries: a slow target must not hold up the others) comes this much later.
+#: A run costs seconds of CPU whatever it delivers: what falls due meanwhile goes in one.
+BESIDE = timedelta(seconds=5)
+
 #: A bell that nobody answered (its DAG was paused, its run failed) is rung again after this.
 AGAIN = timedelta(seconds=15)
 
@@ -24,6 +28,7 @@ class Seen:
     waiting: bool
     busy: bool
     mark: Hashable
+    beside: bool = False  # several runs of this subject may be at work
 
 
 @dataclass(frozen=True)
@@ -37,13 +42,15 @@ class Bell:
 def rings(seen: Seen, last: Bell | None, now: datetime) -> bool:
     """Return whether to ring now: level-triggered, when something waits and the last bell's batch is delivered.
 
-    At most once a second; a bell without an answer is repeated every 15 s.
+    At most once a second, beside a run at work every 5 s; a bell without an answer is repeated every 15 s.
     """
     if not seen.waiting:
         return False
     if last is None:
-        return not seen.busy
-    if now - last.rung_at >= AGAIN:
+        return not seen.busy or seen.beside
+    silence = now - last.rung_at
+    if silence >= AGAIN:
         return True
-    answered = not seen.busy and seen.mark != last.mark
-    return answered and now - last.rung_at >= SHORTEST
+    if seen.busy:
+        return seen.beside and seen.mark != last.mark and silence >= BESIDE
+    return seen.mark != last.mark and silence >= SHORTEST

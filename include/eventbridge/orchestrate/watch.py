@@ -73,7 +73,8 @@ class Watch:
 
     def _retries(self) -> Seen:
         due = self.work.ledger.due_targets(self.work.ledger.now())
-        return Seen(waiting=bool(due), busy=False, mark=tuple(due))
+        busy = bool(due) and bool(self.work.ledger.taken_targets())
+        return Seen(waiting=bool(due), busy=busy, mark=tuple(due), beside=True)
 
     def _today(self, now: datetime) -> RuleSet:
         """Return the rules, read again only if a file changed."""

@@ -15,11 +15,13 @@ from eventbridge.stages.outcomes import segments
 from eventbridge.stages.settle import settlements
 from eventbridge.stages.workplace import Workplace
 
-#: Deliveries whose due times differ by less share a row, which is due when the last of them is.
-_DUE_BUCKET_SECONDS = 1
+#: Deliveries that fall due within one bucket share a row, which is due when the last of them may be: a row for each
+#: second would keep retry runs coming all the time. A bucket is at most a quarter of the wait, and never longer than:
+_LONGEST_BUCKET_SECONDS = 16
 
 _COLUMNS = [
     "rule", "target", "chunk_id", "file", "row", "verdict", "attempts", "due_at", "lane", "held", "arrived_at",
+    "settled_at",
 ]  # fmt: skip
 
 
@@ -30,7 +32,7 @@ class _Group(NamedTuple):
     target: str
     reason: str
     attempts: int
-    due_bucket: int
+    due_second: int
     lane: str
     held: str
 
@@ -60,9 +62,6 @@ def parked_rows(work: Workplace, batch: Batch) -> list[Parked]:
 
 
 def _group(settlement: int, row: dict[str, Any]) -> _Group:
-    seconds = row["due_at"].timestamp() / _DUE_BUCKET_SECONDS
-    # never before its policy allows; what is Unknown may go at once
-    bucket = math.ceil(seconds) if row["verdict"] == "RetryAt" else math.floor(seconds)
     return _Group(
         settlement,
         row["chunk_id"],
@@ -70,10 +69,22 @@ def _group(settlement: int, row: dict[str, Any]) -> _Group:
         row["target"],
         row["verdict"],
         row["attempts"],
-        bucket,
+        _due_second(row),
         row["lane"],
         row["held"] or "",
     )
+
+
+def _due_second(row: dict[str, Any]) -> int:
+    """Return the second since 1970 at which a delivery's row is due; never before its policy allows."""
+    due_at: float = row["due_at"].timestamp()
+    if row["verdict"] != "RetryAt" or row["settled_at"] is None:
+        return math.floor(due_at)  # Unknown: it may go at once
+    wait = due_at - row["settled_at"].timestamp()
+    bucket = 1
+    while bucket < _LONGEST_BUCKET_SECONDS and bucket * 8 <= wait:
+        bucket *= 2
+    return math.ceil(due_at / bucket) * bucket
 
 
 class _Context:
@@ -104,7 +115,7 @@ class _Context:
             target=group.target,
             reason=group.reason,
             attempts=group.attempts,
-            due_at=datetime.fromtimestamp(group.due_bucket * _DUE_BUCKET_SECONDS, UTC),
+            due_at=datetime.fromtimestamp(group.due_second, UTC),
             files=tuple((file, rowset.encode(numbers)) for file, numbers in sorted(files.items())),
             count=len(rows),
             size=_share(pieces, len(rows)),

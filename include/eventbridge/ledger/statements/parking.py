@@ -95,7 +95,12 @@ def due_targets(runner: str | None) -> Select[Any]:
     # Materialized, or SQLite reads an index that is sorted as the groups are, and with it all that is not due yet.
     due = found.cte("due").prefix_with("MATERIALIZED")
     return (
-        select(due.c.rule, due.c.target, func.sum(due.c.count).label("deliveries"))
+        select(
+            due.c.rule,
+            due.c.target,
+            func.sum(due.c.count).label("deliveries"),
+            type_coerce(func.min(due.c.due_at), UtcTime).label("first_due_at"),
+        )
         .group_by(due.c.rule, due.c.target)
         .order_by(func.min(due.c.due_at), due.c.rule, due.c.target)
     )

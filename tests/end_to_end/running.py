@@ -1,0 +1,163 @@
+"""A real Airflow, Spark Connect and receiver, started as `make up` starts them, and what a test asks of them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from demo.airflow import Airflow
+from demo.places import Places
+from demo.receipts import compare, read_record
+from demo.services import Services
+from demo.tally import tally
+
+from eventbridge.errors import EventBridgeError
+from eventbridge.ledger.records import Batch
+from eventbridge.sources.embedded import EmbeddedBus
+from eventbridge.stages.audit import audit
+from eventbridge.stages.status import status
+from eventbridge.stages.workplace import Workplace
+
+#: What a wait may take on a machine that others use too; it ends as soon as its condition holds.
+PATIENCE_SECONDS = 120.0
+
+_LOOK_SECONDS = 0.1
+_TAIL = 25
+
+Found = TypeVar("Found")
+
+
+@dataclass
+class Running:
+    """One running environment: drive it by `airflow` and `publish`, look at it by `work` and the receiver's record."""
+
+    services: Services
+    airflow: Airflow
+    work: Workplace
+
+    @property
+    def places(self) -> Places:
+        """Its folders and ports."""
+        return self.services.places
+
+    def publish(self, bus: str, numbers: range) -> None:
+        """Publish one CloudEvent a number, all durable on return; the number is in its id, its subject and data.n."""
+        with EmbeddedBus(self.work.settings.bus_folder, bus, clock=self.work.clock) as log:
+            for start in range(0, len(numbers), 1_000):
+                log.publish([(_event(bus, number), f"customer-{number}") for number in numbers[start : start + 1_000]])
+
+    def until(self, what: str, look: Callable[[], Found], seconds: float = PATIENCE_SECONDS) -> Found:
+        """Return what `look` returns once that is true; fails with what the services said when the time is up.
+
+        A look that finds ledger or store busy, or not there, is repeated.
+        """
+        end = time.monotonic() + seconds
+        trouble = ""
+        while True:
+            self.services.check()
+            try:
+                found = look()
+                trouble = ""
+            except EventBridgeError as error:
+                found, trouble = None, str(error)  # type: ignore[assignment]
+            if found:
+                return found
+            if time.monotonic() > end:
+                raise AssertionError(f"After {seconds:g} s still not: {what}. {trouble}\n{self.diagnosis()}")
+            time.sleep(_LOOK_SECONDS)
+
+    def until_settled(self, seconds: float = PATIENCE_SECONDS) -> None:
+        """Wait until no event waits, no batch is open and nothing is parked."""
+        self.until("everything is settled", lambda: not self.unsettled(), seconds)
+
+    def unsettled(self) -> list[str]:
+        """Say what still waits: events, open batches, parked deliveries."""
+        found = status(self.work, batches=1_000_000)
+        lags = [f"{queue.runner}: lag {queue.lag} of {queue.queue}" for queue in found.queues if queue.lag]
+        new = [f"{each.runner} has never run" for each in found.unregistered]
+        opened = [f"{batch.kind} batch {batch.batch_id} of {batch.runner}: {batch.state}" for batch in self.open()]
+        waiting = [f"parked: {row}" for row in self.work.ledger.parked_counts() if row.state != "closed"]
+        return [*lags, *new, *opened, *waiting]
+
+    def open(self) -> list[Batch]:
+        """Return the batches that are not committed."""
+        return [batch for batch in self.work.ledger.batches(limit=None) if batch.state != "committed"]
+
+    def requests(self, path: str) -> list[str]:
+        """Return the webhook-id of every request the receiver took on a path, in order."""
+        if not self.places.received.exists():
+            return []
+        lines = self.places.received.read_bytes().split(b"\n")[:-1]  # the last one is being written
+        return [line["webhook_id"] for line in map(json.loads, lines) if line["path"] == path]
+
+    def differences(self) -> list[str]:
+        """Audit all books, then compare them with the receiver's own record; only when everything is settled."""
+        found = list(audit(self.work).differences)
+        compared = compare(self.work.rule_set(), tally(self.work), read_record(self.places.received))
+        return found + [f"{name}: {difference}" for name, difference in compared if difference]
+
+    def runs(self, dag_id: str) -> list[dict[str, Any]]:
+        """Return the runs of a DAG, the newest first."""
+        found = self.airflow.call("GET", f"/dags/{dag_id}/dagRuns", params={"order_by": "-run_after", "limit": 50})
+        runs: list[dict[str, Any]] = found["dag_runs"]
+        return runs
+
+    def trigger(self, dag_id: str) -> str:
+        """Start a run of a DAG, as the UI's button does, and return its id."""
+        run = self.airflow.call("POST", f"/dags/{dag_id}/dagRuns", json={"logical_date": None})
+        return str(run["dag_run_id"])
+
+    def task_log(self, dag_id: str, run_id: str, task_id: str) -> str:
+        """Return what the last try of a task wrote into its log."""
+        task = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}"
+        tries = self.airflow.call("GET", task)["try_number"]
+        return json.dumps(self.airflow.call("GET", f"{task}/logs/{tries}", headers={"Accept": "application/json"}))
+
+    def reparse(self, dag_id: str) -> None:
+        """Have Airflow read a DAG's file now and not at its next turn."""
+        token = self.airflow.call("GET", f"/dags/{dag_id}")["file_token"]
+        self.airflow.call("PUT", f"/parseDagFile/{token}")
+
+    def diagnosis(self) -> str:
+        """Return what may explain a wait that ran out: what is not settled, runs, and the ends of the newest logs."""
+        parts = [_section("not settled", _or_error(self.unsettled))]
+        for dag_id in sorted({run["dag_id"] for run in _or_error(lambda: self.runs("~")) if isinstance(run, dict)}):
+            runs = [f"{run['dag_run_id']} {run['state']}" for run in self.runs(dag_id)[:5]]
+            parts.append(_section(f"newest runs of {dag_id}", runs))
+        logs = [*self.places.logs.glob("*.log"), *(self.places.airflow_home / "logs").rglob("attempt=*.log")]
+        for log in sorted(logs, key=lambda path: path.stat().st_mtime)[-8:]:
+            lines = log.read_text(errors="replace").splitlines()[-_TAIL:]
+            parts.append(_section(str(log.relative_to(self.places.folder)), [line[:500] for line in lines]))
+        return "\n".join(parts)
+
+
+def _event(bus: str, number: int) -> bytes:
+    event = {
+        "specversion": "1.0",
+        "id": f"{bus}-{number}",
+        "source": f"/shops/{number % 7}",
+        "type": "order.placed",
+        "subject": f"order {number}",
+        "data": {"n": number, "items": [{"sku": f"sku-{item}", "count": item} for item in range(5)]},
+    }
+    return json.dumps(event).encode()
+
+
+def _section(title: str, lines: Sequence[object]) -> str:
+    return "\n".join([f"--- {title}", *(f"    {line}" for line in lines)])
+
+
+def _or_error(look: Callable[[], Sequence[Any]]) -> Sequence[Any]:
+    try:
+        return look()
+    except Exception as error:  # a diagnosis must not hide what it explains
+        return [f"{type(error).__name__}: {error}"]
+
+
+def ledger_files(places: Places) -> list[Path]:
+    """Return the files of the ledger."""
+    return sorted(places.home.glob("ledger.sqlite*"))

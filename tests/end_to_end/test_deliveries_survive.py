@@ -1,0 +1,220 @@
+"""Real Airflow, Spark Connect and receiver: every delivery arrives, whatever is killed, closed, broken or lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pytest
+from demo.places import product_settings
+from end_to_end.running import Running, ledger_files
+
+from eventbridge.errors import RuleFileError
+from eventbridge.identity import delivery_id_text
+from eventbridge.ledger.records import Chunk
+from eventbridge.orchestrate.schedule import run_limit
+from eventbridge.rule import load_rules
+from eventbridge.stages.outcomes import segments
+from eventbridge.stages.records import dead_letters
+from eventbridge.store.parquet import read_table
+
+pytestmark = pytest.mark.timeout(420)
+
+
+def test_published_events_are_delivered_retried_or_given_up(running: Running) -> None:
+    """From the bus through the DAGs to the targets: taken at once, after two retries, or never and then written down."""
+    running.publish("orders", range(300))
+    running.until_settled()
+
+    assert len(set(running.requests("/healthy/invoices"))) == 300
+    assert Counter(running.requests("/flaky/recovering")).most_common()[-1][1] == 3
+    assert len(set(running.requests("/flaky/recovering"))) == 20
+    given_up = list(dead_letters(running.work, rule="refused", whole=True))
+    assert {letter["reason"] for letter in given_up} == {"MaximumRetryAttempts"}
+    assert {delivery_id_text(letter["delivery_id"]) for letter in given_up} == set(running.requests("/status/503"))
+    assert len(given_up) == 10
+    assert Counter(running.requests("/status/503")).total() == 20
+    assert running.differences() == []
+    assert "success" in {run["state"] for run in running.runs("deliver_orders")}
+    assert "success" in {run["state"] for run in running.runs("retry_deliveries")}
+
+
+@pytest.mark.parametrize("victim", ["task", "supervisor"])
+def test_a_killed_push_loses_nothing(running: Running, victim: str) -> None:
+    """kill -9 of a push, or of the executor's worker above it, in the middle: only what was in flight comes twice."""
+    before = len(set(running.requests("/slow/tracking")))
+    first = {"task": 0, "supervisor": 1_000}[victim]
+    running.publish("parcels", range(first, first + 100))
+    chunk = running.until("a push is in the middle of its chunk", lambda: delivering(running, "parcels"))
+    kill(running, push_process(chunk), victim)
+    written_down = answered(running, chunk)
+    running.until_settled()
+
+    received = Counter(running.requests("/slow/tracking"))
+    assert len(received) == before + 100
+    assert {received[name] for name in written_down} == {1}
+    assert running.differences() == []
+
+
+def test_a_spark_server_killed_while_it_routes_costs_time_only(running: Running) -> None:
+    """kill -9 of Spark Connect in the middle of route, started again on its port: the same batch is finished."""
+    running.publish("readings", range(40_000))
+    batch_id = running.until("Spark has written some deliveries", lambda: routing(running, "readings"))
+    os.killpg(running.services.groups["spark"], signal.SIGKILL)
+    state = running.work.ledger.batch(batch_id).state
+    running.services.start_spark_again()
+    running.until_settled()
+
+    assert state == "buffered"
+    assert running.work.ledger.batch(batch_id).state == "committed"
+    assert len(set(running.requests("/healthy/rare-reading"))) == 200
+    assert running.differences() == []
+
+
+def test_a_pool_closed_while_chunks_wait_delays_its_runner_once(running: Running) -> None:
+    """A pool cut to 0 slots: the runner's other rules go on after `dagrun_timeout`; reopened, nothing is missing."""
+    limit = run_limit(running.work.settings, prepares=True).total_seconds()
+    running.publish("stock", range(200))
+    first = running.until("one chunk runs and one waits", lambda: one_of_two_waits(running))
+    set_slots(running, "rule.narrow", 0)
+    began = time.monotonic()
+    running.publish("stock", range(200, 230))
+    running.until("the other rule has the later events", lambda: takes(running, "/healthy/wide", 230), limit + 60)
+    took = time.monotonic() - began
+    arrived = set(running.requests("/slow/narrow"))
+    waiting = [row for row in running.work.ledger.parked_counts() if row.rule == "narrow" and row.state != "closed"]
+    states = {run["state"] for run in running.runs("deliver_stock")}
+    set_slots(running, "rule.narrow", 1)
+    running.trigger("retry_deliveries")
+    running.until_settled()
+
+    assert "failed" in states  # by its time-out
+    assert took < limit + 30
+    assert 0 < len(arrived) <= 100
+    assert sum(row.count for row in waiting) >= 100
+    assert running.work.ledger.batch(first).state == "committed"
+    assert len(set(running.requests("/slow/narrow"))) == 230
+    assert running.differences() == []
+
+
+def test_mistakes_in_rule_files_are_shown_by_airflow(running: Running) -> None:
+    """The import error in the UI lists the mistakes in the words of `eventbridge rules check`; mended, it goes."""
+    broken = running.work.settings.rules_folder / "broken.yaml"
+    broken.write_text("rules:\n  a:\n    bus: oders\n    pattern: {type: [{prefx: x}]}\n    targets: {}\n  b: 5\n")
+    with pytest.raises(RuleFileError) as raised:
+        load_rules(running.work.settings.rules_folder)
+    running.reparse("deliver_orders")
+    shown = running.until("Airflow shows an import error", running.airflow.import_errors)
+    checked = rules_check(running)
+    broken.unlink()
+    running.reparse("deliver_orders")
+    running.until("the import error is gone", lambda: not running.airflow.import_errors())
+
+    assert len(raised.value.mistakes) >= 3
+    assert len(shown) == 1
+    for mistake in raised.value.mistakes:
+        assert str(mistake) in shown[0]
+        assert str(mistake) in checked.stderr
+    assert checked.returncode == 2
+
+
+def test_a_lost_ledger_is_never_taken_for_a_first_start(running: Running, tmp_path: Path) -> None:
+    """Without its ledger a runner delivers nothing and names the remedy; with it again, it goes on where it was."""
+    running.until_settled()
+    before = Counter(running.requests("/healthy/invoices"))
+    running.work.ledger.close()
+    lost = [(file, file.rename(tmp_path / file.name)) for file in ledger_files(running.places)]
+    running.publish("orders", range(1_000, 1_010))
+    run_id = running.trigger("deliver_orders")
+    running.until("the run has failed", lambda: run_state(running, "deliver_orders", run_id) == "failed")
+    told = running.task_log("deliver_orders", run_id, "listen")
+    meanwhile = Counter(running.requests("/healthy/invoices"))
+    for file in ledger_files(running.places):
+        file.unlink()
+    for place, kept in lost:
+        kept.rename(place)
+    running.until_settled()
+
+    assert "Point EVENTBRIDGE_LEDGER_URL at the ledger that belongs to this store" in told
+    assert "Traceback" not in told
+    assert meanwhile == before
+    after = Counter(running.requests("/healthy/invoices"))
+    assert after.total() == before.total() + 10
+    assert running.differences() == []
+
+
+def delivering(running: Running, runner: str) -> Chunk | None:
+    """Return a chunk of the runner that is being pushed and has some answers written down, but not many."""
+    batch = running.work.ledger.unfinished_batch(runner)
+    for chunk in running.work.ledger.chunks(batch.batch_id) if batch is not None else []:
+        if chunk.state == "STARTED" and answered(running, chunk):
+            return chunk
+    return None
+
+
+def answered(running: Running, chunk: Chunk) -> set[str]:
+    """Return the webhook-ids of the chunk's deliveries whose answers are written down."""
+    files = [file.path for file in segments(running.work, chunk.batch_id, chunk.chunk_id) if file.path is not None]
+    rows = [row for path in files for row in read_table(running.work.store, path, columns=["delivery_id"]).to_pylist()]
+    return {delivery_id_text(row["delivery_id"]) for row in rows}
+
+
+def push_process(chunk: Chunk) -> psutil.Process:
+    """Return the process of the task that pushes the chunk."""
+    return psutil.Process(int(chunk.worker.rpartition(":")[2]))
+
+
+def kill(running: Running, push: psutil.Process, victim: str) -> None:
+    """kill -9 the task's process, or its supervisor: the worker of Airflow's LocalExecutor, and then the task too."""
+    supervisor = push.parent()
+    scheduler = running.services.groups["scheduler"]
+    assert supervisor is not None
+    assert scheduler in {parent.pid for parent in supervisor.parents()}
+    (push if victim == "task" else supervisor).kill()
+
+
+def routing(running: Running, runner: str) -> str | None:
+    """Return the runner's batch while Spark's workers have written some of its delivery files, and not all."""
+    batch = running.work.ledger.unfinished_batch(runner)
+    if batch is None or batch.state != "buffered":
+        return None
+    return batch.batch_id if any(batch.batch_id in path for path in running.work.store.list("deliveries/")) else None
+
+
+def one_of_two_waits(running: Running) -> str | None:
+    """Return the batch of which one of the two narrow chunks is being pushed, and the other waits for a slot."""
+    batch = running.work.ledger.unfinished_batch("stock")
+    if batch is None or batch.state != "routed":
+        return None
+    chunks = [chunk for chunk in running.work.ledger.chunks(batch.batch_id) if chunk.pool == "rule.narrow"]
+    states = sorted(chunk.state for chunk in chunks if chunk.handed_out)
+    return batch.batch_id if states == ["NEW", "STARTED"] else None
+
+
+def set_slots(running: Running, pool: str, slots: int) -> None:
+    """Change a pool as Admin > Pools does."""
+    body = {"pool": pool, "slots": slots, "include_deferred": False}
+    running.airflow.call("PATCH", f"/pools/{pool}", params={"update_mask": "slots"}, json=body)
+
+
+def takes(running: Running, path: str, count: int) -> bool:
+    """Say whether the receiver took that many deliveries on a path."""
+    return len(set(running.requests(path))) >= count
+
+
+def run_state(running: Running, dag_id: str, run_id: str) -> str:
+    """Return the state of a run."""
+    return str(running.airflow.call("GET", f"/dags/{dag_id}/dagRuns/{run_id}")["state"])
+
+
+def rules_check(running: Running) -> subprocess.CompletedProcess[str]:
+    """Run `eventbridge rules check` as a user does."""
+    environ = {**os.environ, **product_settings(running.places)}
+    command = [str(Path(sys.executable).with_name("eventbridge")), "rules", "check"]
+    return subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
