@@ -7,16 +7,17 @@ EventBridgeError
 │   ├── PatternError          a filter pattern
 │   ├── TransformError        a transform's definition
 │   ├── EventError            not one strict JSON object, or no CloudEvent
-│   ├── ConnectionUnusable      a connection that is named but not defined, or cannot be read
+│   ├── ConnectionUnusable    a connection that is named but not defined, or cannot be read
 │   └── NotFoundError         a rule, target, batch or dead letter that does not exist
 ├── OperatorError             the product stopped to lose nothing; a person must act, exit code 3
 │   ├── LedgerLostError       the store knows a newer history than this ledger
 │   ├── OffsetGapError        a committed offset lies beyond the end of its log
+│   ├── RuleMovedError        a rule moved to a runner that is past events it has not seen
 │   └── BooksError            the books of a batch do not balance
 ├── InfrastructureError       disk, database, bus or Spark; trying again later may help, exit code 4
 │   ├── StoreError
-│   │   ├── StoreFileMissing   there is no file of this name
-│   │   └── StoreFileDamaged   there is one, but it does not hold what was written
+│   │   ├── StoreFileMissing  there is no file of this name
+│   │   └── StoreFileDamaged  there is one, but it does not hold what was written
 │   ├── LedgerError
 │   ├── BusError
 │   └── SparkError
@@ -122,6 +123,10 @@ class LedgerLostError(OperatorError):
 
 class OffsetGapError(OperatorError):
     """A committed offset lies beyond the end of its log: the log was truncated or replaced."""
+
+
+class RuleMovedError(OperatorError):
+    """A rule moved to a runner that is past events which the rule has not seen."""
 
 
 class BooksError(OperatorError):

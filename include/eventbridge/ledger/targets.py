@@ -1,9 +1,12 @@
-"""How targets stand, in the ledger."""
+"""How targets stand, and which runner delivers for them, in the ledger."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.records import TargetState, TargetStatus
+from eventbridge.ledger.statements import runners as runner_statements
 from eventbridge.ledger.statements import targets as statements
 
 
@@ -25,3 +28,20 @@ class Targets(Database):
         with self._writing() as connection:
             if connection.execute(statements.NOTE_TARGET_STATUS, noted).rowcount == 0:
                 connection.execute(statements.CHANGE_TARGET_STATUS, change)
+
+    def runners_of_targets(self) -> dict[tuple[str, str], str]:
+        """Return which runner last took a batch for each (rule, target)."""
+        with self._reading() as connection:
+            rows = connection.execute(runner_statements.RUNNERS_OF_TARGETS)
+            return {(row.rule, row.target): row.runner for row in rows}
+
+    def assign_targets(self, runner: str, targets: Iterable[tuple[str, str]]) -> None:
+        """Note that a runner delivers for these (rule, target) from now on."""
+        now = self.now()
+        pairs = sorted(set(targets))
+        rows = [{"rule": r, "target": t, "runner": runner, "worker": None, "assigned_at": now} for r, t in pairs]
+        changes = [{"of_rule": r, "of_target": t, "to": runner, "now": now} for r, t in pairs]
+        if rows:
+            with self._writing() as connection:
+                connection.execute(runner_statements.ASSIGN_TARGET, rows)
+                connection.execute(runner_statements.REASSIGN_TARGET, changes)

@@ -15,6 +15,7 @@ from eventbridge.rule import Bus, RuleSet
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.frozen_rules import freeze_rules
 from eventbridge.stages.ledger_guard import claim_runner, refuse_lost_ledger
+from eventbridge.stages.moved_rules import assign, inherited_offsets, old_runners, refuse_to_skip
 from eventbridge.stages.workplace import Workplace
 
 log = logging.getLogger(__name__)
@@ -37,7 +38,8 @@ def listen(work: Workplace, runner: str) -> str | None:
         raise NotFoundError(f"No rule names the runner {runner!r}. `eventbridge rules check` lists the runners.")
     (bus,) = rules.buses.values()
     with closing(work.open_source(bus)) as source:
-        offsets = _registered(work, runner, bus, source)
+        offsets = _registered(work, runner, bus, source, rules)
+        assign(work, rules, runner)
         ranges = _plan(work, runner, bus, source, offsets)
     if not ranges:
         return None
@@ -67,16 +69,21 @@ def repeat_bus_commits(work: Workplace, runner: str) -> None:
         work.ledger.mark_bus_committed(batch.batch_id)
 
 
-def _registered(work: Workplace, runner: str, bus: Bus, source: LogSource) -> Mapping[Queue, int]:
+def _registered(work: Workplace, runner: str, bus: Bus, source: LogSource, rules: RuleSet) -> Mapping[Queue, int]:
     """Return where the group stands in each queue of its bus, having registered the queues that are new."""
     known = _standing(work, runner, bus)
     claim_runner(work, runner)
     new = [queue for queue in source.queues() if queue not in known]
-    if not known:
+    olds = old_runners(work, rules, runner, bus.name)
+    if known:
+        refuse_to_skip(work, runner, known, olds)
+    else:
         refuse_lost_ledger(work, always=True)
     if new:
         # A queue that appears later starts at its beginning: nothing of it can have been seen before.
         offsets = {queue: source.earliest(queue) if known else _start(source, bus, queue) for queue in new}
+        if not known:
+            offsets |= {queue: at for queue, at in inherited_offsets(work, olds).items() if queue in offsets}
         work.ledger.register_queues(runner, bus.name, offsets)
         known = work.ledger.committed_offsets(runner)
     return known
