@@ -44,6 +44,8 @@ class Services:
 
     places: Places
     groups: dict[str, int] = field(default_factory=dict)
+    _children: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    _sparks: list[SparkConnectServer] = field(default_factory=list)
 
     def start(self) -> None:
         """Start everything and return once events can be delivered, with Spark's workers warm.
@@ -85,6 +87,10 @@ class Services:
         """End every service, at first politely; harmless for those that have ended."""
         stop_groups(self.groups)
         self.groups.clear()
+        for child in self._children:
+            child.poll()  # has ended: this tells the handle
+        for spark in self._sparks:
+            spark.stop()
         self._note_pids()
 
     def check(self) -> None:
@@ -94,7 +100,9 @@ class Services:
                 raise DemoError(f"{name} has ended: {_last_words(self.places.logs / f'{name}.log')}")
 
     def _spark(self) -> SparkConnectServer:
-        return SparkConnectServer(self.places.folder / "spark", port=self.places.spark_port)
+        spark = SparkConnectServer(self.places.folder / "spark", port=self.places.spark_port)
+        self._sparks.append(spark)
+        return spark
 
     def _start_receiver(self) -> None:
         command = [sys.executable, "-m", "eventbridge.testing.receiver", "--port", str(self.places.receiver_port)]
@@ -131,6 +139,7 @@ class Services:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # ended as a group, and not by the terminal's Ctrl-C
             )
+        self._children.append(process)
         self._add(name, process.pid)
 
     def _add(self, name: str, pid: int) -> None:

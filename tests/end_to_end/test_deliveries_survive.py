@@ -28,7 +28,7 @@ pytestmark = pytest.mark.timeout(420)
 
 
 def test_published_events_are_delivered_retried_or_given_up(running: Running) -> None:
-    """From the bus through the DAGs to the targets: taken at once, after two retries, or never and then written down."""
+    """From the bus through the DAGs to the targets: taken at once, after two retries, or never and written down."""
     running.publish("orders", range(300))
     running.until_settled()
 
