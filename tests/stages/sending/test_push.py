@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,19 +17,6 @@ from eventbridge.stages.push import push
 from eventbridge.testing.receiver import Receiver
 
 Order = Callable[..., bytes]
-
-
-@pytest.fixture
-def clock() -> RunningClock:
-    """The machine's clock."""
-    return RunningClock()
-
-
-@pytest.fixture
-def receiver(tmp_path: Path) -> Iterator[Receiver]:
-    """A receiver that records its requests."""
-    with Receiver(tmp_path / "requests.jsonl") as server:
-        yield server
 
 
 def test_push_delivers_every_row_of_its_chunk_once(site: Any, order: Order, receiver: Receiver) -> None:

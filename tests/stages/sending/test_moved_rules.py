@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from stages.delivering import RunningClock, http, rules
+from stages.delivering import http, rules
 
 from eventbridge.errors import RuleMovedError
 from eventbridge.stages.deliver import deliver_batch
@@ -17,19 +16,6 @@ from eventbridge.stages.route_in_process import InProcessRouter
 from eventbridge.testing.receiver import Receiver
 
 Order = Callable[..., bytes]
-
-
-@pytest.fixture
-def clock() -> RunningClock:
-    """The machine's clock."""
-    return RunningClock()
-
-
-@pytest.fixture
-def receiver(tmp_path: Path) -> Iterator[Receiver]:
-    """A receiver that records its requests."""
-    with Receiver(tmp_path / "requests.jsonl") as server:
-        yield server
 
 
 def _text(receiver: Receiver, runner: str, start_at: str = "latest") -> str:

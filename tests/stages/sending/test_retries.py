@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-import pytest
 from stages.delivering import RUNNER, RunningClock, http, rules
 
 from eventbridge.flow import PoolSlots
@@ -24,19 +22,6 @@ from eventbridge.testing.receiver import Receiver
 
 Order = Callable[..., bytes]
 REFUSED = "http://127.0.0.1:1/refused"
-
-
-@pytest.fixture
-def clock() -> RunningClock:
-    """The machine's clock, put forward by the tests."""
-    return RunningClock()
-
-
-@pytest.fixture
-def receiver(tmp_path: Path) -> Iterator[Receiver]:
-    """A receiver that records its requests."""
-    with Receiver(tmp_path / "requests.jsonl") as server:
-        yield server
 
 
 def _deliver(work: Any) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from stages.delivering import RUNNER, RunningClock, http, routed, rules, verdicts
+from stages.delivering import RUNNER, http, routed, rules, verdicts
 
 from eventbridge import faults
 from eventbridge.errors import BooksError, BusError
@@ -29,19 +28,6 @@ from eventbridge.testing.receiver import Receiver
 
 Order = Callable[..., bytes]
 REFUSED = "http://127.0.0.1:1/refused"
-
-
-@pytest.fixture
-def clock() -> RunningClock:
-    """The machine's clock."""
-    return RunningClock()
-
-
-@pytest.fixture
-def receiver(tmp_path: Path) -> Iterator[Receiver]:
-    """A receiver that records its requests."""
-    with Receiver(tmp_path / "requests.jsonl") as server:
-        yield server
 
 
 def _finish(work: Any, batch_id: str) -> None:
