@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -109,17 +110,21 @@ class Shop:
         finally:
             work.close()
 
-    def process(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
-        """Start the command in a process of its own, its output in pipes."""
-        return subprocess.Popen(
+    @contextmanager
+    def process(self, *arguments: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
+        """Run the command in a process of its own, its output in pipes; it is killed if it outlives the block."""
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with subprocess.Popen(
             [sys.executable, "-m", "eventbridge.cli", *arguments],
             env={**os.environ, **self.environ, **options.pop("env", {})},
             cwd=self.folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
             text=True,
-            **options,
-        )
+            **pipes | options,
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
 
     def run_process(self, *arguments: str, env: Mapping[str, str] | None = None) -> Result:
         """Run the command in a process of its own."""

@@ -198,8 +198,17 @@ def test_a_reader_that_leaves_is_141(shop: Any) -> None:
         assert process.stdout.readline() == "1: true o0\n"
         process.stdout.close()
         assert process.stderr.read() == ""
+        process.wait(60)
 
     assert process.returncode == 141
+
+
+def test_an_output_that_is_full_is_4(shop: Any) -> None:
+    """The disk that standard output goes to is full: 4, in one line."""
+    with open("/dev/full", "w") as full, shop.process("rules", "check", stdout=full) as process:  # noqa: PTH123
+        _, err = process.communicate(timeout=60)
+
+    assert (process.returncode, err) == (4, "error: No space left on device\n")
 
 
 def test_help_says_what_the_codes_are(eventbridge: Callable[..., Any]) -> None:

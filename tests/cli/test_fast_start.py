@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import Any
@@ -25,7 +26,9 @@ sys.exit(code)
 def imported(shop: Any, *arguments: str) -> set[str]:
     """Run a command and return the top-level packages that were imported when it ended."""
     command = [sys.executable, "-c", PROGRAM, *arguments]
-    done = subprocess.run(command, env=shop.environ, capture_output=True, text=True, check=False, cwd=shop.folder)
+    done = subprocess.run(
+        command, env={**os.environ, **shop.environ}, capture_output=True, text=True, check=False, cwd=shop.folder
+    )
     _, _, modules = done.stderr.partition("imported: ")
     return {module.partition(".")[0] for module in modules.split()}
 

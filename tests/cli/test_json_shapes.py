@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,15 @@ def test_a_document_has_its_shape(arguments: tuple[str, ...], delivered: Any, ev
 
     assert result.code == 0
     assert shape(result.json) == SHAPES[arguments]
+
+
+def test_times_are_iso_8601_in_utc(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """Every time has its zone, UTC, and reads as ISO 8601."""
+    found = eventbridge("status", "--json").json
+
+    for text in (found["now"], found["batches"][0]["planned_at"], found["targets"][0]["since"]):
+        assert "T" in text
+        assert datetime.fromisoformat(text).utcoffset() == timedelta(0)
 
 
 def test_every_field_is_documented() -> None:

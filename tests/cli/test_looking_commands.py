@@ -221,7 +221,9 @@ def test_enabling_a_target(delivered: Any, eventbridge: Callable[..., Any]) -> N
     assert again.json == {"rule": "all-orders", "target": "gone", "before": "ok", "released": 0}
     assert wrong.code == 2
     assert "Did you mean gone?" in wrong.err
-    assert eventbridge("status", "--json").json["targets"] == []
+    after = eventbridge("status", "--json").json
+    assert after["targets"] == []
+    assert [row["state"] for row in after["parked"] if row["target"] == "gone"] == ["due"]
 
 
 def test_looking_changes_nothing(delivered: Any, eventbridge: Callable[..., Any]) -> None:

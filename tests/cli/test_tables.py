@@ -87,6 +87,11 @@ def test_cells_of_every_kind(shown: Shown) -> None:
     assert shown(None, COLUMNS, [row])[2].split() == ["2026-03-01", "12:00:00", "yes", "1,234.6"]
 
 
+def test_a_cell_cannot_command_the_terminal(shown: Shown) -> None:
+    """An escape sequence in a cell is shown, and a line end in it begins no new row."""
+    assert shown(None, ["a"], [["\x1b[2Jx\ny"]])[2:] == ["  \\x1b[2Jx\\ny"]
+
+
 def test_wide_letters_take_two_columns(shown: Shown) -> None:
     """A column is as wide as a terminal shows it."""
     _, _, first, second = shown(None, ["a", "b"], [["東京", "x"], ["abcd", "y"]])
