@@ -9,14 +9,14 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eventbridge.errors import SparkError
 from eventbridge.spark.failure import first_error, first_error_of_log
+from eventbridge.spark.frame import beside, routed_frame
 from eventbridge.spark.java import require_java, spark_environment, submit_command
 from eventbridge.stages.route_slice import RouteJob, Slice, SliceResult
-from eventbridge.store import layout
 from eventbridge.store.open import open_store
 from eventbridge.store.protocol import Store
 
@@ -41,11 +41,11 @@ class SubmitRouter:
 
     def route_slices(self, job: RouteJob, slices: Sequence[Slice]) -> Iterator[SliceResult]:
         """Run the job to its end, then yield what was finished; raises SparkError after that if it failed."""
-        path = _beside(job, "job.json")
+        path = beside(job, "job.json")
         text = json.dumps({"job": job.to_json(), "slices": [asdict(piece) for piece in slices]})
         self._store.create(path, text.encode())
         failure = self._run(path)
-        for name in self._store.list(_beside(job, "answers/")):
+        for name in self._store.list(beside(job, "answers/")):
             yield SliceResult(**json.loads(self._store.get(name)))
         if failure is not None:
             text = failure.args[0] if isinstance(failure, SparkError) else first_error(str(failure))
@@ -64,17 +64,10 @@ def run_job(spark: SparkSession, store_uri: str, path: str) -> int:
 
     Raises StoreError if the job file cannot be read, and what Spark raises if a slice fails.
     """
-    from eventbridge.spark.route import routed_frame
-
     content = json.loads(open_store(store_uri).get(path))
     job = RouteJob.from_json(content["job"])
     slices = [Slice(**piece) for piece in content["slices"]]
     return len(routed_frame(spark, job, slices, keep_answers=True).collect())
-
-
-def keep_answer(store: Store, job: RouteJob, number: int, result: SliceResult) -> None:
-    """Write a worker's answer into the store; of two tasks of one slice the first one's counts."""
-    store.create(_beside(job, f"answers/{number:06d}.json"), json.dumps(asdict(result)).encode())
 
 
 class LocalSubmit:
@@ -108,7 +101,3 @@ def _run_group(command: Sequence[str], **options: Any) -> int:
         except BaseException:
             os.killpg(process.pid, signal.SIGKILL)
             raise
-
-
-def _beside(job: RouteJob, name: str) -> str:
-    return str(PurePosixPath(layout.deliveries(job.planned_at, job.batch_id, job.attempt, "x")).parent) + f"/{name}"

@@ -1,0 +1,82 @@
+"""The Spark job that routes slices: one task each, which reads its rows, matches, transforms, writes, answers a row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from functools import lru_cache, partial
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from eventbridge.rule import RuleSet
+from eventbridge.stages.frozen_rules import frozen_rules
+from eventbridge.stages.route_slice import RouteJob, Slice, SliceResult, route_slice
+from eventbridge.store import layout
+from eventbridge.store.open import open_store
+from eventbridge.store.protocol import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+#: What a worker answers per slice.
+MANIFEST = "slice_id string, path string, rows long, detail string"
+
+
+def routed_frame(
+    spark: SparkSession | ConnectSession, job: RouteJob, slices: Sequence[Slice], *, keep_answers: bool = False
+) -> DataFrame:
+    """Return the frame of schema MANIFEST that routes every slice when it is collected: one task per slice.
+
+    `keep_answers`: workers also write their answers into the store, for a driver that cannot hand them over.
+    """
+    descriptors = json.dumps([asdict(piece) for piece in slices])
+    numbers = spark.range(0, len(slices), 1, numPartitions=len(slices))
+    return numbers.mapInArrow(partial(route_numbers, job.to_json(), descriptors, keep_answers), MANIFEST)
+
+
+def route_numbers(
+    job_text: str, descriptors: str, keep_answers: bool, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Route the slices whose numbers come in and yield a manifest row for each; runs in Spark's Python workers.
+
+    A task that Spark repeats or runs twice writes files of its own names: the driver publishes one answer per slice.
+    """
+    job = RouteJob.from_json(job_text)
+    slices = json.loads(descriptors)
+    store = open_store(job.store_uri)
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            rules = _rules(job.store_uri, job.rule_set)
+            result = route_slice(store, rules, job, Slice(**slices[number]))
+            if keep_answers:
+                keep_answer(store, job, number, result)
+            yield _manifest_row(result)
+
+
+@lru_cache(maxsize=8)  # a worker lives long, and every change of a rule makes another set
+def _rules(store_uri: str, rule_set_hash: str) -> RuleSet:
+    return frozen_rules(open_store(store_uri), rule_set_hash)
+
+
+def _manifest_row(result: SliceResult) -> pa.RecordBatch:
+    row = {
+        "slice_id": [result.slice_id],
+        "path": pa.array([result.path], type=pa.string()),
+        "rows": [result.rows],
+        "detail": [json.dumps(result.detail)],
+    }
+    return pa.RecordBatch.from_pydict(row)
+
+
+def keep_answer(store: Store, job: RouteJob, number: int, result: SliceResult) -> None:
+    """Write a worker's answer into the store; of two tasks of one slice the first one's counts."""
+    store.create(beside(job, f"answers/{number:06d}.json"), json.dumps(asdict(result)).encode())
+
+
+def beside(job: RouteJob, name: str) -> str:
+    """Return the path of a file that lies with the delivery files of one try of a job."""
+    return str(PurePosixPath(layout.deliveries(job.planned_at, job.batch_id, job.attempt, "x")).parent) + f"/{name}"
