@@ -80,5 +80,5 @@ def main() -> None:
 
 
 def _fail(message: str, exit_code: int) -> None:
-    typer.echo(f"error: {message}", err=True)
+    sys.stderr.write(f"error: {message}\n")
     sys.exit(exit_code)

@@ -26,7 +26,8 @@ _JSON_LINE = 60
 def say(line: str = "") -> None:
     """Print a line on standard output; ends the command quietly if nobody reads on (`| head`)."""
     try:
-        typer.echo(line)
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
     except BrokenPipeError:
         # what is still in the buffer would fail once more, loudly, when the interpreter ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -35,12 +36,12 @@ def say(line: str = "") -> None:
 
 def note(text: str) -> None:
     """Print, on standard error, what a person may want to know beside the result."""
-    typer.echo(f"note: {text}", err=True)
+    sys.stderr.write(f"note: {text}\n")
 
 
 def warn(text: str) -> None:
     """Print a warning on standard error: the command goes on, but perhaps not as it was meant."""
-    typer.echo(f"warning: {text}", err=True)
+    sys.stderr.write(f"warning: {text}\n")
 
 
 def show_json(value: Any) -> None:
