@@ -1,0 +1,50 @@
+"""`eventbridge deliver` on a Spark Connect server that runs already."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from eventbridge.spark.server import SparkConnectServer
+
+RULES = """
+buses: {orders: {source: {type: embedded, start_at: earliest}}}
+rules:
+  all-orders:
+    bus: orders
+    pattern: {type: [order.placed]}
+    targets: {archive: {type: file, path: archive.jsonl}}
+"""
+
+
+@pytest.mark.parametrize("named_by", ["option", "setting"])
+def test_deliver_uses_the_server_it_is_given(named_by: str, spark_server: SparkConnectServer, tmp_path: Path) -> None:
+    """By --spark or by EVENTBRIDGE_SPARK_REMOTE: events are routed there, and no server is started or ended."""
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / "orders.yaml").write_text(RULES)
+    event = {"specversion": "1.0", "id": "1", "source": "/shop", "type": "order.placed"}
+    (tmp_path / "orders.jsonl").write_text(json.dumps(event))
+    option = ["--spark", spark_server.url] if named_by == "option" else []
+    setting = {} if option else {"EVENTBRIDGE_SPARK_REMOTE": spark_server.url}
+
+    def run(*arguments: str) -> str:
+        environ = {"EVENTBRIDGE_RULES_FOLDER": "rules", "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0", **setting}
+        command = [sys.executable, "-m", "eventbridge.cli", *arguments]
+        done = subprocess.run(
+            command, cwd=tmp_path, env={**os.environ, **environ}, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    run("bus", "publish", "orders", "orders.jsonl")
+    idle = json.loads(run("deliver", "--runner", "orders", "--until-idle", "--json", *option))
+
+    assert idle == {"batches": 1, "retry_batches": 0, "next_due_at": None}
+    assert json.loads((tmp_path / "archive.jsonl").read_text()) == event
+    assert not (tmp_path / ".eventbridge" / "spark").exists()
+    assert spark_server.pid
