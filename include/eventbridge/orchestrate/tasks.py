@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from eventbridge.orchestrate.names import BATCH_ID, LISTEN, PLAN_RETRIES
 
 if TYPE_CHECKING:
     from eventbridge.flow import PoolSlots
+    from eventbridge.orchestrate.pools import AirflowPools
     from eventbridge.stages.workplace import Workplace
 
 log = logging.getLogger(__name__)
@@ -81,7 +82,7 @@ def route(batch_id: str) -> list[int]:
     if not batch_id:
         return []
     with stage() as work:
-        return run(work, batch_id, open_router(work), confirmed_pools(work))
+        return run(work, batch_id, open_router(work), existing_pools())
 
 
 @task(trigger_rule="all_done", **STAGE, do_xcom_push=False)
@@ -140,12 +141,24 @@ def confirmed_pools(work: Workplace) -> dict[str, PoolSlots]:
 
     A pool that is not confirmed is not named: its pushes then run in `default_pool`, which is always there.
     """
+    from eventbridge.orchestrate.pools import wanted_pools
+
+    wanted = wanted_pools(work.rule_set())
+    return _pools(lambda airflow: airflow.ensure(wanted))
+
+
+def existing_pools() -> dict[str, PoolSlots]:
+    """Return the pools that exist, without a look at today's rules: a batch goes on while somebody edits them."""
+    return _pools(lambda airflow: airflow.pools())
+
+
+def _pools(ask: Callable[[AirflowPools], dict[str, PoolSlots]]) -> dict[str, PoolSlots]:
     from eventbridge.orchestrate.connections import airflow_connection
-    from eventbridge.orchestrate.pools import CONNECTION_ID, AirflowError, AirflowPools, wanted_pools
+    from eventbridge.orchestrate.pools import CONNECTION_ID, AirflowError, AirflowPools
 
     try:
         with AirflowPools(airflow_connection(CONNECTION_ID)) as airflow:
-            return airflow.ensure(wanted_pools(work.rule_set()))
+            return ask(airflow)
     except AirflowError as error:
         log.error("ALARM: no pool can be confirmed (%s)", error)
         return {}
