@@ -79,6 +79,7 @@ class Services:
     def start_spark_again(self) -> None:
         """Start Spark anew where it was, once it has died; returns when it has run a job. Raises SparkError."""
         stop_groups({"spark": self.groups.pop("spark")})  # its workers may have outlived it
+        self._sparks[-1].stop()  # waits for its last thread: until then its port still answers
         spark = self._spark()
         spark.start()
         self._add("spark", spark.pid)

@@ -125,14 +125,15 @@ class Running:
     def diagnosis(self) -> str:
         """Return what may explain a wait that ran out: what is not settled, runs, and the ends of the newest logs."""
         parts = [_section("not settled", _or_error(self.unsettled))]
-        for dag_id in sorted({run["dag_id"] for run in _or_error(lambda: self.runs("~")) if isinstance(run, dict)}):
-            runs = [f"{run['dag_run_id']} {run['state']}" for run in self.runs(dag_id)[:5]]
-            parts.append(_section(f"newest runs of {dag_id}", runs))
+        parts.append(_section("newest runs", _or_error(self._newest_runs)))
         logs = [*self.places.logs.glob("*.log"), *(self.places.airflow_home / "logs").rglob("attempt=*.log")]
         for log in sorted(logs, key=lambda path: path.stat().st_mtime)[-8:]:
             lines = log.read_text(errors="replace").splitlines()[-_TAIL:]
             parts.append(_section(str(log.relative_to(self.places.folder)), [line[:500] for line in lines]))
         return "\n".join(parts)
+
+    def _newest_runs(self) -> list[str]:
+        return [f"{run['dag_id']} {run['dag_run_id']} {run['state']}" for run in self.runs("~")[:20]]
 
 
 def _event(bus: str, number: int) -> bytes:
