@@ -106,7 +106,8 @@ def _laid_out(
         if _total(widths) > room:
             return _as_blocks(columns, cells)
         cells = short
-    return _as_lines(columns, cells, numeric, widths)
+    header, *lines = _as_lines(columns, cells, numeric, widths)
+    return [header if room is None else typer.style(header, bold=True), *lines]
 
 
 def _natural(columns: Sequence[str], cells: list[list[str]]) -> list[int]:
@@ -137,7 +138,7 @@ def _squeezed(widths: Sequence[int], least: Sequence[int], room: int) -> list[in
 def _as_lines(
     columns: Sequence[str], cells: list[list[str]], numeric: list[bool], widths: Sequence[int]
 ) -> Iterable[str]:
-    yield typer.style(_line(columns, numeric, widths), bold=True)
+    yield _line(columns, numeric, widths)
     for row in cells:
         wrapped = [_wrapped(cell, width) for cell, width in zip(row, widths, strict=True)]
         for number in range(max(map(len, wrapped))):
