@@ -22,7 +22,7 @@ from contracts.ledger_samples import Clock, a_batch, a_file
 from sqlalchemy import create_engine, make_url
 
 from eventbridge import faults
-from eventbridge.errors import LedgerError
+from eventbridge.errors import LedgerError, SettingsError
 from eventbridge.ledger import Ledger, migrations
 from eventbridge.ledger.remedies import explain
 from eventbridge.ledger.revision import HEAD
@@ -187,7 +187,7 @@ def test_a_relative_ledger_stays_where_it_was(tmp_path: Path, monkeypatch: pytes
 )
 def test_a_url_that_names_no_ledger_is_told(bad: str, told: str) -> None:
     """What is no URL, no supported database or no durable one is refused, without showing its password."""
-    with pytest.raises(LedgerError, match=told) as refused:
+    with pytest.raises(SettingsError, match=told) as refused:
         Ledger.open(bad)
 
     assert "secret" not in str(refused.value)

@@ -15,7 +15,7 @@ from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, 
 from sqlalchemy.exc import ArgumentError
 
 from eventbridge import faults
-from eventbridge.errors import LedgerError
+from eventbridge.errors import SettingsError
 from eventbridge.ledger.remedies import ledger_errors
 from eventbridge.ledger.turns import turn_to_write
 
@@ -100,7 +100,7 @@ class Database:
                 engine = create_engine(self._url, poolclass=NullPool, connect_args=options)
             except ModuleNotFoundError as error:
                 shown = self._url.render_as_string(hide_password=True)
-                raise LedgerError(f"Ledger {shown}: its driver is missing. Run `pip install {error.name}`.") from error
+                raise SettingsError(f"Ledger {shown}: its driver is missing. Run `pip install {error.name}`.") from error
         if self._sqlite:
             event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "before_cursor_execute", _reach_execute)
@@ -123,16 +123,16 @@ class Database:
 
 
 def _checked(text: str) -> URL:
-    """Return the URL with a file's path made absolute; raises LedgerError for what cannot hold a ledger."""
+    """Return the URL with a file's path made absolute; raises SettingsError for what cannot hold a ledger."""
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):  # what it says may hold a password
-        raise LedgerError(f"The ledger's URL cannot be read as one. {_SET_URL}") from None
+        raise SettingsError(f"The ledger's URL cannot be read as one. {_SET_URL}") from None
     if url.get_backend_name() not in ("sqlite", "postgresql"):
-        raise LedgerError(f"No ledger can be kept in {url.render_as_string(hide_password=True)}. {_SET_URL}")
+        raise SettingsError(f"No ledger can be kept in {url.render_as_string(hide_password=True)}. {_SET_URL}")
     if url.get_backend_name() == "sqlite":
         if url.database in (None, "", ":memory:"):
-            raise LedgerError(f"A ledger in memory forgets what it must not. {_SET_URL}")
+            raise SettingsError(f"A ledger in memory forgets what it must not. {_SET_URL}")
         # a process may change its folder between two connections
         url = url.set(database=str(Path(str(url.database)).absolute()))
     return url
