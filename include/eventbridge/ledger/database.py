@@ -100,7 +100,8 @@ class Database:
                 engine = create_engine(self._url, poolclass=NullPool, connect_args=options)
             except ModuleNotFoundError as error:
                 shown = self._url.render_as_string(hide_password=True)
-                raise SettingsError(f"Ledger {shown}: its driver is missing. Run `pip install {error.name}`.") from error
+                told = f"Ledger {shown}: its driver is missing. Run `pip install {error.name}`."
+                raise SettingsError(told) from error
         if self._sqlite:
             event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "before_cursor_execute", _reach_execute)
