@@ -83,14 +83,16 @@ def test_a_pool_closed_while_chunks_wait_delays_its_runner_once(running: Running
     running.publish("stock", range(200))
     first = running.until("one chunk runs and one waits", lambda: one_of_two_waits(running))
     set_slots(running, "rule.narrow", 0)
-    began = time.monotonic()
-    running.publish("stock", range(200, 230))
-    running.until("the other rule has the later events", lambda: takes(running, "/healthy/wide", 230), limit + 60)
-    took = time.monotonic() - began
-    running.until("what the closed pool keeps is held", lambda: held(running, "narrow") == not_taken(running))
-    kept = not_taken(running)
-    states = {run["state"] for run in running.runs("deliver_stock")}
-    set_slots(running, "rule.narrow", 1)
+    try:
+        began = time.monotonic()
+        running.publish("stock", range(200, 230))
+        running.until("the other rule has the later events", lambda: takes(running, "/healthy/wide", 230), limit + 60)
+        took = time.monotonic() - began
+        running.until("what the closed pool keeps is held", lambda: held(running, "narrow") == not_taken(running))
+        kept = not_taken(running)
+        states = {run["state"] for run in running.runs("deliver_stock")}
+    finally:
+        set_slots(running, "rule.narrow", 1)
     running.trigger("retry_deliveries")  # at once, and not at the next minute
     running.until_settled()
 
@@ -108,11 +110,13 @@ def test_mistakes_in_rule_files_are_shown_by_airflow(running: Running) -> None:
     broken.write_text("rules:\n  a:\n    bus: oders\n    pattern: {type: [{prefx: x}]}\n    targets: {}\n  b: 5\n")
     with pytest.raises(RuleFileError) as raised:
         load_rules(running.work.settings.rules_folder)
-    running.reparse("deliver_orders")
-    shown = running.until("Airflow shows an import error", running.airflow.import_errors)
-    checked = rules_check(running)
-    broken.unlink()
-    running.reparse("deliver_orders")
+    try:
+        running.reparse("deliver_orders")
+        shown = running.until("Airflow shows an import error", running.airflow.import_errors)
+        checked = rules_check(running)
+    finally:
+        broken.unlink()
+        running.reparse("deliver_orders")
     running.until("the import error is gone", lambda: not running.airflow.import_errors())
 
     assert len(raised.value.mistakes) >= 3
@@ -129,15 +133,18 @@ def test_a_lost_ledger_is_never_taken_for_a_first_start(running: Running, tmp_pa
     before = Counter(running.requests("/healthy/invoices"))
     running.work.ledger.close()
     lost = [(file, file.rename(tmp_path / file.name)) for file in ledger_files(running.places)]
-    running.publish("orders", range(1_000, 1_010))
-    run_id = running.trigger("deliver_orders")
-    running.until("the run has failed", lambda: run_state(running, "deliver_orders", run_id) == "failed")
-    told = running.task_log("deliver_orders", run_id, "listen")
-    meanwhile = Counter(running.requests("/healthy/invoices"))
-    for file in ledger_files(running.places):
-        file.unlink()
-    for place, kept in lost:
-        kept.rename(place)
+    try:
+        running.publish("orders", range(1_000, 1_010))
+        run_id = running.trigger("deliver_orders")
+        running.until("the run has failed", lambda: run_state(running, "deliver_orders", run_id) == "failed")
+        told = running.task_log("deliver_orders", run_id, "listen")
+        meanwhile = Counter(running.requests("/healthy/invoices"))
+    finally:
+        running.work.ledger.close()
+        for file in ledger_files(running.places):
+            file.unlink()
+        for place, kept in lost:
+            kept.rename(place)
     running.until_settled()
 
     assert "Point EVENTBRIDGE_LEDGER_URL at the ledger that belongs to this store" in told
