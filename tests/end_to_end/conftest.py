@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import secrets
 import signal
 import socket
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,7 +41,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     rules.mkdir()
     text = _RULES.read_text().replace("PORT", str(port)).replace("FILES", str(folder))
     (rules / "rules.yaml").write_text(text)
-    services = Services(fresh(folder / "demo", rules_folder=rules, receiver_port=port, settings=_SETTINGS))
+    places = fresh(folder / "demo", rules_folder=rules, receiver_port=port, settings=_SETTINGS)
+    # The usual ports are looked for long before they are taken: a demo that starts meanwhile would take them too.
+    services = Services(replace(places, airflow_port=_free_port(), spark_port=_free_port()))
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # a run that is ended takes its services along
     try:
         services.start()
@@ -55,6 +59,9 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port that is free, will not be given to an outgoing connection, and is not what `make demo` takes."""
+    while True:
+        port = 20_000 + secrets.randbelow(10_000)
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)):
+                return port
