@@ -184,7 +184,7 @@ def _print_table(rows: Sequence[Sequence[str]]) -> None:
 def _how_many(text: str) -> int:
     if text == "all":
         return _ALL
-    if not text.isdecimal() or not 0 < int(text) <= _ALL:
+    if not (text.isascii() and text.isdecimal()) or not 0 < int(text) <= _ALL:
         raise DemoError(f"EVENTS is {text!r}; it must be all, or a number from 1 to {_ALL}")
     return int(text)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import hypothesis
@@ -35,6 +36,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say which tests were skipped: in CI none may be."""
     for report in terminalreporter.stats.get("skipped", []):
         terminalreporter.write_line(f"SKIPPED, which fails CI: {report.nodeid}")
+
+
+def pytest_sessionstart() -> None:
+    """Take SIGINT, also where CI runs in the background and it is ignored: children would inherit that."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(trylast=True)

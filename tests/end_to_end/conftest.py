@@ -32,7 +32,7 @@ _SETTINGS = {
 }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Start Airflow, Spark and the receiver in a folder of their own, and end every process however the tests end."""
     folder = tmp_path_factory.mktemp("environment")

@@ -126,3 +126,16 @@ def test_the_runner_file_names_the_ledger(site: Any) -> None:
 
     written = json.loads(site.work.store.get("runners/orders.json"))
     assert (written["runner"], written["ledger"]) == ("orders", site.work.ledger.ledger_id)
+
+
+def test_a_store_that_was_deleted_stops_the_runner(
+    site: Any, order: Callable[..., bytes], settle_by_ledger: Settle
+) -> None:
+    """A ledger that knows a runner, and a store that never saw it, do not belong together: nothing is begun anew."""
+    committed(site, order, settle_by_ledger, 1)
+    site.close()
+    shutil.rmtree(site.folder / "store")
+    site.publish(order(2))
+
+    with pytest.raises(LedgerLostError, match="the store was deleted or replaced"):
+        listen(site.work, "orders")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +14,7 @@ from eventbridge.cli.interrupt import Interrupts
 from eventbridge.cli.output import JsonOption, note, say, show_json
 from eventbridge.cli.table import cell_text, counted
 from eventbridge.cli.workplace import workplace
-from eventbridge.errors import UserError
+from eventbridge.errors import InfrastructureError, UserError
 
 if TYPE_CHECKING:
     from eventbridge.settings import Settings
@@ -52,6 +54,7 @@ def deliver(
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     with Interrupts() as interrupts, workplace() as work, ExitStack() as stack:
         find_runner(work.rule_set(), runner)
+        stack.enter_context(_alone(work.settings, runner))
         router = ConnectRouter(_spark(work.settings, spark, stack))
         interrupts.begin()
         idle = deliver_until_idle(work, runner, router, wait_seconds=wait, stop=interrupts.stop)
@@ -80,3 +83,16 @@ def _spark(settings: Settings, url: str | None, stack: ExitStack) -> str:
     if not url.startswith("sc://"):
         raise UserError(f"{url!r} is no address of a Spark Connect server. Write sc://host:port")
     return url
+
+
+@contextmanager
+def _alone(settings: Settings, runner: str) -> Iterator[None]:
+    """Keep a second `eventbridge deliver` of the runner out: it would take over the first one's pushes, mid-way."""
+    with (settings.home / f"deliver.{runner}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InfrastructureError(
+                f"another `eventbridge deliver` is at work for runner {runner!r} on this machine. Wait until it ends"
+            ) from None
+        yield

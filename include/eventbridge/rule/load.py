@@ -5,6 +5,7 @@ Called by `listen` at every run, by the DAG files when they are parsed, and by `
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -51,15 +52,36 @@ def load_rules(folder: Path) -> RuleSet:
 
 def _rule_files(folder: Path, mistakes: list[Mistake]) -> list[Path]:
     place = Place(str(folder), 1, 1)
+    if folder.exists() and not folder.is_dir():
+        mistakes.append(place.mistake("$", "this is a file, no folder of rule files", "Name the folder it lies in"))
+        return []
     if not folder.is_dir():
         remedy = "Make it, or set EVENTBRIDGE_RULES_FOLDER to the folder of your rule files"
         mistakes.append(place.mistake("$", "the folder of rule files is not there", remedy))
         return []
-    files = [path for path in sorted(folder.rglob("*")) if path.suffix in SUFFIXES and path.is_file()]
-    visible = [path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
-    if not visible:
+    files = sorted(_visible_files(folder, mistakes))
+    if not files:
         mistakes.append(place.mistake("$", "no rule file lies below this folder", "Write one that ends in .yaml"))
-    return visible
+    return files
+
+
+def _visible_files(folder: Path, mistakes: list[Mistake]) -> Iterator[Path]:
+    """Yield what is named as a rule file, whatever it is; a folder that cannot be read would hide its rules."""
+
+    def unreadable(error: OSError) -> None:
+        where = Place(str(error.filename), 1, 1)
+        remedy = "Let the user that runs Airflow read it, or move it out of the rules folder"
+        mistakes.append(where.mistake("$", f"this folder cannot be read: {error.strerror}", remedy))
+
+    entered: set[Path] = set()
+    for parent, folders, names in os.walk(folder, onerror=unreadable, followlinks=True):
+        here = Path(parent)
+        entered.add(here.resolve())
+        # a link to a folder above would be walked for ever
+        folders[:] = [name for name in folders if not name.startswith(".") and (here / name).resolve() not in entered]
+        for name in names:
+            if not name.startswith(".") and Path(name).suffix in SUFFIXES:
+                yield here / name
 
 
 def _read_file(path: Path, mistakes: list[Mistake]) -> Node | None:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from eventbridge.errors import EventBridgeError
 from eventbridge.stages.buffer import buffer
@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 #: Chunks pushed at the same time: a chunk whose target hangs must not stop the others.
 _PUSHES_AT_ONCE = 4
+#: How often to look whether a batch that somebody else is at work on, or died with, is done.
+_LOOK_AGAIN_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ def deliver_until_idle(
     """Deliver until no event is available and nothing parked is due, or falls due within `wait_seconds`."""
     stop = stop or threading.Event()
     batches = retry_batches = 0
+    told = False
     while not stop.is_set():
         normal = deliver_batch(work, runner, router, stop)
         retried = deliver_retries(work, runner, stop)
@@ -70,10 +73,16 @@ def deliver_until_idle(
         retry_batches += retried is not None
         if normal is None and retried is None:
             due_at = next_due_at(work, runner)
-            now = work.clock()
-            if due_at is None or due_at - now > timedelta(seconds=wait_seconds):
+            if due_at is None:
                 break
-            stop.wait(max(0.0, (due_at - now).total_seconds()))
+            wait = (due_at - work.clock()).total_seconds()
+            if wait > wait_seconds:
+                break
+            if wait <= 0 and not told:
+                # a batch whose process died is settled a minute and a half after it was planned, by settle_stale
+                log.warning("deliveries that are due were taken up by a batch that is not done: waiting for it")
+                told = True
+            stop.wait(max(_LOOK_AGAIN_SECONDS, wait))
     return Idle(batches, retry_batches, next_due_at(work, runner))
 
 

@@ -27,6 +27,13 @@ def claim_runner(work: Workplace, runner: str) -> None:
     try:
         written = work.store.get(path)
     except StoreFileMissing:
+        if work.ledger.committed_offsets(runner):
+            raise LedgerLostError(
+                f"The ledger knows how far runner {runner!r} has come, but {work.store.uri} has never seen it: "
+                "the store was deleted or replaced, and with it the archive and the payloads of what is parked. "
+                "Restore it, or point EVENTBRIDGE_STORE_URI at the store that belongs to this ledger. "
+                "To begin anew on purpose, name an empty ledger as well by EVENTBRIDGE_LEDGER_URL."
+            ) from None
         if work.store.create(path, json.dumps(content).encode()):
             return
         written = work.store.get(path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -118,6 +120,26 @@ def test_a_retry_batch_whose_run_died_is_settled_by_a_later_one(
     assert settled == [plan.batch_id]
     assert audit(work).deliveries["orders/crm"]["delivered"] == 3
     assert audit(work).differences == ()
+
+
+def test_until_idle_waits_for_what_a_dead_run_took_up_without_burning_cpu(
+    site: Any, order: Order, receiver: Receiver, clock: RunningClock
+) -> None:
+    """Deliveries that are due but taken by another batch are waited for, patiently, and then delivered."""
+    site.write_rules(rules(crm=http(REFUSED)))
+    site.publish(*(order(number) for number in range(3)))
+    work = site.work
+    _deliver(work)
+    site.write_rules(rules(crm=http(receiver.url("/healthy/crm"))))
+    clock.advance(2 * 3600)
+    assert plan_retries(work, RUNNER).batch_id is not None, "its process dies here"
+    threading.Timer(2.0, clock.advance, [120]).start()
+    began = time.process_time()
+
+    _deliver(work)
+
+    assert len(receiver.requests()) == 3
+    assert time.process_time() - began < 2.0
 
 
 def test_a_disabled_rule_holds_its_deliveries_and_lets_go_of_them(
