@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -76,6 +77,34 @@ def test_it_is_a_log_source(log: AnyLog) -> None:
     source: LogSource = log
 
     assert source.kind == "log"
+
+
+def test_a_log_keeps_its_identity(log: AnyLog, queue: Queue, clock: Clock) -> None:
+    """It was given when the log was made: nothing that happens to messages and offsets changes it."""
+    identity = log.identity()
+    publish(log, [b"1", b"2"])
+    log.commit("crm", {queue: 1})
+    clock.move(10)
+    drop_older(log, clock.now)
+
+    assert log.identity() == identity
+    assert len(identity) == 36
+
+
+@pytest.mark.parametrize("kind", LOGS)
+def test_a_log_made_anew_has_another_identity(kind: str, tmp_path: Path, clock: Clock) -> None:
+    """Same name, same queues, same messages, but not the same log."""
+    first = LOGS[kind](tmp_path / "first", clock)
+    second = LOGS[kind](tmp_path / "second", clock)
+
+    assert first.identity() != second.identity()
+    first.close()
+    second.close()
+
+
+def test_a_log_says_where_it_lies(log: AnyLog) -> None:
+    """The URI is for messages: one that names a bus can be found by it."""
+    assert re.match(r"[a-z]+:", log.uri)
 
 
 def test_queues_are_there_before_any_message(log: AnyLog) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 import sqlite3
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -108,6 +110,41 @@ def test_it_is_all_there_when_opened_again(tmp_path: Path) -> None:
     with EmbeddedBus(tmp_path, "shop", topics=["orders", "returns"], queues=2, clock=at_start) as bus:
         assert [message.body for message in bus.read(place[0], 0, 1)] == [b"1"]
         assert bus.committed("crm") == {place[0]: 1}
+
+
+def test_a_bus_is_known_by_its_file(tmp_path: Path) -> None:
+    """Opened again, under another name or from a copy it is the same bus; a file made anew under its name is not."""
+    with EmbeddedBus(tmp_path, "shop", clock=at_start) as bus:
+        identity = bus.identity()
+    shutil.copy(bus.path, tmp_path / "copy.sqlite")
+    with EmbeddedBus(tmp_path, "shop", clock=at_start) as bus, EmbeddedBus(tmp_path, "copy", clock=at_start) as copy:
+        assert bus.identity() == copy.identity() == identity
+        assert bus.uri == bus.path.as_uri()
+
+    bus.path.unlink()
+    with EmbeddedBus(tmp_path, "shop", clock=at_start) as bus:
+        assert bus.identity() != identity
+
+
+def test_a_file_of_an_earlier_version_gets_an_identity(tmp_path: Path) -> None:
+    """One, whoever opens it first and however many at once; what the bus holds stays."""
+    with EmbeddedBus(tmp_path, "shop", queues=1, clock=at_start) as bus:
+        bus.publish([(b"1", None)])
+    with sqlite3.connect(bus.path) as made:
+        made.execute("DROP TABLE meta")
+    made.close()
+    barrier = threading.Barrier(4)
+
+    def identity(_: int) -> str:
+        barrier.wait()
+        with EmbeddedBus(tmp_path, "shop", clock=at_start) as bus:
+            return bus.identity()
+
+    with ThreadPoolExecutor(4) as pool:
+        found = set(pool.map(identity, range(4)))
+    with EmbeddedBus(tmp_path, "shop", clock=at_start) as bus:
+        assert {bus.identity()} == found
+        assert [message.body for message in bus.read(QUEUE, 0, 1)] == [b"1"]
 
 
 def test_a_topic_keeps_its_queues(tmp_path: Path) -> None:
@@ -351,8 +388,8 @@ def test_a_damaged_bus_says_so(tmp_path: Path) -> None:
         file.seek(4096 * 4)
         file.write(os.urandom(4096 * 10))
     with (
-        EmbeddedBus(tmp_path, "shop", queues=1, clock=at_start) as bus,
         pytest.raises(BusError, match=r"malformed.*backup"),
+        EmbeddedBus(tmp_path, "shop", queues=1, clock=at_start) as bus,
     ):
         list(bus.read(QUEUE, 0, 100))
 

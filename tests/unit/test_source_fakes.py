@@ -70,6 +70,17 @@ def test_a_truncated_log_refuses_its_old_ranges() -> None:
         log.read(QUEUE, 2, 5)
 
 
+def test_a_replaced_log_is_empty_and_another() -> None:
+    """Offsets begin anew, and only the identity tells it from a log that was never used."""
+    log = filled(2)
+    identity = log.identity()
+    log.replace()
+
+    assert log.identity() != identity
+    assert log.ends() == {QUEUE: 0}
+    assert log.publish([(b"3", None)]) == [(QUEUE, 0)]
+
+
 def test_a_queue_may_appear_later() -> None:
     """`add_queue` adds an empty one that takes part from then on."""
     log = filled(1)

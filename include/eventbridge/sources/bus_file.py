@@ -14,6 +14,7 @@ import secrets
 import sqlite3
 import threading
 import time
+import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,7 @@ CREATE TABLE committed_offset (
     PRIMARY KEY (consumer_group, queue)
 ) STRICT, WITHOUT ROWID;
 """
+_META = "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID"
 
 _DAMAGED = "Move the file away, or restore it from a backup, and look at the disk"
 _DENIED = "Let the user who runs this write to the file and to its folder"
@@ -79,6 +81,11 @@ class BusFile:
         self._process = os.getpid()
         self._turn = threading.RLock()
         self._connection = _open(path)
+        try:
+            self.identity = self._find_identity()
+        except BaseException:
+            self._connection.close()
+            raise
 
     def close(self) -> None:
         """Let go of the file."""
@@ -104,6 +111,15 @@ class BusFile:
         """Make the statements one transaction, on disk when the block has ended, undone if it raises."""
         with self.reading() as connection, _sole_writer(self.path), _transaction(connection, "BEGIN IMMEDIATE"):
             yield connection
+
+    def _find_identity(self) -> str:
+        # A file that was made before buses had an identity has no table for it.
+        if not self.rows("SELECT 1 FROM sqlite_schema WHERE name = 'meta'"):
+            with self.writing() as connection:
+                if not self.rows("SELECT 1 FROM sqlite_schema WHERE name = 'meta'"):  # nor made by another meanwhile
+                    _give_identity(connection)
+        ((identity,),) = self.rows("SELECT value FROM meta WHERE name = 'identity'")
+        return str(identity)
 
     def rows(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
         """Return all rows of one short query."""
@@ -213,6 +229,7 @@ def _make_file(path: Path) -> None:
             connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {_VERSION}")
             connection.executescript(_SCHEMA)
+            _give_identity(connection)
         finally:
             connection.close()
         _sync(draft)
@@ -220,6 +237,11 @@ def _make_file(path: Path) -> None:
             os.link(draft, path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _give_identity(connection: sqlite3.Connection) -> None:
+    connection.execute(_META)
+    connection.execute("INSERT INTO meta (name, value) VALUES ('identity', ?)", (str(uuid.uuid4()),))
 
 
 def _make_folder(folder: Path) -> None:

@@ -83,6 +83,15 @@ class EmbeddedBus:
         """Let go of the file."""
         self._file.close()
 
+    @property
+    def uri(self) -> str:
+        """Return `file://` and the absolute path of the bus's file."""
+        return self.path.absolute().as_uri()
+
+    def identity(self) -> str:
+        """Return the UUID that the file was given when it was made; a copy of the file has the same."""
+        return self._file.identity
+
     def queues(self) -> Sequence[Queue]:
         """Return the queues of the topics, in order of topic and queue id."""
         return sorted(self._numbers)

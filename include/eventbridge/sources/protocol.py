@@ -24,6 +24,16 @@ class LogSource(Protocol):
 
     kind: Literal["log"]
 
+    @property
+    def uri(self) -> str:
+        """Return where the log lies, for messages to people."""
+
+    def identity(self) -> str:
+        """Return the id that the log was given when it was made, for ever the same; one made anew has another.
+
+        Offsets mean nothing on a log of another identity. Empty: this kind of log has none to compare.
+        """
+
     def queues(self) -> Sequence[Queue]:
         """Return the queues that exist now."""
 

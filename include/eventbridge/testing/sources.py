@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import count
 from typing import Literal
+from uuid import uuid4
 
 from eventbridge.errors import BusError, OffsetGapError
 from eventbridge.faults import reach
@@ -37,10 +38,11 @@ class InMemoryLog:
     """A log source whose messages are gone with the object.
 
     `switches.fail("read")` makes calls fail, `damage` single messages; `lose` makes gaps, `truncate` an older log,
-    `add_queue` a queue that appears later.
+    `replace` another log in its place, `add_queue` a queue that appears later.
     """
 
     kind: Literal["log"] = "log"
+    uri = "memory:"
 
     def __init__(self, *, topics: Sequence[str] = ("events",), queues: int = 1, clock: Callable[[], datetime]) -> None:
         self.switches = Switches()
@@ -54,6 +56,7 @@ class InMemoryLog:
         self._times: dict[Queue, datetime] = {}
         self._damaged: set[tuple[Queue, int]] = set()
         self._committed: dict[str, dict[Queue, int]] = {}
+        self._identity = str(uuid4())
 
     def add_queue(self, topic: str) -> Queue:
         """Add an empty queue to a topic and return it."""
@@ -82,6 +85,21 @@ class InMemoryLog:
         with self._turn:
             self.lose(queue, end, self._ends[queue])
             self._ends[queue] = end
+
+    def replace(self) -> None:
+        """Put a new, empty log in its place, as a bus whose file was deleted and made anew."""
+        with self._turn:
+            for queue in self._messages:
+                self.truncate(queue, 0)
+            self._committed.clear()
+            self._times.clear()
+            self._damaged.clear()
+            self._identity = str(uuid4())
+
+    def identity(self) -> str:
+        """Return the id that this log was given when it was made."""
+        self.switches.check("identity")
+        return self._identity
 
     def queues(self) -> Sequence[Queue]:
         """Return the queues that exist now."""
