@@ -207,6 +207,44 @@ class ParkingContract:
         assert (row.parked_id, row.held_seconds, row.expires_at, row.due_at) == (1, 0.0, after(3600), after(30))
         assert [row.parked_id for row in ledger.parked("held")] == [2]
 
+    def test_what_is_held_for_one_reason_can_be_held_for_another(self, ledger: Ledger, clock: Clock) -> None:
+        """In one step, so that nobody finds it due in between; the time it was held is counted all the same."""
+        settle(ledger)
+        ledger.park([a_parked(1, held="rule disabled"), a_parked(1, held="pool closed")])
+        clock.pass_seconds(30)
+
+        assert ledger.release_parked("late", "crm", held="rule disabled", instead="rule removed") == 1
+        first, second = ledger.parked("held")
+        assert (first.held, first.held_since, first.held_seconds) == ("rule removed", after(30), pytest.approx(30))
+        assert (second.held, second.held_seconds) == ("pool closed", 0.0)
+
+    def test_what_is_to_be_given_up_is_due_and_stays_so(self, ledger: Ledger, clock: Clock) -> None:
+        """It is known by its reason, not held again, and due though its target is disabled; the others stay held."""
+        settle(ledger)
+        ledger.park([a_parked(90, held="rule removed"), a_parked(90, held="pool closed")])
+        ledger.set_target_status("late", "crm", "disabled", "the target answered 410")
+        clock.pass_seconds(5)
+
+        assert ledger.give_up_parked("late", "crm", "rule removed") == 1
+        assert ledger.hold_parked("late", "crm", "rule removed") == 0
+        (row,) = ledger.parked("due")
+        assert (row.held, row.held_since, row.due_at) == ("rule removed", after(0), after(5))
+        assert due(ledger, 5) == [1]
+        assert _without_times(ledger.due_targets(after(5))) == [("late", "crm", 5)]
+        assert [row.parked_id for row in ledger.parked("held")] == [2]
+
+    def test_what_was_to_be_given_up_can_be_released_after_all(self, ledger: Ledger, clock: Clock) -> None:
+        """Its rule came back: it is due as any other, and its age stood still until now."""
+        settle(ledger)
+        ledger.park([a_parked(90, held="rule removed")])
+        clock.pass_seconds(5)
+        ledger.give_up_parked("late", "crm", "rule removed")
+        clock.pass_seconds(5)
+
+        assert ledger.release_parked("late", "crm", held="rule removed") == 1
+        (row,) = ledger.parked("due")
+        assert (row.held, row.held_since, row.held_seconds) == ("", None, pytest.approx(10))
+
     def test_what_a_disabled_target_holds_can_end_at_its_age(self, ledger: Ledger, clock: Clock) -> None:
         """Past its age a row of a disabled target is due, so that it can be given up; the others stay held."""
         settle(ledger)

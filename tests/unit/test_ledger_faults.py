@@ -66,6 +66,7 @@ def claimed(ledger: Ledger) -> None:
 
 CHANGES = {
     "register_queues": Change(lambda ledger: None, register),
+    "identify_bus": Change(register, lambda ledger: ledger.identify_bus("flights", "log-1")),
     "plan_batch": Change(lambda ledger: None, lambda ledger: ledger.plan_batch(a_batch(), some_ranges())),
     "record_file": Change(buffered, lambda ledger: ledger.record_file(a_file(), "buffered")),
     "move_batch": Change(buffered, lambda ledger: ledger.move_batch("batch-1", "buffered", "routed")),
@@ -90,6 +91,10 @@ CHANGES = {
         lambda ledger: ledger.set_target_status("late", "crm", "disabled", "gone"),
     ),
     "hold_parked": Change(settled_with_parked, lambda ledger: ledger.hold_parked("late", "crm", "target disabled")),
+    "give_up_parked": Change(
+        lambda ledger: settled_with_parked(ledger) or ledger.hold_parked("late", "crm", "rule removed"),
+        lambda ledger: ledger.give_up_parked("late", "crm", "rule removed"),
+    ),
     "release_parked": Change(settled_with_parked, lambda ledger: ledger.release_parked("late", "crm")),
     "release_expired": Change(
         lambda ledger: settled_with_parked(ledger) or ledger.set_target_status("late", "crm", "disabled", "gone"),

@@ -44,7 +44,7 @@ class Parking(Database):
     def due_targets(self, now: datetime, runner: str | None = None) -> list[DueTarget]:
         """Return the targets with deliveries due at `now`, and how many; the longest waiting first.
 
-        A disabled target is left out, but for deliveries past their age.
+        A disabled target is left out, but for deliveries that can only be given up.
         """
         with self._reading() as connection:
             rows = connection.execute(statements.due_targets(runner), {"now": now})
@@ -56,7 +56,7 @@ class Parking(Database):
         """Return parked rows of a target that are due at `now` and not taken, the longest waiting first.
 
         At most `limit_rows` rows of the ledger, each of which may hold many deliveries. Of a disabled target only
-        what is past its age. The cost does not depend on how much is parked and not due.
+        what can only be given up. The cost does not depend on how much is parked and not due.
         """
         of = {"now": now, "of_rule": rule, "of_target": target}
         with self._reading() as connection:
@@ -112,7 +112,7 @@ class Parking(Database):
             ]
 
     def hold_parked(self, rule: str, target: str, reason: str) -> int:
-        """Hold what of a target is due, now or later, and not taken; return how many rows."""
+        """Hold what of a target is due, now or later, and not taken nor to be given up; return how many rows."""
         change = {"of_rule": rule, "of_target": target, "because": reason, "now": self.now()}
         with self._writing() as connection:
             return connection.execute(statements.HOLD_PARKED, change).rowcount
@@ -122,15 +122,32 @@ class Parking(Database):
         with self._reading() as connection:
             return [WaitingTarget(**row._mapping) for row in connection.execute(statements.waiting_targets(runner))]
 
-    def release_parked(self, rule: str, target: str, *, aged: bool = False, held: str | None = None) -> int:
+    def give_up_parked(self, rule: str, target: str, reason: str) -> int:
+        """Make what is held of a target for one reason due now, so that it can be given up; return how many rows.
+
+        It keeps `held` and `held_since`, by which it is known: it is not held again, and due even if its target is
+        disabled. `release_parked` makes it due as any other.
+        """
+        change = {"of_rule": rule, "of_target": target, "because": reason, "now": self.now()}
+        with self._writing() as connection:
+            return connection.execute(statements.GIVE_UP_PARKED, change).rowcount
+
+    def release_parked(
+        self, rule: str, target: str, *, aged: bool = False, held: str | None = None, instead: str = ""
+    ) -> int:
         """Make what is held of a target due now, or only what is held for the reason `held`; return how many rows.
 
         The time they were held is added to `held_seconds` and put on `expires_at`,
         unless it counts towards their age (`aged`: after a 410).
+        With `instead` they are not due but go on being held, for that reason.
         """
         now = self.now()
-        change = {"of_rule": rule, "of_target": target, "now": now, "microseconds": microseconds(now)}
-        statement = statements.release_parked(aged=aged, held=held)
+        change = {"of_rule": rule, "of_target": target, "now": now}
+        if not aged:
+            change["microseconds"] = microseconds(now)
+        if instead:
+            change["because"] = instead
+        statement = statements.release_parked(aged=aged, held=held, instead=instead)
         with self._writing() as connection:
             return connection.execute(statement, change).rowcount
 

@@ -48,7 +48,7 @@ def plan_retries(work: Workplace, runner: str | None = None, pools: Mapping[str,
 
     Always plans anew; of two that take the same rows at once one gets nothing. `runner` None = of all runners;
     `pools` None = not known, none is taken for closed. A delivery uses today's rule files: a disabled rule's are
-    held, a removed rule's are held for 1 h, then given up.
+    held, a removed rule's are held for 1 h, then given up, a chunk a batch.
     """
     refuse_lost_ledger(work)
     rules = work.rule_set()
@@ -90,13 +90,16 @@ def hold_and_release(work: Workplace, rules: RuleSet, runner: str | None, pools:
     now = work.clock()
     statuses = work.ledger.target_statuses()
     for waiting in work.ledger.waiting_targets(runner):
-        reason = hold_reason(rules, statuses, pools, waiting, now)
-        if waiting.state == "due" and reason:
-            work.ledger.hold_parked(waiting.rule, waiting.target, reason)
-        elif waiting.state == "held" and reason != waiting.held:
+        rule, target, held = waiting.rule, waiting.target, waiting.held
+        reason = hold_reason(rules, statuses, pools, rule, target)
+        if reason == held:
+            if _grace_is_over(waiting, now):
+                work.ledger.give_up_parked(rule, target, RULE_REMOVED)
+        elif held:
             # a target that is gone lets its deliveries age while they wait; every other reason stops the clock
-            aged = waiting.held == TARGET_DISABLED
-            work.ledger.release_parked(waiting.rule, waiting.target, aged=aged, held=waiting.held)
+            work.ledger.release_parked(rule, target, aged=held == TARGET_DISABLED, held=held, instead=reason)
+        else:
+            work.ledger.hold_parked(rule, target, reason)
     work.ledger.release_expired(now)
 
 
@@ -104,22 +107,26 @@ def hold_reason(
     rules: RuleSet,
     statuses: Mapping[tuple[str, str], TargetStatus],
     pools: Mapping[str, PoolSlots],
-    waiting: WaitingTarget,
-    now: datetime,
+    rule_name: str,
+    target: str,
 ) -> str:
-    """Return why deliveries of a target must be held now, or "" if they may be taken when they are due."""
-    rule = rules.rules.get(waiting.rule)
-    if rule is None or waiting.target not in rule.targets:
-        since = waiting.newest_held_since if waiting.held == RULE_REMOVED else None
-        over = since is not None and now - since >= REMOVED_RULE_GRACE
-        return "" if over else RULE_REMOVED
+    """Return why deliveries of a target must not be sent now, or "" if they may be when they are due."""
+    rule = rules.rules.get(rule_name)
+    if rule is None or target not in rule.targets:
+        return RULE_REMOVED
     if not rule.enabled:
         return RULE_DISABLED
-    status = statuses.get((waiting.rule, waiting.target))
+    status = statuses.get((rule_name, target))
     if status is not None and status.state == "disabled":
         return TARGET_DISABLED
     pool = pools.get(rule.pool_name)
     return POOL_CLOSED if pool is not None and pool.slots == 0 else ""
+
+
+def _grace_is_over(waiting: WaitingTarget, now: datetime) -> bool:
+    if waiting.state != "held" or waiting.held != RULE_REMOVED or waiting.newest_held_since is None:
+        return False
+    return now - waiting.newest_held_since >= REMOVED_RULE_GRACE
 
 
 def _chunks(work: Workplace, runner: str | None) -> list[list[Parked]]:

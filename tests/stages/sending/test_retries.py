@@ -24,6 +24,8 @@ from eventbridge.testing.receiver import Receiver
 
 Order = Callable[..., bytes]
 REFUSED = "http://127.0.0.1:1/refused"
+#: Rule files without the rule `orders`.
+REMOVED = rules(crm=http(REFUSED)).replace("\n  orders:\n    bus", "\n  other:\n    bus")
 
 
 def _deliver(work: Any) -> None:
@@ -171,7 +173,7 @@ def test_a_removed_rule_holds_for_an_hour_and_then_gives_up(site: Any, order: Or
     site.publish(order(1))
     work = site.work
     _deliver(work)
-    site.write_rules(rules(crm=http(REFUSED)).replace("\n  orders:\n    bus", "\n  other:\n    bus"))
+    site.write_rules(REMOVED)
     clock.advance(2 * 3600)
     deliver_retries(work, RUNNER, _never())
     (held,) = [row for row in work.ledger.parked() if row.state != "closed"]
@@ -184,6 +186,86 @@ def test_a_removed_rule_holds_for_an_hour_and_then_gives_up(site: Any, order: Or
     (record,) = list(dead_letters(work))
     assert record["reason"] == "RuleRemoved"
     assert audit(work).differences == ()
+
+
+def test_all_of_a_removed_rule_is_given_up_after_its_hour_batch_upon_batch(
+    site: Any, order: Order, clock: RunningClock
+) -> None:
+    """Five chunks' worth of deliveries need five batches and one hour, not five."""
+    site.write_rules(rules(crm=http(REFUSED)))
+    site.publish(*(order(number) for number in range(10)))
+    work = site.reopen(chunk_max_deliveries=2)
+    _deliver(work)
+    site.write_rules(REMOVED)
+    deliver_retries(work, RUNNER, _never())
+    clock.advance(3700)
+
+    batches = 0
+    while deliver_retries(work, RUNNER, _never()) is not None:
+        batches += 1
+
+    assert [record["reason"] for record in dead_letters(work)] == ["RuleRemoved"] * 10
+    assert batches >= 5
+    assert audit(work).differences == ()
+
+
+def test_a_removed_rule_that_comes_back_keeps_what_was_not_given_up_yet(
+    site: Any, order: Order, receiver: Receiver, clock: RunningClock
+) -> None:
+    """While chunk after chunk is given up the rule is there again: the rest is delivered."""
+    site.write_rules(rules(crm=http(REFUSED)))
+    site.publish(*(order(number) for number in range(10)))
+    work = site.reopen(chunk_max_deliveries=2)
+    _deliver(work)
+    site.write_rules(REMOVED)
+    deliver_retries(work, RUNNER, _never())
+    clock.advance(3700)
+    deliver_retries(work, RUNNER, _never())
+    site.write_rules(rules(crm=http(receiver.url("/healthy/crm"))))
+
+    _deliver(work)
+
+    given_up = len(list(dead_letters(work)))
+    assert 1 <= given_up <= 2
+    assert len(receiver.requests()) == 10 - given_up
+    assert audit(work).differences == ()
+
+
+def test_a_rule_removed_while_it_was_disabled_has_its_hour_too(site: Any, order: Order, clock: RunningClock) -> None:
+    """Held for one reason and then for another, its deliveries are never due in between."""
+    site.write_rules(rules(crm=http(REFUSED)))
+    site.publish(order(1))
+    work = site.work
+    _deliver(work)
+    site.write_rules(rules(crm=http(REFUSED)).replace("    bus: orders\n", "    bus: orders\n    enabled: false\n"))
+    clock.advance(2 * 3600)
+    deliver_retries(work, RUNNER, _never())
+    site.write_rules(REMOVED)
+
+    assert deliver_retries(work, RUNNER, _never()) is None
+    assert [row.held for row in work.ledger.parked(state="held")] == ["rule removed"]
+    clock.advance(3700)
+    deliver_retries(work, RUNNER, _never())
+    assert [record["reason"] for record in dead_letters(work)] == ["RuleRemoved"]
+
+
+def test_a_removed_rule_gives_up_what_it_held_for_a_disabled_target(
+    site: Any, order: Order, receiver: Receiver, clock: RunningClock
+) -> None:
+    """Nobody will enable the target of a rule that is gone: an hour is enough, not the deliveries' age."""
+    gone = http(receiver.url("/gone/crm")).replace("timeout: 1s", "timeout: 1s, max_in_flight: 1")
+    site.write_rules(rules(crm=gone))
+    site.publish(*(order(number) for number in range(5)))
+    work = site.work
+    _deliver(work)
+    site.write_rules(REMOVED)
+    assert deliver_retries(work, RUNNER, _never()) is None
+    clock.advance(3700)
+
+    deliver_retries(work, RUNNER, _never())
+
+    assert {record["reason"] for record in dead_letters(work)} == {"TargetGone", "RuleRemoved"}
+    assert len(list(dead_letters(work))) == 5
 
 
 def test_a_closed_pool_holds_the_retries_of_its_rules(site: Any, order: Order, clock: RunningClock) -> None:

@@ -18,6 +18,9 @@ _DISABLED = exists().where(
     target_status.c.state == "disabled",
 )
 _PAST_AGE = parked.c.expires_at <= _NOW
+_FOR_A_REASON = parked.c.held != ""
+#: What can be delivered, or can only be given up.
+_CAN_GO = ~_DISABLED | _PAST_AGE | _FOR_A_REASON
 
 #: Parks deliveries, unless a row of that name is there.
 PARK = insert_or_skip(parked)
@@ -53,31 +56,24 @@ CLOSE_PARKED = (
     .values(state="closed", closed_by=bindparam("of_batch"))
 )
 
-#: Holds what of a target is due or will be, and not taken.
-HOLD_PARKED = (
+_HELD_ANEW = {"state": "held", "held": bindparam("because", type_=parked.c.held.type), "held_since": _NOW}
+
+#: Holds what of a target is due or will be, and not taken, unless it is to be given up.
+HOLD_PARKED = update(parked).where(_TARGET, DUE, ~_FOR_A_REASON).values(_HELD_ANEW)
+
+#: Makes what is held of a target for one reason due now, as what can only be given up: the reason stays.
+GIVE_UP_PARKED = (
     update(parked)
-    .where(_TARGET, DUE)
-    .values(state="held", held=bindparam("because", type_=parked.c.held.type), held_since=_NOW)
+    .where(_TARGET, HELD, parked.c.held == bindparam("because", type_=parked.c.held.type))
+    .values(state="due", due_at=_NOW)
 )
 
 _RELEASED = {"state": "due", "due_at": _NOW, "held": "", "held_since": None}
 _HELD_FOR = bindparam("microseconds", type_=BigInteger) - type_coerce(parked.c.held_since, BigInteger)
-
-#: Makes what is held of a target due now; the time it was held counts towards its age.
-RELEASE_PARKED_AGED = update(parked).where(_TARGET, HELD).values(_RELEASED)
-
-#: Makes what is held of a target due now; the time it was held does not count towards its age.
-RELEASE_PARKED = (
-    update(parked)
-    .where(_TARGET, HELD)
-    .values(
-        _RELEASED
-        | {
-            "held_seconds": parked.c.held_seconds + _HELD_FOR / 1_000_000.0,
-            "expires_at": type_coerce(parked.c.expires_at, BigInteger) + _HELD_FOR,
-        }
-    )
-)
+_AGE_STOOD_STILL = {
+    "held_seconds": parked.c.held_seconds + _HELD_FOR / 1_000_000.0,
+    "expires_at": type_coerce(parked.c.expires_at, BigInteger) + _HELD_FOR,
+}
 
 #: Makes due now what is held for a disabled target and past its age: it can only become a dead letter.
 RELEASE_EXPIRED = update(parked).where(HELD, _PAST_AGE, _DISABLED).values(_RELEASED)
@@ -89,7 +85,7 @@ TAKEN_TARGETS = select(parked.c.rule, parked.c.target).where(TAKEN).distinct()
 def due_targets(runner: str | None) -> Select[Any]:
     """Return the query for targets with deliveries due by `now`, the longest waiting first; see `due_parked`."""
     columns = (parked.c.rule, parked.c.target, parked.c.due_at, parked.c.count)
-    found = select(*columns).where(DUE, parked.c.due_at <= _NOW, ~_DISABLED | _PAST_AGE)
+    found = select(*columns).where(DUE, parked.c.due_at <= _NOW, _CAN_GO)
     if runner is not None:
         found = found.where(parked.c.runner == runner)
     # Materialized, or SQLite reads an index that is sorted as the groups are, and with it all that is not due yet.
@@ -113,7 +109,7 @@ def due_parked(limit: int, runner: str | None) -> Select[Any]:
     """
     found = (
         select(parked)
-        .where(DUE, _TARGET, parked.c.due_at <= _NOW, ~_DISABLED | _PAST_AGE)
+        .where(DUE, _TARGET, parked.c.due_at <= _NOW, _CAN_GO)
         .order_by(parked.c.due_at, parked.c.parked_id)
         .limit(limit)
     )
@@ -157,7 +153,11 @@ def waiting_targets(runner: str | None) -> Select[Any]:
     return found if runner is None else found.where(parked.c.runner == runner)
 
 
-def release_parked(*, aged: bool, held: str | None) -> Update:
-    """Return the statement that makes what is held of a target due now, all of it or what is held for one reason."""
-    statement = RELEASE_PARKED_AGED if aged else RELEASE_PARKED
+def release_parked(*, aged: bool, held: str | None, instead: str = "") -> Update:
+    """Return the statement that makes what is held of a target, all of it or for one reason, due now.
+
+    What was to be given up for that reason is released with it. With `instead` it is held for that other reason.
+    """
+    changes = (_HELD_ANEW if instead else _RELEASED) | ({} if aged else _AGE_STOOD_STILL)
+    statement = update(parked).where(_TARGET, UNTAKEN, _FOR_A_REASON).values(changes)
     return statement if held is None else statement.where(parked.c.held == held)
