@@ -161,6 +161,13 @@ def test_defaults(tmp_path: Path) -> None:
     assert Bus(name="b", source=Source(topics=("events",), queues=4, start_at="latest")) == rules.buses["b"]
 
 
+def test_http_target_whose_connection_holds_the_url(tmp_path: Path) -> None:
+    """A target that names a connection may leave url out."""
+    write(tmp_path, r=BUSES + "rules:\n" + rule("r").replace("type: file, path: /x", "type: http, connection: hooks"))
+
+    assert load_rules(tmp_path).rules["r"].targets["t"] == Target(name="t", type="http", connection="hooks")
+
+
 def test_name_defined_twice_in_two_files(tmp_path: Path) -> None:
     """Both places are named, and the second definition is checked all the same."""
     write(tmp_path, a=BUSES + "rules:\n" + rule("r"), b="rules:\n  r: {targets: {t: {type: fil}}}\n", c=BUSES)

@@ -94,7 +94,10 @@ class RetryPolicy(_Frozen):
 
 
 class Target(_Frozen):
-    """Where deliveries of a rule go, and how: `url` and `connection` belong to `http`, `path` to `file`."""
+    """Where deliveries of a rule go, and how: `url` and `connection` belong to `http`, `path` to `file`.
+
+    An http target without `url` sends to the URL that its connection holds.
+    """
 
     name: str
     type: Literal["http", "file"]

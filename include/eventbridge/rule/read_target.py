@@ -51,7 +51,8 @@ def read_target(name: str, node: Node, mistakes: list[Mistake]) -> Target:
 
 def _http_fields(fields: Fields, *, required: bool) -> dict[str, Any]:
     allow_http = fields.flag("allow_http", default=False)
-    url = fields.text("url", required=required)
+    # a connection may hold the URL; whether it does, only a running task can see
+    url = fields.text("url", required=required and not fields.has("connection"))
     if url and (problem := url_mistake(url, allow_http=allow_http)):
         fields.add_to("url", *problem)
     return {

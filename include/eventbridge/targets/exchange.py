@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -45,18 +45,22 @@ _TLS = frozenset(
 
 @dataclass(frozen=True)
 class Endpoint:
-    """What all requests of a target share; `ca_file` holds the authorities to trust, None = libcurl's own."""
+    """What all requests of a target share; `ca_file` holds the authorities to trust, None = libcurl's own.
 
-    url: str
+    `secrets` are what an answer may repeat of the URL and must not be kept, the longest first.
+    """
+
+    url: str = field(repr=False)
     timeout_seconds: float
     allow_http: bool
     ca_file: Path | None
+    secrets: tuple[bytes, ...] = field(default=(), repr=False)
 
 
 class Exchange:
     """An easy handle set up for one endpoint, the request that is out on it, and what has come back."""
 
-    __slots__ = ("_lines", "_parts", "_read_bytes", "credentials", "curl", "request", "started_at")
+    __slots__ = ("_lines", "_parts", "_read_bytes", "_secrets", "credentials", "curl", "request", "started_at")
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.request: Request | None = None
@@ -65,6 +69,7 @@ class Exchange:
         self._lines: list[bytes] = []
         self._parts: list[bytes] = []
         self._read_bytes = 0
+        self._secrets = endpoint.secrets
         self.curl = self._easy(endpoint)
 
     def prepare(self, lines: Sequence[str | bytes], payload: bytes) -> None:
@@ -96,7 +101,7 @@ class Exchange:
             code=code,
             retry_after=wishes.get("retry-after"),
             abort=wishes.get("webhook-delivery", "").lower() == "abort-message",
-            response_head=b"".join(self._parts)[:KEPT_BYTES],
+            response_head=self._response_head(),
         )
 
     def interrupted(self, now: datetime) -> Answer:
@@ -116,8 +121,8 @@ class Exchange:
             started_at=self.started_at,
             duration_ms=duration_ms,
             error_class=error_class,
-            error=error,
-            response_head=b"".join(self._parts)[:KEPT_BYTES],
+            error=self._veiled(error.encode(errors="backslashreplace")).decode(),
+            response_head=self._response_head(),
         )
 
     def _error_class(self, error_number: int) -> str:
@@ -135,6 +140,15 @@ class Exchange:
         seconds: float = self.curl.getinfo(pycurl.TOTAL_TIME)
         return seconds * 1000
 
+    def _response_head(self) -> bytes:
+        return self._veiled(b"".join(self._parts))[:KEPT_BYTES]
+
+    def _veiled(self, text: bytes) -> bytes:
+        """Return text with asterisks for what it repeats of a secret URL; no byte moves."""
+        for secret in self._secrets:
+            text = text.replace(secret, b"*" * len(secret))
+        return text
+
     def _header_fields(self) -> dict[str, str]:
         fields: dict[str, str] = {}
         for line in self._lines:
@@ -145,7 +159,8 @@ class Exchange:
         return fields
 
     def _take_body(self, part: bytes) -> int | None:
-        if self._read_bytes < KEPT_BYTES:
+        # and as much more as a secret is long: half of one would not be found
+        if self._read_bytes < KEPT_BYTES + max(map(len, self._secrets), default=0):
             self._parts.append(part)
         self._read_bytes += len(part)
         return -1 if self._read_bytes > READ_BYTES else None  # -1 ends the transfer

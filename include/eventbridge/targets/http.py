@@ -25,7 +25,7 @@ class HttpTarget:
     """Delivers to one URL, at most `max_in_flight` requests at a time; never follows a redirect.
 
     Requests carry `webhook-id` (the delivery id), `webhook-timestamp`, `webhook-signature` (with signing keys)
-    and `traceparent`. After 401 or 407 `credentials` is asked once per `deliver`; if it then answers something else,
+    and `traceparent`. After 401 or 407 `renew` is asked once per `deliver`; if it then answers other credentials,
     the request is sent once more.
     """
 
@@ -36,12 +36,13 @@ class HttpTarget:
         endpoint: Endpoint,
         *,
         max_in_flight: int,
-        credentials: Callable[[], Credentials],
+        credentials: Credentials,
+        renew: Callable[[], Credentials],
         clock: Callable[[], datetime],
     ) -> None:
         self._clock = clock
-        self._ask_credentials = credentials
-        self._take_up(credentials())
+        self._ask_credentials = renew
+        self._take_up(credentials)
         self._delivering = False
         self._may_ask = True
         self._multi = Multi(max_in_flight)

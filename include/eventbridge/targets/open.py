@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import re
 import ssl
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from urllib.parse import SplitResult, urlsplit
 
 from eventbridge import rule as rules
 from eventbridge.connection import Connection
-from eventbridge.errors import UserError
+from eventbridge.errors import ConnectionUnusable, UserError
+from eventbridge.targets.address import address_of, secrets_in
 from eventbridge.targets.credentials import Credentials, credentials_of
 from eventbridge.targets.exchange import Endpoint
 from eventbridge.targets.file import FileTarget
 from eventbridge.targets.http import HttpTarget
 from eventbridge.targets.protocol import Target
-
-_NOT_IN_A_URL = re.compile(r"[\x00-\x20\x7f]")
 
 
 def open_target(
@@ -47,41 +44,26 @@ def _open_file(rule: str, target: rules.Target, clock: Callable[[], datetime]) -
 def _open_http(
     rule: str, target: rules.Target, connections: Callable[[str], Connection], clock: Callable[[], datetime]
 ) -> Target:
-    _check_url(rule, target)
-    name = target.connection
+    def connection() -> Connection | None:
+        return None if target.connection is None else connections(target.connection)
 
-    def credentials() -> Credentials:
-        return Credentials() if name is None else credentials_of(connections(name))
+    def renewed() -> Credentials:
+        fresh = connection()
+        if address_of(rule, target, fresh) != url:
+            raise ConnectionUnusable(f"Connection {target.connection!r} has another URL now: the next push takes it.")
+        return _credentials(fresh)
 
-    endpoint = Endpoint(target.url, target.timeout_seconds, target.allow_http, _authorities())
-    return HttpTarget(endpoint, max_in_flight=target.max_in_flight, credentials=credentials, clock=clock)
-
-
-def _check_url(rule: str, target: rules.Target) -> None:
-    parts = _split(rule, target)
-    if parts.scheme == "http" and not target.allow_http:
-        raise _mistake(
-            rule, target, "has an http:// url, which anyone on the way can read", "Use https:// or set allow_http: true"
-        )
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise _mistake(
-            rule, target, f"has a url that is no https://host/path: {parts.scheme}://", "Write the whole URL"
-        )
-    if parts.username is not None or parts.password is not None:
-        raise _mistake(rule, target, "has credentials in its url", "Put them into a connection")
+    first = connection()
+    url = address_of(rule, target, first)
+    secrets = () if target.url else secrets_in(url)
+    endpoint = Endpoint(url, target.timeout_seconds, target.allow_http, _authorities(), secrets)
+    return HttpTarget(
+        endpoint, max_in_flight=target.max_in_flight, credentials=_credentials(first), renew=renewed, clock=clock
+    )
 
 
-def _split(rule: str, target: rules.Target) -> SplitResult:
-    try:
-        parts = urlsplit(target.url)
-        _ = parts.port
-    except ValueError as error:
-        raise _mistake(rule, target, f"has a url that cannot be read ({error})", "Write https://host/path") from None
-    if _NOT_IN_A_URL.search(target.url) or not target.url.isascii():
-        raise _mistake(
-            rule, target, "has a url with a space, control or non-ASCII character", "Escape it (%20), a host as xn--"
-        )
-    return parts
+def _credentials(connection: Connection | None) -> Credentials:
+    return Credentials() if connection is None else credentials_of(connection)
 
 
 def _mistake(rule: str, target: rules.Target, what: str, remedy: str) -> UserError:

@@ -50,6 +50,7 @@ class Paths:
             "cut": lambda seen: Reply(200, body=b"half", announced_bytes=100, close=True),
             "delay": lambda seen: Reply(200, delay_seconds=int(seen.rest) / 1000),
             "drip": lambda seen: Reply(200, body=b"", announced_bytes=1_000_000, drip_seconds=0.05),
+            "echo": lambda seen: Reply(404, body=f"Cannot POST /echo/{seen.rest}\n".encode()),
             "empty": lambda seen: Reply(204, body=b""),
             "guarded": _guarded,
             "hint": lambda seen: Reply(503, {"Retry-After": "5"}, hints={"Webhook-Delivery": "abort-message"}),

@@ -1,0 +1,81 @@
+"""Where an HTTP target sends to: the rule file's url or, where the URL is a secret itself, its connection's."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from eventbridge import rule as rules
+from eventbridge.connection import Connection
+from eventbridge.errors import ConnectionUnusable, UserError
+
+_NOT_IN_A_URL = re.compile(r"[\x00-\x20\x7f]")
+#: A shorter piece of a URL is no secret, and would be found in every other answer.
+_SHORTEST_SECRET = 6
+
+
+def address_of(rule: str, target: rules.Target, connection: Connection | None) -> str:
+    """Return the URL that a target's requests go to: the rule's, else the extra `secret_url` of its connection.
+
+    Raises UserError (ConnectionUnusable for the connection) if there is none, are two, or it is no URL to send to;
+    a message shows nothing of a connection's URL but its host.
+    """
+    secret = _secret_url(connection)
+    if connection is not None and secret and target.url:
+        what = f"has a url, and its connection {connection.id!r} an extra `secret_url`"
+        raise _mistake(rule, target, what, "Keep one of the two")
+    if connection is not None and not secret and not target.url:
+        what = f"has no url, and its connection {connection.id!r} no extra `secret_url`"
+        raise _mistake(rule, target, what, "Give one of them the whole URL, the connection if it is a secret")
+    _check_url(rule, target, connection if secret else None, secret or target.url)
+    return secret or target.url
+
+
+def secrets_in(url: str) -> tuple[bytes, ...]:
+    """Return the pieces of a secret URL that must not be shown, the longest first: path segments, query values."""
+    parts = urlsplit(url)
+    values = [each.partition("=")[2] or each for each in re.split("[&;]", parts.query)]
+    pieces = {form for piece in (*parts.path.split("/"), *values) for form in (piece, unquote(piece))}
+    return tuple(sorted((each.encode() for each in pieces if len(each) >= _SHORTEST_SECRET), key=len, reverse=True))
+
+
+def _secret_url(connection: Connection | None) -> str:
+    url = "" if connection is None else connection.extra.get("secret_url", "")
+    if connection is not None and not isinstance(url, str):
+        raise ConnectionUnusable(
+            f"Connection {connection.id!r}: its extra `secret_url` is not text. Write it in quotes."
+        )
+    return str(url).strip()
+
+
+def _check_url(rule: str, target: rules.Target, holder: Connection | None, url: str) -> None:
+    """Refuse what cannot be sent to; `holder` is the connection that holds the URL, None if the rule file does."""
+    parts = _split(rule, target, holder, url)
+    if parts.scheme == "http" and not target.allow_http:
+        what = "has an http:// url, which anyone on the way can read"
+        raise _mistake(rule, target, what, "Use https:// or set allow_http: true", holder)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        shown = f": {parts.scheme}://" if holder is None else ""
+        raise _mistake(rule, target, f"has a url that is no https://host/path{shown}", "Write the whole URL", holder)
+    if parts.username is not None or parts.password is not None:
+        what = "has credentials in its url"
+        raise _mistake(rule, target, what, "Put them into the connection's login and password", holder)
+
+
+def _split(rule: str, target: rules.Target, holder: Connection | None, url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:  # its message may quote what is secret
+        what = "has a url that cannot be read (its host or port is malformed)"
+        raise _mistake(rule, target, what, "Write https://host/path", holder) from None
+    if _NOT_IN_A_URL.search(url) or not url.isascii():
+        what = "has a url with a space, control or non-ASCII character"
+        raise _mistake(rule, target, what, "Escape it (%20), a host as xn--", holder)
+    return parts
+
+
+def _mistake(rule: str, target: rules.Target, what: str, remedy: str, holder: Connection | None = None) -> UserError:
+    where = "" if holder is None else f", in the extra `secret_url` of its connection {holder.id!r}"
+    kind = UserError if holder is None else ConnectionUnusable
+    return kind(f"Target {target.name!r} of rule {rule!r} {what}{where}. {remedy}.")
