@@ -168,6 +168,22 @@ def test_http_target_whose_connection_holds_the_url(tmp_path: Path) -> None:
     assert load_rules(tmp_path).rules["r"].targets["t"] == Target(name="t", type="http", connection="hooks")
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://x.example/hooks/orders?tenant=7&country_code=DE&signed=no",
+        "https://discord.com/channels/webhooks",
+        "https://hooks.slack.com.example/services/x",
+        "https://slack.com/services/x",
+    ],
+)
+def test_url_that_only_resembles_a_secret(tmp_path: Path, url: str) -> None:
+    """Neither other parameters nor other hosts and paths are refused."""
+    write(tmp_path, r=BUSES + "rules:\n" + rule("r").replace("type: file, path: /x", f"type: http, url: '{url}'"))
+
+    assert load_rules(tmp_path).rules["r"].targets["t"].url == url
+
+
 def test_name_defined_twice_in_two_files(tmp_path: Path) -> None:
     """Both places are named, and the second definition is checked all the same."""
     write(tmp_path, a=BUSES + "rules:\n" + rule("r"), b="rules:\n  r: {targets: {t: {type: fil}}}\n", c=BUSES)

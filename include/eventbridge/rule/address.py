@@ -3,9 +3,30 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import parse_qsl, urlsplit
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import SplitResult, unquote, unquote_plus, urlsplit
 
 from eventbridge.rule.fields import is_secret_name
+
+#: Parameters that carry a secret, beside the names that are secret anywhere.
+_SECRET_PARAMETER = re.compile(r"key$|signature$|^(sig|sign|code|auth|pwd|pass|jwt|hmac|session|sid|otp)$", re.I)
+#: Hosts, with those below them, whose webhooks are secret by their path: what such a path begins with.
+_SECRET_PATHS: Final = {
+    "hooks.slack.com": "/.",
+    "discord.com": "/api/(v[0-9]+/)?webhooks/.",
+    "discordapp.com": "/api/(v[0-9]+/)?webhooks/.",
+    "webhook.office.com": "/.",
+    "outlook.office.com": "/webhook/.",
+    "outlook.office365.com": "/webhook/.",
+    "api.telegram.org": "/bot.",
+    "hooks.zapier.com": "/hooks/.",
+    "maker.ifttt.com": "/.*/key/.",
+    "events.pagerduty.com": "/integration/.",
+    "open.feishu.cn": "/open-apis/bot/.",
+    "open.larksuite.com": "/open-apis/bot/.",
+}
+_SECRET_REMEDY = "Put the whole URL into a connection, as its extra secret_url, and write connection: <id> and no url"
 
 _REMEDY = "Write one such as https://crm.example/hooks/orders"
 _URL_CHARACTERS = re.compile(r"[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]+", re.ASCII)
@@ -28,9 +49,8 @@ def url_mistake(url: str, *, allow_http: bool) -> tuple[str, str] | None:
         return f"the URL begins with {parts.scheme}: and not with https:" if parts.scheme else "it is no URL", _REMEDY
     if "@" in parts.netloc:
         return "the URL holds a login or password", "Put them into a connection and name that: connection: <id>"
-    secret = next((name for name, _ in parse_qsl(parts.query, keep_blank_values=True) if is_secret_name(name)), None)
-    if secret is not None:
-        return f"the URL's parameter {secret!r} looks like a secret", "Put it into a connection: connection: <id>"
+    for what in _secrets(parts):
+        return what, _SECRET_REMEDY
     if not _HOST.fullmatch(parts.netloc.removesuffix(f":{port}")) or port == 0:
         return "the URL names no host, or none that can be", _REMEDY
     if parts.fragment or url.endswith("#"):
@@ -38,6 +58,19 @@ def url_mistake(url: str, *, allow_http: bool) -> tuple[str, str] | None:
     if parts.scheme == "http" and not allow_http:
         return "the URL is http:, which anyone on the way can read and change", "Write https:, or add allow_http: true"
     return None
+
+
+def _secrets(parts: SplitResult) -> Iterator[str]:
+    """Yield what of a URL looks like a secret, in words that do not show it."""
+    for parameter in re.split("[&;]", parts.query):
+        name = unquote_plus(parameter.partition("=")[0])
+        if is_secret_name(name) or _SECRET_PARAMETER.search(name):
+            yield f"the URL's parameter {name!r} looks like a secret"
+    host = (parts.hostname or "").rstrip(".")
+    path = re.sub("/+", "/", unquote(parts.path))
+    for known, begin in _SECRET_PATHS.items():
+        if (host == known or host.endswith(f".{known}")) and re.match(begin, path, re.I):
+            yield f"the URL's path is a secret: whoever knows it may post to {known}"
 
 
 def path_mistake(path: str) -> tuple[str, str] | None:
