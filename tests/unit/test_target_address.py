@@ -13,7 +13,7 @@ import pytest
 
 from eventbridge.connection import Connection
 from eventbridge.delivery import Answer
-from eventbridge.errors import UserError
+from eventbridge.errors import ConnectionUnusable, UserError
 from eventbridge.rule import Target as TargetRule
 from eventbridge.targets.address import address_of, secrets_in
 from eventbridge.targets.open import open_target
@@ -96,6 +96,88 @@ def test_a_secret_url_that_changes_gets_none_of_the_new_credentials(receiver: Re
     assert (answer.code, connections) == (401, [])
     requests = [each for each in receiver.requests() if each["path"] == "/guarded/other"]
     assert ["authorization" in each["headers"] for each in requests] == [False]
+
+
+@pytest.mark.parametrize(
+    ("connection", "url"),
+    [
+        ("http://zoe:hunter2@", "https://x.example:8443/y"),
+        ("http://zoe:hunter2@/?signing_secret=a", "http://x.example/y"),
+        ("http://zoe:hunter2@crm.example", "https://crm.example/y"),
+        ("http://zoe:hunter2@crm.example", "http://CRM.example.:80/y"),
+        ("http://zoe:hunter2@crm.example:8443", "https://crm.example:8443/y"),
+        ("https://zoe:hunter2@crm.example:443", "https://crm.example/y"),
+        ("http://https://zoe:hunter2@crm.example", "https://crm.example:443/y"),
+        ("http://zoe:hunter2@crm.example/https", "https://crm.example/y"),
+        ("http://zoe:hunter2@[::1]:9", "http://[::1]:9/y"),
+        ('{"conn_type": "http", "host": "https://crm.example:8443/base"}', "https://crm.example:8443/y"),
+        ('{"conn_type": "http", "host": "::1"}', "https://[::1]/y"),
+    ],
+)
+def test_credentials_go_to_the_host_of_their_connection(connection: str, url: str) -> None:
+    """Scheme, host and port are the connection's where it names them; without a host it is credentials only."""
+    held = Connection.from_text("hooks", connection)
+
+    assert address_of("r", target_rule(url=url, allow_http=True), held) == url
+
+
+@pytest.mark.parametrize(
+    ("connection", "url", "sends_to", "is_for"),
+    [
+        ("http://zoe:hunter2@crm.example", "https://x.example/y?z", "https://x.example", "crm.example"),
+        ("http://zoe:hunter2@crm.example", "https://crm.example.x/", "https://crm.example.x", "crm.example"),
+        ("http://zoe:hunter2@crm.example", "https://crm.example:8443/", "https://crm.example:8443", "crm.example"),
+        ("http://zoe:hunter2@crm.example:8443", "https://crm.example/", "https://crm.example", "crm.example:8443"),
+        ("https://zoe:hunter2@crm.example", "http://crm.example/", "http://crm.example", "https://crm.example"),
+        ("http://https://zoe:hunter2@crm.example", "http://crm.example/", "http://crm.example", "https://crm.example"),
+        ("http://zoe:hunter2@crm.example/https", "http://crm.example/", "http://crm.example", "https://crm.example"),
+        ("http://zoe:hunter2@[::1]", "http://[::2]/", "http://[::2]", "[::1]"),
+        ("sftp://sftp://zoe:hunter2@crm.example", "http://crm.example/", "http://crm.example", "sftp://crm.example"),
+        (
+            '{"conn_type": "http", "host": "https://zoe:hunter2@crm.example/hunter2"}',
+            "https://x.example/",
+            "https://x.example",
+            "https://crm.example",
+        ),
+    ],
+)
+def test_credentials_do_not_go_to_another_host(connection: str, url: str, sends_to: str, is_for: str) -> None:
+    """A rule file cannot send what a connection holds elsewhere: told when the target is opened, nothing is sent."""
+    held = Connection.from_text("hooks", connection)
+    with pytest.raises(ConnectionUnusable) as caught:
+        open_target("r", target_rule(url=url, allow_http=True), lambda _: held, now)
+
+    told = f"Target 'crm' of rule 'r' sends to {sends_to}, and its connection 'hooks' is for {is_for}. Correct"
+    assert str(caught.value).startswith(told)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_secret_url_goes_to_the_host_of_its_connection() -> None:
+    """The same for a URL that the connection holds, of which nothing but the host is told."""
+    assert address_of("r", target_rule(), holding(SECRET, host="hooks.example")) == SECRET
+    with pytest.raises(ConnectionUnusable, match=r"sends to https://hooks\.example, and .* is for other\.example\."):
+        address_of("r", target_rule(), holding(SECRET, host="other.example"))
+
+
+def test_a_connection_that_moved_to_another_host_is_not_taken_up(receiver: Receiver) -> None:
+    """After 401 the credentials of a connection that names another host by now are not sent."""
+    connections = [
+        Connection("hooks", "http"),
+        Connection("hooks", "http", host="other.example", extra={"token": "moved"}),
+    ]
+    with closing(opened(lambda _: connections.pop(0), url=receiver.url("/guarded/moved"))) as target:
+        answer = answer_of(target)
+
+    assert (answer.code, connections) == (401, [])
+
+
+@pytest.mark.parametrize("host", ["[hunter2", "https://crm.example:hunter2", "https://", "a:hunter2:b@x"])
+def test_a_connections_host_that_cannot_be_read(host: str) -> None:
+    """It is refused, never taken for no host, and not shown."""
+    with pytest.raises(ConnectionUnusable, match="'hooks': its host cannot be read") as caught:
+        address_of("r", target_rule(url="https://x.example/"), Connection("hooks", "http", host=host))
+
+    assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

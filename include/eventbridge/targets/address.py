@@ -12,13 +12,15 @@ from eventbridge.errors import ConnectionUnusable, UserError
 _NOT_IN_A_URL = re.compile(r"[\x00-\x20\x7f]")
 #: A shorter piece of a URL is no secret, and would be found in every other answer.
 _SHORTEST_SECRET = 6
+_PORTS = {"http": 80, "https": 443}
 
 
 def address_of(rule: str, target: rules.Target, connection: Connection | None) -> str:
     """Return the URL that a target's requests go to: the rule's, else the extra `secret_url` of its connection.
 
-    Raises UserError (ConnectionUnusable for the connection) if there is none, are two, or it is no URL to send to;
-    a message shows nothing of a connection's URL but its host.
+    Raises UserError (ConnectionUnusable for the connection) if there is none, are two, or it is no URL to send to,
+    and if the connection names a host that is not the URL's: its credentials are for nobody else.
+    A message shows nothing of a connection's URL but its host.
     """
     secret = _secret_url(connection)
     if connection is not None and secret and target.url:
@@ -28,6 +30,8 @@ def address_of(rule: str, target: rules.Target, connection: Connection | None) -
         what = f"has no url, and its connection {connection.id!r} no extra `secret_url`"
         raise _mistake(rule, target, what, "Give one of them the whole URL, the connection if it is a secret")
     _check_url(rule, target, connection if secret else None, secret or target.url)
+    if connection is not None and connection.host:
+        _check_host(rule, target, connection, urlsplit(secret or target.url))
     return secret or target.url
 
 
@@ -73,6 +77,52 @@ def _split(rule: str, target: rules.Target, holder: Connection | None, url: str)
         what = "has a url with a space, control or non-ASCII character"
         raise _mistake(rule, target, what, "Escape it (%20), a host as xn--", holder)
     return parts
+
+
+def _check_host(rule: str, target: rules.Target, connection: Connection, url: SplitResult) -> None:
+    """Refuse a URL of another host or port than the connection names, or of another scheme if it names one."""
+    scheme, host, port = _place_of(connection)
+    sent_to = (url.scheme, _folded(url.hostname or ""), url.port or _PORTS[url.scheme])
+    own = (scheme or url.scheme, _folded(host), port or _PORTS.get(scheme or url.scheme))
+    if sent_to != own:
+        raise ConnectionUnusable(
+            f"Target {target.name!r} of rule {rule!r} sends to {_shown(url.scheme, url.hostname, url.port)}, and its "
+            f"connection {connection.id!r} is for {_shown(scheme, host, port)}. Correct one of the two, or leave host "
+            "and port of the connection empty: then it goes wherever a rule file sends it."
+        )
+
+
+def _place_of(connection: Connection) -> tuple[str, str, int | None]:
+    """Return scheme (empty where it says none), host and port that a connection names.
+
+    The scheme is that of a host `https://...`; else Airflow's HTTP connections have it as schema.
+    """
+    scheme, separator, rest = connection.host.rpartition("://")
+    if not separator and connection.schema.lower() in _PORTS:
+        scheme = connection.schema
+    elif not separator and connection.type == "https":
+        scheme = "https"
+    try:
+        # an IPv6 address may stand there without its brackets
+        parts = urlsplit(f"//[{rest}]" if rest.count(":") > 1 and "[" not in rest else f"//{rest}")
+        host, port = parts.hostname, connection.port or parts.port
+    except ValueError:  # its message may quote what is secret
+        host, port = None, None
+    if not host:
+        raise ConnectionUnusable(
+            f"Connection {connection.id!r}: its host cannot be read. Write one such as crm.example or "
+            "https://crm.example, and the port as port."
+        )
+    return scheme.lower(), host, port
+
+
+def _folded(host: str) -> str:
+    return host.lower().rstrip(".")
+
+
+def _shown(scheme: str, host: str | None, port: int | None) -> str:
+    name = f"[{host}]" if ":" in (host or "") else host
+    return (f"{scheme}://" if scheme else "") + f"{name}" + (f":{port}" if port else "")
 
 
 def _mistake(rule: str, target: rules.Target, what: str, remedy: str, holder: Connection | None = None) -> UserError:
