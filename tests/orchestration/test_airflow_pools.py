@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -14,6 +16,7 @@ import pytest
 from eventbridge.connection import Connection
 from eventbridge.flow import PoolSlots
 from eventbridge.orchestrate.pools import SHARED_POOLS, AirflowError, AirflowPools, wanted_pools
+from eventbridge.orchestrate.tasks import confirmed_pools, stage
 from eventbridge.rule import Bus, Rule, RuleSet
 
 
@@ -178,3 +181,16 @@ def test_an_airflow_that_is_not_there_is_an_airflow_error(airflow: FakeAirflow) 
     airflow.server_close()
     with AirflowPools(airflow.connection(), timeout_seconds=1) as client, pytest.raises(AirflowError):
         client.pools()
+
+
+def test_broken_rule_files_make_no_pool_and_stop_no_task(
+    airflow: FakeAirflow, home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A batch under way needs the pools there are, not today's rules; an alarm lists the mistakes."""
+    (Path(os.environ["EVENTBRIDGE_RULES_FOLDER"]) / "wrong.yaml").write_text("rules: [")
+    monkeypatch.setenv("AIRFLOW_CONN_EVENTBRIDGE_AIRFLOW", f"http://admin:right@127.0.0.1:{airflow.server_port}/http")
+    with stage() as work:
+        found = confirmed_pools(work)
+
+    assert {"default_pool": PoolSlots(128, 128)} == found
+    assert "wrong.yaml" in caplog.text

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
 
-from eventbridge.errors import OperatorError, UserError
+from eventbridge.errors import OperatorError, RuleFileError, UserError
 from eventbridge.orchestrate.names import BATCH_ID, LISTEN, PLAN_RETRIES
 
 if TYPE_CHECKING:
@@ -140,10 +140,15 @@ def confirmed_pools(work: Workplace) -> dict[str, PoolSlots]:
     """Make sure of the pools today's rules want and return those that exist; none, with an alarm, if Airflow is mute.
 
     A pool that is not confirmed is not named: its pushes then run in `default_pool`, which is always there.
+    With mistakes in the rule files none is made: who plans a new batch raises them, an unfinished one is finished.
     """
     from eventbridge.orchestrate.pools import wanted_pools
 
-    wanted = wanted_pools(work.rule_set())
+    try:
+        wanted = wanted_pools(work.rule_set())
+    except RuleFileError as error:
+        log.error("ALARM: no new batch can be planned: %s", error)
+        return existing_pools()
     return _pools(lambda airflow: airflow.ensure(wanted))
 
 

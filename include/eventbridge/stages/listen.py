@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from contextlib import closing
 
-from eventbridge.errors import BusError, NotFoundError, OffsetGapError, StoreError, UserError
+from eventbridge.errors import BusError, NotFoundError, OffsetGapError, RuleFileError, StoreError, UserError
 from eventbridge.flow import Waiting, events_within, plan_ranges
 from eventbridge.identity import new_batch_id
 from eventbridge.ledger.records import Batch, Range
@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 def listen(work: Workplace, runner: str) -> str | None:
     """Return the id of the runner's unfinished batch, else of a new one, else (nothing to take) None.
 
+    Today's rule files are read for a new batch only: with mistakes in them (RuleFileError) the unfinished one goes on.
     Raises NotFoundError for a runner that no rule names, LedgerLostError and OffsetGapError where going on would
     lose or repeat history, StoreError while the disk is short, BusError where the bus cannot answer.
     """
@@ -57,13 +58,13 @@ def repeat_bus_commits(work: Workplace, runner: str) -> None:
     if not pending:
         return
     newest = pending[-1]
-    bus = work.rule_set().buses.get(newest.bus) or work.rules_of(newest).buses[newest.bus]
     try:
+        bus = work.rule_set().buses.get(newest.bus) or work.rules_of(newest).buses[newest.bus]
         with closing(work.open_source(bus)) as source:
             standing = work.ledger.committed_offsets(runner)
             source.commit(runner, {queue: standing[queue] for queue in source.queues() if queue in standing})
-    except BusError as error:
-        log.warning("the bus %s still does not take the offsets of %s: %s", bus.name, runner, error)
+    except (BusError, RuleFileError) as error:  # what is wrong with today's rules is no reason to leave a batch
+        log.warning("the bus %s still does not take the offsets of %s: %s", newest.bus, runner, error)
         return
     for batch in pending:
         work.ledger.mark_bus_committed(batch.batch_id)
