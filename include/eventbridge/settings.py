@@ -21,23 +21,31 @@ CONNECTION_PREFIX = "EVENTBRIDGE_CONN_"
 
 MIB = 1 << 20
 
+_LIMITS = {"ge": "at least", "gt": "above", "le": "at most"}
+_OUT_OF_RANGE = {"greater_than_equal", "greater_than", "less_than_equal"}
+
 
 def _absolute(path: Path) -> Path:
     return Path.cwd() / path.expanduser()
 
 
+# A number below 0 is read as one: that it is too small, and what is not, its field's limits say better.
+
+
 def _read_size(value: object) -> object:
-    return parse_size(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return -parse_size(value[1:]) if value.startswith("-") else parse_size(value)
+    return value
 
 
 def _read_seconds(value: object) -> object:
-    if isinstance(value, str) and not re.fullmatch(r"\d+(\.\d+)?", value, re.ASCII):
-        return parse_duration(value)
+    if isinstance(value, str) and not re.fullmatch(r"-?\d+(\.\d+)?", value, re.ASCII):
+        return -parse_duration(value[1:]) if value.startswith("-") else parse_duration(value)
     return value
 
 
 def _read_count(value: object) -> object:
-    if isinstance(value, str) and not re.fullmatch(r"[0-9][0-9_]*", value, re.ASCII):
+    if isinstance(value, str) and not re.fullmatch(r"-?[0-9][0-9_]*", value, re.ASCII):
         raise ValueError(f"{value!r} is no whole number such as 500 or 50_000")
     return value
 
@@ -48,11 +56,22 @@ def _with_scheme(uri: str) -> str:
     return uri
 
 
+def _no_folder(url: str) -> str:
+    parts = re.match(r"sqlite(?:\+\w+)?:///([^?]+)", url)
+    if parts is not None and Path(parts[1]).is_dir():
+        folder = parts[1].rstrip("/")
+        raise ValueError(
+            f"{parts[1]} is a folder, and a ledger is a file. Name one in it, such as sqlite:///{folder}/ledger.sqlite"
+        )
+    return url
+
+
 Folder = Annotated[Path, AfterValidator(_absolute)]
 Size = Annotated[int, BeforeValidator(_read_size)]
 Seconds = Annotated[float, BeforeValidator(_read_seconds)]
 Count = Annotated[int, BeforeValidator(_read_count)]
 Uri = Annotated[str, AfterValidator(_with_scheme)]
+LedgerUrl = Annotated[Uri, AfterValidator(_no_folder)]
 
 
 def _setting(default: object, unit: str, reason: str, **limits: Any) -> Any:
@@ -72,7 +91,7 @@ class Settings(BaseModel):
     home: Folder = _setting(
         Path(".eventbridge"), "folder", "One place for all state of a single machine; the next three lie in it."
     )
-    ledger_url: Uri = _setting(
+    ledger_url: LedgerUrl = _setting(
         lambda data: f"sqlite:///{data['home']}/ledger.sqlite",
         "SQLAlchemy URL",
         "The database of state. SQLite needs no server and serves one host; several hosts need PostgreSQL.",
@@ -201,12 +220,22 @@ def _unknown(name: str) -> str:
     return f"{name} is no setting. {remedy}"
 
 
+def _limits(name: str) -> str:
+    """Return what a field may be, e.g. `at least 1 and at most 1024, in push tasks`."""
+    field = Settings.model_fields[name]
+    unit = field.json_schema_extra["unit"] if isinstance(field.json_schema_extra, dict) else ""
+    limits = {kind: getattr(each, kind) for each in field.metadata for kind in _LIMITS if hasattr(each, kind)}
+    words = " and ".join(f"{word} {limits[kind]}" for kind, word in _LIMITS.items() if kind in limits)
+    return f"it must be {words}, in {unit}"
+
+
 def _mistakes(error: ValidationError) -> list[str]:
     found = []
     for item in error.errors(include_url=False):
         if item["type"] == "default_factory_not_called":  # only because another value is wrong
             continue
-        message = item["msg"].removeprefix("Value error, ")
+        limits = _limits(str(item["loc"][0])) if item["type"] in _OUT_OF_RANGE else ""
+        message = f"{item['input']} is out of range: {limits}" if limits else item["msg"].removeprefix("Value error, ")
         name = f"{PREFIX}{str(item['loc'][0]).upper()}: " if item["loc"] else ""
         found.append(f"{name}{message}")
     return found

@@ -125,7 +125,23 @@ def test_other_names_and_connections_are_left_alone() -> None:
         (
             "BATCH_MAX_EVENTS",
             "0",
-            "EVENTBRIDGE_BATCH_MAX_EVENTS: Input should be greater than or equal to 1",
+            "EVENTBRIDGE_BATCH_MAX_EVENTS: 0 is out of range: it must be at least 1, in events",
+        ),
+        (
+            "BATCH_MAX_EVENTS",
+            "-1",
+            "EVENTBRIDGE_BATCH_MAX_EVENTS: -1 is out of range: it must be at least 1, in events",
+        ),
+        (
+            "BATCH_MAX_CHUNKS",
+            "2_000",
+            "EVENTBRIDGE_BATCH_MAX_CHUNKS: 2_000 is out of range: "
+            "it must be at least 1 and at most 1024, in push tasks",
+        ),
+        (
+            "CHUNK_MAX_BYTES",
+            "-1KiB",
+            "EVENTBRIDGE_CHUNK_MAX_BYTES: -1024 is out of range: it must be at least 1024, in bytes",
         ),
         (
             "CHUNK_MAX_BYTES",
@@ -138,8 +154,15 @@ def test_other_names_and_connections_are_left_alone() -> None:
             "soon",
             "EVENTBRIDGE_PUSH_BUDGET_SECONDS: 'soon' is no duration such as 500ms, 10s, 5m, 24h or 30d",
         ),
-        ("PUSH_BUDGET_SECONDS", "0", "EVENTBRIDGE_PUSH_BUDGET_SECONDS: Input should be greater than 0"),
-        ("PUSH_BUDGET_SECONDS", "1d", "EVENTBRIDGE_PUSH_BUDGET_SECONDS: Input should be less than or equal to 600"),
+        *(
+            (
+                "PUSH_BUDGET_SECONDS",
+                written,
+                f"EVENTBRIDGE_PUSH_BUDGET_SECONDS: {value} is out of range: "
+                "it must be above 0 and at most 600, in seconds",
+            )
+            for written, value in [("0", "0"), ("-5", "-5"), ("-1m", "-60.0"), ("1d", "86400.0")]
+        ),
         (
             "LEDGER_URL",
             "user:secret@host",
@@ -150,6 +173,16 @@ def test_other_names_and_connections_are_left_alone() -> None:
 def test_mistake(name: str, written: str, said: str) -> None:
     """A value or a name that cannot be used is told with its name."""
     assert [said] == mistakes(**{name: written})
+
+
+@pytest.mark.parametrize("scheme", ["sqlite", "sqlite+pysqlite"])
+def test_a_ledger_that_is_a_folder(scheme: str, tmp_path: Path) -> None:
+    """It is told that this is a folder, and how the URL of a file in it is written."""
+    assert mistakes(LEDGER_URL=f"{scheme}:///{tmp_path}/") == [
+        f"EVENTBRIDGE_LEDGER_URL: {tmp_path}/ is a folder, and a ledger is a file. "
+        f"Name one in it, such as sqlite:///{tmp_path}/ledger.sqlite"
+    ]
+    Settings.from_mapping({"EVENTBRIDGE_LEDGER_URL": f"{scheme}:///{tmp_path}/ledger.sqlite"})
 
 
 def test_all_mistakes_are_told_at_once() -> None:
