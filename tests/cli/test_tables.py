@@ -92,6 +92,16 @@ def test_a_cell_cannot_command_the_terminal(shown: Shown) -> None:
     assert shown(None, ["a"], [["\x1b[2Jx\ny"]])[2:] == ["  \\x1b[2Jx\\ny"]
 
 
+@pytest.mark.parametrize("width", [None, 200, 30])
+def test_one_cell_without_measure_does_not_fill_the_table(shown: Shown, width: int | None) -> None:
+    """An id of 100 KB is cut after 300 characters, so that the other rows are not padded to it."""
+    lines = shown(width, ["event", "detail"], [["x" * 100_000, "a"], ["y" * 300, "b"]])
+
+    text = "".join("".join(lines).split())
+    assert (text.count("x"), text.count("…"), text.count("y")) == (299, 1, 300)
+    assert max(map(len, lines)) <= 320
+
+
 def test_wide_letters_take_two_columns(shown: Shown) -> None:
     """A column is as wide as a terminal shows it."""
     _, _, first, second = shown(None, ["a", "b"], [["東京", "x"], ["abcd", "y"]])

@@ -1,4 +1,4 @@
-"""Tables for people: they fit the terminal, and where nobody looks (a pipe, a file) nothing is shortened or wrapped."""
+"""Tables for people: they fit the terminal; where nobody looks (a pipe, a file) only a cell without measure is cut."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ _GAP = "  "
 #: Enough of an id to find it again: commands take prefixes. Of a batch it is the millisecond it was planned in.
 _SHORT_ID = 13
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+#: A cell is cut here: one event's id of 100 KB would pad the column of every row. Every name there is fits in.
+_LONGEST_CELL = 300
 #: Words are not broken to make a column narrower than this; rather each row becomes a block of lines.
 _LONGEST_WORD = 24
 
@@ -28,14 +30,14 @@ def show_table(
     """Print rows under a title; columns of numbers are aligned to the right, an empty table is one line.
 
     On a terminal that is too narrow the UUIDs of the columns `ids` are shortened, then text is wrapped;
-    if that is not enough, each row is printed as lines of `column value`.
+    if that is not enough, each row is printed as lines of `column value`. A cell of more than 300 characters is cut.
     """
     filled = [list(row) for row in rows]
     if not filled:
         say(f"{title}: none")
         return
     numeric = [all(_is_number(row[number]) for row in filled) for number in range(len(columns))]
-    cells = [[cell_text(value) for value in row] for row in filled]
+    cells = [[_cut(cell_text(value)) for value in row] for row in filled]
     say("\n".join([title, *_laid_out(columns, cells, numeric, ids, _terminal_width())]))
 
 
@@ -167,6 +169,10 @@ def _wrapped(cell: str, width: int) -> list[str]:
         return [cell]
     # half as many characters where each takes two columns
     return textwrap.wrap(cell, width if _width(cell) == len(cell) else max(1, width // 2)) or [""]
+
+
+def _cut(cell: str) -> str:
+    return cell if len(cell) <= _LONGEST_CELL else cell[: _LONGEST_CELL - 1] + "…"
 
 
 def _shortened(cell: str) -> str:
