@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -207,6 +208,28 @@ def test_a_reader_that_leaves_is_141(shop: Any) -> None:
         process.wait(60)
 
     assert process.returncode == 141
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unread"),
+    [
+        (["--help"], "stdout"),
+        (["rules", "--help"], "stdout"),
+        (["--version"], "stdout"),
+        (["rules", "check"], "stdout"),
+        (["no-such-command"], "stderr"),
+        (["rules", "show", "no-such-rule"], "stderr"),
+    ],
+)
+def test_an_output_that_nobody_reads_is_141(arguments: list[str], unread: str, shop: Any) -> None:
+    """`eventbridge --help | true`: whatever is to be said, the command ends without a word, as other tools do."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with shop.process(*arguments, **{unread: writer}) as process:
+        os.close(writer)
+        said = process.communicate(timeout=60)
+
+    assert (process.returncode, [text for text in said if text]) == (141, [])
 
 
 def test_an_output_that_is_full_is_4(shop: Any) -> None:

@@ -14,7 +14,7 @@ import typer
 
 from eventbridge import __version__
 from eventbridge.cli import audit, bus, dead_letters, deliver, rules, status, targets
-from eventbridge.cli.output import say
+from eventbridge.cli.output import CLOSED_PIPE, end_output, say
 from eventbridge.errors import EventBridgeError, InfrastructureError
 
 HELP = """
@@ -71,12 +71,31 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # what a terminal cannot show is escaped, never a traceback
     try:
+        _run()
+    except BrokenPipeError:
+        _end_unread()
+
+
+def _run() -> None:
+    try:
         app(prog_name="eventbridge")
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # of click's own output, its help for one: it exits with 1
+            _end_unread()
+        raise
     except EventBridgeError as error:
         _fail(str(error), error.exit_code)
+    except BrokenPipeError:
+        raise
     except OSError as error:  # nobody gave it a better name: a full disk, a folder without permission
         where = f"{error.filename}: " if error.filename else ""
         _fail(f"{where}{os.strerror(error.errno) if error.errno else error}", InfrastructureError.exit_code)
+
+
+def _end_unread() -> None:
+    """End without a word: whoever was to read it has left."""
+    end_output(sys.stdout, sys.stderr)
+    sys.exit(CLOSED_PIPE)
 
 
 def _fail(message: str, exit_code: int) -> None:

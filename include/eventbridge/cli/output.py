@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -29,9 +29,18 @@ def say(line: str = "") -> None:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
-        # what is still in the buffer would fail once more, loudly, when the interpreter ends
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        end_output(sys.stdout)
         raise typer.Exit(CLOSED_PIPE) from None
+
+
+def end_output(*streams: TextIO) -> None:
+    """Let whatever is still written to these streams go nowhere.
+
+    Nobody reads them any more; what is in their buffers would fail once more, loudly, when the interpreter ends.
+    """
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in streams:
+        os.dup2(nowhere, stream.fileno())
 
 
 def note(text: str) -> None:
