@@ -152,6 +152,21 @@ class BatchesContract:
         assert ledger.committed_offsets("flights") == {QUEUES[0]: 10, QUEUES[1]: 7}
         assert ledger.committed_offsets("trains") == {}
 
+    def test_an_offset_counts_on_one_log(self, ledger: Ledger, rival: Ledger) -> None:
+        """The identity it was registered with stays; only where none is known can one be noted, once."""
+        ledger.register_queues("flights", "flights-bus", {QUEUES[0]: 10})
+        rival.register_queues("flights", "flights-bus", {QUEUES[0]: 10, QUEUES[1]: 7}, "log-1")
+        ledger.register_queues("trains", "rail", {QUEUES[0]: 0})
+
+        def identities(group: str) -> list[str]:
+            return [found.bus_identity for found in rival.consumer_offsets(group)]
+
+        assert identities("flights") == ["", "log-1"]
+        ledger.identify_bus("flights", "log-2")
+        ledger.identify_bus("flights", "log-3")
+        assert identities("flights") == ["log-2", "log-1"]
+        assert identities("trains") == [""]
+
     def test_offsets_say_when_they_changed(self, ledger: Ledger, clock: Clock) -> None:
         """The list holds every group, in order, with the bus and the time of the last change."""
         ledger.register_queues("trains", "rail", {Queue("rail", "broker-a", 3): 0})

@@ -15,7 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from contracts.ledger_samples import Clock, a_batch, a_file
@@ -78,6 +80,27 @@ def test_the_known_head_is_the_newest_migration() -> None:
     script = ScriptDirectory(str(Path(migrations.__file__).parent))
 
     assert script.get_heads() == [HEAD]
+
+
+def test_a_ledger_of_the_first_revision_goes_on(tmp_path: Path) -> None:
+    """Its id and its offsets stay; on which log they count is not known yet."""
+    old = tmp_path / "old.sqlite"
+    assert migrations.__file__ is not None
+    engine = create_engine(url(old))
+    with engine.begin() as connection:
+        config = Config(attributes={"connection": connection, "version_table": "ledger_revision"})
+        config.set_main_option("script_location", str(Path(migrations.__file__).parent))
+        command.upgrade(config, "0001")
+        connection.exec_driver_sql("INSERT INTO ledger VALUES (1, 'the-id', 0)")
+        connection.exec_driver_sql("INSERT INTO consumer_offset VALUES ('flights', 'bus', 'placed', '', 0, 7, '', 0)")
+    engine.dispose()
+
+    ledger = Ledger.open(url(old))
+    (offset,) = ledger.consumer_offsets()
+
+    assert ledger.ledger_id == "the-id"
+    assert (offset.group, offset.offset, offset.bus_identity) == ("flights", 7, "")
+    ledger.close()
 
 
 def test_a_ledger_of_today_opens_without_alembic(file: Path) -> None:

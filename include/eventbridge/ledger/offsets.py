@@ -13,8 +13,8 @@ from eventbridge.queue import Queue
 class Offsets(Database):
     """The part of the ledger about committed offsets; a consumer group is named as its runner is."""
 
-    def register_queues(self, group: str, bus: str, offsets: Mapping[Queue, int]) -> None:
-        """Set where a group starts in queues of a bus; a queue that is registered keeps its offset."""
+    def register_queues(self, group: str, bus: str, offsets: Mapping[Queue, int], bus_identity: str = "") -> None:
+        """Set where a group starts in queues of a bus; a queue that is registered keeps its offset and identity."""
         now = self.now()
         rows = [
             {
@@ -26,12 +26,18 @@ class Offsets(Database):
                 "offset": offset,
                 "message_id": "",
                 "ctime": now,
+                "bus_identity": bus_identity,
             }
             for queue, offset in sorted(offsets.items())
         ]
         if rows:
             with self._writing() as connection:
                 connection.execute(statements.REGISTER_QUEUES, rows)
+
+    def identify_bus(self, group: str, bus_identity: str) -> None:
+        """Note which log a group's offsets count on, where that is not known; what is known stays."""
+        with self._writing() as connection:
+            connection.execute(statements.IDENTIFY_BUS, {"of_group": group, "identity": bus_identity})
 
     def committed_offsets(self, group: str) -> dict[Queue, int]:
         """Return the offset next to be taken from each registered queue of a group; empty for an unknown group."""
@@ -48,6 +54,7 @@ class Offsets(Database):
                     row.offset,
                     row.message_id,
                     row.ctime,
+                    row.bus_identity,
                 )
                 for row in connection.execute(statements.offsets(group))
             ]

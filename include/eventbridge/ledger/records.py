@@ -140,7 +140,10 @@ class Parked:
 
 @dataclass(frozen=True)
 class ConsumerOffset:
-    """The committed offset of a consumer group (= runner) in one queue: the smallest not yet settled."""
+    """The committed offset of a consumer group (= runner) in one queue: the smallest not yet settled.
+
+    It counts on the log of `bus_identity`; empty: registered by a version that did not know, or the bus has none.
+    """
 
     group: str
     bus: str
@@ -148,6 +151,7 @@ class ConsumerOffset:
     offset: int
     message_id: str
     changed_at: datetime
+    bus_identity: str = ""
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ batch_file = Table(
     _one_of("kind", FileKind),
 )
 
-#: The names of the columns are those of RocketMQ EventBridge's table of progress.
+#: The names of the columns are those of RocketMQ EventBridge's table of progress; `bus_identity` is ours.
 consumer_offset = Table(
     "consumer_offset",
     metadata,
@@ -125,6 +125,7 @@ consumer_offset = Table(
     Column("offset", BigInteger, nullable=False),
     Column("message_id", Text, nullable=False),
     Column("ctime", UtcTime, nullable=False),
+    Column("bus_identity", Text, nullable=False, server_default=""),
     PrimaryKeyConstraint("consumer_group", "topic_name", "broker_name", "queue_id"),
 )
 

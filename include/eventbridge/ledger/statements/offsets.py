@@ -19,6 +19,13 @@ NAME_LEDGER = insert_or_skip(ledger)
 #: Sets where a group starts in a queue, unless that is known already.
 REGISTER_QUEUES = insert_or_skip(consumer_offset)
 
+#: Notes which log a group's offsets count on, where no one has noted it.
+IDENTIFY_BUS = (
+    update(consumer_offset)
+    .where(consumer_offset.c.consumer_group == bindparam("of_group"), consumer_offset.c.bus_identity == "")
+    .values(bus_identity=bindparam("identity"))
+)
+
 #: Moves one committed offset, only from where it is expected to stand.
 MOVE_OFFSET = (
     update(consumer_offset)
