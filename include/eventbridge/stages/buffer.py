@@ -17,6 +17,7 @@ from eventbridge.ledger.records import Batch, BatchFile, Range
 from eventbridge.queue import Queue
 from eventbridge.sources.protocol import LogSource, Message
 from eventbridge.stages.budget import PrepareBudget
+from eventbridge.stages.bus_guard import refuse_other_log
 from eventbridge.stages.workplace import Workplace
 from eventbridge.store import layout
 from eventbridge.store.parquet import read_table, write_table
@@ -34,13 +35,15 @@ def buffer(work: Workplace, batch_id: str) -> None:
 
     Each finished sub-range is recorded, so a run that dies loses one of them. A message that is no CloudEvent is
     kept as `malformed` with the reason, an id that the batch holds already as `duplicate`; an offset that the log no
-    longer holds is a recorded gap. Raises InfrastructureError when the prepare budget is spent: run it again.
+    longer holds is a recorded gap. Raises InfrastructureError when the prepare budget is spent: run it again;
+    OffsetGapError where the bus is not the one that the batch was planned on.
     """
     batch = work.ledger.batch(batch_id)
     if batch.state != "planned" or batch.kind != "normal":
         return
     bus = work.rules_of(batch).buses[batch.bus]
     with closing(work.open_source(bus)) as source:
+        refuse_other_log(work, batch.runner, bus, source)
         landed = _Landing(work, batch, source).run()
     if landed:
         work.ledger.move_batch(batch_id, "planned", "buffered")

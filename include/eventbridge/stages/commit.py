@@ -8,10 +8,11 @@ from collections import Counter
 from typing import Any
 
 from eventbridge.commit import Books, Fingerprints, differences
-from eventbridge.errors import BooksError, BusError, StoreFileDamaged, StoreFileMissing
+from eventbridge.errors import BooksError, BusError, OffsetGapError, StoreFileDamaged, StoreFileMissing
 from eventbridge.identity import Fingerprint, delivery_id_text
 from eventbridge.ledger.records import Batch, FileKind
 from eventbridge.stages.books import books_of
+from eventbridge.stages.bus_guard import refuse_other_log
 from eventbridge.stages.schedule_retries import schedule_retries
 from eventbridge.stages.settle import (
     MATCHED_COLUMNS,
@@ -54,10 +55,11 @@ def tell_bus(work: Workplace, batch: Batch) -> bool:
     try:
         source = work.open_source(bus)
         try:
+            refuse_other_log(work, batch.runner, bus, source)
             source.commit(batch.runner, work.ledger.committed_offsets(batch.runner))
         finally:
             source.close()
-    except BusError as error:
+    except (BusError, OffsetGapError) as error:
         log.error("ALARM the bus %s did not take the offsets of batch %s: %s", batch.bus, batch.batch_id, error)
         return False
     work.ledger.mark_bus_committed(batch.batch_id)

@@ -13,6 +13,7 @@ from eventbridge.ledger.records import Batch, Range
 from eventbridge.queue import Queue
 from eventbridge.rule import Bus, RuleSet
 from eventbridge.sources.protocol import LogSource
+from eventbridge.stages.bus_guard import refuse_other_log, start_offset
 from eventbridge.stages.frozen_rules import freeze_rules
 from eventbridge.stages.ledger_guard import claim_runner, refuse_lost_ledger
 from eventbridge.stages.moved_rules import assign, inherited_offsets, old_runners, refuse_to_skip
@@ -40,6 +41,7 @@ def listen(work: Workplace, runner: str) -> str | None:
     (bus,) = rules.buses.values()
     with closing(work.open_source(bus)) as source:
         offsets = _registered(work, runner, bus, source, rules)
+        refuse_other_log(work, runner, bus, source)
         assign(work, rules, runner)
         ranges = _plan(work, runner, bus, source, offsets)
     if not ranges:
@@ -61,9 +63,11 @@ def repeat_bus_commits(work: Workplace, runner: str) -> None:
     try:
         bus = work.rule_set().buses.get(newest.bus) or work.rules_of(newest).buses[newest.bus]
         with closing(work.open_source(bus)) as source:
+            refuse_other_log(work, runner, bus, source)
             standing = work.ledger.committed_offsets(runner)
             source.commit(runner, {queue: standing[queue] for queue in source.queues() if queue in standing})
-    except (BusError, RuleFileError) as error:  # what is wrong with today's rules is no reason to leave a batch
+    # What is wrong with today's rules, or with today's bus, is no reason to leave a batch.
+    except (BusError, OffsetGapError, RuleFileError) as error:
         log.warning("the bus %s still does not take the offsets of %s: %s", newest.bus, runner, error)
         return
     for batch in pending:
@@ -77,15 +81,16 @@ def _registered(work: Workplace, runner: str, bus: Bus, source: LogSource, rules
     new = [queue for queue in source.queues() if queue not in known]
     olds = old_runners(work, rules, runner, bus.name)
     if known:
-        refuse_to_skip(work, runner, known, olds)
+        refuse_other_log(work, runner, bus, source)
+        refuse_to_skip(work, bus, source, runner, known, olds)
     else:
         refuse_lost_ledger(work, always=True)
     if new:
         # A queue that appears later starts at its beginning: nothing of it can have been seen before.
-        offsets = {queue: source.earliest(queue) if known else _start(source, bus, queue) for queue in new}
+        offsets = {queue: source.earliest(queue) if known else start_offset(bus, source, queue) for queue in new}
         if not known:
-            offsets |= {queue: at for queue, at in inherited_offsets(work, olds).items() if queue in offsets}
-        work.ledger.register_queues(runner, bus.name, offsets)
+            offsets |= inherited_offsets(work, bus, source, olds)
+        work.ledger.register_queues(runner, bus.name, offsets, source.identity())
         known = work.ledger.committed_offsets(runner)
     return known
 
@@ -100,38 +105,17 @@ def _standing(work: Workplace, runner: str, bus: Bus) -> Mapping[Queue, int]:
     return work.ledger.committed_offsets(runner)
 
 
-def _start(source: LogSource, bus: Bus, queue: Queue) -> int:
-    match bus.source.start_at:
-        case "earliest":
-            return source.earliest(queue)
-        case "latest":
-            return source.end(queue)
-        case at:
-            return source.offset_at(queue, at)
-
-
 def _plan(work: Workplace, runner: str, bus: Bus, source: LogSource, offsets: Mapping[Queue, int]) -> list[Range]:
     existing = set(source.queues())
     waiting = []
     for queue, offset in sorted(offsets.items()):
         if queue.topic not in bus.source.topics:  # the file no longer names it; where the group stands is kept
             continue
-        end = source.end(queue) if queue in existing else 0
-        if offset > end:
-            raise OffsetGapError(
-                f"The runner {runner!r} stands at offset {offset} of {_name(queue)}, which ends at {end}: the log was "
-                "truncated or replaced. Restore the bus's data, or give the runner's rules a runner of a new name, "
-                "which starts at the bus's start_at."
-            )
         if queue in existing:
-            waiting.append(Waiting(queue, offset, source.earliest(queue), end))
+            waiting.append(Waiting(queue, offset, source.earliest(queue), source.end(queue)))
     settings = work.settings
     limit = events_within(settings.batch_max_events, settings.batch_max_bytes, _mean_bytes(work, runner))
     return [Range(*take) for take in plan_ranges(waiting, limit)]
-
-
-def _name(queue: Queue) -> str:
-    return "/".join(str(part) for part in queue if part != "")
 
 
 def _mean_bytes(work: Workplace, runner: str) -> float | None:

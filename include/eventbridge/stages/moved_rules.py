@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from eventbridge.errors import RuleMovedError
 from eventbridge.queue import Queue
-from eventbridge.rule import RuleSet
+from eventbridge.rule import Bus, RuleSet
+from eventbridge.sources.protocol import LogSource
+from eventbridge.stages.bus_guard import standing
 from eventbridge.stages.workplace import Workplace
 
 
@@ -23,16 +25,18 @@ def old_runners(work: Workplace, rules: RuleSet, runner: str, bus: str) -> dict[
     return {old: names for old, names in found.items() if names}
 
 
-def inherited_offsets(work: Workplace, olds: Mapping[str, list[str]]) -> dict[Queue, int]:
-    """Return where a new group starts that takes over rules: at the earliest offset that an old runner committed."""
+def inherited_offsets(work: Workplace, bus: Bus, source: LogSource, olds: Iterable[str]) -> dict[Queue, int]:
+    """Return where a new group starts that takes over rules: at the earliest offset where an old runner stands."""
     start: dict[Queue, int] = {}
     for old in olds:
-        for queue, offset in work.ledger.committed_offsets(old).items():
+        for queue, offset in _standings(work, bus, source, old).items():
             start[queue] = min(offset, start.get(queue, offset))
     return start
 
 
-def refuse_to_skip(work: Workplace, runner: str, known: Mapping[Queue, int], olds: Mapping[str, list[str]]) -> None:
+def refuse_to_skip(
+    work: Workplace, bus: Bus, source: LogSource, runner: str, known: Mapping[Queue, int], olds: Mapping[str, list[str]]
+) -> None:
     """Raise RuleMovedError if a rule came to a group that is further than the rule's old runner.
 
     What lies between the two would be missed: the old runner no longer has the rule, this one is past the events.
@@ -40,7 +44,7 @@ def refuse_to_skip(work: Workplace, runner: str, known: Mapping[Queue, int], old
     for old, names in olds.items():
         behind = sum(
             max(0, known[queue] - offset)
-            for queue, offset in work.ledger.committed_offsets(old).items()
+            for queue, offset in _standings(work, bus, source, old).items()
             if queue in known
         )
         if behind:
@@ -49,6 +53,12 @@ def refuse_to_skip(work: Workplace, runner: str, known: Mapping[Queue, int], old
                 f"further: they would be missed. Move them back until `eventbridge status` shows that {old!r} has "
                 "caught up, or give them a runner of a new name, which starts where the old one stands"
             )
+
+
+def _standings(work: Workplace, bus: Bus, source: LogSource, old: str) -> dict[Queue, int]:
+    existing = set(source.queues())
+    rows = [row for row in work.ledger.consumer_offsets(old) if row.queue in existing]
+    return {row.queue: standing(row, bus, source) for row in rows}
 
 
 def assign(work: Workplace, rules: RuleSet, runner: str) -> None:
