@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import secrets
 import shlex
 import shutil
-import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+from demo.ports import reserve
+from eventbridge.rule.load import SUFFIXES
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / ".demo"
@@ -19,8 +22,13 @@ FOLDER = ROOT / ".demo"
 #: The shipped rule files, as users know them: relative to the checkout, where every service works.
 RULES_FOLDER = Path("include/rules")
 
-#: The shipped rule files name it.
+#: The ports that people know; an environment takes others if these are taken, or if it is not the checkout's own.
+AIRFLOW_PORT = 8080
+SPARK_PORT = 15002
+
+#: The rule files that an environment is started with name this receiver and this folder for files.
 RECEIVER_PORT = 8765
+FILES = ".demo/files"
 
 USER = "admin"
 
@@ -36,11 +44,11 @@ class Places:
     folder: Path
     airflow_port: int
     spark_port: int
+    receiver_port: int
+    rules_folder: Path
     password: str
     jwt_secret: str
     signing_secret: str
-    rules_folder: Path = RULES_FOLDER
-    receiver_port: int = RECEIVER_PORT
     #: Settings of the product, EVENTBRIDGE_..., that are not the defaults.
     settings: dict[str, str] = field(default_factory=dict)
 
@@ -65,6 +73,13 @@ class Places:
         return self.folder / "received.jsonl"
 
     @property
+    def rules(self) -> str:
+        """The folder of the rule files, and what is to be known about it."""
+        if self.rules_folder.is_relative_to(self.folder):
+            return f"{self.rules_folder}, a copy for the receiver at port {self.receiver_port}: others are at work"
+        return str(self.rules_folder)
+
+    @property
     def url(self) -> str:
         """Airflow's UI and REST API."""
         return f"http://127.0.0.1:{self.airflow_port}"
@@ -75,37 +90,69 @@ class Places:
         return f"sc://127.0.0.1:{self.spark_port}"
 
 
+#: The folders that this process keeps for itself, each with the descriptor that is locked.
+_kept: dict[Path, int] = {}
+
+
 def fresh(
-    folder: Path = FOLDER,
-    *,
-    rules_folder: Path = RULES_FOLDER,
-    receiver_port: int = RECEIVER_PORT,
-    settings: Mapping[str, str] | None = None,
+    folder: Path = FOLDER, *, rules_folder: Path = RULES_FOLDER, settings: Mapping[str, str] | None = None
 ) -> Places:
-    """Empty the folder and return the places of a new environment; raises DemoError if the receiver's port is taken."""
-    if _taken(receiver_port):
-        raise DemoError(
-            f"Port {receiver_port}, which the rule files name, is taken: end what uses it "
-            f"(ss -ltnp 'sport = :{receiver_port}' names it)."
-        )
-    shutil.rmtree(folder, ignore_errors=True)
+    """Empty the folder and return the places of a new environment, whose ports and files no other one has.
+
+    The rule files are used where they are if the receiver gets the port that they name; else, and outside of
+    `.demo/`, a copy in the folder names the receiver and the files of this environment.
+    Raises DemoError if another process has the folder.
+    """
+    _keep(folder)
+    for left in folder.iterdir():
+        shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
+    usual = folder == FOLDER
+    receiver_port = reserve(RECEIVER_PORT if usual else None)
+    if not usual or receiver_port != RECEIVER_PORT:
+        rules_folder = _own_rules(folder, ROOT / rules_folder, receiver_port)
     places = Places(
         folder,
-        airflow_port=_port(8080),
-        spark_port=_port(15002),
+        airflow_port=reserve(AIRFLOW_PORT if usual else None),
+        spark_port=reserve(SPARK_PORT if usual else None),
+        receiver_port=receiver_port,
+        rules_folder=rules_folder,
         password=secrets.token_urlsafe(9),
         jwt_secret=secrets.token_hex(32),
         signing_secret=f"whsec_{base64.b64encode(secrets.token_bytes(24)).decode()}",
-        rules_folder=rules_folder,
-        receiver_port=receiver_port,
         settings=dict(settings or {}),
     )
     for made in (places.airflow_home, places.home, places.logs):
         made.mkdir(parents=True)
-    folder.chmod(0o700)  # the password and the logs are nobody else's
     (places.airflow_home / "config").symlink_to(ROOT / "config", target_is_directory=True)
     (places.airflow_home / "passwords.json").write_text(json.dumps({USER: places.password}))
     return places
+
+
+def _keep(folder: Path) -> None:
+    """Make the folder and lock it until this process ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)  # the password and the logs are nobody else's
+    if folder in _kept:
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise DemoError(f"Another environment is being started in {folder}, or runs there.") from None
+    _kept[folder] = descriptor
+
+
+def _own_rules(folder: Path, rules_folder: Path, receiver_port: int) -> Path:
+    """Copy the rule files into the folder, with its receiver and its files instead of those that they name."""
+    own = folder / "rules"
+    for file in rules_folder.rglob("*"):
+        if file.suffix in SUFFIXES:
+            copy = own / file.relative_to(rules_folder)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            text = file.read_text().replace(f"127.0.0.1:{RECEIVER_PORT}", f"127.0.0.1:{receiver_port}")
+            copy.write_text(text.replace(FILES, str(folder / "files")))
+    return own
 
 
 def save(places: Places) -> None:
@@ -186,21 +233,3 @@ def _airflow_options(places: Places) -> dict[str, str]:
         "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "30",
         "USAGE_DATA_COLLECTION__ENABLED": "False",
     }
-
-
-def _port(wanted: int) -> int:
-    if not _taken(wanted):
-        return wanted
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _taken(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: a port in TIME_WAIT is free
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return True
-    return False

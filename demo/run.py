@@ -13,7 +13,7 @@ from types import FrameType
 
 from demo.airflow import Airflow
 from demo.flights import publish_flights
-from demo.places import ROOT, DemoError, Places, fresh, product_settings
+from demo.places import RECEIVER_PORT, ROOT, DemoError, Places, fresh, product_settings
 from demo.progress import watch
 from demo.receipts import compare, duplicates, read_record
 from demo.services import Services, left_behind
@@ -63,6 +63,8 @@ def _demo(services: Services, total: int) -> int:
     _say("Starting Airflow, Spark Connect and the receiver ...")
     services.start()
     _say(f"Up after {time.monotonic() - began:.0f} s: {places.url}, user admin, password {places.password}")
+    if places.receiver_port != RECEIVER_PORT:
+        _say(f"Rules: {places.rules}")
     settings = Settings.from_mapping(product_settings(places))
     with closing(Workplace.open(settings, connections_from_environment(product_settings(places)))) as work:
         _deliver(services, work, total)

@@ -28,6 +28,7 @@ def main() -> int:
         f"Up after {time.monotonic() - began:.0f} s.\n"
         f"  Airflow   {places.url}  user {USER}  password {places.password}\n"
         f"  Spark     {places.spark_url}\n"
+        f"  rules     {places.rules}\n"
         f"  logs      {places.logs}\n"
         f"`source {places.folder.name}/settings.sh` shows it to the command line eventbridge; `make down` ends it."
     )

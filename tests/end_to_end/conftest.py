@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import secrets
 import signal
-import socket
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +17,7 @@ from eventbridge.connection import connections_from_environment
 from eventbridge.settings import Settings
 from eventbridge.stages.workplace import Workplace
 
-_RULES = Path(__file__).with_name("rules_to_run.yaml")
+_RULES = Path(__file__).with_name("rules")
 
 #: Small enough that a closed pool, which costs its runner all of them and 60 s, is waited for in a test.
 _SETTINGS = {
@@ -35,15 +32,8 @@ _SETTINGS = {
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Start Airflow, Spark and the receiver in a folder of their own, and end every process however the tests end."""
-    folder = tmp_path_factory.mktemp("environment")
-    port = _free_port()
-    rules = folder / "rules"
-    rules.mkdir()
-    text = _RULES.read_text().replace("PORT", str(port)).replace("FILES", str(folder))
-    (rules / "rules.yaml").write_text(text)
-    places = fresh(folder / "demo", rules_folder=rules, receiver_port=port, settings=_SETTINGS)
-    # The usual ports are looked for long before they are taken: a demo that starts meanwhile would take them too.
-    services = Services(replace(places, airflow_port=_free_port(), spark_port=_free_port()))
+    folder = tmp_path_factory.mktemp("environment") / "demo"
+    services = Services(fresh(folder, rules_folder=_RULES, settings=_SETTINGS))
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # a run that is ended takes its services along
     try:
         services.start()
@@ -56,12 +46,3 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     finally:
         services.stop()
         signal.signal(signal.SIGTERM, before)
-
-
-def _free_port() -> int:
-    """Return a port that is free, will not be given to an outgoing connection, and is not what `make demo` takes."""
-    while True:
-        port = 20_000 + secrets.randbelow(10_000)
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)):
-                return port

@@ -16,6 +16,7 @@ import psutil
 import pytest
 from demo import places, services
 from demo.places import DemoError, environment, fresh, load, save
+from demo.ports import reserve
 from demo.progress import takes_all
 from demo.receipts import compare, duplicates, read_record
 from demo.services import left_behind, stop_groups
@@ -35,13 +36,6 @@ child.stdout.readline()
 print(child.pid, flush=True)
 time.sleep(600)
 """
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_stubborn_services_are_ended_with_their_children(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +75,7 @@ def test_a_process_id_that_was_used_anew_is_left_alone(tmp_path: Path) -> None:
 
 def test_the_services_see_nothing_of_the_users_airflow(tmp_path: Path) -> None:
     """Settings of another Airflow or product are dropped; all paths lie below the folder; only loopback listens."""
-    made = fresh(tmp_path / "demo", receiver_port=free_port())
+    made = fresh(tmp_path / "demo")
     users = {"AIRFLOW__CORE__EXECUTOR": "Users", "AIRFLOW_HOME": "/users", "EVENTBRIDGE_HOME": "/users", "LANG": "C"}
     given = environment(made, users)
 
@@ -96,7 +90,7 @@ def test_the_services_see_nothing_of_the_users_airflow(tmp_path: Path) -> None:
 
 def test_places_are_found_again_and_are_nobody_elses(tmp_path: Path) -> None:
     """What `make up` wrote down is what `load` reads; the folder holds a password."""
-    made = fresh(tmp_path / "demo", receiver_port=free_port())
+    made = fresh(tmp_path / "demo")
     save(made)
 
     assert load(tmp_path / "demo") == made
@@ -107,7 +101,7 @@ def test_places_are_found_again_and_are_nobody_elses(tmp_path: Path) -> None:
 
 def test_the_command_line_sees_the_demo_by_its_settings_file(tmp_path: Path) -> None:
     """Sourcing settings.sh gives a shell the product's settings, quoted as a shell needs them."""
-    made = fresh(tmp_path / "a demo", receiver_port=free_port())
+    made = fresh(tmp_path / "a demo")
     save(made)
     script = f"source '{made.folder}/settings.sh' && env -0"
     told = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout
@@ -116,17 +110,73 @@ def test_the_command_line_sees_the_demo_by_its_settings_file(tmp_path: Path) -> 
     assert {name: shell[name] for name in places.product_settings(made)} == places.product_settings(made)
 
 
-def test_a_taken_port_is_told_or_avoided(tmp_path: Path) -> None:
-    """The receiver's port is fixed by the rule files, so a taken one is an error; the others give way."""
+def test_a_port_is_given_to_one_environment_only() -> None:
+    """Not to two that look before either has bound it, and not while somebody listens there."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        port = taken.getsockname()[1]
-        with pytest.raises(DemoError, match=f"Port {port}.*is taken"):
-            fresh(tmp_path / "demo", receiver_port=port)
+        busy = taken.getsockname()[1]
+        assert reserve(busy) != busy
+    port = reserve()
+    code = f"from demo.ports import reserve; print(reserve({port}), reserve())"
+    others = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
-        assert places._port(port) != port
-    assert not (tmp_path / "demo").exists()
+    assert len({port, reserve(port), *map(int, others.split())}) == 4
+
+
+def test_a_port_is_free_again_once_its_environment_has_ended() -> None:
+    """Nothing has to be cleaned up after a process that was killed."""
+    code = "from demo.ports import reserve; import os, signal; print(reserve(), flush=True); os.kill(os.getpid(), 9)"
+    killed = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    port = int(killed.stdout)
+
+    assert killed.returncode == -signal.SIGKILL
+    assert reserve(port) == port
+
+
+def test_a_folder_is_given_to_one_environment_only(tmp_path: Path) -> None:
+    """Of two that start in one checkout the second is told, and empties nothing."""
+    made = fresh(tmp_path / "demo")
+    code = f"from demo.places import fresh; from pathlib import Path; fresh(Path({str(tmp_path / 'demo')!r}))"
+    second = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert "Another environment" in second.stderr.splitlines()[-1]
+    assert made.airflow_home.is_dir()
+    assert fresh(tmp_path / "demo").airflow_port != made.airflow_port
+
+
+def test_environments_share_no_port_and_no_file(tmp_path: Path) -> None:
+    """The shipped rules of one deliver to its own receiver and files, those of the checkout's environment never."""
+    one, other = fresh(tmp_path / "one"), fresh(tmp_path / "other")
+    ports = [(made.airflow_port, made.spark_port, made.receiver_port) for made in (one, other)]
+    shipped = set(destinations(load_rules(ROOT / places.RULES_FOLDER)))
+    ones, others = (set(destinations(load_rules(made.rules_folder))) for made in (one, other))
+
+    assert len({*ports[0], *ports[1], 8080, 15002, 8765}) == 9
+    assert len(shipped) == len(ones) == len(others)
+    assert len(shipped | ones | others) == 3 * len(shipped)
+    assert {name.split("/")[2] for name in ones if "://" in name} == {f"127.0.0.1:{one.receiver_port}"}
+    assert {name.rpartition("/")[0] for name in ones if "://" not in name} == {str(tmp_path / "one" / "files")}
+
+
+def test_the_checkouts_environment_uses_the_shipped_rules_while_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a person edits while `make up` runs is what runs; with the receiver's port taken it is told to be a copy."""
+    monkeypatch.setattr(places, "FOLDER", tmp_path / "demo")
+    monkeypatch.setattr(places, "RECEIVER_PORT", reserve())
+    taken = fresh(tmp_path / "demo")
+    monkeypatch.setattr(places, "reserve", lambda wanted=None: wanted)
+    free = fresh(tmp_path / "demo")
+
+    assert (free.rules_folder, free.rules) == (places.RULES_FOLDER, "include/rules")
+    assert taken.rules_folder == tmp_path / "demo" / "rules"
+    assert f"a copy for the receiver at port {taken.receiver_port}" in taken.rules
+
+
+def destinations(rules: RuleSet) -> list[str]:
+    """Return the URLs and files of all targets."""
+    return [target.url or target.path for rule in rules.rules.values() for target in rule.targets.values()]
 
 
 def test_the_demo_waits_for_every_target_that_answers() -> None:
@@ -199,7 +249,7 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
     """Ctrl-C while the services start: exit code 130, every process ended, in a demo folder of its own."""
     code = (
         "import sys; from pathlib import Path; import demo.run as run; from demo.places import fresh;"
-        f"run.fresh = lambda: fresh(Path({str(tmp_path / 'demo')!r}), receiver_port={free_port()});"
+        f"run.fresh = lambda: fresh(Path({str(tmp_path / 'demo')!r}));"
         "run.left_behind = lambda: {}; sys.exit(run.main())"
     )
     demo = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, start_new_session=True, env=os.environ)
