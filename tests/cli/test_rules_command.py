@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,47 @@ def test_check_gives_mistakes_as_json(shop: Any, eventbridge: Callable[..., Any]
     assert result.code == 2
     assert {"file", "line", "column", "path", "message", "remedy"} == set(result.json["mistakes"][0])
     assert result.err == ""
+
+
+@pytest.mark.parametrize(
+    ("path", "message", "remedy"),
+    [
+        ("made", "'{folder}/made' is a folder", "Name a file in it, such as {folder}/made/deliveries.jsonl"),
+        (
+            "file/deep/er",
+            "'{folder}/file' is a file, and cannot be a folder of '{folder}/file/deep/er'",
+            "Name another",
+        ),
+        ("pipe", "'{folder}/pipe' is there, and is no file", "Name another"),
+        ("x" * 300, " cannot be a file: File name too long", "Name another"),
+    ],
+)
+def test_check_looks_whether_a_file_target_can_be_written_to(
+    path: str, message: str, remedy: str, shop: Any, eventbridge: Callable[..., Any]
+) -> None:
+    """What stands in a path's way is told by the check; to a runner it is this target's trouble alone."""
+    (shop.folder / "made").mkdir()
+    (shop.folder / "file").write_text("")
+    os.mkfifo(shop.folder / "pipe")
+    shop.write_rules(more=f"      more: {{type: file, path: {shop.folder}/{path}}}")
+
+    result = eventbridge("rules", "check", "--json")
+
+    assert result.code == 2
+    [mistake] = result.json["mistakes"]
+    assert (mistake["line"], mistake["path"]) == (17, "$.rules.all-orders.targets.more.path")
+    assert message.format(folder=shop.folder) in mistake["message"]
+    assert mistake["remedy"].startswith(remedy.format(folder=shop.folder))
+    assert eventbridge("rules", "show").code == 0
+
+
+def test_check_lets_folders_be_missing(shop: Any, eventbridge: Callable[..., Any]) -> None:
+    """The target makes them; and a file that is there is appended to."""
+    (shop.folder / "old.jsonl").write_text("{}\n")
+    paths = [f"{shop.folder}/not/there/yet.jsonl", f"{shop.folder}/old.jsonl", "relative/new.jsonl"]
+    shop.write_rules(more="\n".join(f"      t{n}: {{type: file, path: {path}}}" for n, path in enumerate(paths)))
+
+    assert eventbridge("rules", "check").code == 0
 
 
 def test_another_folder_can_be_named(shop: Any, eventbridge: Callable[..., Any]) -> None:

@@ -32,7 +32,7 @@ FolderOption = Annotated[
 def check(folder: FolderOption = None, as_json: JsonOption = False) -> None:
     """Check every rule file; all mistakes are told, with file, line, column, path and remedy, exit code 2."""
     try:
-        rules = _load(folder)
+        rules = _load(folder, look_at_paths=True)
     except RuleFileError as error:
         if not as_json:
             raise
@@ -176,7 +176,7 @@ def _pattern(rule: str | None, file: Path | None, folder: Path | None) -> Patter
     return parse_pattern(found.pattern)
 
 
-def _load(folder: Path | None) -> RuleSet:
+def _load(folder: Path | None, *, look_at_paths: bool = False) -> RuleSet:
     from eventbridge.rule.load import load_rules
 
-    return load_rules(folder if folder is not None else settings().rules_folder)
+    return load_rules(folder if folder is not None else settings().rules_folder, look_at_paths=look_at_paths)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, unquote, unquote_plus, urlsplit
 
@@ -81,4 +82,30 @@ def path_mistake(path: str) -> tuple[str, str] | None:
         return "the path holds a character that cannot be seen", "Remove it"
     if path.endswith("/") or path.rsplit("/", 1)[-1] in (".", ".."):
         return f"{path!r} is a folder", f"Name a file in it, such as {path.rstrip('/')}/deliveries.jsonl"
+    return None
+
+
+def path_obstacle(path: str) -> tuple[str, str] | None:
+    """Return what on this machine keeps a file target's path from being written to, and the remedy.
+
+    Folders that are missing are no obstacle, the target makes them; who may write is not asked: the user who checks
+    is not always the one who delivers.
+    """
+    try:
+        return _obstacle(path)
+    except PermissionError:
+        return None
+    except OSError as error:
+        return f"{path[:60]!r} cannot be a file: {error.strerror}", "Name another"
+
+
+def _obstacle(path: str) -> tuple[str, str] | None:
+    file = Path(path)
+    if file.is_dir():
+        return f"{path!r} is a folder", f"Name a file in it, such as {path}/deliveries.jsonl"
+    if file.exists() and not file.is_file():
+        return f"{path!r} is there, and is no file", "Name another"
+    above = next((each for each in file.parents if each.exists()), None)
+    if above is not None and not above.is_dir():
+        return f"{str(above)!r} is a file, and cannot be a folder of {path!r}", "Name another path, or move that file"
     return None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from eventbridge.errors import Mistake, RuleFileError
+from eventbridge.rule.address import path_mistake, path_obstacle
 from eventbridge.rule.fields import Fields, nearest
 from eventbridge.rule.model import Bus, Rule, RuleSet
 from eventbridge.rule.node import Node, Place
@@ -22,11 +23,13 @@ SUFFIXES = (".yaml", ".yml")
 Thing = TypeVar("Thing", Bus, Rule)
 
 
-def load_rules(folder: Path) -> RuleSet:
+def load_rules(folder: Path, *, look_at_paths: bool = False) -> RuleSet:
     """Return the buses and rules of every `.yaml` and `.yml` file below `folder`, but for hidden files and folders.
 
     Raises RuleFileError with all mistakes, in the order of files and lines. No file at all is a mistake too:
     it would mean that every rule was removed.
+    `look_at_paths`: what stands in the way of file targets on this machine is a mistake too. It is for who checks:
+    to a runner it is one target's trouble, to be tried again, and no reason to stop every rule.
     """
     mistakes: list[Mistake] = []
     buses: dict[str, list[Node]] = {}
@@ -45,6 +48,8 @@ def load_rules(folder: Path) -> RuleSet:
     )
     if None not in tops:  # a file that is no YAML may define the very bus
         _check_together(rule_set, {name: nodes[0] for name, nodes in rules.items()}, mistakes)
+    if look_at_paths:
+        mistakes.extend(_obstacles(rule_set, {name: nodes[0] for name, nodes in rules.items()}))
     if mistakes:
         raise RuleFileError(sorted(mistakes, key=lambda mistake: (mistake.file, mistake.line, mistake.column)))
     return rule_set
@@ -134,6 +139,14 @@ def _check_together(rule_set: RuleSet, nodes: dict[str, Node], mistakes: list[Mi
             remedy = "Name another runner, or leave it out: the bus has one of its own"
             mistakes.append(_at(nodes[rule.name], "runner").mistake(message, remedy))
         mistakes.extend(_pool_mistakes(rule, pools, nodes))
+
+
+def _obstacles(rule_set: RuleSet, nodes: dict[str, Node]) -> Iterator[Mistake]:
+    for rule in rule_set.rules.values():
+        for target in rule.targets.values():
+            obstacle = path_obstacle(target.path) if target.path and path_mistake(target.path) is None else None
+            if obstacle is not None:
+                yield _at(_at(_at(nodes[rule.name], "targets"), target.name), "path").mistake(*obstacle)
 
 
 def _pool_mistakes(rule: Rule, pools: dict[str, Rule], nodes: dict[str, Node]) -> Iterator[Mistake]:
