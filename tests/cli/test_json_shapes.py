@@ -85,6 +85,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
                 "committed": "int",
                 "pulled": "int",
                 "end": "int",
+                "gap": "str",
                 "lag": "int",
                 "in_flight": "int",
                 "available": "int",

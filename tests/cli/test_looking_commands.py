@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,29 @@ def test_status_shows_what_waits_on_the_bus(shop: Any, eventbridge: Callable[...
     assert [str(q[name]) for q in found["queues"] for name in ("lag", "in_flight", "available")] == [
         cell for row in queues for cell in row[6:]
     ]
+
+
+@pytest.mark.parametrize("waiting", [0, 40])
+def test_status_of_a_runner_whose_bus_was_replaced(
+    waiting: int, delivered: Any, eventbridge: Callable[..., Any]
+) -> None:
+    """No number is made up, be the new log shorter or longer: where it lies, both identities, and the remedy."""
+    shutil.rmtree(delivered.folder / "home" / "bus")
+    eventbridge("bus", "publish", "orders", delivered.orders(*range(waiting)))
+
+    result = eventbridge("status")
+    placed = [row for row in rows(result.out, "Queues, in events") if row[2] == "placed"]
+    found = [each for each in eventbridge("status", "--json").json["queues"] if each["queue"]["topic"] == "placed"]
+
+    assert result.code == 0
+    assert re.match(
+        r"The runner 'orders' stands at .*file://\S*/orders\.sqlite has the identity .*of a new name", result.out
+    )
+    assert result.out.count("Put the right log back") == 1
+    assert [row[6:] for row in placed] == [["?", "?", "?"]] * 2
+    assert [(each["lag"], each["in_flight"], each["available"]) for each in found] == [(None, None, None)] * 2
+    assert all("whose identity is" in each["gap"] for each in found)
+    assert sum(each["end"] for each in found) == waiting
 
 
 def test_status_limits_batches(delivered: Any, eventbridge: Callable[..., Any]) -> None:

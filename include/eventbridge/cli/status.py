@@ -12,7 +12,7 @@ from eventbridge.cli.workplace import workplace
 
 if TYPE_CHECKING:
     from eventbridge.ledger.records import Batch
-    from eventbridge.stages.status import Status
+    from eventbridge.stages.status import QueueStatus, Status
 
 
 def show_status(
@@ -40,15 +40,15 @@ def show_status(
 def _show(found: Status) -> None:
     for new in found.unregistered:
         say(f"The runner {new.runner} has never run; it will start at {cell_text(new.start_at)} of the bus {new.bus}.")
-    if found.unregistered:
+    gaps = {q.runner: q.gap for q in reversed(found.queues) if q.gap}
+    for gap in reversed(gaps.values()):
+        say(gap)
+    if found.unregistered or gaps:
         say()
     show_table(
         "Queues, in events",
         ["runner", "bus", "topic", "queue", "committed", "end", "lag", "in flight", "available"],
-        [
-            [q.runner, q.bus, q.queue.topic, q.queue.queue_id, q.committed, q.end, q.lag, q.in_flight, q.available]
-            for q in found.queues
-        ],
+        [[q.runner, q.bus, q.queue.topic, q.queue.queue_id, q.committed, q.end, *_waiting(q)] for q in found.queues],
     )
     say()
     show_table(
@@ -71,6 +71,11 @@ def _show(found: Status) -> None:
         ["rule", "target", "state", "since", "reason"],
         [[t.rule, t.target, t.state, t.since, t.reason] for t in found.targets],
     )
+
+
+def _waiting(queue: QueueStatus) -> list[object]:
+    """Return lag, in flight and available, as far as they are known."""
+    return ["?" if number is None else number for number in (queue.lag, queue.in_flight, queue.available)]
 
 
 def _seconds(batch: Batch) -> float | None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 
 from eventbridge.ledger.records import Batch, ParkedState, TargetStatus
 from eventbridge.queue import Queue
 from eventbridge.rule import RuleSet
+from eventbridge.stages.bus_guard import offset_gaps
 from eventbridge.stages.workplace import Workplace
 
 
@@ -18,7 +20,8 @@ class QueueStatus:
     """One queue as a runner sees it; numbers are events.
 
     lag = end - committed, in flight = pulled - committed, available = end - pulled,
-    where pulled is the end of what an uncommitted batch took.
+    where pulled is the end of what an uncommitted batch took. None where `gap` says why the offsets do not count on
+    this log: it is not, or no longer, the one that they were committed on, so that there is nothing to subtract.
     """
 
     runner: str
@@ -27,21 +30,22 @@ class QueueStatus:
     committed: int
     pulled: int
     end: int
+    gap: str = ""
 
     @property
-    def lag(self) -> int:
+    def lag(self) -> int | None:
         """Events not yet settled."""
-        return self.end - self.committed
+        return None if self.gap else self.end - self.committed
 
     @property
-    def in_flight(self) -> int:
+    def in_flight(self) -> int | None:
         """Events taken by a batch that is not committed."""
-        return self.pulled - self.committed
+        return None if self.gap else self.pulled - self.committed
 
     @property
-    def available(self) -> int:
+    def available(self) -> int | None:
         """Events no batch has taken."""
-        return self.end - self.pulled
+        return None if self.gap else self.end - self.pulled
 
 
 @dataclass(frozen=True)
@@ -106,19 +110,26 @@ def status(work: Workplace, *, batches: int = 10) -> Status:
 
 def queue_statuses(work: Workplace, rules: RuleSet, runner: str, bus: str) -> list[QueueStatus] | None:
     """Return how each queue of a runner's bus stands; None before the runner's group was registered."""
-    committed = work.ledger.committed_offsets(runner)
-    if not committed:
+    rows = work.ledger.consumer_offsets(runner)
+    if not rows:
         return None
     batch = work.ledger.unfinished_batch(runner)
     pulled = {part.queue: part.end for part in work.ledger.ranges(batch.batch_id)} if batch else {}
-    source = work.open_source(rules.buses[bus])
-    try:
-        ends = {queue: source.end(queue) for queue in source.queues()}
-    finally:
-        source.close()
+    with closing(work.open_source(rules.buses[bus])) as source:
+        gaps = offset_gaps(rules.buses[bus], source, rows)
+        ends = source.ends()
+    named = rules.buses[bus].source.topics
     return [
-        QueueStatus(runner, bus, queue, offset, pulled.get(queue, offset), ends.get(queue, offset))
-        for queue, offset in sorted(committed.items())
+        QueueStatus(
+            runner,
+            bus,
+            row.queue,
+            row.offset,
+            pulled.get(row.queue, row.offset),
+            ends.get(row.queue, 0 if row.queue.topic in named else row.offset),
+            gaps.get(row.queue, ""),
+        )
+        for row in rows
     ]
 
 
