@@ -1,20 +1,31 @@
-"""What the tests of push, settle, park and commit share: a clock that runs, rules with HTTP targets, stage by stage."""
+"""What the tests of push, settle, park and commit share: a clock that runs, a rule with HTTP targets, the stages."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from eventbridge.ledger.records import Batch
 from eventbridge.stages.buffer import buffer
+from eventbridge.stages.dead_letters import write_dead_letters
+from eventbridge.stages.deliver import deliver_batch, deliver_retries, deliver_until_idle
 from eventbridge.stages.listen import listen
+from eventbridge.stages.push import push
 from eventbridge.stages.route import route
 from eventbridge.stages.route_in_process import InProcessRouter
+from eventbridge.stages.schedule_retries import schedule_retries
 from eventbridge.stages.settle import settlement_rows
 from eventbridge.stages.workplace import Workplace
+from eventbridge.store.parquet import read_table
+from eventbridge.testing.receiver import Receiver
 
 RUNNER = "orders"
+
+#: A target that refuses the connection.
+REFUSED = "http://127.0.0.1:1/refused"
 
 
 @dataclass
@@ -31,18 +42,22 @@ class RunningClock:
         self.ahead += timedelta(seconds=seconds)
 
 
-def rules(**targets: str) -> str:
-    """Return a rule file of one rule `orders` that matches every order, its targets given as flow YAML."""
-    lines = [f"      {name}: {text}" for name, text in targets.items()]
+def rules(
+    targets: Mapping[str, str], *, rule: str = "orders", runner: str = RUNNER, start_at: str = "earliest", **fields: str
+) -> str:
+    """Return a rule file of one rule that matches every order; a target is flow YAML, or a URL for `http`."""
+    lines = [f"      {name}: {text if text[0] == '{' else http(text)}" for name, text in targets.items()]
     return "\n".join(
         [
             "buses:",
             "  orders:",
-            "    source: {type: embedded, topics: [placed], queues: 2, start_at: earliest}",
+            f"    source: {{type: embedded, topics: [placed], queues: 2, start_at: {start_at}}}",
             "rules:",
-            "  orders:",
+            f"  {rule}:",
             "    bus: orders",
+            f"    runner: {runner}",
             "    pattern: {type: [order.placed]}",
+            *(f"    {name}: {text}" for name, text in fields.items()),
             "    targets:",
             *lines,
             "",
@@ -50,9 +65,109 @@ def rules(**targets: str) -> str:
     )
 
 
-def http(url: str, policy: str = "{policy: own, attempts: 3, initial: 1h, multiplier: 1, maximum: 1h}") -> str:
-    """Return a target of type http as flow YAML; by default it is tried again after an hour, three times."""
-    return f'{{type: http, url: "{url}", allow_http: true, timeout: 1s, retry: {policy}}}'
+def http(url: str, **fields: object) -> str:
+    """Return a target of type http as flow YAML; unless `retry` says so it is tried again after an hour, three times.
+
+    A URL that is only a path, such as `/healthy/crm`, is the receiver's once the rules are written by `Sending`.
+    """
+    policy = "{policy: own, attempts: 3, initial: 1h, multiplier: 1, maximum: 1h}"
+    fields = {"url": f'"{url}"', "allow_http": "true", "timeout": "1s", "retry": policy} | fields
+    return "{type: http, " + ", ".join(f"{name}: {value}" for name, value in fields.items()) + "}"
+
+
+@dataclass(frozen=True)
+class Received:
+    """A receiver as one test sees it: without what came before."""
+
+    server: Receiver
+    before: int
+
+    def url(self, path: str) -> str:
+        """Return the URL of a path such as `/healthy/crm`."""
+        return self.server.url(path)
+
+    def requests(self) -> list[dict[str, Any]]:
+        """Return what was received since the test began."""
+        return self.server.requests()[self.before :]
+
+
+@dataclass
+class Sending:
+    """An installation with one rule `orders` for every order, and the receiver that its targets name by path."""
+
+    site: Any
+    receiver: Received
+    order: Callable[..., bytes]
+    _published: int = 0
+
+    @property
+    def work(self) -> Workplace:
+        """The workplace."""
+        work: Workplace = self.site.work
+        return work
+
+    def begin(self, *orders: int | bytes, settings: Mapping[str, object] | None = None, **targets: str) -> Workplace:
+        """Write the rule with these targets, publish (see `publish`), and return the workplace, settings changed."""
+        self.rules(**targets)
+        self.publish(*orders)
+        work: Workplace = self.site.reopen(**settings) if settings else self.site.work
+        return work
+
+    def routed(self, *orders: int | bytes, settings: Mapping[str, object] | None = None, **targets: str) -> Batch:
+        """Do what `begin` does, then listen, buffer and route; return the batch, which is now to be pushed."""
+        return routed(self.begin(*orders, settings=settings, **targets))
+
+    def rules(self, **targets: str) -> None:
+        """Replace the rule files by the rule with these targets."""
+        self.write(rules(targets))
+
+    def disable(self, **targets: str) -> None:
+        """Replace the rule files by the rule with these targets, disabled."""
+        self.write(rules(targets, enabled="false"))
+
+    def remove(self) -> None:
+        """Replace the rule files by some that do not name the rule."""
+        self.write(rules({"crm": "http://127.0.0.1:1/never"}, rule="other"))
+
+    def write(self, text: str) -> None:
+        """Replace the rule files by one of this content."""
+        self.site.write_rules(text.replace('url: "/', f'url: "{self.receiver.url("/")}'))
+
+    def publish(self, *orders: int | bytes) -> None:
+        """Publish so many further orders, or these messages."""
+        for each in orders:
+            if isinstance(each, int):
+                numbers = range(self._published + 1, self._published + each + 1)
+                self._published += each
+                self.site.publish(*(self.order(number) for number in numbers))
+            else:
+                self.site.publish(each)
+
+    def deliver_batch(self, runner: str = RUNNER) -> str | None:
+        """Move one batch through all stages and return its id."""
+        return deliver_batch(self.work, runner, InProcessRouter(self.work.store), threading.Event())
+
+    def deliver(self) -> None:
+        """Deliver until nothing is available or due."""
+        deliver_until_idle(self.work, RUNNER, InProcessRouter(self.work.store))
+
+    def retry(self) -> str | None:
+        """Move one retry batch through its stages and return its id; None = nothing is due."""
+        return deliver_retries(self.work, RUNNER, threading.Event())
+
+    def push(self, batch: Batch) -> None:
+        """Push every chunk of a batch."""
+        for chunk in self.work.ledger.chunks(batch.batch_id):
+            push(self.work, batch.batch_id, chunk.chunk_id)
+
+    def settle(self, batch: Batch) -> None:
+        """Settle a batch and park what is to be tried again: all that comes before its commit."""
+        write_dead_letters(self.work, batch.batch_id)
+        schedule_retries(self.work, batch.batch_id)
+
+    def requests(self) -> list[dict[str, Any]]:
+        """Return what the receiver received since the test began."""
+        return self.receiver.requests()
 
 
 def routed(work: Workplace) -> Batch:
@@ -74,7 +189,5 @@ def verdicts(work: Workplace, batch_id: str) -> dict[str, list[dict[str, Any]]]:
 
 def segment_rows(work: Workplace, batch_id: str) -> list[dict[str, Any]]:
     """Return every recorded outcome row of a batch."""
-    from eventbridge.store.parquet import read_table
-
     files = work.ledger.files(batch_id, "outcome")
     return [row for file in files if file.path for row in read_table(work.store, file.path).to_pylist()]

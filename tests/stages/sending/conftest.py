@@ -1,31 +1,14 @@
-"""Fixtures of the stages that send: a clock that runs, and one receiver for all tests."""
+"""Fixtures of the stages that send: a clock that runs, one receiver for all tests, and what delivers to it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from stages.delivering import RunningClock
+from stages.delivering import Received, RunningClock, Sending
 
 from eventbridge.testing.receiver import Receiver
-
-
-@dataclass(frozen=True)
-class Received:
-    """A receiver as one test sees it: without what came before."""
-
-    server: Receiver
-    before: int
-
-    def url(self, path: str) -> str:
-        """Return the URL of a path such as `/healthy/crm`."""
-        return self.server.url(path)
-
-    def requests(self) -> list[dict[str, Any]]:
-        """Return what was received since the test began."""
-        return self.server.requests()[self.before :]
 
 
 @pytest.fixture
@@ -45,3 +28,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
 def receiver(server: Receiver) -> Received:
     """The receiver, with nothing received yet."""
     return Received(server, len(server.requests()))
+
+
+@pytest.fixture
+def sending(site: Any, receiver: Received, order: Callable[..., bytes]) -> Sending:
+    """The installation, whose rules name the receiver by path, with nothing published yet."""
+    return Sending(site, receiver, order)

@@ -2,75 +2,53 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from typing import Any
-
 import pytest
-from stages.delivering import http, rules
+from stages.delivering import Sending, http, rules
 
 from eventbridge.errors import RuleMovedError
-from eventbridge.stages.deliver import deliver_batch
 from eventbridge.stages.listen import listen
-from eventbridge.stages.route_in_process import InProcessRouter
-from eventbridge.testing.receiver import Receiver
 
-Order = Callable[..., bytes]
+CRM = {"crm": "/healthy/crm"}
 
 
-def _text(receiver: Receiver, runner: str, start_at: str = "latest") -> str:
-    text = rules(crm=http(receiver.url("/healthy/crm"))).replace("start_at: earliest", f"start_at: {start_at}")
-    return text.replace("    bus: orders\n", f"    bus: orders\n    runner: {runner}\n", 1)
-
-
-def _deliver(work: Any, runner: str) -> bool:
-    return deliver_batch(work, runner, InProcessRouter(work.store), threading.Event()) is not None
-
-
-def test_a_rule_moved_to_a_new_runner_goes_on_where_the_old_one_stands(
-    site: Any, order: Order, receiver: Receiver
-) -> None:
+def test_a_rule_moved_to_a_new_runner_goes_on_where_the_old_one_stands(sending: Sending) -> None:
     """Though its bus starts at latest, the new runner takes what the old one had not, and nothing twice."""
-    site.write_rules(_text(receiver, "old", "earliest"))
-    site.publish(*(order(number) for number in range(4)))
-    work = site.work
-    assert _deliver(work, "old")
-    site.publish(*(order(number) for number in range(4, 10)))
+    sending.write(rules(CRM, runner="old"))
+    sending.publish(4)
+    assert sending.deliver_batch("old")
+    sending.publish(6)
 
-    site.write_rules(_text(receiver, "new"))
-    assert _deliver(work, "new")
+    sending.write(rules(CRM, runner="new", start_at="latest"))
+    assert sending.deliver_batch("new")
 
-    requests = [request["webhook_id"] for request in receiver.requests()]
+    requests = [request["webhook_id"] for request in sending.requests()]
     assert len(requests) == len(set(requests)) == 10
 
 
-def test_a_rule_that_would_miss_events_at_its_new_runner_is_refused(
-    site: Any, order: Order, receiver: Receiver
-) -> None:
+def test_a_rule_that_would_miss_events_at_its_new_runner_is_refused(sending: Sending) -> None:
     """A runner that is further than the rule's old one takes nothing until the old one has caught up."""
-    both = _text(receiver, "old", "earliest") + (
+    other = (
         "  other:\n    bus: orders\n    runner: ahead\n    pattern: {type: [order.placed]}\n    targets:\n"
-        f"      log: {http(receiver.url('/healthy/log'))}\n"
+        f"      log: {http('/healthy/log')}\n"
     )
-    site.write_rules(both)
-    site.publish(*(order(number) for number in range(4)))
-    work = site.work
-    assert _deliver(work, "old")
-    site.publish(*(order(number) for number in range(4, 10)))
-    assert _deliver(work, "ahead")
+    apart, together = (rules(CRM, runner=runner) + other for runner in ("old", "ahead"))
+    sending.write(apart)
+    sending.publish(4)
+    assert sending.deliver_batch("old")
+    sending.publish(6)
+    assert sending.deliver_batch("ahead")
 
-    site.write_rules(both.replace("runner: old", "runner: ahead"))
-    site.publish(order(10))
+    sending.write(together)
+    sending.publish(1)
     with pytest.raises(RuleMovedError, match="6 events further"):
-        listen(work, "ahead")
+        listen(sending.work, "ahead")
 
-    site.write_rules(both)
-    while _deliver(work, "old"):
-        pass
-    while _deliver(work, "ahead"):
-        pass
-    site.write_rules(both.replace("runner: old", "runner: ahead"))
-    site.publish(order(11))
-    assert _deliver(work, "ahead")
-    crm = [request["webhook_id"] for request in receiver.requests() if request["path"] == "/healthy/crm"]
+    sending.write(apart)
+    for runner in ("old", "ahead"):
+        while sending.deliver_batch(runner):
+            pass
+    sending.write(together)
+    sending.publish(1)
+    assert sending.deliver_batch("ahead")
+    crm = [request["webhook_id"] for request in sending.requests() if request["path"] == "/healthy/crm"]
     assert len(crm) == len(set(crm)) == 12

@@ -5,87 +5,71 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 import pytest
-from stages.delivering import RunningClock, http, routed, rules, segment_rows, verdicts
+from stages.delivering import RunningClock, Sending, http, segment_rows, verdicts
 
 from eventbridge import faults
 from eventbridge.errors import EventBridgeError, StoreError
 from eventbridge.stages.dead_letters import write_dead_letters
 from eventbridge.stages.push import push
-from eventbridge.testing.receiver import Receiver
-
-Order = Callable[..., bytes]
 
 
-def test_push_delivers_every_row_of_its_chunk_once(site: Any, order: Order, receiver: Receiver) -> None:
+def test_push_delivers_every_row_of_its_chunk_once(sending: Sending) -> None:
     """Each delivery reaches its target once, under its delivery id, and its outcome is in a recorded segment."""
-    site.write_rules(rules(crm=http(receiver.url("/healthy/crm"))))
-    site.publish(*(order(number) for number in range(30)))
-    work = site.work
-    batch = routed(work)
+    batch = sending.routed(30, crm="/healthy/crm")
+    work = sending.work
 
     report = push(work, batch.batch_id, 0)
 
     rows = segment_rows(work, batch.batch_id)
     assert (report.claimed, report.delivered, report.left) == (True, 30, 0)
     assert {row["outcome"] for row in rows} == {"Delivered"}
-    assert len({request["webhook_id"] for request in receiver.requests()}) == 30
+    assert len({request["webhook_id"] for request in sending.requests()}) == 30
     assert work.ledger.chunk(batch.batch_id, 0).state == "COMPLETED"
 
 
-def test_a_completed_chunk_is_not_pushed_again(site: Any, order: Order, receiver: Receiver) -> None:
+def test_a_completed_chunk_is_not_pushed_again(sending: Sending) -> None:
     """A second push of a completed chunk sends nothing."""
-    site.write_rules(rules(crm=http(receiver.url("/healthy/crm"))))
-    site.publish(order(1))
-    work = site.work
-    batch = routed(work)
+    batch = sending.routed(1, crm="/healthy/crm")
+    work = sending.work
     push(work, batch.batch_id, 0)
 
     report = push(work, batch.batch_id, 0)
 
     assert not report.claimed
-    assert len(receiver.requests()) == 1
+    assert len(sending.requests()) == 1
 
 
-def test_push_after_the_deadline_returns_at_once(
-    site: Any, order: Order, receiver: Receiver, clock: RunningClock
-) -> None:
+def test_push_after_the_deadline_returns_at_once(sending: Sending, clock: RunningClock) -> None:
     """A push that starts when the batch's deadline is over sends nothing and claims nothing."""
-    site.write_rules(rules(crm=http(receiver.url("/healthy/crm"))))
-    site.publish(order(1))
-    work = site.work
-    batch = routed(work)
+    batch = sending.routed(1, crm="/healthy/crm")
+    work = sending.work
     clock.advance(61)
 
     report = push(work, batch.batch_id, 0)
 
     assert not report.claimed
-    assert receiver.requests() == []
+    assert sending.requests() == []
     assert work.ledger.chunk(batch.batch_id, 0).state == "NEW"
 
 
-def test_push_after_settlement_sends_nothing(site: Any, order: Order, receiver: Receiver) -> None:
+def test_push_after_settlement_sends_nothing(sending: Sending) -> None:
     """Once a batch is settling its chunks cannot be claimed."""
-    site.write_rules(rules(crm=http(receiver.url("/healthy/crm"))))
-    site.publish(order(1))
-    work = site.work
-    batch = routed(work)
+    batch = sending.routed(1, crm="/healthy/crm")
+    work = sending.work
     write_dead_letters(work, batch.batch_id)
 
     report = push(work, batch.batch_id, 0)
 
     assert not report.claimed
-    assert receiver.requests() == []
+    assert sending.requests() == []
 
 
-def test_a_second_push_skips_what_the_first_one_settled(site: Any, order: Order, receiver: Receiver) -> None:
+def test_a_second_push_skips_what_the_first_one_settled(sending: Sending) -> None:
     """A push that dies leaves segments; the next one sends only what they do not show."""
-    site.write_rules(rules(crm=http(receiver.url("/healthy/crm"))))
-    site.publish(*(order(number) for number in range(20)))
-    work = site.reopen(segment_answers=5)
-    batch = routed(work)
+    batch = sending.routed(20, settings={"segment_answers": 5}, crm="/healthy/crm")
+    work = sending.work
     faults.install(_failing("store.put", at=3))
     with pytest.raises(StoreError):
         push(work, batch.batch_id, 0)
@@ -94,39 +78,35 @@ def test_a_second_push_skips_what_the_first_one_settled(site: Any, order: Order,
 
     push(work, batch.batch_id, 0)
 
-    requests = [request["webhook_id"] for request in receiver.requests()]
+    requests = [request["webhook_id"] for request in sending.requests()]
     assert shown >= 10
     assert len(set(requests)) == 20
     assert len(requests) <= 20 + (20 - shown)
     assert work.ledger.chunk(batch.batch_id, 0).claim == 2
 
 
-def test_a_push_that_lost_its_claim_stops_and_counts_for_nothing(site: Any, order: Order, receiver: Receiver) -> None:
+def test_a_push_that_lost_its_claim_stops_and_counts_for_nothing(sending: Sending) -> None:
     """When somebody else claims the chunk, the slower push's later segments are refused."""
-    site.write_rules(rules(crm=http(receiver.url("/slow/crm")).replace("timeout: 1s", "timeout: 1s, max_in_flight: 1")))
-    site.publish(*(order(number) for number in range(30)))
-    work = site.reopen(segment_seconds=0.1)
-    batch = routed(work)
+    batch = sending.routed(30, settings={"segment_seconds": 0.1}, crm=http("/slow/crm", max_in_flight=1))
+    work = sending.work
     reports = []
     thread = threading.Thread(target=lambda: reports.append(push(work, batch.batch_id, 0)))
     thread.start()
-    _until(lambda: len(receiver.requests()) >= 2)
+    _until(lambda: len(sending.requests()) >= 2)
     work.ledger.claim_chunk(batch.batch_id, 0, "somebody else")
     shown = len(segment_rows(work, batch.batch_id))
     thread.join(10)
 
     assert not thread.is_alive()
-    assert len(receiver.requests()) < 30
+    assert len(sending.requests()) < 30
     assert len(segment_rows(work, batch.batch_id)) == shown
     assert work.ledger.chunk(batch.batch_id, 0).claim == 2
 
 
-def test_a_hanging_target_delays_no_other_target_of_its_chunk(site: Any, order: Order, receiver: Receiver) -> None:
+def test_a_hanging_target_delays_no_other_target_of_its_chunk(sending: Sending) -> None:
     """In one chunk, the healthy target has everything while the hanging one spends the budget and is degraded."""
-    site.write_rules(rules(crm=http(receiver.url("/healthy/crm")), stuck=http(receiver.url("/hang/stuck"))))
-    site.publish(*(order(number) for number in range(200)))
-    work = site.reopen(push_budget_seconds=2)
-    batch = routed(work)
+    batch = sending.routed(200, settings={"push_budget_seconds": 2}, crm="/healthy/crm", stuck="/hang/stuck")
+    work = sending.work
     chunks = work.ledger.chunks(batch.batch_id)
 
     started = time.monotonic()
@@ -134,21 +114,19 @@ def test_a_hanging_target_delays_no_other_target_of_its_chunk(site: Any, order: 
         push(work, batch.batch_id, chunk.chunk_id)
 
     assert time.monotonic() - started < 2 * len(chunks) + 3
-    assert sum(request["path"] == "/healthy/crm" for request in receiver.requests()) == 200
+    assert sum(request["path"] == "/healthy/crm" for request in sending.requests()) == 200
     assert work.ledger.target_statuses()["orders", "stuck"].state == "degraded"
     assert ("orders", "crm") not in work.ledger.target_statuses()
 
 
-def test_the_stop_flag_ends_a_push_within_a_second(site: Any, order: Order, receiver: Receiver) -> None:
+def test_the_stop_flag_ends_a_push_within_a_second(sending: Sending) -> None:
     """Setting the stop flag gives up what is in flight; those deliveries are settled as Unknown."""
-    site.write_rules(rules(crm=http(receiver.url("/slow/crm")).replace("timeout: 1s", "timeout: 1s, max_in_flight: 1")))
-    site.publish(*(order(number) for number in range(50)))
-    work = site.work
-    batch = routed(work)
+    batch = sending.routed(50, crm=http("/slow/crm", max_in_flight=1))
+    work = sending.work
     stop = threading.Event()
     thread = threading.Thread(target=push, args=(work, batch.batch_id, 0, stop))
     thread.start()
-    _until(lambda: len(receiver.requests()) >= 2)
+    _until(lambda: len(sending.requests()) >= 2)
     stop.set()
     thread.join(3)
 
@@ -159,16 +137,14 @@ def test_the_stop_flag_ends_a_push_within_a_second(site: Any, order: Order, rece
     assert names == {"Delivered", "Unknown"}
 
 
-def test_a_stopped_push_does_not_wait_for_a_target_that_hangs(site: Any, order: Order, receiver: Receiver) -> None:
+def test_a_stopped_push_does_not_wait_for_a_target_that_hangs(sending: Sending) -> None:
     """Airflow kills a task 5 s after it asked it to stop: by then the push has ended its chunk."""
-    site.write_rules(rules(stuck=http(receiver.url("/hang/stuck")).replace("timeout: 1s", "timeout: 30s")))
-    site.publish(*(order(number) for number in range(5)))
-    work = site.work
-    batch = routed(work)
+    batch = sending.routed(5, stuck=http("/hang/stuck", timeout="30s"))
+    work = sending.work
     stop = threading.Event()
     thread = threading.Thread(target=push, args=(work, batch.batch_id, 0, stop))
     thread.start()
-    _until(lambda: len(receiver.requests()) >= 1)
+    _until(lambda: len(sending.requests()) >= 1)
     stop.set()
     thread.join(4)
 
@@ -176,15 +152,11 @@ def test_a_stopped_push_does_not_wait_for_a_target_that_hangs(site: Any, order: 
     assert work.ledger.chunk(batch.batch_id, 0).state == "TIMEOUT"
 
 
-def test_a_retry_that_falls_due_within_the_budget_is_made_by_the_push(
-    site: Any, order: Order, receiver: Receiver
-) -> None:
+def test_a_retry_that_falls_due_within_the_budget_is_made_by_the_push(sending: Sending) -> None:
     """Two quick refusals are retried without a round through the ledger, and each attempt is written down."""
     policy = "{policy: own, attempts: 5, initial: 100ms, multiplier: 1, maximum: 100ms}"
-    site.write_rules(rules(crm=http(receiver.url("/flaky/crm"), policy)))
-    site.publish(order(1))
-    work = site.work
-    batch = routed(work)
+    batch = sending.routed(1, crm=http("/flaky/crm", retry=policy))
+    work = sending.work
 
     report = push(work, batch.batch_id, 0)
 
@@ -197,31 +169,25 @@ def test_a_retry_that_falls_due_within_the_budget_is_made_by_the_push(
     ]
 
 
-def test_a_retry_that_is_seconds_away_is_left_to_the_slow_lane(site: Any, order: Order, receiver: Receiver) -> None:
+def test_a_retry_that_is_seconds_away_is_left_to_the_slow_lane(sending: Sending) -> None:
     """A push with nothing to do but to wait 8 s for a retry ends: its batch's other targets must not wait with it."""
     policy = "{policy: own, attempts: 5, initial: 8s, multiplier: 1, maximum: 8s}"
-    site.write_rules(rules(crm=http(receiver.url("/status/500"), policy)))
-    site.publish(order(1))
-    work = site.work
-    batch = routed(work)
+    batch = sending.routed(1, crm=http("/status/500", retry=policy))
+    work = sending.work
 
     started = time.monotonic()
     report = push(work, batch.batch_id, 0)
 
     assert time.monotonic() - started < 6
     assert (report.retried, report.left) == (1, 1)
-    assert len(receiver.requests()) == 1
+    assert len(sending.requests()) == 1
     assert ("orders", "crm") not in work.ledger.target_statuses()
 
 
-def test_a_target_that_answers_nothing_within_the_budget_is_degraded(
-    site: Any, order: Order, receiver: Receiver
-) -> None:
+def test_a_target_that_answers_nothing_within_the_budget_is_degraded(sending: Sending) -> None:
     """Even if all its deliveries were in flight and none waited when the budget ended."""
-    site.write_rules(rules(stuck=http(receiver.url("/hang/stuck")).replace("timeout: 1s", "timeout: 30s")))
-    site.publish(order(1), order(2))
-    work = site.reopen(push_budget_seconds=1)
-    batch = routed(work)
+    batch = sending.routed(2, settings={"push_budget_seconds": 1}, stuck=http("/hang/stuck", timeout="30s"))
+    work = sending.work
 
     push(work, batch.batch_id, 0)
 
@@ -229,13 +195,10 @@ def test_a_target_that_answers_nothing_within_the_budget_is_degraded(
     assert {(row["outcome"], row["sent"]) for row in segment_rows(work, batch.batch_id)} == {("Unknown", True)}
 
 
-def test_an_answer_410_disables_the_target_and_keeps_the_rest(site: Any, order: Order, receiver: Receiver) -> None:
+def test_an_answer_410_disables_the_target_and_keeps_the_rest(sending: Sending) -> None:
     """The first 410 is a dead letter, the target is disabled, and what was not sent is held."""
-    target = http(receiver.url("/gone/crm")).replace("timeout: 1s", "timeout: 1s, max_in_flight: 1")
-    site.write_rules(rules(crm=target))
-    site.publish(*(order(number) for number in range(10)))
-    work = site.work
-    batch = routed(work)
+    batch = sending.routed(10, crm=http("/gone/crm", max_in_flight=1))
+    work = sending.work
 
     push(work, batch.batch_id, 0)
 
@@ -246,20 +209,16 @@ def test_an_answer_410_disables_the_target_and_keeps_the_rest(site: Any, order: 
     assert {row["held"] for row in rows if row["verdict"] == "Unknown"} == {"target disabled"}
 
 
-def test_one_target_that_cannot_be_opened_fails_the_push_after_the_others_are_served(
-    site: Any, order: Order, receiver: Receiver
-) -> None:
+def test_one_target_that_cannot_be_opened_fails_the_push_after_the_others_are_served(sending: Sending) -> None:
     """A connection nobody defined is an error of the task, and the other target has its deliveries."""
-    broken = http(receiver.url("/healthy/x")).replace("timeout: 1s", "timeout: 1s, connection: nobody_defined_it")
-    site.write_rules(rules(broken=broken, crm=http(receiver.url("/healthy/crm"))))
-    site.publish(*(order(number) for number in range(10)))
-    work = site.work
-    batch = routed(work)
+    broken = http("/healthy/x", connection="nobody_defined_it")
+    batch = sending.routed(10, broken=broken, crm="/healthy/crm")
+    work = sending.work
 
     with pytest.raises(EventBridgeError, match="nobody_defined_it"):
         push(work, batch.batch_id, 0)
 
-    assert sum(request["path"] == "/healthy/crm" for request in receiver.requests()) == 10
+    assert sum(request["path"] == "/healthy/crm" for request in sending.requests()) == 10
     assert work.ledger.chunk(batch.batch_id, 0).state == "ERROR"
 
 

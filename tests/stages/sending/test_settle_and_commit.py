@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from stages.delivering import RUNNER, http, routed, rules, verdicts
+from stages.delivering import REFUSED, RUNNER, Sending, http, verdicts
 
 from eventbridge import faults
 from eventbridge.errors import BooksError, BusError
@@ -19,31 +19,20 @@ from eventbridge.stages.audit import audit
 from eventbridge.stages.commit import commit
 from eventbridge.stages.dead_letters import write_dead_letters
 from eventbridge.stages.listen import listen
-from eventbridge.stages.push import push
 from eventbridge.stages.records import dead_letters
 from eventbridge.stages.schedule_retries import schedule_retries
 from eventbridge.store import layout, schemas
 from eventbridge.store.parquet import read_table, write_table
-from eventbridge.testing.receiver import Receiver
 
 Order = Callable[..., bytes]
-REFUSED = "http://127.0.0.1:1/refused"
 
 
-def _finish(work: Any, batch_id: str) -> None:
-    for chunk in work.ledger.chunks(batch_id):
-        push(work, batch_id, chunk.chunk_id)
-    write_dead_letters(work, batch_id)
-    schedule_retries(work, batch_id)
-
-
-def test_commit_moves_the_offsets_and_writes_the_manifest(site: Any, order: Order, receiver: Receiver) -> None:
+def test_commit_moves_the_offsets_and_writes_the_manifest(sending: Sending, site: Any) -> None:
     """A batch whose books balance is committed: offsets in the ledger and on the bus, and the manifest."""
-    site.write_rules(rules(crm=http(receiver.url("/healthy/crm")), bad=http(receiver.url("/bad/x"))))
-    site.publish(*(order(number) for number in range(20)), b"not json")
-    work = site.work
-    batch = routed(work)
-    _finish(work, batch.batch_id)
+    batch = sending.routed(20, b"not json", crm="/healthy/crm", bad="/bad/x")
+    work = sending.work
+    sending.push(batch)
+    sending.settle(batch)
 
     assert commit(work, batch.batch_id)
 
@@ -58,11 +47,9 @@ def test_commit_moves_the_offsets_and_writes_the_manifest(site: Any, order: Orde
     assert audit(work).differences == ()
 
 
-def test_stages_before_their_time_do_nothing(site: Any, order: Order) -> None:
+def test_stages_before_their_time_do_nothing(sending: Sending) -> None:
     """On a batch that was not routed, settling, parking and committing change nothing."""
-    site.write_rules(rules(crm=http(REFUSED)))
-    site.publish(order(1))
-    work = site.work
+    work = sending.begin(1, crm=REFUSED)
     batch_id = listen(work, RUNNER)
     assert batch_id is not None
 
@@ -73,14 +60,11 @@ def test_stages_before_their_time_do_nothing(site: Any, order: Order) -> None:
     assert work.ledger.batch(batch_id).state == "planned"
 
 
-def test_what_nobody_pushed_is_parked_due_now_without_an_attempt(site: Any, order: Order) -> None:
+def test_what_nobody_pushed_is_parked_due_now_without_an_attempt(sending: Sending) -> None:
     """Deliveries without any outcome are Unknown: parked in the slow lane, due at once, no attempt counted."""
-    site.write_rules(rules(crm=http(REFUSED)))
-    site.publish(*(order(number) for number in range(7)))
-    work = site.work
-    batch = routed(work)
-    write_dead_letters(work, batch.batch_id)
-    schedule_retries(work, batch.batch_id)
+    batch = sending.routed(7, crm=REFUSED)
+    work = sending.work
+    sending.settle(batch)
 
     assert commit(work, batch.batch_id)
 
@@ -89,13 +73,12 @@ def test_what_nobody_pushed_is_parked_due_now_without_an_attempt(site: Any, orde
     assert row.lineage == ()
 
 
-def test_a_refused_connection_is_parked_with_its_attempt_and_due_time(site: Any, order: Order) -> None:
+def test_a_refused_connection_is_parked_with_its_attempt_and_due_time(sending: Sending) -> None:
     """RetryAt keeps the policy's due time and counts the attempt that was made."""
-    site.write_rules(rules(crm=http(REFUSED)))
-    site.publish(*(order(number) for number in range(5)))
-    work = site.work
-    batch = routed(work)
-    _finish(work, batch.batch_id)
+    batch = sending.routed(5, crm=REFUSED)
+    work = sending.work
+    sending.push(batch)
+    sending.settle(batch)
 
     assert commit(work, batch.batch_id)
 
@@ -109,16 +92,13 @@ def test_a_refused_connection_is_parked_with_its_attempt_and_due_time(site: Any,
     assert all(row.lineage == ((batch.batch_id, row.chunk_id),) for row in rows)
 
 
-def test_a_dead_letter_holds_the_event_the_request_and_every_attempt(
-    site: Any, order: Order, receiver: Receiver
-) -> None:
+def test_a_dead_letter_holds_the_event_the_request_and_every_attempt(sending: Sending, order: Order) -> None:
     """The record of a refused delivery has what arrived, what was sent, what was answered, and why it ended."""
     body = order(1, amount=5)
-    site.write_rules(rules(bad=http(receiver.url("/bad/x"))))
-    site.publish(body)
-    work = site.work
-    batch = routed(work)
-    _finish(work, batch.batch_id)
+    batch = sending.routed(body, bad="/bad/x")
+    work = sending.work
+    sending.push(batch)
+    sending.settle(batch)
 
     (record,) = list(dead_letters(work, whole=True))
 
@@ -128,16 +108,15 @@ def test_a_dead_letter_holds_the_event_the_request_and_every_attempt(
     assert record["reason"] == "NonRetryable"
     assert (attempt["number"], attempt["code"], attempt["outcome"]) == (1, 400, "DeadLettered")
     assert attempt["response_head"] == b"no such customer\n"
-    assert delivery_id_text(record["delivery_id"]) == receiver.requests()[0]["webhook_id"]
+    assert delivery_id_text(record["delivery_id"]) == sending.requests()[0]["webhook_id"]
 
 
-def test_a_malformed_event_is_a_dead_letter_with_its_reason(site: Any, order: Order) -> None:
+def test_a_malformed_event_is_a_dead_letter_with_its_reason(sending: Sending) -> None:
     """What is no CloudEvent ends in the dead letters, whole, and never becomes a delivery."""
-    site.write_rules(rules(crm=http(REFUSED)))
-    site.publish(b'{"id": "only an id"}')
-    work = site.work
-    batch = routed(work)
-    _finish(work, batch.batch_id)
+    batch = sending.routed(b'{"id": "only an id"}', crm=REFUSED)
+    work = sending.work
+    sending.push(batch)
+    sending.settle(batch)
 
     assert commit(work, batch.batch_id)
 
@@ -147,48 +126,40 @@ def test_a_malformed_event_is_a_dead_letter_with_its_reason(site: Any, order: Or
     assert record["detail"]
 
 
-def test_a_transform_that_fails_is_a_dead_letter_and_holds_up_nothing(
-    site: Any, order: Order, receiver: Receiver
-) -> None:
+def test_a_transform_that_fails_is_a_dead_letter_and_holds_up_nothing(sending: Sending, order: Order) -> None:
     """TransformFailed ends that delivery at once; the other event of the same rule is delivered."""
-    transform = "transform: {form: JSONPATH, value: $.data.note, missing: error}"
-    site.write_rules(rules(crm=http(receiver.url("/healthy/crm")).replace("timeout: 1s", f"timeout: 1s, {transform}")))
-    site.publish(order(1), order(2, data={"note": "here"}))
-    work = site.work
-    batch = routed(work)
-    _finish(work, batch.batch_id)
+    target = http("/healthy/crm", transform="{form: JSONPATH, value: $.data.note, missing: error}")
+    batch = sending.routed(order(1), order(2, data={"note": "here"}), crm=target)
+    work = sending.work
+    sending.push(batch)
+    sending.settle(batch)
 
     assert commit(work, batch.batch_id)
 
     (record,) = list(dead_letters(work, whole=True))
     assert (record["reason"], record["event_id"], record["request"]) == ("TransformFailed", "1", None)
-    assert len(receiver.requests()) == 1
+    assert len(sending.requests()) == 1
     assert audit(work).differences == ()
 
 
-def test_settling_again_changes_no_verdict(site: Any, order: Order, receiver: Receiver) -> None:
+def test_settling_again_changes_no_verdict(sending: Sending) -> None:
     """The settlement is written once: a later write_dead_letters reads it and adds nothing."""
-    site.write_rules(rules(crm=http(receiver.url("/healthy/crm"))))
-    site.publish(*(order(number) for number in range(5)))
-    work = site.work
-    batch = routed(work)
+    batch = sending.routed(5, crm="/healthy/crm")
+    work = sending.work
     write_dead_letters(work, batch.batch_id)
     before = verdicts(work, batch.batch_id)
 
-    write_dead_letters(work, batch.batch_id)
-    schedule_retries(work, batch.batch_id)
+    sending.settle(batch)
     schedule_retries(work, batch.batch_id)
 
     assert verdicts(work, batch.batch_id) == before
     assert sum(row.count for row in work.ledger.parked()) == 5
 
 
-def test_the_loser_of_two_settlements_takes_the_winners_verdicts(site: Any, order: Order) -> None:
+def test_the_loser_of_two_settlements_takes_the_winners_verdicts(sending: Sending, site: Any) -> None:
     """A settlement file that exists already is the truth, also for who computed other verdicts."""
-    site.write_rules(rules(crm=http(REFUSED)))
-    site.publish(order(1), order(2))
-    work = site.work
-    batch = routed(work)
+    batch = sending.routed(2, crm=REFUSED)
+    work = sending.work
     work.ledger.begin_settlement(batch.batch_id)
     loser = site.reopen()
     write_dead_letters(loser, batch.batch_id)
@@ -201,19 +172,13 @@ def test_the_loser_of_two_settlements_takes_the_winners_verdicts(site: Any, orde
     assert len(work.ledger.files(batch.batch_id, "settlement")) == 1
 
 
-def test_a_deficit_is_closed_by_a_supplement(
-    site: Any, order: Order, receiver: Receiver, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_deficit_is_closed_by_a_supplement(sending: Sending, caplog: pytest.LogCaptureFixture) -> None:
     """Deliveries a settlement forgot are given Unknown by a supplement and parked, with an alarm; then it commits."""
-    site.write_rules(rules(crm=http(receiver.url("/healthy/crm"))))
-    site.publish(*(order(number) for number in range(10)))
-    work = site.work
-    batch = routed(work)
-    for chunk in work.ledger.chunks(batch.batch_id):
-        push(work, batch.batch_id, chunk.chunk_id)
+    batch = sending.routed(10, crm="/healthy/crm")
+    work = sending.work
+    sending.push(batch)
     _settle_with(work, batch, lambda rows: rows[:-3])
-    write_dead_letters(work, batch.batch_id)
-    schedule_retries(work, batch.batch_id)
+    sending.settle(batch)
 
     with caplog.at_level(logging.ERROR):
         assert commit(work, batch.batch_id)
@@ -224,17 +189,13 @@ def test_a_deficit_is_closed_by_a_supplement(
     assert audit(work).differences == ()
 
 
-def test_a_surplus_stops_the_commit_and_names_the_delivery(site: Any, order: Order, receiver: Receiver) -> None:
+def test_a_surplus_stops_the_commit_and_names_the_delivery(sending: Sending) -> None:
     """A settlement that names a delivery twice commits nothing; the error lists the id."""
-    site.write_rules(rules(crm=http(receiver.url("/healthy/crm"))))
-    site.publish(*(order(number) for number in range(4)))
-    work = site.work
-    batch = routed(work)
-    for chunk in work.ledger.chunks(batch.batch_id):
-        push(work, batch.batch_id, chunk.chunk_id)
+    batch = sending.routed(4, crm="/healthy/crm")
+    work = sending.work
+    sending.push(batch)
     _settle_with(work, batch, lambda rows: [*rows, rows[0]])
-    write_dead_letters(work, batch.batch_id)
-    schedule_retries(work, batch.batch_id)
+    sending.settle(batch)
     doubled = delivery_id_text(verdicts(work, batch.batch_id)["crm"][0]["delivery_id"])
 
     with pytest.raises(BooksError, match=doubled):
@@ -243,28 +204,24 @@ def test_a_surplus_stops_the_commit_and_names_the_delivery(site: Any, order: Ord
     assert sum(work.ledger.committed_offsets(RUNNER).values()) == 0
 
 
-def test_a_verdict_delivered_that_no_outcome_proves_stops_the_commit(site: Any, order: Order) -> None:
+def test_a_verdict_delivered_that_no_outcome_proves_stops_the_commit(sending: Sending) -> None:
     """A settlement cannot claim a delivery that no recorded answer shows."""
-    site.write_rules(rules(crm=http(REFUSED)))
-    site.publish(order(1))
-    work = site.work
-    batch = routed(work)
+    batch = sending.routed(1, crm=REFUSED)
+    work = sending.work
     _settle_with(work, batch, lambda rows: [row | {"verdict": "Delivered"} for row in rows])
-    write_dead_letters(work, batch.batch_id)
-    schedule_retries(work, batch.batch_id)
+    sending.settle(batch)
 
     with pytest.raises(BooksError, match="without a proof"):
         commit(work, batch.batch_id)
 
 
 @pytest.mark.parametrize("kind", ["buffer", "delivery", "outcome", "settlement", "dead_letter"])
-def test_a_file_that_is_gone_stops_the_commit(site: Any, order: Order, receiver: Receiver, kind: str) -> None:
+def test_a_file_that_is_gone_stops_the_commit(sending: Sending, kind: str) -> None:
     """Whatever file of the books cannot be read, nothing is committed and the error names it."""
-    site.write_rules(rules(bad=http(receiver.url("/bad/crm"))))
-    site.publish(*(order(number) for number in range(4)))
-    work = site.work
-    batch = routed(work)
-    _finish(work, batch.batch_id)
+    batch = sending.routed(4, bad="/bad/crm")
+    work = sending.work
+    sending.push(batch)
+    sending.settle(batch)
     (path, *_) = [file.path for file in work.ledger.files(batch.batch_id, kind) if file.path]
     work.store.delete(path)
 
@@ -274,12 +231,10 @@ def test_a_file_that_is_gone_stops_the_commit(site: Any, order: Order, receiver:
     assert sum(work.ledger.committed_offsets(RUNNER).values()) == 0
 
 
-def test_a_commit_without_its_parked_rows_is_refused(site: Any, order: Order) -> None:
+def test_a_commit_without_its_parked_rows_is_refused(sending: Sending) -> None:
     """If schedule_retries did not run, what is to be tried again would be lost: commit refuses."""
-    site.write_rules(rules(crm=http(REFUSED)))
-    site.publish(order(1))
-    work = site.work
-    batch = routed(work)
+    batch = sending.routed(1, crm=REFUSED)
+    work = sending.work
     write_dead_letters(work, batch.batch_id)
 
     with pytest.raises(BooksError, match="parked by the settlement"):
@@ -287,14 +242,13 @@ def test_a_commit_without_its_parked_rows_is_refused(site: Any, order: Order) ->
 
 
 def test_a_bus_that_refuses_the_offsets_is_told_by_the_next_listen(
-    site: Any, order: Order, receiver: Receiver, caplog: pytest.LogCaptureFixture
+    sending: Sending, site: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The ledger's commit stands; the alarm is logged and the next listen repeats the bus commit."""
-    site.write_rules(rules(crm=http(receiver.url("/healthy/crm"))))
-    site.publish(*(order(number) for number in range(4)))
-    work = site.work
-    batch = routed(work)
-    _finish(work, batch.batch_id)
+    batch = sending.routed(4, crm="/healthy/crm")
+    work = sending.work
+    sending.push(batch)
+    sending.settle(batch)
     faults.install(_bus_refuses)
     with caplog.at_level(logging.ERROR):
         assert commit(work, batch.batch_id)
