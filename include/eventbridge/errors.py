@@ -11,7 +11,7 @@ EventBridgeError
 │   └── NotFoundError         a rule, target, batch or dead letter that does not exist
 ├── OperatorError             the product stopped to lose nothing; a person must act, exit code 3
 │   ├── LedgerLostError       the store knows a newer history than this ledger
-│   ├── OffsetGapError        a committed offset lies beyond the end of its log
+│   ├── OffsetGapError        a committed offset does not count on the log that is there
 │   ├── RuleMovedError        a rule moved to a runner that is past events it has not seen
 │   └── BooksError            the books of a batch do not balance
 ├── InfrastructureError       disk, database, bus or Spark; trying again later may help, exit code 4
@@ -122,7 +122,7 @@ class LedgerLostError(OperatorError):
 
 
 class OffsetGapError(OperatorError):
-    """A committed offset lies beyond the end of its log: the log was truncated or replaced."""
+    """A committed offset lies beyond the end of its log, or was committed on another: it was truncated or replaced."""
 
 
 class RuleMovedError(OperatorError):

@@ -395,13 +395,15 @@ def test_a_damaged_bus_says_so(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_says_so(tmp_path: Path) -> None:
-    """SQLite's own "disk is full" gets the file and a remedy."""
+    """SQLite's own "disk is full" gets the file, what is free in its folder, and a remedy."""
     path = tmp_path / "full.sqlite"
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE t (x)")
     connection.execute("PRAGMA max_page_count = 3")
     with (
-        pytest.raises(BusError, match=r"full\.sqlite: database or disk is full\. Make room"),
+        pytest.raises(
+            BusError, match=rf"full\.sqlite: the disk is full, {tmp_path} has [\d,]+ bytes left\. Free some space there"
+        ),
         bus_file.bus_errors(path),
     ):
         connection.execute("INSERT INTO t VALUES (zeroblob(1000000))")
@@ -409,14 +411,26 @@ def test_a_full_disk_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "remedy"), [(errno.ENOSPC, "Make room"), (errno.EACCES, "Let the user"), (errno.EIO, "Look at")]
+    ("folder", "told"), [("/proc", "the disk is full, /proc has 0 bytes left"), ("/", "disk I/O error. Look at")]
+)
+def test_an_io_error_of_a_full_disk_is_told_as_one(folder: str, told: str) -> None:
+    """SQLite calls a full disk an I/O error too; where there is room it is a fault of the disk."""
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
+
+    with pytest.raises(BusError, match=told), bus_file.bus_errors(Path(folder) / "shop.sqlite"):
+        raise error
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"), [(errno.ENOSPC, "Free some"), (errno.EACCES, "Let the user"), (errno.EIO, "Look at")]
 )
 def test_what_the_system_refuses_is_a_bus_error(tmp_path: Path, number: int, remedy: str) -> None:
     """An OSError gets the file and a remedy, and stays the cause."""
     with pytest.raises(BusError, match=remedy) as caught, bus_file.bus_errors(tmp_path / "x.sqlite"):
         raise OSError(number, os.strerror(number))
 
-    assert os.strerror(number) in str(caught.value)
+    assert (os.strerror(number) in str(caught.value)) == (number != errno.ENOSPC)
     assert isinstance(caught.value.__cause__, OSError)
 
 

@@ -312,11 +312,23 @@ def test_a_full_disk_is_told_and_loses_nothing(file: Path) -> None:
         connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")  # SQLite's own way to have no room
 
     with pytest.raises(
-        LedgerError, match=rf"database or disk is full. Free space on the disk that holds {file.parent}"
+        LedgerError, match=rf"ledger.sqlite: the disk is full, {file.parent} has [\d,]+ bytes left. Free some space"
     ):
         ledger.record_file(a_file(detail={"long": "x" * 100_000}), while_state="planned")
     assert ledger.files("batch-1", "buffer") == []
     assert ledger.record_file(a_file(detail={"long": "x" * 100_000}), while_state="planned")
+
+
+def test_an_io_error_of_a_full_disk_is_told_as_one(file: Path) -> None:
+    """SQLite's "disk I/O error" is told as a full disk where nothing is free, and as a fault where there is room."""
+    full = explain("disk I/O error", make_url("sqlite:////proc/ledger.sqlite"))
+    fault = explain("disk I/O error", make_url(url(file)))
+
+    assert full == (
+        "Ledger sqlite:////proc/ledger.sqlite: the disk is full, /proc has 0 bytes left. "
+        "Free some space there, then run this again; nothing was lost."
+    )
+    assert f"disk I/O error. Look at the disk that holds {file.parent}" in fault
 
 
 def test_a_damaged_ledger_is_told(file: Path) -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
 
 from eventbridge.errors import LedgerError
+from eventbridge.full_disk import full_disk, is_full
 
 LOCKED = "database is locked"
+FULL = "database or disk is full"
+IO_ERROR = "disk I/O error"
 UNOPENABLE = "unable to open database file"
 
 #: Words of a database's message -> what to do; the first that occurs counts.
@@ -20,7 +24,6 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
         "Another process has held the ledger for longer than the busy timeout: find it with `fuser -v {file} "
         "{file}.lock`, let it finish or end it, then run this again",
     ),
-    ("database or disk is full", "Free space on the disk that holds {folder}, then run this again; nothing was lost"),
     (
         "readonly database",
         "Give this process write permission for {file} and for its folder {folder} "
@@ -39,7 +42,7 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
         "Make sure that the folder {folder} exists (`mkdir -p {folder}`) and that this process may write to it "
         "(`ls -ld {folder}`)",
     ),
-    ("disk I/O error", "Look at the disk that holds {folder} (`dmesg`, `df -h {folder}`), then run this again"),
+    (IO_ERROR, "Look at the disk that holds {folder} (`dmesg`, `df -h {folder}`), then run this again"),
     (
         "connection refused",
         "Start the database server of {url}, or correct EVENTBRIDGE_LEDGER_URL, then run this again",
@@ -62,6 +65,8 @@ def explain(cause: str, url: URL) -> str:
     """Return what went wrong, then its remedy, in one line; never shows the password of a URL."""
     shown = url.render_as_string(hide_password=True)
     file = url.database or ""
+    if FULL in cause or (IO_ERROR in cause and is_full(Path(file))):
+        return f"Ledger {shown}: {full_disk(Path(file))}."
     places = {"file": file, "folder": file.rpartition("/")[0] or "/", "url": shown}
     remedy = next((text for words, text in _REMEDIES if words.lower() in cause.lower()), _NO_REMEDY)
     return f"Ledger {shown}: {' '.join(cause.split())}. {remedy.format(**places)}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import random
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from sqlalchemy.engine import URL
 
 from eventbridge.errors import LedgerError
-from eventbridge.ledger.remedies import LOCKED, UNOPENABLE, explain
+from eventbridge.ledger.remedies import FULL, LOCKED, UNOPENABLE, explain
 
 
 @contextmanager
@@ -26,7 +27,8 @@ def turn_to_write(url: URL, timeout_seconds: float) -> Iterator[None]:
     try:
         descriptor = os.open(f"{url.database}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
-        raise LedgerError(explain(f"{UNOPENABLE} ({error.strerror}: {error.filename})", url)) from error
+        cause = FULL if error.errno == errno.ENOSPC else f"{UNOPENABLE} ({error.strerror}: {error.filename})"
+        raise LedgerError(explain(cause, url)) from error
     try:
         _wait_for(descriptor, url, timeout_seconds)
         yield

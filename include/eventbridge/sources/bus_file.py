@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from eventbridge.errors import BusError
+from eventbridge.full_disk import full_disk, is_full
 
 BUSY_SECONDS = 30.0
 
@@ -56,18 +57,16 @@ _META = "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, 
 
 _DAMAGED = "Move the file away, or restore it from a backup, and look at the disk"
 _DENIED = "Let the user who runs this write to the file and to its folder"
-_FULL = "Make room on the disk and try again; nothing was changed"
 _REMEDIES = {
     sqlite3.SQLITE_BUSY: f"Another process held it for {BUSY_SECONDS:.0f} s: find it with fuser, end it and try again",
     sqlite3.SQLITE_CANTOPEN: _DENIED,
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
-    sqlite3.SQLITE_FULL: _FULL,
     sqlite3.SQLITE_IOERR: "Look at the disk and its free space, and try again",
     sqlite3.SQLITE_NOTADB: "The file is no event bus: move it away, or name another bus folder",
     sqlite3.SQLITE_PERM: _DENIED,
     sqlite3.SQLITE_READONLY: _DENIED,
 }
-_SYSTEM_REMEDIES = {errno.ENOSPC: _FULL, errno.EDQUOT: _FULL, errno.EACCES: _DENIED, errno.EPERM: _DENIED}
+_SYSTEM_REMEDIES = {errno.EACCES: _DENIED, errno.EPERM: _DENIED}
 
 
 class BusFile:
@@ -146,8 +145,12 @@ def bus_errors(path: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         # The low byte is the kind, the rest its detail (https://sqlite.org/rescode.html).
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and is_full(path)):
+            raise BusError(_sentence(path, full_disk(path), "")) from error
         raise BusError(_sentence(path, str(error), _REMEDIES.get(code, ""))) from error
     except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise BusError(_sentence(path, full_disk(path), "")) from error
         remedy = _SYSTEM_REMEDIES.get(error.errno or 0, "Look at the bus folder and try again")
         raise BusError(_sentence(path, error.strerror or str(error), remedy)) from error
 
