@@ -17,6 +17,7 @@ from eventbridge.connection import connections_from_environment
 from eventbridge.queue import Queue
 from eventbridge.settings import Settings
 from eventbridge.sources.embedded import EmbeddedBus
+from eventbridge.stages import route as route_module
 from eventbridge.stages.workplace import Workplace
 
 RULES = """
@@ -212,3 +213,9 @@ def settle_by_ledger() -> Callable[[Workplace, str], None]:
         assert ledger.commit_batch(batch_id, batch.runner, ledger.ranges(batch_id), ledger.now())
 
     return settle
+
+
+@pytest.fixture
+def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut slices of two rows, so that a batch of a few events has several."""
+    monkeypatch.setattr(route_module, "ROW_GROUP_ROWS", 2)

@@ -1,0 +1,112 @@
+"""Stage route: deliveries are cut into pieces and chunks, in the order of the bus, within limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+from stages.routing import buffered, deliveries, routed
+
+from eventbridge import rowset
+from eventbridge.flow import PoolSlots
+from eventbridge.stages.route import RouteJob, Slice, SliceResult, route
+from eventbridge.stages.route_in_process import InProcessRouter
+from eventbridge.store.parquet import read_rows
+
+Order = Callable[..., bytes]
+
+
+def test_rows_are_sorted_and_pieces_are_runs(site: Any, order: Order) -> None:
+    """A delivery file is sorted by pool, rule, target and offset; what a chunk takes of it lies together."""
+    site.publish(*[order(number, 50 * number) for number in range(6)], key="one queue")
+    work, batch_id = buffered(site, chunk_max_deliveries=2)
+
+    routed(work, batch_id)
+
+    rows = deliveries(work, batch_id)
+    rules = work.rule_set().rules
+    order_of_rows = [(rules[row["rule"]].pool_name, row["rule"], row["target"], row["offset"]) for row in rows]
+    (file,) = work.ledger.files(batch_id, "delivery")
+    assert order_of_rows == sorted(order_of_rows)
+    assert [piece[:6] for piece in file.detail["pieces"]] == [
+        ["rules.high", 750, "big", "crm", "0-1", 2],
+        ["rules.high", 750, "big", "crm", "2", 1],
+        ["rules.high", 750, "big", "note", "3-4", 2],
+        ["rules.high", 750, "big", "note", "5", 1],
+        ["rules.medium", 500, "everything", "archive", "6-7", 2],
+        ["rules.medium", 500, "everything", "archive", "8-9", 2],
+        ["rules.medium", 500, "everything", "archive", "10-11", 2],
+    ]
+    sizes = [sum(len(rows[row]["payload"]) for row in rowset.decode(piece[4])) for piece in file.detail["pieces"]]
+    assert [piece[6] for piece in file.detail["pieces"]] == sizes
+
+
+def test_a_piece_holds_a_bounded_number_of_bytes(site: Any, order: Order) -> None:
+    """Pieces are cut by payload bytes too; one payload larger than a chunk is a piece of its own."""
+    site.publish(*[order(n, filler="x" * size) for n, size in enumerate((400, 400, 3_000, 400))], key="one queue")
+    work, batch_id = buffered(site, chunk_max_bytes="1200")
+
+    routed(work, batch_id)
+
+    (file,) = work.ledger.files(batch_id, "delivery")
+    assert [piece[4] for piece in file.detail["pieces"]] == ["0-1", "2", "3"]
+
+
+def test_a_chunk_follows_the_order_of_the_bus(site: Any, order: Order, small_slices: None) -> None:
+    """The pieces of a target lie in its chunks by queue and offset, whichever slice was finished first."""
+    site.publish(*[order(number) for number in range(20)])
+
+    class Backwards:
+        def route_slices(self, job: RouteJob, slices: Sequence[Slice]) -> Iterator[SliceResult]:
+            return InProcessRouter(work.store).route_slices(job, slices[::-1])
+
+    work, batch_id = buffered(site)
+    route(work, batch_id, Backwards())
+
+    (chunk,) = work.ledger.chunks(batch_id)
+    offsets = [
+        (row["queue_id"], row["offset"])
+        for piece in chunk.pieces
+        for row in read_rows(work.store, piece.file, piece.rows).to_pylist()
+    ]
+    assert offsets == [(queue, offset) for queue in range(2) for offset in range(10)]
+
+
+def test_chunks_are_published_with_a_deadline(site: Any, clock: Any, order: Order) -> None:
+    """Route returns the chunks to push in map index order; the batch has its deadline from then on."""
+    site.publish(*[order(number, 500) for number in range(4)])
+    work, batch_id = buffered(site, batch_max_chunks=1)
+    clock.advance(3)
+
+    handed_out = routed(work, batch_id)
+
+    batch = work.ledger.batch(batch_id)
+    chunks = work.ledger.chunks(batch_id)
+    assert (batch.state, batch.deadline_at) == ("routed", clock() + timedelta(seconds=60))
+    assert handed_out == [0]
+    assert [(c.chunk_id, c.pool, c.weight, c.rows, c.handed_out, c.map_index, c.state) for c in chunks] == [
+        (0, "rules.high", 750, 8, True, 0, "NEW"),
+        (1, "rules.medium", 500, 4, False, None, "NEW"),
+    ]
+    pieces = [piece for chunk in chunks for piece in chunk.pieces]
+    assert sum(piece.count for piece in pieces) == 12
+    assert {(piece.attempts, piece.lineage, piece.parked_id) for piece in pieces} == {(0, (), None)}
+
+
+def test_pools_and_targets_decide_what_is_handed_out(site: Any, order: Order) -> None:
+    """A closed pool holds, a degraded target goes to the slow lane, a disabled one is held."""
+    site.publish(order(1, 500))
+    work, batch_id = buffered(site)
+    work.ledger.set_target_status("big", "crm", "disabled", "410")
+    work.ledger.set_target_status("big", "note", "degraded", "slow")
+
+    handed_out = routed(work, batch_id, pools={"rules.medium": PoolSlots(0, 0)})
+
+    found = {chunk.pieces[0].target: (chunk.handed_out, chunk.held) for chunk in work.ledger.chunks(batch_id)}
+    assert handed_out == []
+    assert found == {
+        "crm": (False, "target disabled"),
+        "note": (False, ""),
+        "archive": (False, "pool closed"),
+    }

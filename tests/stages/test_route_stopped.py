@@ -1,0 +1,139 @@
+"""Stage route, stopped, killed or run twice: what is finished is kept, and the rest is done by the next try."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from stages.routing import buffered, deliveries, routed, wanted
+
+from eventbridge.errors import InfrastructureError, SparkError
+from eventbridge.stages.route import RouteJob, Slice, SliceResult, route, slices_of
+from eventbridge.stages.route_in_process import InProcessRouter
+from eventbridge.stages.workplace import Workplace
+
+Order = Callable[..., bytes]
+
+
+def test_slices_cover_every_row_once(site: Any, order: Order, small_slices: None) -> None:
+    """Slices begin at row groups, cover each file, and are the same at every try."""
+    site.publish(*[order(number) for number in range(9)], key="one queue")
+    work, batch_id = buffered(site, buffer_range_events=5)
+    files = work.ledger.files(batch_id, "buffer")
+
+    slices = slices_of(files)
+
+    assert slices == slices_of(files)
+    assert [(piece.row_from, piece.row_to) for piece in slices] == [(0, 4), (4, 5), (0, 4)]
+    assert len({piece.slice_id for piece in slices}) == 3
+
+
+class Stopping:
+    """A router that fails after so many slices, and notes what it was asked for."""
+
+    def __init__(self, work: Workplace, after: int) -> None:
+        self._inner = InProcessRouter(work.store)
+        self._after = after
+        self.asked: list[str] = []
+
+    def route_slices(self, job: RouteJob, slices: Sequence[Slice]) -> Iterator[SliceResult]:
+        self.asked = [piece.slice_id for piece in slices]
+        for number, result in enumerate(self._inner.route_slices(job, slices)):
+            if number == self._after:
+                raise SparkError("Spark is gone")
+            yield result
+
+
+def test_a_failure_keeps_the_finished_slices(site: Any, order: Order, small_slices: None) -> None:
+    """Route fails loudly and commits nothing; the next try does only the slices that are missing."""
+    site.publish(*[order(number, 500) for number in range(8)], key="one queue")
+    work, batch_id = buffered(site)
+    with pytest.raises(SparkError, match="Spark is gone"):
+        route(work, batch_id, Stopping(work, after=3))
+    assert work.ledger.batch(batch_id).state == "buffered"
+    kept = work.ledger.files(batch_id, "delivery")
+    assert len(kept) == 3
+
+    second = Stopping(work, after=100)
+    route(work, batch_id, second)
+
+    assert len(second.asked) == 1
+    assert work.ledger.files(batch_id, "delivery")[:3] == kept
+    assert wanted(deliveries(work, batch_id)).total() == 24
+
+
+def test_a_slice_without_an_answer_is_noticed(site: Any, order: Order, small_slices: None) -> None:
+    """A router that comes back with too little does not make a batch routed."""
+
+    class Lazy:
+        def route_slices(self, job: RouteJob, slices: Sequence[Slice]) -> Iterator[SliceResult]:
+            return InProcessRouter(work.store).route_slices(job, slices[1:])
+
+    site.publish(*[order(number) for number in range(6)], key="one queue")
+    work, batch_id = buffered(site)
+
+    with pytest.raises(SparkError, match="1 of 3 slices"):
+        route(work, batch_id, Lazy())
+    assert work.ledger.batch(batch_id).state == "buffered"
+
+
+def test_a_spent_budget_keeps_what_is_recorded(site: Any, order: Order, small_slices: None) -> None:
+    """When the prepare budget is over route says so; every try records at least one slice."""
+    site.publish(*[order(number) for number in range(6)], key="one queue")
+    work, batch_id = buffered(site)
+    start = work.clock()
+    ticks = iter(range(1_000))
+    slow = Workplace(
+        work.settings, work.ledger, work.store, work.connections, lambda: start + timedelta(hours=next(ticks))
+    )
+
+    for tried in (1, 2):
+        with pytest.raises(InfrastructureError, match="EVENTBRIDGE_PREPARE_BUDGET_SECONDS"):
+            routed(slow, batch_id)
+        assert len(work.ledger.files(batch_id, "delivery")) == tried
+    routed(slow, batch_id)
+
+    assert work.ledger.batch(batch_id).state == "routed"
+
+
+def test_two_at_once_publish_one_batch(site: Any, order: Order, small_slices: None) -> None:
+    """Two tries may both route; one file per slice is recorded and one set of chunks is published."""
+    site.publish(*[order(number, 500) for number in range(10)])
+    _, batch_id = buffered(site)
+    works = [site.reopen() for _ in range(3)]
+
+    with ThreadPoolExecutor(3) as pool:
+        answers = list(pool.map(lambda work: routed(work, batch_id), works))
+
+    assert answers == [[0, 1]] * 3
+    rows = deliveries(site.work, batch_id)
+    assert len({row["delivery_id"] for row in rows}) == len(rows) == 30
+    assert sum(chunk.rows for chunk in site.work.ledger.chunks(batch_id)) == 30
+
+
+def test_it_may_die_anywhere(
+    site: Any, order: Order, dying_everywhere: Callable[..., Iterator[Any]], small_slices: None
+) -> None:
+    """Wherever route dies, the next try ends with the same deliveries, each once, and every one in one chunk."""
+    site.publish(order(1, 500), order(2, 5), order(3, 500, data={"amount": 500}), b"bad", order(1, 500), key="k")
+    work, batch_id = buffered(site)
+    reference = site.copy(site.folder.parent / "reference")
+    routed(reference.work, batch_id)
+    expected = wanted(deliveries(reference.work, batch_id))
+    reference.close()
+
+    def stage(work: Workplace) -> list[int]:
+        return routed(work, batch_id)
+
+    for wreck in dying_everywhere(site, stage):
+        work = wreck.reopen()
+        handed_out = stage(work)
+        rows = deliveries(work, batch_id)
+
+        assert wanted(rows) == expected
+        assert len({row["delivery_id"] for row in rows}) == len(rows) == 7
+        assert handed_out == [0, 1]
+        assert sum(chunk.rows for chunk in work.ledger.chunks(batch_id)) == 6
