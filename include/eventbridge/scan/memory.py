@@ -1,0 +1,195 @@
+"""Raw memory for compiled code: typed loads and stores by address, tests of 32 bytes at once, bit scans.
+
+Compiled passes take their tables as plain addresses. Numba counts the references of every array that is handed from
+one function to the next, which costs more than the work of the small functions here; an address costs nothing, but
+nobody checks it. So: whoever hands out addresses keeps the arrays alive (`Addressed`), and an index is computed only
+from tables that were built together. What is read behind a text is bounded by `PADDING`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic as numba_intrinsic
+
+PADDING: Final = 64
+"""Bytes that must be readable behind the last byte of any text: `load64` reads 8, the masks 32 from where they are."""
+
+JIT: Final[dict[str, Any]] = {"cache": True, "nogil": True, "error_model": "numpy"}
+"""How every compiled function is compiled: kept on disk, without the GIL, without a check for division by zero."""
+
+# Numba's own types of an intrinsic describe the function that types it, not the one that is called.
+intrinsic: Any = numba_intrinsic
+
+_LANES = 32
+_BYTE, _INT32, _INT64, _DOUBLE = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.DoubleType()
+
+
+def address_of(array: npt.NDArray[Any]) -> int:
+    """Return where a contiguous array's memory begins; it is the caller's duty to keep the array alive."""
+    assert array.flags.c_contiguous, "compiled code walks the memory in a straight line"
+    return int(array.ctypes.data)
+
+
+@intrinsic
+def byte_at(typing: Any, address: Any, index: Any) -> Any:
+    """Return byte number `index` behind an address, as an integer of 64 bits."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.zext(builder.load(_pointer(builder, arguments, _BYTE)), _INT64)
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@intrinsic
+def int32_at(typing: Any, address: Any, index: Any) -> Any:
+    """Return number `index` of the signed 32-bit integers at an address, as an integer of 64 bits."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.sext(builder.load(_pointer(builder, arguments, _INT32)), _INT64)
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@intrinsic
+def int64_at(typing: Any, address: Any, index: Any) -> Any:
+    """Return number `index` of the signed 64-bit integers at an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load(_pointer(builder, arguments, _INT64))
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@intrinsic
+def word_at(typing: Any, address: Any, index: Any) -> Any:
+    """Return number `index` of the unsigned 64-bit words at an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load(_pointer(builder, arguments, _INT64))
+
+    return types.uint64(types.int64, types.int64), generate
+
+
+@intrinsic
+def double_at(typing: Any, address: Any, index: Any) -> Any:
+    """Return number `index` of the doubles at an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load(_pointer(builder, arguments, _DOUBLE))
+
+    return types.float64(types.int64, types.int64), generate
+
+
+@intrinsic
+def put_byte(typing: Any, address: Any, index: Any, value: Any) -> Any:
+    """Store the lowest 8 bits of `value` as byte number `index` behind an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.store(builder.trunc(arguments[2], _BYTE), _pointer(builder, arguments, _BYTE))
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64, types.int64), generate
+
+
+@intrinsic
+def put_int32(typing: Any, address: Any, index: Any, value: Any) -> Any:
+    """Store `value` as number `index` of the 32-bit integers at an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.store(builder.trunc(arguments[2], _INT32), _pointer(builder, arguments, _INT32))
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64, types.int64), generate
+
+
+@intrinsic
+def put_word(typing: Any, address: Any, index: Any, value: Any) -> Any:
+    """Store `value` as number `index` of the 64-bit words at an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.store(arguments[2], _pointer(builder, arguments, _INT64))
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64, types.uint64), generate
+
+
+@intrinsic
+def load64(typing: Any, address: Any, index: Any) -> Any:
+    """Return the 8 bytes from byte number `index` on as one little-endian word."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        value = builder.load(builder.bitcast(_pointer(builder, arguments, _BYTE), _INT64.as_pointer()))
+        value.align = 1
+        return value
+
+    return types.uint64(types.int64, types.int64), generate
+
+
+@intrinsic
+def lowest_bit(typing: Any, word: Any) -> Any:
+    """Return the number of the lowest bit that is set; `word` must not be 0."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.uint64), generate
+
+
+@intrinsic
+def string_marks(typing: Any, address: Any, index: Any) -> Any:
+    """Return a bit for each of 32 bytes that ends or interrupts a JSON string: quote, backslash, control character."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        block, kind = _block(builder, arguments)
+        quote = builder.icmp_unsigned("==", block, _splat(kind, ord('"')))
+        backslash = builder.icmp_unsigned("==", block, _splat(kind, ord("\\")))
+        control = builder.icmp_unsigned("<", block, _splat(kind, 0x20))
+        return _bits(builder, builder.or_(builder.or_(quote, backslash), control))
+
+    return types.uint64(types.int64, types.int64), generate
+
+
+@intrinsic
+def high_marks(typing: Any, address: Any, index: Any) -> Any:
+    """Return a bit for each of 32 bytes that is not ASCII."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        block, kind = _block(builder, arguments)
+        return _bits(builder, builder.icmp_unsigned(">=", block, _splat(kind, 0x80)))
+
+    return types.uint64(types.int64, types.int64), generate
+
+
+def _pointer(builder: Any, arguments: Any, kind: Any) -> Any:
+    return builder.gep(builder.inttoptr(arguments[0], kind.as_pointer()), [arguments[1]])
+
+
+def _block(builder: Any, arguments: Any) -> tuple[Any, Any]:
+    kind = ir.VectorType(_BYTE, _LANES)
+    block = builder.load(builder.bitcast(_pointer(builder, arguments, _BYTE), kind.as_pointer()))
+    block.align = 1
+    return block, kind
+
+
+def _splat(kind: Any, byte: int) -> Any:
+    return ir.Constant(kind, [byte] * _LANES)
+
+
+def _bits(builder: Any, flags: Any) -> Any:
+    return builder.zext(builder.bitcast(flags, ir.IntType(_LANES)), _INT64)
+
+
+_ALL: Final = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
+
+
+@njit(**JIT)
+def low_bytes(word: Any, count: int) -> Any:
+    """Return the lowest `count` bytes (0 to 8) of a word, the others 0."""
+    if count == 0:
+        return np.uint64(0)
+    return word & (_ALL >> np.uint64(64 - 8 * count))

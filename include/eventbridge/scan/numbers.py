@@ -1,0 +1,158 @@
+"""JSON numbers as bytes: where they end, and an exact order of their values without ever computing them.
+
+A value is 0 or sign x 0.d1d2d3... x 10^position with neither leading nor trailing zeros among the digits, which is
+unique; so two numbers compare by sign, then position, then digits. `eventbridge.document.Number` does the same.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numba import njit
+
+from eventbridge.scan.memory import JIT, byte_at, put_byte
+
+_ZERO, _NINE, _MINUS, _PLUS, _POINT, _E = ord("0"), ord("9"), ord("-"), ord("+"), ord("."), ord("e")
+
+SIMPLE_DIGITS: Final = 15
+"""Decimals of so many digits each have a double of their own (IEEE 754), so equal doubles mean equal numbers."""
+
+POSITION_DIGITS: Final = 17
+"""An exponent of more digits than this is not counted with here: 64 bits would not hold the position."""
+
+_POWERS = 10.0 ** np.arange(SIMPLE_DIGITS + 1)
+
+
+@njit(**JIT)
+def number_end(text: int, position: int) -> int:
+    """Return the position behind the number that begins at `position`, -1 if none of RFC 8259 does."""
+    if byte_at(text, position) == _MINUS:
+        position += 1
+    if byte_at(text, position) == _ZERO:
+        position += 1
+    elif _ZERO < byte_at(text, position) <= _NINE:
+        position = _digits_end(text, position)
+    else:
+        return -1
+    if byte_at(text, position) == _POINT:
+        first = position + 1
+        position = _digits_end(text, first)
+        if position == first:
+            return -1
+    if byte_at(text, position) | 32 == _E:
+        position += 1
+        if byte_at(text, position) == _PLUS or byte_at(text, position) == _MINUS:
+            position += 1
+        first = position
+        position = _digits_end(text, first)
+        if position == first:
+            return -1
+    return position
+
+
+@njit(**JIT)
+def _digits_end(text: int, position: int) -> int:
+    while _ZERO <= byte_at(text, position) <= _NINE:
+        position += 1
+    return position
+
+
+@njit(**JIT)
+def simple_number(text: int, position: int, length: int) -> tuple[bool, float]:
+    """Return (True, the nearest double) of a number with at most 15 digits and no exponent; (False, 0.0) of another.
+
+    The double is the correctly rounded one: the digits and the power of ten are exact, and there is one division.
+    """
+    stop = position + length
+    negative = byte_at(text, position) == _MINUS
+    if negative:
+        position += 1
+    if stop - position > SIMPLE_DIGITS + 1:
+        return False, 0.0
+    whole, decimals, after_point = np.int64(0), 0, False
+    digits = 0
+    while position < stop:
+        byte = byte_at(text, position)
+        if byte == _POINT:
+            after_point = True
+        elif byte <= _NINE:
+            whole = whole * 10 + (byte - _ZERO)
+            digits += 1
+            if after_point:
+                decimals += 1
+        else:
+            return False, 0.0
+        position += 1
+    if digits > SIMPLE_DIGITS:
+        return False, 0.0
+    value = whole / _POWERS[decimals]
+    return True, -value if negative else value
+
+
+@njit(**JIT)
+def normal_form(text: int, position: int, length: int, digits: int) -> tuple[int, int, int]:
+    """Write a number's digits into `digits`, without leading and trailing zeros; return (sign, position, count).
+
+    The sign is -1, 0 or 1. `digits` must have room for `length` bytes. A sign of 2 says that the exponent is too
+    long for this function.
+    """
+    stop = position + length
+    sign = 1
+    if byte_at(text, position) == _MINUS:
+        sign = -1
+        position += 1
+    count, power, after_point = 0, 0, False
+    while position < stop and byte_at(text, position) | 32 != _E:
+        byte = byte_at(text, position)
+        position += 1
+        if byte == _POINT:
+            after_point = True
+        elif count > 0 or byte != _ZERO:
+            put_byte(digits, count, byte)
+            count += 1
+            power += 0 if after_point else 1
+        elif after_point:
+            power -= 1
+    while count > 0 and byte_at(digits, count - 1) == _ZERO:
+        count -= 1
+    if count == 0:
+        return 0, 0, 0
+    exponent = 0
+    if position < stop:
+        position += 1
+        negative = byte_at(text, position) == _MINUS
+        if negative or byte_at(text, position) == _PLUS:
+            position += 1
+        while position < stop and byte_at(text, position) == _ZERO:
+            position += 1
+        if stop - position > POSITION_DIGITS:
+            return 2, 0, 0
+        while position < stop:
+            exponent = exponent * 10 + (byte_at(text, position) - _ZERO)
+            position += 1
+        if negative:
+            exponent = -exponent
+    return sign, power + exponent, count
+
+
+@njit(**JIT)
+def compare(
+    sign: int, power: int, digits: int, count: int, other_sign: int, other_power: int, other: int, first: int, size: int
+) -> int:
+    """Return -1, 0 or 1 as one number in normal form is below, equal to or above the other.
+
+    The other's digits are `other[first:first + size]`.
+    """
+    if sign != other_sign:
+        return -1 if sign < other_sign else 1
+    if sign == 0:
+        return 0
+    if power != other_power:
+        return sign if power > other_power else -sign
+    for index in range(min(count, size)):
+        if byte_at(digits, index) != byte_at(other, first + index):
+            return sign if byte_at(digits, index) > byte_at(other, first + index) else -sign
+    if count == size:
+        return 0
+    return sign if count > size else -sign

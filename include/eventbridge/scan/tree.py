@@ -1,0 +1,171 @@
+"""The paths that somebody wants out of an event, as a tree of keys laid out in arrays for compiled code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from eventbridge.scan.memory import JIT, address_of, byte_at, int32_at, load64, low_bytes, word_at
+
+#: A node with more keys than this is searched by hash, not one by one.
+_LISTED: Final = 8
+
+
+class PathTree(NamedTuple):
+    """Node 0 is the event; an edge is a key that leads from a node to the next one.
+
+    Nodes are numbered so that what lies below node n is n + 1 to `last[n]`. Edges of a node stand side by side from
+    `first_edge[n]`; `path[n]` is the index of the path that ends there, -1 if none does.
+    """
+
+    first_edge: npt.NDArray[np.int32]
+    edge_count: npt.NDArray[np.int32]
+    first_slot: npt.NDArray[np.int32]  # -1: the edges are searched one by one
+    slot_mask: npt.NDArray[np.int32]
+    last: npt.NDArray[np.int32]
+    path: npt.NDArray[np.int32]
+    key_word: npt.NDArray[np.uint64]  # per edge: the first 8 bytes of the key
+    key_length: npt.NDArray[np.int32]
+    key_start: npt.NDArray[np.int32]
+    child: npt.NDArray[np.int32]
+    slots: npt.NDArray[np.int32]  # edge + 1, 0 where free
+    key_bytes: npt.NDArray[np.uint8]
+
+
+class TreeTables(NamedTuple):
+    """The addresses of a PathTree's arrays, by the same names."""
+
+    first_edge: int
+    edge_count: int
+    first_slot: int
+    slot_mask: int
+    last: int
+    path: int
+    key_word: int
+    key_length: int
+    key_start: int
+    child: int
+    slots: int
+    key_bytes: int
+
+
+def tree_tables(tree: PathTree) -> TreeTables:
+    """Return the addresses of a tree's arrays; valid for as long as the tree lives."""
+    return TreeTables(*[address_of(array) for array in tree])
+
+
+class _Node:
+    def __init__(self) -> None:
+        self.children: dict[bytes, _Node] = {}
+        self.path = -1
+
+
+def path_tree(paths: Sequence[Sequence[str]]) -> PathTree:
+    """Return the tree of distinct paths; a path's index is its place in `paths`."""
+    root = _Node()
+    for index, path in enumerate(paths):
+        node = root
+        for key in path:
+            node = node.children.setdefault(key.encode("utf-8", "surrogatepass"), _Node())
+        node.path = index
+    return _Builder().build(root)
+
+
+class _Builder:
+    def __init__(self) -> None:
+        self.nodes: list[list[int]] = []  # first_edge, edge_count, first_slot, slot_mask, last, path
+        self.edges: list[tuple[int, int, int, int]] = []  # key_word, key_length, key_start, child
+        self.slots: list[int] = []
+        self.key_bytes = bytearray()
+
+    def build(self, root: _Node) -> PathTree:
+        self._add(root)
+        columns = np.ascontiguousarray(np.array(self.nodes, np.int32).T)
+        words, lengths, starts, children = zip(*self.edges, strict=True) if self.edges else ((), (), (), ())
+        return PathTree(
+            columns[0],
+            columns[1],
+            columns[2],
+            columns[3],
+            columns[4],
+            columns[5],
+            np.array(words, np.uint64),
+            np.array(lengths, np.int32),
+            np.array(starts, np.int32),
+            np.array(children, np.int32),
+            np.array(self.slots, np.int32),
+            np.frombuffer(bytes(self.key_bytes) + bytes(8), np.uint8),
+        )
+
+    def _add(self, node: _Node) -> int:
+        number = len(self.nodes)
+        first = len(self.edges)
+        keys = list(node.children)
+        self.nodes.append([first, len(keys), -1, 0, 0, node.path])
+        for key in keys:
+            self.edges.append((int.from_bytes(key[:8], "little"), len(key), len(self.key_bytes), 0))
+            self.key_bytes += key
+        if len(keys) > _LISTED:
+            self.nodes[number][2:4] = self._hash(keys, first)
+        for index, child in enumerate(node.children.values()):
+            word, length, start, _ = self.edges[first + index]
+            self.edges[first + index] = (word, length, start, self._add(child))
+        self.nodes[number][4] = len(self.nodes) - 1
+        return number
+
+    def _hash(self, keys: list[bytes], first: int) -> list[int]:
+        size = 1 << (2 * len(keys) - 1).bit_length()
+        table = [0] * size
+        for index, key in enumerate(keys):
+            slot = int(_slot_of(np.uint64(int.from_bytes(key[:8], "little")), len(key))) & (size - 1)
+            while table[slot]:
+                slot = (slot + 1) & (size - 1)
+            table[slot] = first + index + 1
+        self.slots += table
+        return [len(self.slots) - size, size - 1]
+
+
+_MIXER: Final = np.uint64(0x9E37_79B9_7F4A_7C15)
+
+
+@njit(**JIT)
+def _slot_of(word: Any, length: int) -> Any:
+    return np.int64(((word ^ np.uint64(length)) * _MIXER) >> np.uint64(33))
+
+
+@njit(**JIT)
+def find_edge(tree: Any, node: int, text: int, position: int, length: int) -> Any:
+    """Return the edge by which the key of so many bytes at a position leaves a node, -1 if nobody wants it.
+
+    `tree` is a `TreeTables`.
+    """
+    word = low_bytes(load64(text, position), min(length, 8))
+    slot = int32_at(tree.first_slot, node)
+    if slot < 0:
+        first = int32_at(tree.first_edge, node)
+        for edge in range(first, first + int32_at(tree.edge_count, node)):
+            if _is_key(tree, edge, word, text, position, length):
+                return edge
+        return -1
+    mask = int32_at(tree.slot_mask, node)
+    at = _slot_of(word, length) & mask
+    while True:
+        edge = int32_at(tree.slots, slot + at) - 1
+        if edge < 0 or _is_key(tree, edge, word, text, position, length):
+            return edge
+        at = (at + 1) & mask
+
+
+@njit(**JIT)
+def _is_key(tree: Any, edge: int, word: Any, text: int, position: int, length: int) -> bool:
+    if word_at(tree.key_word, edge) != word or int32_at(tree.key_length, edge) != length:
+        return False
+    start = int32_at(tree.key_start, edge)
+    for index in range(8, length):
+        if byte_at(tree.key_bytes, start + index) != byte_at(text, position + index):
+            return False
+    return True
