@@ -126,14 +126,15 @@ def test_a_reader_never_sees_a_file_half_replaced(store: Store) -> None:
 
 
 def test_what_is_not_there_is_missing(store: Store) -> None:
-    """get and open say which file is missing; exists says False; delete does not mind."""
+    """get and open say which file is missing, where, and what to do; exists says False; delete does not mind."""
     store.put("a/x", b"")
 
     for path in ("nothing", "a", "a/y", "b/x"):
         assert not store.exists(path)
-        with pytest.raises(StoreFileMissing, match=f"'{path}'"):
+        told = f"The store {store.uri} holds no file '{path}'. Put it back.*EVENTBRIDGE_STORE_URI"
+        with pytest.raises(StoreFileMissing, match=told):
             store.get(path)
-        with pytest.raises(StoreFileMissing, match=f"'{path}'"):
+        with pytest.raises(StoreFileMissing, match=told):
             store.open(path)
     store.delete("a/y")
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from eventbridge.errors import StoreError, StoreFileMissing
+from eventbridge.errors import StoreError
 from eventbridge.faults import reach
-from eventbridge.store.protocol import checked_path, checked_prefix
+from eventbridge.store.protocol import checked_path, checked_prefix, missing
 
 #: Where files are written before they get their name; no path can begin with a dot, so nobody can see into it.
 INCOMING = ".incoming"
@@ -81,13 +81,13 @@ class FileStore:
 
     def get(self, path: str) -> bytes:
         """Return the bytes of a file; raises StoreFileMissing."""
-        with _reading(path):
+        with _reading(path, self.uri):
             reach("store.get")
             return self._locate(path).read_bytes()
 
     def open(self, path: str) -> pa.NativeFile:
         """Return a file for reading at any place; raises StoreFileMissing."""
-        with _reading(path):
+        with _reading(path, self.uri):
             reach("store.open")
             located = self._locate(path)
             if located.is_dir():
@@ -202,12 +202,12 @@ def _walk(folder: Path, path: str) -> Iterator[str]:
 
 
 @contextmanager
-def _reading(path: str) -> Iterator[None]:
+def _reading(path: str, uri: str) -> Iterator[None]:
     with _disk_errors("read", path):
         try:
             yield
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-            raise StoreFileMissing(f"The store holds no file {path!r}.") from error
+            raise missing(path, uri) from error
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from eventbridge.errors import StoreError, StoreFileDamaged, StoreFileMissing
 
-__all__ = ["Store", "StoreError", "StoreFileDamaged", "StoreFileMissing", "checked_path", "checked_prefix"]
+__all__ = ["Store", "StoreError", "StoreFileDamaged", "StoreFileMissing", "checked_path", "checked_prefix", "missing"]
 
 
 class Store(Protocol):
@@ -47,6 +47,14 @@ class Store(Protocol):
 
     def free_bytes(self) -> int | None:
         """Return how many bytes can still be written, None where there is no such limit."""
+
+
+def missing(path: str, uri: str) -> StoreFileMissing:
+    """Return the error for a file that should be there, with what to do about it."""
+    return StoreFileMissing(
+        f"The store {uri} holds no file {path!r}. Put it back from a copy of the store, or point "
+        "EVENTBRIDGE_STORE_URI at the store that has it; `eventbridge audit` names every file that is missing."
+    )
 
 
 def checked_path(path: str) -> str:

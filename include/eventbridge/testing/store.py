@@ -7,9 +7,8 @@ import threading
 
 import pyarrow as pa
 
-from eventbridge.errors import StoreFileMissing
 from eventbridge.faults import reach
-from eventbridge.store.protocol import checked_path, checked_prefix
+from eventbridge.store.protocol import checked_path, checked_prefix, missing
 
 
 class InMemoryStore:
@@ -79,4 +78,4 @@ class InMemoryStore:
         try:
             return self._files[checked_path(path)]
         except KeyError:
-            raise StoreFileMissing(f"The store holds no file {path!r}.") from None
+            raise missing(path, self.uri) from None
