@@ -76,7 +76,7 @@ class Places:
     def rules(self) -> str:
         """The folder of the rule files, and what is to be known about it."""
         if self.rules_folder.is_relative_to(self.folder):
-            return f"{self.rules_folder}, a copy for the receiver at port {self.receiver_port}: others are at work"
+            return f"{self.rules_folder}, a copy that names the receiver's port {self.receiver_port}"
         return str(self.rules_folder)
 
     @property

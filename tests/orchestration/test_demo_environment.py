@@ -171,7 +171,7 @@ def test_the_checkouts_environment_uses_the_shipped_rules_while_it_can(
 
     assert (free.rules_folder, free.rules) == (places.RULES_FOLDER, "include/rules")
     assert taken.rules_folder == tmp_path / "demo" / "rules"
-    assert f"a copy for the receiver at port {taken.receiver_port}" in taken.rules
+    assert f"names the receiver's port {taken.receiver_port}" in taken.rules
 
 
 def destinations(rules: RuleSet) -> list[str]:
