@@ -1,0 +1,81 @@
+"""A pattern as branches: alternatives, each a plain AND of leaf lists, of which any one that holds decides.
+
+`$or` is multiplied out, because an AND of leaf lists is what the bitsets of the kernel can answer. A branch of the
+part below `$not` is negative: the rule does not match where it holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from eventbridge.pattern.nodes import And, AnythingBut, Exists, Field, Path, Pattern
+
+MAXIMUM_BRANCHES: Final = 64
+"""A pattern with more alternatives than this becomes one branch that lets too much through and is checked again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """One AND of leaf lists of a rule; with `uncertain` the reference matcher has the last word where it holds."""
+
+    rule: int
+    fields: tuple[Field, ...]
+    negative: bool = False
+    uncertain: bool = False
+
+    @property
+    def may_conflict(self) -> bool:
+        """Whether two of the fields can lie in one array: they share the first key of their paths."""
+        firsts = [field.path[0] for field in self.fields]
+        return len(set(firsts)) < len(firsts)
+
+
+def branches_of(pattern: Pattern, rule: int) -> list[Branch]:
+    """Return the branches of a rule; where a pattern has too many alternatives, one that is uncertain."""
+    where = _alternatives(pattern.where)
+    unless = [] if pattern.unless is None else _alternatives(pattern.unless.pattern)
+    if where is None or unless is None:
+        plain = tuple(clause for clause in pattern.where.clauses if isinstance(clause, Field))
+        simple = [field for field in plain if len(_parts(field)) == 1]
+        return [Branch(rule, tuple(simple), uncertain=True)]
+    return [
+        *(Branch(rule, fields) for fields in where),
+        *(Branch(rule, fields, negative=True) for fields in unless),
+    ]
+
+
+def _alternatives(where: And) -> list[tuple[Field, ...]] | None:
+    """Return the ANDs of which one must hold; None if there are too many."""
+    found: list[tuple[Field, ...]] = [()]
+    for clause in where.clauses:
+        if isinstance(clause, Field):
+            choices: list[tuple[Field, ...]] = [(part,) for part in _parts(clause)]
+        else:
+            choices = []
+            for alternative in clause.alternatives:
+                inner = _alternatives(alternative)
+                if inner is None:
+                    return None
+                choices += inner
+        if len(found) * len(choices) > MAXIMUM_BRANCHES:
+            return None
+        found = [(*fields, *choice) for fields in found for choice in choices]
+    return found
+
+
+def _parts(field: Field) -> list[Field]:
+    """Return leaf lists of which one must hold, none with two `anything-but`: a class row keeps one bit for it."""
+    negations = [condition for condition in field.conditions if isinstance(condition, AnythingBut)]
+    if len(negations) < 2:
+        return [field]
+    others = tuple(condition for condition in field.conditions if not isinstance(condition, AnythingBut))
+    return [Field(field.path, (*others, negations[0])), *(Field(field.path, (one,)) for one in negations[1:])]
+
+
+def wants_leaf(field: Field) -> bool:
+    """Tell whether a field can only be met by a leaf."""
+    return Exists(False) not in field.conditions
+
+
+__all__ = ["MAXIMUM_BRANCHES", "Branch", "Path", "branches_of", "wants_leaf"]

@@ -1,0 +1,254 @@
+"""The compiled matcher as Python sees it: rules in, Arrow arrays of events in, rule numbers out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eventbridge.document import as_document, parse_document
+from eventbridge.errors import EventError
+from eventbridge.match.explain import Finding, explain
+from eventbridge.match.kernel import judge as j
+from eventbridge.match.kernel import tables as t
+from eventbridge.match.kernel.expressions import ExpressionSets
+from eventbridge.match.kernel.judge import ALL_RULES, judge
+from eventbridge.match.kernel.program import compile_program
+from eventbridge.match.reference import flatten, matches_leaves
+from eventbridge.pattern.nodes import Pattern
+from eventbridge.scan.leaves import MALFORMED, STRING, Leaves, room_for_leaves, scan
+from eventbridge.scan.memory import address_of
+from eventbridge.scan.texts import Texts, texts_of
+from eventbridge.scan.tree import path_tree, tree_tables
+
+BLOCK_EVENTS: Final = 1024
+"""Events scanned and judged at a time: their leaves and their text stay in the processor's cache."""
+
+
+class Matches(NamedTuple):
+    """What a block of events matched.
+
+    The rules of event i are `rules[offsets[i]:offsets[i + 1]]`, numbers in the sequence that was compiled, each once,
+    in no particular order. `malformed` are the numbers of the events that are not one strict JSON object: they match
+    nothing. `handed_back` counts events and pairs of event and rule that the reference matcher decided.
+    """
+
+    offsets: npt.NDArray[np.int64]
+    rules: npt.NDArray[np.int32]
+    malformed: npt.NDArray[np.int64]
+    handed_back: int
+
+
+class Matcher:
+    """A compiled rule set; made by `compile_rules`. Calls of one matcher take turns, as they share its tables."""
+
+    def __init__(self, patterns: Sequence[Pattern]) -> None:
+        self._patterns = tuple(patterns)
+        program = compile_program(self._patterns)
+        self._program = program
+        self._tables = program.tables
+        self._tree = path_tree(program.paths)
+        self._tree_tables = tree_tables(self._tree)
+        self._expressions = {path: ExpressionSets(listed) for path, listed in program.regexes.items()}
+        self._event = _EventTables(self._tables, len(self._patterns))
+        self._leaves = room_for_leaves(16 * BLOCK_EVENTS)
+        self._rules = np.empty(64 * BLOCK_EVENTS + 64 * self._tables.number(t.WORDS), np.int32)
+        self._handed = np.empty((BLOCK_EVENTS, 2), np.int64)
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._patterns)
+
+    @property
+    def clears(self) -> int:
+        """How often the table of classes was full and dropped."""
+        return int(self._tables.array(t.COUNTERS)[t.COUNTER_CLEARS])
+
+    @property
+    def classes(self) -> int:
+        """How many classes of leaves are known now."""
+        return int(self._tables.array(t.COUNTERS)[t.COUNTER_CLASSES])
+
+    def match(self, events: pa.Array | pa.ChunkedArray) -> Matches:
+        """Return which rules each event matches, given as JSON text (Arrow strings or binaries; null is malformed)."""
+        texts = texts_of(events)
+        with self._lock:
+            return self._match(texts)
+
+    def explain(self, event: str | bytes | Mapping[Any, Any], rule: int) -> list[Finding]:
+        """Return why a rule does not match an event, one finding per failed condition; none if it matches.
+
+        Raises EventError if the event is not one strict JSON object.
+        """
+        document = parse_document(event) if isinstance(event, (str, bytes)) else as_document(event)
+        return explain(self._patterns[rule], document)
+
+    def _match(self, texts: Texts) -> Matches:
+        count = len(texts.start)
+        offsets = np.zeros(count + 1, np.int64)
+        status = np.empty(count, np.uint8)
+        found: list[npt.NDArray[np.int32]] = []
+        handed: list[npt.NDArray[np.int64]] = []
+        for first in range(0, count, BLOCK_EVENTS):
+            last = min(first + BLOCK_EVENTS, count)
+            block = Texts(texts.buffer, texts.start[first:last], texts.end[first:last])
+            ends, rules, back = self._match_block(block, status[first:last])
+            offsets[first + 1 : last + 1] = ends[1:] + offsets[first]
+            found.append(rules)
+            if len(back):
+                handed.append(back + np.array([first, 0]))
+        rules = np.concatenate(found) if found else np.zeros(0, np.int32)
+        malformed = np.flatnonzero(status == MALFORMED).astype(np.int64)
+        if not handed:
+            return Matches(offsets, rules, malformed, 0)
+        pairs = np.concatenate(handed)
+        return self._with_reference(texts, offsets, rules, malformed, pairs)
+
+    def _match_block(
+        self, block: Texts, status: npt.NDArray[np.uint8]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        count = len(block.start)
+        first_leaf = np.zeros(count + 1, np.int64)
+        text = address_of(block.buffer)
+        done = 0
+        while True:
+            done = scan(text, block.start, block.end, self._tree_tables, self._leaves, first_leaf, status, done)
+            if done == count:
+                break
+            self._leaves = _larger(self._leaves)
+        leaf_count = int(first_leaf[count])
+        longest = int((block.end - block.start).max(initial=0))
+        self._event.make_room(self._leaves, longest)
+        expressions = self._look_up_expressions(block, leaf_count) if self._expressions else None
+        offsets = np.zeros(count + 1, np.int64)
+        handed_count = np.zeros(1, np.int64)
+        done = 0
+        while True:
+            done = judge(
+                self._tables.address,
+                self._event.address,
+                text,
+                self._event.plain,
+                self._event.folded,
+                address_of(self._tree.path),
+                self._leaves,
+                first_leaf,
+                status,
+                address_of(expressions[0]) if expressions else 0,
+                address_of(expressions[1]) if expressions else 0,
+                address_of(expressions[2]) if expressions else 0,
+                done,
+                offsets,
+                self._rules,
+                self._handed,
+                handed_count,
+            )
+            if done == count:
+                break
+            self._rules = np.concatenate([self._rules, np.empty_like(self._rules)])
+            self._handed = np.concatenate([self._handed, np.empty_like(self._handed)])
+        return offsets, self._rules[: offsets[count]].copy(), self._handed[: handed_count[0]].copy()
+
+    def _look_up_expressions(self, block: Texts, leaf_count: int) -> tuple[npt.NDArray[np.int32], ...]:
+        """Return, per leaf, where its regular expressions' atoms begin and how many there are, and the atoms."""
+        leaves = self._leaves
+        firsts, counts = np.zeros(leaf_count, np.int32), np.zeros(leaf_count, np.int32)
+        atoms: list[int] = []
+        paths = np.where(leaves.node[:leaf_count] >= 0, self._tree.path[leaves.node[:leaf_count]], -1)
+        for path, sets in self._expressions.items():
+            for leaf in np.flatnonzero((paths == path) & (leaves.kind[:leaf_count] >= STRING)).tolist():
+                begin = int(leaves.position[leaf])
+                content = block.buffer[begin : begin + int(leaves.length[leaf])].tobytes()
+                met = sets.met_by(content, escaped=leaves.kind[leaf] != STRING)
+                if met:
+                    firsts[leaf], counts[leaf] = len(atoms), len(met)
+                    atoms += met
+        return firsts, counts, np.array([*atoms, 0], np.int32)
+
+    def _with_reference(
+        self,
+        texts: Texts,
+        offsets: npt.NDArray[np.int64],
+        rules: npt.NDArray[np.int32],
+        malformed: npt.NDArray[np.int64],
+        pairs: npt.NDArray[np.int64],
+    ) -> Matches:
+        """Add what the reference matcher says of the pairs that were handed back."""
+        more_events, more_rules = [], []
+        for event in np.unique(pairs[:, 0]).tolist():
+            leaves = flatten(parse_document(texts.buffer[texts.start[event] : texts.end[event]].tobytes()))
+            asked = pairs[pairs[:, 0] == event, 1].tolist()
+            for rule in range(len(self._patterns)) if ALL_RULES in asked else asked:
+                if matches_leaves(self._patterns[rule], leaves):
+                    more_events.append(event)
+                    more_rules.append(rule)
+        events = np.concatenate([np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)), more_events])
+        merged = np.concatenate([rules, np.array(more_rules, np.int32)])
+        order = np.argsort(events, kind="stable")
+        ends = np.searchsorted(events[order], np.arange(len(offsets))).astype(np.int64)
+        return Matches(ends, merged[order], malformed, len(pairs))
+
+
+def compile_rules(patterns: Sequence[Pattern]) -> Matcher:
+    """Return a matcher of any number of rules, whose answers are those of `eventbridge.match.reference`."""
+    return Matcher(patterns)
+
+
+class _EventTables:
+    """What `judge` knows of the event at hand, laid out once and used for every event."""
+
+    def __init__(self, tables: t.Tables, rules: int) -> None:
+        paths, columns = tables.number(t.PATHS), tables.number(t.COLUMNS)
+        capacity = tables.number(t.CLASS_CAPACITY)
+        self._addresses = np.zeros(j.EVENT_TABLE_COUNT, np.int64)
+        self._arrays: dict[int, npt.NDArray[Any]] = {}
+        self.address = address_of(self._addresses)
+        self._leaf_room = -1
+        self._text_room = -1
+        self.plain = self.folded = 0
+        self._put(j.PATH_FIRST_LEAF, np.full(paths + 1, -1, np.int32))
+        self._put(j.PATH_CURRENT, tables.array(t.PATH_ABSENT).copy())
+        self._put(j.PATH_CHAIN, np.full(paths + 1, -1, np.int32))
+        self._put(j.PATH_NESTED, np.zeros(paths + 1, np.int64))
+        self._put(j.ROW_STAMP, np.zeros(capacity, np.int64))
+        self._put(j.RULE_YES, np.zeros(rules + 1, np.int64))
+        self._put(j.RULE_NO, np.zeros(rules + 1, np.int64))
+        self._put(j.RULE_BACK, np.zeros(rules + 1, np.int64))
+        self._put(j.TOUCHED_RULES, np.zeros(rules + 1, np.int32))
+        self._put(j.COLUMN_ROW, np.zeros(columns + 1, np.int32))
+        self._put(j.PRESENT_PATHS, np.zeros(paths + 1, np.int32))
+
+    def make_room(self, leaves: Leaves, longest_event: int) -> None:
+        """See to it that there is room for so many leaves and for the text of the longest event."""
+        room = len(leaves.node)
+        if room != self._leaf_room:
+            self._leaf_room = room
+            paths = len(self._arrays[j.PATH_CHAIN])
+            self._put(j.LEAF_ROW, np.empty(room, np.int32))
+            self._put(j.LEAF_NEXT, np.empty(room, np.int32))
+            self._put(j.CHAIN_ROW, np.empty(room + paths, np.int32))
+            self._put(j.CHAIN_NEXT, np.empty(room + paths, np.int32))
+            self._put(j.LEAF_ARRAY, leaves.array)
+            self._put(j.LEAF_ELEMENT, leaves.element)
+        if longest_event > self._text_room:
+            self._text_room = 2 * longest_event + 4096
+            self._put(j.ELEMENT_COUNT, np.zeros(self._text_room, np.int32))
+            self._plain = np.empty(self._text_room + 64, np.uint8)
+            self._folded = np.empty(3 * self._text_room + 64, np.uint8)
+            self.plain, self.folded = address_of(self._plain), address_of(self._folded)
+
+    def _put(self, name: int, array: npt.NDArray[Any]) -> None:
+        self._arrays[name] = array
+        self._addresses[name] = address_of(array)
+
+
+def _larger(leaves: Leaves) -> Leaves:
+    """Return room for twice the leaves, with those that are there."""
+    return Leaves(*[np.concatenate([array, np.empty_like(array)]) for array in leaves])
+
+
+__all__ = ["EventError", "Matcher", "Matches", "compile_rules"]

@@ -1,0 +1,197 @@
+"""Wildcards and `contains`: one automaton a path finds the signs of all of them, each sign's conditions are checked.
+
+A text condition is a row of parts that must follow one another: `a*b*c` has the parts a, b, c, where the first stands
+at the beginning and the last at the end; `contains x` has the parts "", x, "". One of the parts, the one that fewest
+other conditions of the path share, is the condition's sign (its first `SIGN_BYTES` bytes). Aho and Corasick's
+automaton finds all signs in one walk over the text, a step a byte; only conditions whose sign was found are checked,
+each in linear time. So neither the number of wildcards nor the variety of texts makes any table grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from eventbridge.match.kernel import tables as t
+from eventbridge.match.kernel.hashing import same_bytes
+from eventbridge.scan.memory import JIT, byte_at, int32_at, int64_at, put_int32, put_word
+
+SIGN_BYTES: Final = 12
+"""How much of a part the automaton looks for: its table has a row for each of these bytes of each sign."""
+
+
+@njit(**JIT)
+def find_texts(tables: int, path: int, text: int, position: int, length: int, key: int, size: int) -> Any:
+    """Write the atoms of the text conditions that a text meets behind `size` others into a key; return the new size."""
+    classes, moves = int64_at(tables, t.BYTE_CLASS), int64_at(tables, t.MOVES)
+    class_count = int64_at(tables, t.CLASS_COUNT)
+    literals, links = int64_at(tables, t.STATE_LITERAL), int64_at(tables, t.STATE_LINK)
+    counters = int64_at(tables, t.COUNTERS)
+    stamp = int64_at(counters, t.COUNTER_STAMP) + 1
+    put_word(counters, t.COUNTER_STAMP, np.uint64(stamp))
+    state = int32_at(int64_at(tables, t.PATH_ROOT), path)
+    first = size
+    for index in range(position, position + length):
+        state = int32_at(moves, state * class_count + byte_at(classes, byte_at(text, index)))
+        found = state if int32_at(literals, state) >= 0 else int32_at(links, state)
+        while found >= 0:
+            size = _check(tables, int32_at(literals, found), text, position, length, key, size, stamp)
+            found = int32_at(links, found)
+    _sort(key, first, size)
+    return size
+
+
+@njit(**JIT)
+def _check(tables: int, literal: int, text: int, position: int, length: int, key: int, size: int, stamp: int) -> Any:
+    firsts, items = int64_at(tables, t.LITERAL_TEXTS_FIRST), int64_at(tables, t.LITERAL_TEXTS)
+    stamps = int64_at(tables, t.TEXT_STAMP)
+    for place in range(int32_at(firsts, literal), int32_at(firsts, literal + 1)):
+        condition = int32_at(items, place)
+        if int64_at(stamps, condition) != stamp:
+            put_word(stamps, condition, np.uint64(stamp))
+            if _holds(tables, condition, text, position, length):
+                put_int32(key, size, int32_at(int64_at(tables, t.TEXT_ATOM), condition) | t.KEY_ATOM)
+                size += 1
+    return size
+
+
+@njit(**JIT)
+def _sort(key: int, first: int, stop: int) -> None:
+    """Sort what one text added to the key: the same set must give the same key."""
+    for index in range(first + 1, stop):
+        value = int32_at(key, index)
+        place = index
+        while place > first and int32_at(key, place - 1) > value:
+            put_int32(key, place, int32_at(key, place - 1))
+            place -= 1
+        put_int32(key, place, value)
+
+
+@njit(**JIT)
+def _holds(tables: int, condition: int, text: int, position: int, length: int) -> bool:
+    """Tell whether a text is the condition's parts with any text between them: each part where it first occurs."""
+    firsts = int64_at(tables, t.TEXT_PARTS_FIRST)
+    starts, lengths = int64_at(tables, t.PART_START), int64_at(tables, t.PART_LENGTH)
+    parts = int64_at(tables, t.PART_BYTES)
+    first, last = int32_at(firsts, condition), int32_at(firsts, condition + 1) - 1
+    head, tail = int32_at(lengths, first), int32_at(lengths, last)
+    if head + tail > length:
+        return False
+    stop = position + length - tail
+    if not same_bytes(text, position, parts, int32_at(starts, first), head):
+        return False
+    if not same_bytes(text, stop, parts, int32_at(starts, last), tail):
+        return False
+    position += head
+    for part in range(first + 1, last):
+        position = _search(tables, int32_at(starts, part), int32_at(lengths, part), text, position, stop)
+        if position < 0:
+            return False
+    return True
+
+
+@njit(**JIT)
+def _search(tables: int, start: int, size: int, text: int, position: int, stop: int) -> Any:
+    """Return the position behind the first occurrence of a part, -1 if there is none (Knuth, Morris and Pratt)."""
+    parts, failures = int64_at(tables, t.PART_BYTES), int64_at(tables, t.PART_FAILURES)
+    fitting = 0
+    while position < stop:
+        byte = byte_at(text, position)
+        while fitting > 0 and byte_at(parts, start + fitting) != byte:
+            fitting = int32_at(failures, start + fitting - 1)
+        if byte_at(parts, start + fitting) == byte:
+            fitting += 1
+        position += 1
+        if fitting == size:
+            return position
+    return -1
+
+
+def failures_of(part: bytes) -> list[int]:
+    """Return, for each beginning of a part, the length of the longest shorter beginning that it ends with."""
+    found = [0] * len(part)
+    fitting = 0
+    for index in range(1, len(part)):
+        while fitting and part[fitting] != part[index]:
+            fitting = found[fitting - 1]
+        fitting += part[fitting] == part[index]
+        found[index] = fitting
+    return found
+
+
+def choose_signs(conditions: Sequence[tuple[bytes, ...]]) -> list[bytes]:
+    """Return the sign of each condition: of its parts that which fewest conditions have, of those the longest."""
+    shared: dict[bytes, int] = {}
+    for parts in conditions:
+        for sign in {part[:SIGN_BYTES] for part in parts}:
+            shared[sign] = shared.get(sign, 0) + 1
+    return [
+        min((part[:SIGN_BYTES] for part in parts if part), key=lambda sign: (shared[sign], -len(sign), sign))
+        for parts in conditions
+    ]
+
+
+def byte_classes(signs: Sequence[bytes]) -> tuple[npt.NDArray[np.uint8], int]:
+    """Return which column of the automaton each byte has: one for every byte that occurs, 0 for all others."""
+    classes = np.zeros(256, np.uint8)
+    occurring = sorted({byte for sign in signs for byte in sign})
+    if len(occurring) == 256:
+        return np.arange(256).astype(np.uint8), 256
+    classes[occurring] = np.arange(1, len(occurring) + 1)
+    return classes, len(occurring) + 1
+
+
+@njit(**JIT)
+def build_automata(
+    paths: Any, starts: Any, lengths: Any, text: Any, classes: Any, class_count: int, path_count: int, states: int
+) -> tuple[Any, Any, Any, Any]:
+    """Return (root per path, moves, literal per state, link per state) for signs sorted by path.
+
+    Sign number i is `text[starts[i]:starts[i] + lengths[i]]` and its number is its literal. There are `states` states
+    at most.
+    """
+    moves = np.full(states * class_count, -1, np.int32)
+    literal = np.full(states, -1, np.int32)
+    link = np.full(states, -1, np.int32)
+    fall = np.zeros(states, np.int32)
+    root = np.full(path_count, -1, np.int32)
+    queue = np.empty(states, np.int32)
+    count = 0
+    for sign in range(paths.shape[0]):
+        path = paths[sign]
+        if root[path] < 0:
+            root[path] = count
+            count += 1
+        state = root[path]
+        for index in range(starts[sign], starts[sign] + lengths[sign]):
+            place = state * class_count + classes[text[index]]
+            if moves[place] < 0:
+                moves[place] = count
+                count += 1
+            state = moves[place]
+        literal[state] = sign
+    for path in range(path_count):
+        if root[path] < 0:
+            continue
+        begin, end = 0, 1
+        queue[0] = root[path]
+        fall[root[path]] = root[path]
+        while begin < end:
+            state = queue[begin]
+            begin += 1
+            for column in range(class_count):
+                place = state * class_count + column
+                below = root[path] if state == root[path] else moves[fall[state] * class_count + column]
+                if moves[place] < 0:
+                    moves[place] = below
+                else:
+                    child = moves[place]
+                    fall[child] = below
+                    link[child] = below if literal[below] >= 0 else link[below]
+                    queue[end] = child
+                    end += 1
+    return root, moves, literal, link
