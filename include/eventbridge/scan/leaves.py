@@ -17,10 +17,22 @@ import numpy.typing as npt
 from numba import njit
 
 from eventbridge.document import MAXIMUM_DEPTH
-from eventbridge.scan.memory import JIT, byte_at, int32_at
+from eventbridge.scan.memory import JIT, PADDING, byte_at, int32_at, int64_at, put_word, word_at
 from eventbridge.scan.numbers import number_end
-from eventbridge.scan.strings import is_utf8, string_end, unescape
+from eventbridge.scan.strings import has_escape, is_utf8, quick_string_end, string_end, unescape
 from eventbridge.scan.tree import find_edge
+from eventbridge.scan.values import (
+    CLOSE_ARRAY,
+    CLOSE_OBJECT,
+    COLON,
+    COMMA,
+    OPEN_ARRAY,
+    OPEN_OBJECT,
+    QUOTE,
+    skip_space,
+    value_end,
+    word_length,
+)
 
 # What a leaf is.
 NULL: Final = 0
@@ -41,9 +53,8 @@ NESTED: Final = 2
 
 NOWHERE: Final = -1
 
-_QUOTE, _BACKSLASH, _COMMA, _COLON = ord('"'), ord("\\"), ord(","), ord(":")
-_OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_ARRAY, _CLOSE_ARRAY = ord("{"), ord("}"), ord("["), ord("]")
-_MINUS, _NINE, _N, _T, _F = ord("-"), ord("9"), ord("n"), ord("t"), ord("f")
+_NINE, _T, _F = ord("9"), ord("t"), ord("f")
+_ONE, _ZERO = np.uint64(1), np.uint64(0)
 
 
 class Leaves(NamedTuple):
@@ -78,178 +89,155 @@ def scan(
     That is the number of events, or less if `leaves` has no more room: call again with more. Of event i
     `first_leaf[i]:first_leaf[i + 1]` are its leaves, and `status[i]` is MALFORMED, FLAT or NESTED.
     """
-    node_of = np.empty(MAXIMUM_DEPTH, np.int32)
-    is_array = np.empty(MAXIMUM_DEPTH, np.bool_)
-    number_of = np.empty(MAXIMUM_DEPTH, np.int32)  # of an array
-    element_of = np.empty(MAXIMUM_DEPTH, np.int32)  # the element an array is at
-    place_array = np.empty(MAXIMUM_DEPTH, np.int32)
-    place_element = np.empty(MAXIMUM_DEPTH, np.int32)
-    keys_seen = np.empty(MAXIMUM_DEPTH, np.uint64)  # bit: edge modulo 64
-    first_inside = np.empty(MAXIMUM_DEPTH, np.int64)  # the first leaf noted inside an object
-    key_text = np.empty(0, np.uint8)
+    frames_room = np.empty(8 * MAXIMUM_DEPTH, np.int64)
+    frames = frames_room.ctypes.data
+    key_room = np.empty(0, np.uint8)
     room = leaves.node.shape[0]
     count = first_leaf[first_event]
     for event in range(first_event, start.shape[0]):
         first_leaf[event] = count
         first = count
         position, stop = start[event], end[event]
-        kind_of_event = FLAT
-        arrays = 0
-        good = False
-        depth = 0
-        position = _skip_space(text, position)
-        if position < stop and byte_at(text, position) == _OPEN_OBJECT and is_utf8(text, position, stop):
-            node_of[0], is_array[0], keys_seen[0], first_inside[0] = 0, False, 0, count
-            place_array[0], place_element[0] = FREE, 0
-            position = _skip_space(text, position + 1)
-            if byte_at(text, position) == _CLOSE_OBJECT:
-                good, depth = True, -1
+        # The innermost open object or array that somebody wants something of; the outer ones are in `frames`.
+        depth, node, in_array = 0, 0, False
+        array, element, place, place_element = 0, 0, FREE, 0
+        keys_seen, first_inside = _ZERO, count
+        kind_of_event, arrays = FLAT, 0
+        good, walking = False, False
+        position = skip_space(text, position)
+        if position < stop and byte_at(text, position) == OPEN_OBJECT and is_utf8(text, position, stop):
+            position = skip_space(text, position + 1)
+            if byte_at(text, position) == CLOSE_OBJECT:
+                good = True
                 position += 1
-        else:
-            depth = -1
-        while depth >= 0:
-            # 1. A key, or the element that the array is at: which node stands the value at?
-            node = node_of[depth]
-            if not is_array[depth]:
-                if byte_at(text, position) != _QUOTE:
+            else:
+                walking = True
+        while walking:
+            # 1. A key, or the element that the array is at: which node does the value stand at?
+            below = node
+            if not in_array:
+                if byte_at(text, position) != QUOTE:
                     break
                 key = position + 1
-                position, escaped = string_end(text, key, stop)
-                if position < 0:
+                position = quick_string_end(text, key)
+                if position >= 0:
+                    edge = find_edge(tree, node, text, key, position - key)
+                else:
+                    position = string_end(text, key, stop)
+                    if position < 0:
+                        break
+                    if key_room.shape[0] < position - key + PADDING:
+                        key_room = np.empty(2 * (position - key) + PADDING, np.uint8)
+                    plain = key_room.ctypes.data
+                    edge = find_edge(tree, node, plain, 0, unescape(text, key, position - key, plain))
+                below = NOWHERE
+                if edge >= 0:
+                    below = int32_at(tree.child, edge)
+                    bit = _ONE << np.uint64(edge & 63)
+                    if keys_seen & bit != _ZERO:  # perhaps a duplicate: the last one counts
+                        last = int32_at(tree.last, below)
+                        for leaf in range(first_inside, count):
+                            if below <= leaves.node[leaf] <= last:
+                                leaves.node[leaf] = NOWHERE
+                    keys_seen |= bit
+                position = skip_space(text, position + 1)
+                if byte_at(text, position) != COLON:
                     break
-                if node >= 0:
-                    if escaped:
-                        if key_text.shape[0] < position - key + 64:
-                            key_text = np.zeros(2 * (position - key) + 64, np.uint8)
-                        unescaped = unescape(text, key, position - key, key_text.ctypes.data)
-                        edge = find_edge(tree, node, key_text.ctypes.data, 0, unescaped)
-                    else:
-                        edge = find_edge(tree, node, text, key, position - key)
-                    node = NOWHERE
-                    if edge >= 0:
-                        node = int32_at(tree.child, edge)
-                        bit = np.uint64(1) << np.uint64(edge & 63)
-                        if keys_seen[depth] & bit:  # perhaps a duplicate: the last one counts
-                            for leaf in range(first_inside[depth], count):
-                                if node <= leaves.node[leaf] <= int32_at(tree.last, node):
-                                    leaves.node[leaf] = NOWHERE
-                        keys_seen[depth] |= bit
-                position = _skip_space(text, position + 1)
-                if byte_at(text, position) != _COLON:
-                    break
-                position = _skip_space(text, position + 1)
+                position = skip_space(text, position + 1)
             # 2. The value.
             byte = byte_at(text, position)
             kind = NUMBER
-            from_position = position
-            length = np.int64(0)
-            if byte == _QUOTE:
-                from_position += 1
-                position, escaped = string_end(text, from_position, stop)
+            content = position
+            length = 0
+            if byte == QUOTE:
+                content += 1
+                kind = STRING
+                position = quick_string_end(text, content)
                 if position < 0:
-                    break
-                length = position - from_position
+                    position = string_end(text, content, stop)
+                    if position < 0:
+                        break
+                    if has_escape(text, content, position):
+                        kind = ESCAPED
+                length = position - content
                 position += 1
-                kind = ESCAPED if escaped else STRING
-            elif byte == _OPEN_OBJECT or byte == _OPEN_ARRAY:
-                if depth + 1 == MAXIMUM_DEPTH:
+            elif byte == OPEN_OBJECT or byte == OPEN_ARRAY:
+                if below < 0:
+                    position = value_end(text, position, stop, depth + 1)
+                    if position < 0:
+                        break
+                elif depth + 1 == MAXIMUM_DEPTH:
                     break
-                depth += 1
-                node_of[depth] = node
-                is_array[depth] = byte == _OPEN_ARRAY
-                if node >= 0:
-                    place_array[depth], place_element[depth] = place_array[depth - 1], place_element[depth - 1]
-                    if is_array[depth - 1]:
-                        place_element[depth] = element_of[depth - 1]
-                        place_array[depth] = number_of[depth - 1] if place_array[depth] == FREE else DEEP
-                    if byte == _OPEN_ARRAY:
-                        number_of[depth], element_of[depth] = arrays, 0
+                else:
+                    frame = frames + 64 * depth
+                    put_word(frame, 0, np.uint64(2 * node + in_array))
+                    put_word(frame, 1, np.uint64(array))
+                    put_word(frame, 2, np.uint64(element))
+                    put_word(frame, 3, np.uint64(place))
+                    put_word(frame, 4, np.uint64(place_element))
+                    put_word(frame, 5, keys_seen)
+                    put_word(frame, 6, np.uint64(first_inside))
+                    depth += 1
+                    if in_array:
+                        place = array if place == FREE else DEEP
+                        place_element = element
+                    node, in_array = below, byte == OPEN_ARRAY
+                    keys_seen, first_inside = _ZERO, count
+                    if in_array:
+                        array, element = arrays, 0
                         arrays += 1
-                    else:
-                        keys_seen[depth], first_inside[depth] = 0, count
-                position = _skip_space(text, position + 1)
-                if byte_at(text, position) != byte + 2:  # "{" and "}", "[" and "]" are two apart
-                    continue
-                position += 1
-                depth -= 1
-                node = NOWHERE
+                    position = skip_space(text, position + 1)
+                    if byte_at(text, position) != byte + 2:  # "{" and "}", "[" and "]" are two apart
+                        continue
+                    below = NOWHERE  # closed below as if it stood behind a value
             elif byte <= _NINE:
                 position = number_end(text, position)
                 if position < 0:
                     break
-                length = position - from_position
+                length = position - content
             else:
-                length = _word_length(text, position)
+                length = word_length(text, position)
                 if length == 0:
                     break
                 kind = TRUE if byte == _T else FALSE if byte == _F else NULL
                 position += length
-            if node >= 0 and int32_at(tree.path, node) >= 0:
+            if below >= 0 and int32_at(tree.path, below) >= 0:
                 if count == room:
                     first_leaf[event] = first
                     return event
-                leaves.node[count], leaves.kind[count] = node, kind
-                leaves.position[count], leaves.length[count] = from_position, length
-                leaves.array[count], leaves.element[count] = place_array[depth], place_element[depth]
-                if place_array[depth] != FREE:
+                leaves.node[count], leaves.kind[count] = below, kind
+                leaves.position[count], leaves.length[count] = content, length
+                leaves.array[count], leaves.element[count] = place, place_element
+                if place != FREE:
                     kind_of_event = NESTED
                 count += 1
             # 3. Behind a value: a comma and the next, or the end of what is open.
-            more = False
+            walking = False
             while True:
+                position = skip_space(text, position)
                 byte = byte_at(text, position)
-                if byte <= 32:
-                    position = _skip_space(text, position)
-                    byte = byte_at(text, position)
-                if byte == _COMMA:
-                    position = _skip_space(text, position + 1)
-                    if is_array[depth]:
-                        element_of[depth] += 1
-                    more = True
+                if byte == COMMA:
+                    position = skip_space(text, position + 1)
+                    element += 1
+                    walking = True
                     break
-                if byte != (_CLOSE_ARRAY if is_array[depth] else _CLOSE_OBJECT):
+                if byte != (CLOSE_ARRAY if in_array else CLOSE_OBJECT):
                     break
                 position += 1
-                depth -= 1
-                if depth < 0:
+                if depth == 0:
                     good = True
                     break
-            if not more:
-                break
-        if good and _skip_space(text, position) >= stop and position <= stop:
+                depth -= 1
+                frame = frames + 64 * depth
+                node = int64_at(frame, 0) >> 1
+                in_array = int64_at(frame, 0) & 1 != 0
+                array, element = int64_at(frame, 1), int64_at(frame, 2)
+                place, place_element = int64_at(frame, 3), int64_at(frame, 4)
+                keys_seen, first_inside = word_at(frame, 5), int64_at(frame, 6)
+        if good and position <= stop and skip_space(text, position) >= stop:
             status[event] = kind_of_event
         else:
             status[event] = MALFORMED
             count = first
     first_leaf[start.shape[0]] = count
     return start.shape[0]
-
-
-@njit(**JIT)
-def _skip_space(text: int, position: int) -> int:
-    while byte_at(text, position) <= 32 and (
-        byte_at(text, position) == 32
-        or byte_at(text, position) == 10
-        or byte_at(text, position) == 13
-        or byte_at(text, position) == 9
-    ):
-        position += 1
-    return position
-
-
-@njit(**JIT)
-def _word_length(text: int, position: int) -> int:
-    """Return the length of the word null, true or false at `position`, 0 if there is none."""
-    first, second, third, fourth = (
-        byte_at(text, position),
-        byte_at(text, position + 1),
-        byte_at(text, position + 2),
-        byte_at(text, position + 3),
-    )
-    if first == _T:
-        return 4 if second == 114 and third == 117 and fourth == 101 else 0
-    if first == _N:
-        return 4 if second == 117 and third == 108 and fourth == 108 else 0
-    if first == _F:
-        return 5 if second == 97 and third == 108 and fourth == 115 and byte_at(text, position + 4) == 101 else 0
-    return 0

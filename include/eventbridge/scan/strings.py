@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
@@ -12,12 +14,21 @@ _ZERO = np.uint64(0)
 
 
 @njit(**JIT)
-def string_end(text: int, position: int, end: int) -> tuple[int, bool]:
-    """Return where the closing quote is of the string whose content begins at `position`, and whether it has escapes.
+def quick_string_end(text: int, position: int) -> Any:
+    """Return where the closing quote is of a string that is short and has no escapes, -1 of any other."""
+    marks = string_marks(text, position)
+    if marks == _ZERO:
+        return -1
+    position += lowest_bit(marks)
+    return position if byte_at(text, position) == _QUOTE else -1
+
+
+@njit(**JIT)
+def string_end(text: int, position: int, end: int) -> Any:
+    """Return where the closing quote is of the string whose content begins at `position`.
 
     -1 if there is none before `end`, or the content is not RFC 8259's: a control character, an unknown escape.
     """
-    escaped = False
     while position < end:
         marks = string_marks(text, position)
         if marks == _ZERO:
@@ -26,20 +37,30 @@ def string_end(text: int, position: int, end: int) -> tuple[int, bool]:
         position += lowest_bit(marks)
         byte = byte_at(text, position)
         if byte == _QUOTE:
-            return (position, escaped) if position < end else (-1, escaped)
+            return position if position < end else -1
         if byte != _BACKSLASH:
-            return -1, escaped
-        escaped = True
+            return -1
         if byte_at(text, position + 1) == _U:
             for index in range(position + 2, position + 6):
                 if hex_value(byte_at(text, index)) < 0:
-                    return -1, escaped
+                    return -1
             position += 6
         elif unescaped(byte_at(text, position + 1)) != 0:
             position += 2
         else:
-            return -1, escaped
-    return -1, escaped
+            return -1
+    return -1
+
+
+@njit(**JIT)
+def has_escape(text: int, position: int, end: int) -> bool:
+    """Tell whether the content of a valid string holds a backslash."""
+    while position < end:
+        marks = string_marks(text, position)
+        if marks != _ZERO:
+            return position + lowest_bit(marks) < end
+        position += 32
+    return False
 
 
 @njit(**JIT)

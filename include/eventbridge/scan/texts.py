@@ -1,4 +1,4 @@
-"""Arrow's arrays of text as one padded buffer that compiled code may read without a check for its end."""
+"""Arrow's arrays of text, taken a block at a time into padded buffers that need no check for their end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eventbridge.scan.memory import PADDING
 
 
 class Texts(NamedTuple):
-    """Text number i is `buffer[start[i]:end[i]]`; `PADDING` readable zeros follow the last byte."""
+    """Text number i is `buffer[start[i]:end[i]]`."""
 
     buffer: npt.NDArray[np.uint8]
     start: npt.NDArray[np.int64]
@@ -20,9 +20,10 @@ class Texts(NamedTuple):
 
 
 def texts_of(array: pa.Array | pa.ChunkedArray) -> Texts:
-    """Return the texts of an Arrow array of strings or binaries; a null is an empty text. TypeError for other arrays.
+    """Return the texts of an Arrow array of strings or binaries, where they are; a null is an empty text.
 
-    The bytes are copied once: what Arrow hands over may end where the memory ends.
+    Raises TypeError for other arrays. The buffer may end where the memory ends: compiled code reads it through a
+    `TextRoom`.
     """
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
@@ -36,15 +37,28 @@ def texts_of(array: pa.Array | pa.ChunkedArray) -> Texts:
         array = array.fill_null(b"" if "binary" in str(array.type) else "")
     large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
     _, offsets_buffer, data_buffer = array.buffers()
-    if len(array) == 0:
-        none = np.zeros(0, np.int64)
-        return Texts(np.zeros(PADDING, np.uint8), none, none)
+    if len(array) == 0 or data_buffer is None:
+        nothing = np.zeros(len(array), np.int64)
+        return Texts(np.zeros(0, np.uint8), nothing, nothing)
     raw: npt.NDArray[np.int64 | np.int32] = np.frombuffer(offsets_buffer, np.int64 if large else np.int32)
     offsets: npt.NDArray[np.int64] = raw[array.offset : array.offset + len(array) + 1].astype(np.int64)
-    first, last = int(offsets[0]), int(offsets[-1])
-    buffer = np.empty(last - first + PADDING, np.uint8)
-    if data_buffer is not None:
-        buffer[: last - first] = np.frombuffer(data_buffer, np.uint8)[first:last]
-    buffer[last - first :] = 0
-    offsets -= first
-    return Texts(buffer, offsets[:-1], offsets[1:])
+    return Texts(np.frombuffer(data_buffer, np.uint8), offsets[:-1], offsets[1:])
+
+
+class TextRoom:
+    """A buffer for a block of texts, used again for every block: memory touched for the first time costs more."""
+
+    def __init__(self) -> None:
+        self._buffer = np.zeros(PADDING, np.uint8)
+
+    def take(self, texts: Texts, first: int, last: int) -> Texts:
+        """Return a copy of texts number `first` to `last` (excluded), which must lie side by side in their buffer.
+
+        `PADDING` zeros follow the last byte. The copy is valid until the next call.
+        """
+        begin, end = (int(texts.start[first]), int(texts.end[last - 1])) if first < last else (0, 0)
+        if len(self._buffer) < end - begin + PADDING:
+            self._buffer = np.empty(2 * (end - begin) + PADDING, np.uint8)
+        self._buffer[: end - begin] = texts.buffer[begin:end]
+        self._buffer[end - begin : end - begin + PADDING] = 0
+        return Texts(self._buffer, texts.start[first:last] - begin, texts.end[first:last] - begin)

@@ -22,7 +22,7 @@ from eventbridge.match.reference import flatten, matches_leaves
 from eventbridge.pattern.nodes import Pattern
 from eventbridge.scan.leaves import MALFORMED, STRING, Leaves, room_for_leaves, scan
 from eventbridge.scan.memory import address_of
-from eventbridge.scan.texts import Texts, texts_of
+from eventbridge.scan.texts import TextRoom, Texts, texts_of
 from eventbridge.scan.tree import path_tree, tree_tables
 
 BLOCK_EVENTS: Final = 1024
@@ -58,6 +58,7 @@ class Matcher:
         self._leaves = room_for_leaves(16 * BLOCK_EVENTS)
         self._rules = np.empty(64 * BLOCK_EVENTS + 64 * self._tables.number(t.WORDS), np.int32)
         self._handed = np.empty((BLOCK_EVENTS, 2), np.int64)
+        self._room = TextRoom()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -95,7 +96,7 @@ class Matcher:
         handed: list[npt.NDArray[np.int64]] = []
         for first in range(0, count, BLOCK_EVENTS):
             last = min(first + BLOCK_EVENTS, count)
-            block = Texts(texts.buffer, texts.start[first:last], texts.end[first:last])
+            block = self._room.take(texts, first, last)
             ends, rules, back = self._match_block(block, status[first:last])
             offsets[first + 1 : last + 1] = ends[1:] + offsets[first]
             found.append(rules)

@@ -1,0 +1,130 @@
+"""JSON values that nobody wants: checked as strictly as the others, but nothing of them is noted."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numba import njit
+
+from eventbridge.document import MAXIMUM_DEPTH
+from eventbridge.scan.memory import JIT, byte_at
+from eventbridge.scan.numbers import number_end
+from eventbridge.scan.strings import quick_string_end, string_end
+
+QUOTE: Final = ord('"')
+COMMA: Final = ord(",")
+COLON: Final = ord(":")
+OPEN_OBJECT: Final = ord("{")
+CLOSE_OBJECT: Final = ord("}")
+OPEN_ARRAY: Final = ord("[")
+CLOSE_ARRAY: Final = ord("]")
+
+_NINE = ord("9")
+_ONE, _ZERO = np.uint64(1), np.uint64(0)
+
+
+@njit(**JIT)
+def value_end(text: int, position: int, stop: int, depth: int) -> Any:
+    """Return the position behind the object or array that begins at `position`, -1 if it is not JSON.
+
+    `depth` is how many objects and arrays it lies in. What is open is one bit each: 1 for an array.
+    """
+    base = depth
+    low, high = _ZERO, _ZERO  # the bits of the innermost 64 and of those around them
+    while position < stop:
+        # 1. A value begins.
+        byte = byte_at(text, position)
+        if byte == QUOTE:
+            content = position + 1
+            position = quick_string_end(text, content)
+            if position < 0:
+                position = string_end(text, content, stop)
+                if position < 0:
+                    return -1
+            position += 1
+        elif byte == OPEN_OBJECT or byte == OPEN_ARRAY:
+            if depth == MAXIMUM_DEPTH:
+                return -1
+            depth += 1
+            high = (high << _ONE) | (low >> np.uint64(63))
+            low = (low << _ONE) | (_ONE if byte == OPEN_ARRAY else _ZERO)
+            position = skip_space(text, position + 1)
+            if byte_at(text, position) != byte + 2:
+                if byte == OPEN_OBJECT:
+                    position = _key_end(text, position, stop)
+                    if position < 0:
+                        return -1
+                continue
+        elif byte <= _NINE:
+            position = number_end(text, position)
+            if position < 0:
+                return -1
+        else:
+            length = word_length(text, position)
+            if length == 0:
+                return -1
+            position += length
+        # 2. It has ended.
+        while True:
+            position = skip_space(text, position)
+            byte = byte_at(text, position)
+            in_array = low & _ONE != _ZERO
+            if byte == COMMA:
+                position = skip_space(text, position + 1)
+                if not in_array:
+                    position = _key_end(text, position, stop)
+                    if position < 0:
+                        return -1
+                break
+            if byte != (CLOSE_ARRAY if in_array else CLOSE_OBJECT):
+                return -1
+            position += 1
+            depth -= 1
+            if depth == base:
+                return position
+            low = (low >> _ONE) | (high << np.uint64(63))
+            high >>= _ONE
+    return -1
+
+
+@njit(**JIT)
+def _key_end(text: int, position: int, stop: int) -> Any:
+    """Return where the value of the key at `position` begins, -1 if there is no key and colon."""
+    if byte_at(text, position) != QUOTE:
+        return -1
+    content = position + 1
+    position = quick_string_end(text, content)
+    if position < 0:
+        position = string_end(text, content, stop)
+        if position < 0:
+            return -1
+    position = skip_space(text, position + 1)
+    if byte_at(text, position) != COLON:
+        return -1
+    return skip_space(text, position + 1)
+
+
+@njit(**JIT)
+def skip_space(text: int, position: int) -> Any:
+    """Return the position of the next byte that is not white space."""
+    while byte_at(text, position) <= 32:
+        byte = byte_at(text, position)
+        if byte != 32 and byte != 10 and byte != 13 and byte != 9:
+            break
+        position += 1
+    return position
+
+
+@njit(**JIT)
+def word_length(text: int, position: int) -> Any:
+    """Return the length of the word null, true or false at `position`, 0 if there is none."""
+    first, second, third = byte_at(text, position), byte_at(text, position + 1), byte_at(text, position + 2)
+    fourth = byte_at(text, position + 3)
+    if first == 116 and second == 114 and third == 117 and fourth == 101:
+        return 4
+    if first == 110 and second == 117 and third == 108 and fourth == 108:
+        return 4
+    if first == 102 and second == 97 and third == 108 and fourth == 115 and byte_at(text, position + 4) == 101:
+        return 5
+    return 0
