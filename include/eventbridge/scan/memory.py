@@ -25,6 +25,9 @@ JIT: Final[dict[str, Any]] = {"cache": True, "nogil": True, "error_model": "nump
 # Numba's own types of an intrinsic describe the function that types it, not the one that is called.
 intrinsic: Any = numba_intrinsic
 
+INLINE: Final[dict[str, Any]] = {**JIT, "forceinline": True}
+"""How small functions of the innermost loops are compiled: into their callers, as a call costs more than they do."""
+
 _LANES = 32
 _BYTE, _INT32, _INT64, _DOUBLE = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.DoubleType()
 
@@ -187,7 +190,7 @@ def _bits(builder: Any, flags: Any) -> Any:
 _ALL: Final = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
 
-@njit(**JIT)
+@njit(**INLINE)
 def low_bytes(word: Any, count: int) -> Any:
     """Return the lowest `count` bytes (0 to 8) of a word, the others 0."""
     if count == 0:

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numba import njit
 
-from eventbridge.scan.memory import JIT, byte_at, put_byte
+from eventbridge.scan.memory import INLINE, JIT, byte_at, put_byte
 
 _ZERO, _NINE, _MINUS, _PLUS, _POINT, _E = ord("0"), ord("9"), ord("-"), ord("+"), ord("."), ord("e")
 
@@ -24,7 +24,7 @@ POSITION_DIGITS: Final = 17
 _POWERS = 10.0 ** np.arange(SIMPLE_DIGITS + 1)
 
 
-@njit(**JIT)
+@njit(**INLINE)
 def number_end(text: int, position: int) -> int:
     """Return the position behind the number that begins at `position`, -1 if none of RFC 8259 does."""
     if byte_at(text, position) == _MINUS:
@@ -51,7 +51,7 @@ def number_end(text: int, position: int) -> int:
     return position
 
 
-@njit(**JIT)
+@njit(**INLINE)
 def _digits_end(text: int, position: int) -> int:
     while _ZERO <= byte_at(text, position) <= _NINE:
         position += 1

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from eventbridge.scan.memory import JIT, byte_at, high_marks, lowest_bit, put_byte, string_marks
+from eventbridge.scan.memory import INLINE, JIT, byte_at, high_marks, lowest_bit, put_byte, string_marks
 
 _QUOTE, _BACKSLASH, _U = ord('"'), ord("\\"), ord("u")
 _ZERO = np.uint64(0)
 
 
-@njit(**JIT)
+@njit(**INLINE)
 def quick_string_end(text: int, position: int) -> Any:
     """Return where the closing quote is of a string that is short and has no escapes, -1 of any other."""
     marks = string_marks(text, position)
@@ -53,7 +53,7 @@ def string_end(text: int, position: int, end: int) -> Any:
 
 
 @njit(**JIT)
-def has_escape(text: int, position: int, end: int) -> bool:
+def has_escape(text: int, position: int, end: int) -> Any:
     """Tell whether the content of a valid string holds a backslash."""
     while position < end:
         marks = string_marks(text, position)

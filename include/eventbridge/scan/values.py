@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 
 from eventbridge.document import MAXIMUM_DEPTH
-from eventbridge.scan.memory import JIT, byte_at
+from eventbridge.scan.memory import INLINE, JIT, byte_at
 from eventbridge.scan.numbers import number_end
 from eventbridge.scan.strings import quick_string_end, string_end
 
@@ -88,7 +88,7 @@ def value_end(text: int, position: int, stop: int, depth: int) -> Any:
     return -1
 
 
-@njit(**JIT)
+@njit(**INLINE)
 def _key_end(text: int, position: int, stop: int) -> Any:
     """Return where the value of the key at `position` begins, -1 if there is no key and colon."""
     if byte_at(text, position) != QUOTE:
@@ -105,7 +105,7 @@ def _key_end(text: int, position: int, stop: int) -> Any:
     return skip_space(text, position + 1)
 
 
-@njit(**JIT)
+@njit(**INLINE)
 def skip_space(text: int, position: int) -> Any:
     """Return the position of the next byte that is not white space."""
     while byte_at(text, position) <= 32:

@@ -24,7 +24,18 @@ from eventbridge.match.kernel.hashing import SEED, grow, hash_whole, same_bytes,
 from eventbridge.match.kernel.lines import address_interval, number_interval, stab
 from eventbridge.match.kernel.texts import find_texts
 from eventbridge.scan.leaves import ESCAPED, NUMBER, STRING
-from eventbridge.scan.memory import JIT, byte_at, int32_at, int64_at, put_int32, put_word, word_at
+from eventbridge.scan.memory import (
+    INLINE,
+    JIT,
+    byte_at,
+    int32_at,
+    int64_at,
+    load64,
+    low_bytes,
+    put_int32,
+    put_word,
+    word_at,
+)
 from eventbridge.scan.strings import unescape
 
 NO_ROOM: Final = -1
@@ -34,9 +45,15 @@ UNDECIDED: Final = -2
 """This leaf is beyond the compiled code (an exponent of more than 17 digits): the reference matcher decides."""
 
 _ONE, _ZERO = np.uint64(1), np.uint64(0)
+_UPPER = np.uint64(0xFFFF_FFFF_0000_0000)
+_MIX_ONE, _MIX_TWO = np.uint64(0x9E37_79B9_7F4A_7C15), np.uint64(0xC2B2_AE3D_27D4_EB4F)
+_MIX_THREE, _MIX_FOUR = np.uint64(0x1656_67B1_9E37_79F9), np.uint64(0x85EB_CA77_C2B2_AE63)
+
+_PAYS_NOT: Final = -32
+"""The score of a path, hits less misses, below which values are not looked for; the 64 below it count values."""
 
 
-@njit(**JIT)
+@njit(**INLINE)
 def class_of(
     tables: int,
     path: int,
@@ -54,7 +71,70 @@ def class_of(
 
     `regexes` are the atoms of regular expressions that the leaf meets; `plain` and `folded` room for the string
     without escapes and case-folded (three times as long).
+
+    Most fields of events have few values. So a short value is looked for first among those seen lately, by its very
+    bytes: a line of MEMORY is 0: path, kind and length, 1: row and how often classes had been cleared, 2-5: the bytes.
+    Where values hardly ever come again this is given up (MEMORY_SCORE), but for one value in 64.
     """
+    if kind == ESCAPED or length > t.MEMORY_BYTES:
+        return _class_of(tables, path, kind, text, position, length, regexes, first_regex, regex_count, plain, folded)
+    scores = int64_at(tables, t.MEMORY_SCORE)
+    score = int32_at(scores, path)
+    if score < _PAYS_NOT:
+        put_int32(scores, path, score + 1 if score < _PAYS_NOT - 1 else _PAYS_NOT - 65)
+        if score != _PAYS_NOT - 1:
+            return _class_of(
+                tables, path, kind, text, position, length, regexes, first_regex, regex_count, plain, folded
+            )
+        score = _PAYS_NOT
+    name = (np.uint64(path * 8 + kind) << np.uint64(8)) | np.uint64(length)
+    one = low_bytes(load64(text, position), min(length, 8))
+    two = low_bytes(load64(text, position + 8), min(max(length - 8, 0), 8))
+    three = low_bytes(load64(text, position + 16), min(max(length - 16, 0), 8))
+    four = low_bytes(load64(text, position + 24), min(max(length - 24, 0), 8))
+    mixed = (one ^ name) * _MIX_ONE ^ two * _MIX_TWO ^ three * _MIX_THREE ^ four * _MIX_FOUR
+    mixed ^= mixed >> np.uint64(31)
+    mixed *= _MIX_ONE
+    line = int64_at(tables, t.MEMORY) + 64 * (np.int64(mixed >> np.uint64(40)) & int64_at(tables, t.MEMORY_MASK))
+    clears = np.uint64(int64_at(int64_at(tables, t.COUNTERS), t.COUNTER_CLEARS)) << np.uint64(32)
+    row_word = word_at(line, 1)
+    if (
+        word_at(line, 0) == name
+        and word_at(line, 2) == one
+        and word_at(line, 3) == two
+        and word_at(line, 4) == three
+        and word_at(line, 5) == four
+        and row_word & _UPPER == clears
+    ):
+        put_int32(scores, path, min(score + 1, 32))
+        return np.int64(row_word & ~_UPPER)
+    put_int32(scores, path, score - 1 if score > _PAYS_NOT else _PAYS_NOT - 65)
+    row = _class_of(tables, path, kind, text, position, length, regexes, first_regex, regex_count, plain, folded)
+    if row >= 0:
+        put_word(line, 0, name)
+        put_word(line, 1, clears | np.uint64(row))
+        put_word(line, 2, one)
+        put_word(line, 3, two)
+        put_word(line, 4, three)
+        put_word(line, 5, four)
+    return row
+
+
+@njit(**JIT)
+def _class_of(
+    tables: int,
+    path: int,
+    kind: int,
+    text: int,
+    position: int,
+    length: int,
+    regexes: int,
+    first_regex: int,
+    regex_count: int,
+    plain: int,
+    folded: int,
+) -> Any:
+    """Do the look-ups of a leaf; see `class_of`."""
     key = int64_at(tables, t.KEY)
     put_int32(key, 0, path * 8 + kind)
     size = 1

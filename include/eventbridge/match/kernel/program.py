@@ -48,6 +48,9 @@ CLASS_BYTES: Final = 64 << 20
 MAXIMUM_ROWS: Final = 65_536
 KEY_INTEGERS: Final = 1 << 20
 
+MEMORY_ENTRIES: Final = 4096
+"""Short values remembered with their class; a power of two. 256 KiB: more would not stay in the processor's cache."""
+
 _WORD_ATOMS: Final[dict[bool | None, int]] = {None: 0, True: 1, False: 2}
 _OPEN: Final = {">": (2, 0), ">=": (1, 0), "<": (0, 0), "<=": (0, 1), "=": (1, 1)}
 
@@ -509,6 +512,9 @@ class _Compiler:
         counters = np.zeros(8, np.int64)
         counters[t.COUNTER_ROWS] = counters[t.COUNTER_FIXED_ROWS] = len(fixed)
         tables.put(t.COUNTERS, counters)
+        tables.put_number(t.MEMORY_MASK, MEMORY_ENTRIES - 1)
+        tables.put(t.MEMORY, np.zeros(MEMORY_ENTRIES * t.MEMORY_WORDS, np.uint64))
+        tables.put(t.MEMORY_SCORE, np.zeros(len(self.paths) + 1, np.int32))
 
 
 class _Lines:

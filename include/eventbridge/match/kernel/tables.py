@@ -126,6 +126,9 @@ DENIAL_STAMP = next(_names)
 UNION_STAMP = next(_names)
 UNION_SEEN = next(_names)
 TEXT_STAMP = next(_names)
+MEMORY_MASK = next(_names)
+MEMORY = next(_names)  # short values seen lately: MEMORY_WORDS words each, see class_of
+MEMORY_SCORE = next(_names)  # per path: whether remembering pays
 KEY = next(_names)  # room for the key of one class
 ATOMS = next(_names)  # room for the atoms that one leaf meets
 TOUCHED = next(_names)  # room for the `all` conditions that one leaf touches
@@ -143,6 +146,9 @@ BRANCH_SIMPLE = 1  # the only branch of its rule, certain and positive
 BRANCH_NEGATIVE = 2
 BRANCH_UNCERTAIN = 4
 BRANCH_MAY_CONFLICT = 8
+
+MEMORY_WORDS = 8
+MEMORY_BYTES = 32  # the longest value that is remembered
 
 COUNTER_ROWS, COUNTER_CLASSES, COUNTER_KEYS, COUNTER_CLEARS, COUNTER_STAMP, COUNTER_FIXED_ROWS = range(6)
 
