@@ -135,28 +135,33 @@ def parse_document(text: bytes | str) -> Document:
     Refused: bytes that are not UTF-8, a byte order mark, NaN and infinities, leading zeros, anything but white space
     after the object, nesting deeper than 128. Of duplicate keys the last counts. Numbers are kept as written.
     """
+    document = parse_value(text)
+    if not isinstance(document, dict):
+        raise EventError(f"{type_name(document)}, not a JSON object, at line 1, column 1")
+    return document
+
+
+def parse_value(text: bytes | str) -> JsonValue:
+    """Return the one JSON value that `text` is, as strictly as `parse_document` reads an object."""
     decoded = _decode(text)
     try:
-        document = _DECODER.decode(decoded)
+        value: JsonValue = _DECODER.decode(decoded)
     except json.JSONDecodeError as error:
         raise EventError(f"not JSON: {_plain(error.msg)} at {_place(decoded, error.pos)}") from None
     except _NotJson as error:
         raise EventError(f"not JSON: {error} at {_place(decoded, _find_word(decoded, str(error)))}") from None
     except RecursionError:
         raise _too_deep(decoded) from None
-    if not isinstance(document, dict):
-        raise EventError(f"{type_name(document)}, not a JSON object, at line 1, column 1")
     if decoded.count("{") + decoded.count("[") > MAXIMUM_DEPTH and _depth_exceeded(decoded) is not None:
         raise _too_deep(decoded)
-    return document
+    return value
 
 
 def as_document(value: Mapping[Any, Any]) -> Document:
     """Return a mapping of Python values as the document that its JSON text would give; `EventError` if it has none."""
-    document = as_json_value(value, MAXIMUM_DEPTH)
-    if not isinstance(document, dict):
-        raise EventError(f"{type_name(document)}, not a JSON object")
-    return document
+    if isinstance(document := as_json_value(value, MAXIMUM_DEPTH), dict):
+        return document
+    raise EventError(f"{type_name(document)}, not a JSON object")
 
 
 def as_json_value(value: object, depth: int = MAXIMUM_DEPTH) -> JsonValue:
@@ -193,10 +198,7 @@ def write_document(value: object) -> str:
 
 def type_name(value: object) -> str:
     """Return what a JSON value is, with its article, for messages: `a string`, `an object`."""
-    for kind, name in _TYPE_NAMES:
-        if isinstance(value, kind):
-            return name
-    return f"a {type(value).__name__}"
+    return next((name for kind, name in _TYPE_NAMES if isinstance(value, kind)), f"a {type(value).__name__}")
 
 
 class _NotJson(Exception):
@@ -222,10 +224,9 @@ _TYPE_NAMES: tuple[tuple[Any, str], ...] = (
 
 def _decode(text: bytes | str) -> str:
     if isinstance(text, str):
-        lone = None if text.isascii() else _SURROGATE.search(text)
-        if lone:
-            raise EventError(f"not text: an unescaped surrogate at {_place(text, lone.start())}")
         decoded = text
+        if not text.isascii() and (lone := _SURROGATE.search(text)):
+            raise EventError(f"not text: an unescaped surrogate at {_place(text, lone.start())}")
     else:
         try:
             decoded = bytes(text).decode("utf-8")
@@ -243,9 +244,7 @@ def _plain(message: str) -> str:
 
 
 def _place(text: str, position: int) -> str:
-    line = text.count("\n", 0, position) + 1
-    column = position - text.rfind("\n", 0, position)
-    return f"line {line}, column {column}"
+    return f"line {text.count(chr(10), 0, position) + 1}, column {position - text.rfind(chr(10), 0, position)}"
 
 
 def _find_word(text: str, word: str) -> int:

@@ -39,6 +39,13 @@ def parse_event(body: bytes, *, max_bytes: int) -> Event:
     if len(body) > max_bytes:
         raise EventError(f"the event has {len(body):,} bytes; the largest allowed is {max_bytes:,}")
     document = parse_document(body)
+    check_event(document)
+    # The checks have seen to it that these are strings; str() of a string is the string itself and tells mypy so.
+    return Event(str(document["id"]), str(document["source"]), str(document["type"]), document, body)
+
+
+def check_event(document: dict[str, JsonValue]) -> None:
+    """Raise EventError, with what is wrong and where, if a document is no CloudEvent 1.0."""
     for name, value in document.items():
         check = _CHECKS.get(name)
         if check is None:
@@ -51,9 +58,6 @@ def parse_event(body: bytes, *, max_bytes: int) -> Event:
         raise EventError(f"$.{name}: a CloudEvent must have it, and it is {_absence(document, name)}")
     if "data_base64" in document and "data" in document:
         raise EventError("$.data_base64: an event holds data or data_base64, never both")
-    event_id, source, event_type, _ = identity
-    # The checks have seen to it that these are strings; str() of a string is the string itself and tells mypy so.
-    return Event(str(event_id), str(source), str(event_type), document, body)
 
 
 _REQUIRED = ("id", "source", "type", "specversion")
