@@ -21,6 +21,7 @@ EventBridgeError
 │   ├── LedgerError
 │   ├── BusError
 │   └── SparkError
+├── BudgetSpent               the CPU time of a rule's expensive transforms in this batch is used up; routed later
 └── TransformFailed           one event that one transform cannot render (a dead letter, not a mistake)
 """
 
@@ -165,3 +166,7 @@ class SparkError(InfrastructureError):
 
 class TransformFailed(EventBridgeError):
     """One event cannot be rendered by one transform: it becomes a dead letter."""
+
+
+class BudgetSpent(EventBridgeError):
+    """The CPU time that a rule's transforms may take in this batch is used up: the event is not judged, only later."""

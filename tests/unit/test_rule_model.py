@@ -164,3 +164,23 @@ def test_policies_by_name() -> None:
         decay.jitter,
     ) == (176, 1.0, 2.0, 512.0, 0.0)
     assert decay.maximum_event_age_seconds == 86_400.0
+
+
+def test_what_users_wrote_keeps_its_numbers_whatever_rules_and_targets_are_called() -> None:
+    """Names such as `pattern`, `value`, `form` and `steps` make no difference to a frozen rule set."""
+    steps = [{"insert": {"path": "$.data.a", "value": Number("1.50")}}]
+    transform = Transform(form="FIELDS", steps=steps)
+    names = ("pattern", "value", "steps", "form", "bus", "targets")
+    targets = {name: Target(name=name, type="file", path="/x", transform=transform) for name in names}
+    rules = {
+        name: Rule(
+            name=name, bus="b", runner="b", pattern={"data": {"n": [Number("1.0")]}}, targets=targets, concurrency=2
+        )
+        for name in names
+    }
+    read = RuleSet.from_json(RuleSet(rules=rules).to_json())
+
+    assert read.to_json() == RuleSet(rules=rules).to_json()
+    assert read.rules["value"].targets["steps"].transform.steps == steps
+    assert read.rules["form"].concurrency == 2
+    assert transform.missing == "skip"

@@ -16,6 +16,7 @@ from eventbridge.event import parse_event
 from eventbridge.rule import Target, load_rules
 from eventbridge.transform import Rendered, Scope, compile_transform
 from eventbridge.transform.definition import FORMS, LATER_FORMS
+from eventbridge.transform.fields import OPERATIONS
 from eventbridge.transform.fill import PREDEFINED
 
 PAGE = (Path(__file__).parents[2] / "docs" / "transform-language.md").read_text(encoding="utf-8")
@@ -84,10 +85,10 @@ def test_an_example_does_what_the_page_shows(example: Example, tmp_path: Path) -
         with pytest.raises(RuleFileError) as caught:
             read_target(example.target, tmp_path)
         found = "\n".join(
-            f"{mistake.path.removeprefix('$.rules.docs.targets.desk.')}: {mistake.message}. {mistake.remedy}"
+            f"$.{mistake.path.removeprefix('$.rules.docs.targets.desk.')}: {mistake.message}. {mistake.remedy}"
             for mistake in caught.value.mistakes
         )
-        assert f"$.{found}" == example.shown
+        assert found == example.shown
         return
     target = read_target(example.target, tmp_path)
     if example.kind == "failed":
@@ -112,6 +113,18 @@ def test_the_page_has_a_section_for_each_form() -> None:
     assert with_examples == list(FORMS)
     assert all(f"`{form}`" in PAGE for form in LATER_FORMS)
     assert all(f"`{name}`" in PAGE for name in PREDEFINED)
+
+
+def test_the_page_has_a_section_for_each_operation() -> None:
+    """Each operation of FIELDS has a section below it, in their order, and names each of its options."""
+    fields = PAGE.split("\n## FIELDS\n")[1].split("\n## ")[0]
+    sections = {section.split("\n")[0]: section for section in fields.split("\n### ")[1:]}
+
+    assert list(sections) == list(OPERATIONS)
+    assert all("```yaml target" in section for section in sections.values())
+    for operation, (_, options) in OPERATIONS.items():
+        told = sections[operation] + fields.split("\n### ")[0]
+        assert [option for option in options if option not in told] == []
 
 
 def test_every_block_of_the_page_is_an_example() -> None:

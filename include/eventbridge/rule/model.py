@@ -48,13 +48,21 @@ class Bus(_Frozen):
 class Transform(_Frozen):
     """How an event becomes what the target gets; `eventbridge.transform` says what the forms mean.
 
-    Numbers inside `value` are `eventbridge.document.Number`, exact and as they were written.
+    Numbers inside `value` and `steps` are `eventbridge.document.Number`, exact and as they were written.
     """
 
-    form: Literal["ORIGINAL", "CONSTANT", "JSONPATH", "TEMPLATE"] = "ORIGINAL"
+    form: Literal["ORIGINAL", "CONSTANT", "JSONPATH", "TEMPLATE", "FIELDS", "JSONATA"] = "ORIGINAL"
     value: Annotated[Any, BeforeValidator(as_json_value)] = None
     template: str | None = None
-    missing: Literal["null", "error"] = "null"
+    steps: Annotated[Any, BeforeValidator(as_json_value)] = None
+    missing: Literal["null", "skip", "error"] = "null"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _skip_in_fields(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("form") == "FIELDS" and given.get("missing") is None:
+            return {**given, "missing": "skip"}
+        return given
 
 
 class RetryPolicy(_Frozen):
@@ -232,10 +240,18 @@ def _plain(value: Any) -> Any:
     """Return a document with ordinary numbers, but for what a user wrote as JSON: patterns and transform values."""
     match value:
         case dict():
-            return {key: item if key in ("pattern", "value") else _plain(item) for key, item in value.items()}
+            kept = _as_written(value)
+            return {key: item if key in kept else _plain(item) for key, item in value.items()}
         case list():
             return [_plain(item) for item in value]
         case Number():
             return json.loads(value.text)
         case _:
             return value
+
+
+def _as_written(value: dict[str, Any]) -> tuple[str, ...]:
+    """Return the fields of a rule or transform that hold what a user wrote as JSON; a rule may be named as they are."""
+    if isinstance(value.get("form"), str):
+        return ("value", "steps")
+    return ("pattern",) if isinstance(value.get("bus"), str) else ()

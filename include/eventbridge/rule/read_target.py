@@ -34,8 +34,9 @@ def read_target(name: str, node: Node, mistakes: list[Mistake]) -> Target:
     if kind == "file":
         fields.refuse(HTTP_ONLY, "a file target has no {}", "Remove it")
     transform = _transform(fields.get("transform"), mistakes)
-    if transform.form != "ORIGINAL":
-        fields.refuse(["content_mode"], f"{{}} is for the form ORIGINAL, and this is {transform.form}", "Remove it")
+    if transform.form not in ("ORIGINAL", "FIELDS"):
+        message = f"{{}} is for the forms ORIGINAL and FIELDS, and this is {transform.form}"
+        fields.refuse(["content_mode"], message, "Remove it")
     target = Target(
         name=name,
         type=kind or "http",

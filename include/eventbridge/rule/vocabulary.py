@@ -32,7 +32,7 @@ FIELDS: Final = {
         "content_mode",
         "allow_http",
     ),
-    "a transform": ("form", "value", "template", "missing"),
+    "a transform": ("form", "value", "template", "steps", "missing"),
     "a retry policy": ("policy", "attempts", "initial", "multiplier", "maximum", "jitter", "maximum_event_age"),
 }
 
@@ -42,7 +42,7 @@ FIELDS_LATER: Final[dict[str, tuple[str, ...]]] = {
     "a source": ("connection", "group"),
     "a rule": ("where", "parked"),
     "a target": ("batch", "rate", "ordered_by", "dead_letter_queue", "not_before", "deliver_between"),
-    "a transform": ("steps",),
+    "a transform": (),
     "a retry policy": (),
 }
 

@@ -1,7 +1,8 @@
 """Transforms: what a target receives of an event. The user's page is docs/transform-language.md."""
 
+from eventbridge.transform.budget import Budget
 from eventbridge.transform.definition import transform_mistakes
 from eventbridge.transform.render import compile_transform
 from eventbridge.transform.rendered import Rendered, Renderer, Scope
 
-__all__ = ["Rendered", "Renderer", "Scope", "compile_transform", "transform_mistakes"]
+__all__ = ["Budget", "Rendered", "Renderer", "Scope", "compile_transform", "transform_mistakes"]

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Protocol
 
 from eventbridge.document import as_json_value
-from eventbridge.transform.definition import sources, transform_mistakes
+from eventbridge.transform.definition import transform_mistakes
+from eventbridge.transform.fields import Changed, read_steps
 from eventbridge.transform.fill import Constant, Filled, Part
+from eventbridge.transform.jsonata import Evaluated
 from eventbridge.transform.jsonpath import parse_path
 from eventbridge.transform.original import Binary, Data, Structured
 from eventbridge.transform.rendered import Renderer
+from eventbridge.transform.source import sources
 from eventbridge.transform.template import parse_template
 
 _ORIGINALS: dict[str, type[Structured | Binary | Data]] = {"structured": Structured, "binary": Binary, "data": Data}
@@ -25,11 +28,13 @@ class _Definition(Protocol):
     @property
     def template(self) -> str | None: ...
     @property
+    def steps(self) -> object: ...
+    @property
     def missing(self) -> str | None: ...
 
 
 def compile_transform(transform: _Definition, *, content_mode: str = "structured") -> Renderer:
-    """Return the renderer of a transform; `content_mode` (structured, binary, data) counts for ORIGINAL only.
+    """Return the renderer of a transform; `content_mode` (structured, binary, data) counts for ORIGINAL and FIELDS.
 
     Raises TransformError, the first of `transform_mistakes`, if the definition has any.
     """
@@ -37,6 +42,7 @@ def compile_transform(transform: _Definition, *, content_mode: str = "structured
         "form": transform.form,
         "value": transform.value,
         "template": transform.template,
+        "steps": transform.steps,
         "missing": transform.missing,
     }
     for mistake in transform_mistakes(definition):
@@ -50,5 +56,10 @@ def compile_transform(transform: _Definition, *, content_mode: str = "structured
         case "TEMPLATE":
             template, _ = parse_template(transform.template or "")
             return Filled(template, sources(transform.value)[0], missing_is_error=missing_is_error)
+        case "FIELDS":
+            steps, _ = read_steps(transform.steps, missing_is_error=missing_is_error)
+            return Changed(steps, _ORIGINALS[content_mode]())
+        case "JSONATA":
+            return Evaluated(str(transform.value), missing_is_error=missing_is_error)
         case _:
             return _ORIGINALS[content_mode]()

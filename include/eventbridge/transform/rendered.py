@@ -6,16 +6,21 @@ from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from eventbridge.event import Event
+from eventbridge.transform.budget import Budget
 
 
 class Scope(NamedTuple):
-    """What a delivery knows beside its event; `ingested_at` (aware) is when the event arrived on our bus."""
+    """What a delivery knows beside its event; `ingested_at` (aware) is when the event arrived on our bus.
+
+    `budget` is charged with the CPU time of an expensive transform (None: nobody counts).
+    """
 
     rule: str
     bus: str
     target: str
     delivery_id: str
     ingested_at: datetime
+    budget: Budget | None = None
 
 
 class Rendered(NamedTuple):
@@ -30,4 +35,7 @@ class Renderer(Protocol):
     """A transform made ready for one target of one rule; keeps nothing between events, so threads may share it."""
 
     def render(self, event: Event, scope: Scope) -> Rendered:
-        """Return what the target gets of the event; raises TransformFailed, which says what is in the way."""
+        """Return what the target gets of the event; raises TransformFailed, which says what is in the way.
+
+        Raises BudgetSpent, with nothing evaluated, if the scope's budget is used up.
+        """

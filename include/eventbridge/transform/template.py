@@ -9,6 +9,7 @@ from typing import Literal, NoReturn
 
 from eventbridge.document import write_document
 from eventbridge.errors import TransformError
+from eventbridge.transform.mistake import NAME
 
 #: Where a placeholder stands: as a value of JSON, inside a JSON string, or in text that is not JSON.
 Place = Literal["value", "string", "text"]
@@ -16,7 +17,6 @@ Place = Literal["value", "string", "text"]
 # A quote or escaped quote, of JSON; or what a placeholder or its escape begins with.
 _MARK = re.compile(r'\$\$\{|\$\{|\\["\\]|"')
 _PLACEHOLDER = re.compile(r'\$\{([^{}"\\]*?)(?::-((?:[^}\\]|\\.)*))?\}', re.DOTALL)
-NAME = re.compile(r"\w[\w.-]*")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # What can only be meant as JSON: an object with a first name, or a list of one.
 _MEANT_AS_JSON = re.compile(r'\s*(\{\s*".*\}|\[\s*\{\s*".*\])\s*', re.DOTALL)

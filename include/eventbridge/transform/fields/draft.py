@@ -1,0 +1,107 @@
+"""An event's document while steps change it: what is not changed is shared with the event, which stays as it was."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from eventbridge.document import Document, JsonValue, type_name
+from eventbridge.errors import TransformFailed
+from eventbridge.transform.jsonpath import MISSING, Missing, Path
+
+Container: TypeAlias = "dict[str, JsonValue] | list[JsonValue]"
+
+
+class Draft:
+    """A document that is copied where it is written to, and nowhere else.
+
+    Invariant: a container is written to only if it is in `_own`, which holds on to it, so that no id is used again.
+    """
+
+    def __init__(self, document: Document) -> None:
+        self.document: Document = dict(document)
+        self._own: dict[int, Container] = {id(self.document): self.document}
+
+    def find(self, path: Path) -> JsonValue | Missing:
+        """Return the value a path leads to, MISSING if there is none."""
+        return path.find(self.document)
+
+    def put(self, path: Path, value: JsonValue) -> None:
+        """Write a value where the path leads, making the objects on the way that are not there.
+
+        A list takes an element more only right behind its last; TransformFailed says what else is in the way.
+        """
+        self._write(self._parent(path), path.steps[-1], path, value)
+
+    def remove(self, path: Path) -> JsonValue:
+        """Take out the value of a path that leads to one; the elements behind it move up."""
+        parent = self._parent(path)
+        last = path.steps[-1]
+        if isinstance(parent, dict):
+            return parent.pop(str(last))
+        return parent.pop(int(last))
+
+    def rename(self, path: Path, name: str) -> None:
+        """Give the member that a path leads to another name, at the same place among the others."""
+        parent = self._parent(path)
+        assert isinstance(parent, dict)
+        last = path.steps[-1]
+        members = [(name if key == last else key, value) for key, value in parent.items() if key != name or key == last]
+        parent.clear()
+        parent.update(members)
+
+    def _parent(self, path: Path) -> Container:
+        parent: Container = self.document
+        for step, following in zip(path.steps[:-1], path.steps[1:], strict=True):
+            parent = self._child(parent, step, path, following)
+        return parent
+
+    def _child(self, parent: Container, step: str | int, path: Path, following: str | int) -> Container:
+        """Return the container at a step as the draft's own, of the kind that the following step needs."""
+        value = _member(parent, step)
+        if value is MISSING and isinstance(following, str):
+            made: Container = {}
+            self._write(parent, step, path, made)
+            self._own[id(made)] = made
+            return made
+        if not isinstance(value, dict if isinstance(following, str) else list):
+            raise TransformFailed(f"{path.text}: {_obstacle(value, step, following)}")
+        assert isinstance(value, dict | list)
+        if id(value) not in self._own:
+            value = value.copy()
+            self._own[id(value)] = value
+            self._write(parent, step, path, value)
+        return value
+
+    def _write(self, parent: Container, step: str | int, path: Path, value: JsonValue) -> None:
+        if isinstance(parent, dict) and isinstance(step, str):
+            parent[step] = value
+        elif isinstance(parent, list) and isinstance(step, int):
+            if step == len(parent):
+                parent.append(value)
+            elif -len(parent) <= step < len(parent):
+                parent[step] = value
+            else:
+                raise TransformFailed(f"{path.text}: [{step}] is outside a list of {len(parent)}")
+        else:
+            raise TransformFailed(f"{path.text}: {_obstacle(parent, None, step)}")
+
+
+def _member(parent: Container, step: str | int) -> JsonValue | Missing:
+    if isinstance(parent, dict):
+        return parent.get(step, MISSING) if isinstance(step, str) else MISSING
+    return parent[step] if isinstance(step, int) and -len(parent) <= step < len(parent) else MISSING
+
+
+def _obstacle(value: JsonValue | Missing, step: str | int | None, following: str | int) -> str:
+    where = "what it leads through" if step is None else f"[{step}]" if isinstance(step, int) else repr(step)
+    needed = "an object" if isinstance(following, str) else "a list"
+    return f"{where} is {'missing' if value is MISSING else type_name(value)}, not {needed}"
+
+
+def copied(value: JsonValue) -> JsonValue:
+    """Return a value that shares no container with the one given."""
+    if isinstance(value, dict):
+        return {name: copied(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [copied(inner) for inner in value]
+    return value

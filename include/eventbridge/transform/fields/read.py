@@ -1,0 +1,169 @@
+"""Reads the steps of a FIELDS transform and says everything that is wrong with them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final, cast
+
+from eventbridge.document import JsonValue, type_name
+from eventbridge.errors import TransformError
+from eventbridge.transform.fields.cast import TYPES
+from eventbridge.transform.fields.changed import Change, Convert, Delete, IfPresent, Put, Rename, Step
+from eventbridge.transform.fields.flatten import Flatten
+from eventbridge.transform.fields.hash import Hash
+from eventbridge.transform.fields.mask import Mask
+from eventbridge.transform.fields.options import NO_PATH, Options
+from eventbridge.transform.jsonpath import KNOWN_NAMES, Path
+from eventbridge.transform.mistake import either, member, mistake, nearest, shown
+
+IF_PRESENT: Final = ("replace", "keep", "error")
+MISSING: Final = ("skip", "error")
+
+#: What every event must have: a step may change it, but not take it away.
+_REQUIRED = ("specversion", "id", "source", "type")
+_ATTRIBUTE = re.compile(r"[a-z0-9]+|data_base64")
+
+
+def read_steps(value: object, *, missing_is_error: bool) -> tuple[list[Step], list[TransformError]]:
+    """Return the steps that a rule file's `steps` holds, and every mistake with its JSON path below the transform.
+
+    `missing_is_error` is what holds for steps that do not say `missing` themselves.
+    """
+    if not isinstance(value, list | tuple) or not value:
+        where = "$" if value is None else "$.steps"
+        remedy = "Write steps: and below it one line per step, such as - delete: $.data.name"
+        return [], [mistake(where, "FIELDS needs a list of steps", value, remedy)]
+    steps, mistakes = [], []
+    for index, given in enumerate(value):
+        where = f"$.steps[{index}]"
+        if problem := _step_problem(given, where):
+            mistakes.append(problem)
+            continue
+        ((operation, options),) = given.items()
+        changes, found = _read_step(operation, options, member(where, operation), missing_is_error)
+        steps.append(Step(f"step {index + 1} ({operation})", tuple(changes)))
+        mistakes += found
+    return steps, mistakes
+
+
+def _step_problem(given: object, where: str) -> TransformError | None:
+    if not isinstance(given, Mapping):
+        return mistake(where, f"a step is a mapping, not {type_name(given)}", given, "Write - delete: $.data.name")
+    if len(given) != 1:
+        message = f"a step holds one operation, and this holds {len(given) or 'none'}"
+        return mistake(where, message, given, f"Write one of {either(OPERATIONS)}; begin each step with a hyphen")
+    (operation,) = given
+    if operation not in OPERATIONS:
+        remedy = nearest(operation, OPERATIONS, f"Use {either(OPERATIONS)}")
+        return mistake(member(where, operation), f"there is no operation {shown(operation)}", operation, remedy)
+    return None
+
+
+def _read_step(
+    operation: str, given: object, where: str, missing_is_error: bool
+) -> tuple[list[Change], list[TransformError]]:
+    read, names = OPERATIONS[operation]
+    if operation == "delete" and isinstance(given, str | list | tuple):
+        given = {"path": given}
+    if not isinstance(given, Mapping):
+        remedy = f"Write {operation}: {{path: $.data.name}}" + (" with its other options" if len(names) > 2 else "")
+        return [], [mistake(where, f"{operation} takes a mapping of options, not {type_name(given)}", given, remedy)]
+    options = Options(operation, given, where, names)
+    inherited = MISSING[missing_is_error]
+    changes = read(options, options.choice("missing", inherited, MISSING) == "error")
+    return changes, options.mistakes
+
+
+def _insert(options: Options, missing_is_error: bool) -> list[Change]:
+    if_present = cast("IfPresent", options.choice("if_present", "replace", IF_PRESENT))
+    return [Put(options.path("path"), options.value(), False, if_present, missing_is_error)]
+
+
+def _update(options: Options, missing_is_error: bool) -> list[Change]:
+    return [Put(options.path("path"), options.value(), True, "replace", missing_is_error)]
+
+
+def _delete(options: Options, missing_is_error: bool) -> list[Change]:
+    paths = options.paths()
+    for path in paths:
+        _keep_required(options, path, "deleted")
+    return [Delete(path, missing_is_error) for path in paths]
+
+
+def _rename(options: Options, missing_is_error: bool) -> list[Change]:
+    path = options.path("path")
+    _keep_required(options, path, "renamed")
+    name = options.text("to", None, bool, "a new name, or a path that begins with $")
+    if_present = cast("IfPresent", options.choice("if_present", "error", IF_PRESENT))
+    in_place = not name.startswith("$")
+    to = _renamed(options, path, name) if in_place else options.path("to")
+    if name and to is not NO_PATH and path is not NO_PATH and to.steps == path.steps:
+        options.add(options.at("to"), f"{to.text} is where it is already", name, "Write another name")
+    return [Rename(path, to, in_place, if_present, missing_is_error)]
+
+
+def _renamed(options: Options, path: Path, name: str) -> Path:
+    """Return the path of the same value under another name."""
+    if isinstance(path.steps[-1], int):
+        message = "an element of a list has no name"
+        options.add(options.at("to"), message, name, "Write a path, such as to: $.data.name, to move it there")
+        return NO_PATH
+    if len(path.steps) == 1 and name and not _ATTRIBUTE.fullmatch(name):
+        remedy = f"Write to: $.data.{name} to move it there" if name.isidentifier() else "Write another name"
+        options.add(options.at("to"), f"no event has an attribute {name!r}: a-z and 0-9 only", name, remedy)
+    return Path(f"{name!r} beside {path.text}", (*path.steps[:-1], name))
+
+
+def _keep_required(options: Options, path: Path, verb: str) -> None:
+    if len(path.steps) == 1 and path.steps[0] in _REQUIRED and path is not NO_PATH:
+        message = f"every event has {path.text}, and it cannot be {verb}"
+        options.add(options.at("path"), message, path.text, "Remove the step, or use content_mode: data")
+
+
+def _cast(options: Options, missing_is_error: bool) -> list[Change]:
+    paths = options.paths()
+    to = options.choice("to", "", TYPES)
+    function = TYPES.get(to, TYPES["json"])
+    return [Convert(path, function, missing_is_error) for path in paths]
+
+
+def _mask(options: Options, missing_is_error: bool) -> list[Change]:
+    first, last = options.whole("keep_first", 0, 0, 1_000), options.whole("keep_last", 0, 0, 1_000)
+    character = options.text("character", "*", lambda text: len(text) == 1, "one character")
+    return _converted(options, Mask(first, last, character), missing_is_error)
+
+
+def _hash(options: Options, missing_is_error: bool) -> list[Change]:
+    salt = options.text("salt", "", lambda text: text.isprintable(), "a text")
+    return _converted(options, Hash(salt), missing_is_error)
+
+
+def _flatten(options: Options, missing_is_error: bool) -> list[Change]:
+    delimiter = options.text("delimiter", ".", lambda text: text != "", "a text that is not empty")
+    flatten = Flatten(delimiter, options.whole("depth", None, 1, 100))
+    paths = options.paths()
+    for path in paths:
+        if len(path.steps) == 1 and path.steps[0] in KNOWN_NAMES[1:]:
+            message = f"{path.text} is a single value and cannot be flattened"
+            options.add(options.at("path"), message, path.text, "Write path: $.data, or a part of the data")
+    return [Convert(path, flatten, missing_is_error) for path in paths]
+
+
+def _converted(options: Options, function: Callable[[JsonValue], JsonValue], missing_is_error: bool) -> list[Change]:
+    return [Convert(path, function, missing_is_error) for path in options.paths()]
+
+
+Reader = Callable[[Options, bool], list[Change]]
+
+#: Each operation, what reads it, and its options; the sections of the user's page are in this order.
+OPERATIONS: Final[dict[str, tuple[Reader, tuple[str, ...]]]] = {
+    "insert": (_insert, ("path", "value", "if_present", "missing")),
+    "delete": (_delete, ("path", "missing")),
+    "update": (_update, ("path", "value", "missing")),
+    "rename": (_rename, ("path", "to", "if_present", "missing")),
+    "cast": (_cast, ("path", "to", "missing")),
+    "mask": (_mask, ("path", "keep_first", "keep_last", "character", "missing")),
+    "hash": (_hash, ("path", "salt", "missing")),
+    "flatten": (_flatten, ("path", "delimiter", "depth", "missing")),
+}

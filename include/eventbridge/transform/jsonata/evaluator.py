@@ -1,0 +1,175 @@
+"""The process that evaluates JSONata expressions: reads requests from one pipe, writes answers to another.
+
+Started by `eventbridge.transform.jsonata.process`. Its limits are the kernel's: whatever an expression does (endless
+loops, ranges, strings that double, regular expressions that backtrack), this process ends, and no other is hurt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO, NoReturn
+
+import jsonata
+from jsonata.utils import Utils
+
+from eventbridge.document import JsonValue, Number, write_document
+from eventbridge.transform.jsonata.limits import (
+    ANSWER,
+    CPU_SECONDS,
+    EXHAUSTED,
+    FAILED,
+    MEMORY_BYTES,
+    REQUEST,
+    RESULT_BYTES,
+    UNDEFINED,
+    VALUE,
+)
+
+#: Expressions that are kept parsed.
+_MAXIMUM_KEPT = 1_000
+#: An integer of more digits is kept as text only: Python refuses to make one, and would take long.
+_LONGEST_INTEGER = 300
+
+
+class _OutOfTime(BaseException):
+    """The CPU time is over; no Exception, which the library would catch."""
+
+
+class _Exact(float):
+    """A number that remembers how it was written: what an expression only passes on keeps its digits."""
+
+    text: str
+
+    def __new__(cls, text: str) -> _Exact:
+        exact = super().__new__(cls, text)
+        exact.text = text
+        return exact
+
+
+def main() -> None:
+    """Answer requests until the pipe is closed."""
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the library prints what it does not understand
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whom we work, who then closes the pipe
+    signal.signal(signal.SIGPROF, _out_of_time)
+    _limit(resource.RLIMIT_AS, MEMORY_BYTES)
+    expressions: dict[str, Any] = {}
+    while request := _request(requests):
+        expression, scope, event = request
+        before = time.process_time()
+        status, payload = _answer(expressions, expression.decode(), scope, event)
+        answers.write(ANSWER.pack(status, time.process_time() - before, len(payload)) + payload)
+        answers.flush()
+        if status == EXHAUSTED:
+            return  # what it has taken may not come back
+
+
+def _request(pipe: BinaryIO) -> list[bytes] | None:
+    head = pipe.read(REQUEST.size)
+    if len(head) < REQUEST.size:
+        return None
+    return [pipe.read(length) for length in REQUEST.unpack(head)]
+
+
+def _answer(expressions: dict[str, Any], text: str, scope: bytes, event: bytes) -> tuple[int, bytes]:
+    try:
+        with _limited():
+            result = _evaluate(expressions, text, scope, event)
+            if result is None:
+                return UNDEFINED, b""
+            payload = write_document(_plain(result)).encode()
+    except _OutOfTime:
+        return EXHAUSTED, f"the expression took more than {CPU_SECONDS:g} s of CPU time".encode()
+    except MemoryError:
+        return EXHAUSTED, f"the expression took more than {MEMORY_BYTES >> 20} MiB of memory".encode()
+    except RecursionError:
+        return FAILED, b"the expression or its result is nested too deep"
+    except Exception as error:
+        if "tack overflow" in str(error):
+            return FAILED, b"the expression or its result is nested too deep"
+        return FAILED, _told(error).encode("utf-8", "backslashreplace")
+    if len(payload) > RESULT_BYTES:
+        return FAILED, f"the result has {len(payload):,} bytes, and {RESULT_BYTES:,} are the most".encode()
+    return VALUE, payload
+
+
+@contextlib.contextmanager
+def _limited() -> Iterator[None]:
+    """Raise _OutOfTime in here after CPU_SECONDS of it; the kernel ends the process if that does not help."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = int(used.ru_utime + used.ru_stime + 2 * CPU_SECONDS) + 1
+    _limit(resource.RLIMIT_CPU, seconds)
+    signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def _limit(what: int, value: int) -> None:
+    """Set a limit of the kernel, or leave it to the lower one that is there."""
+    hard = resource.getrlimit(what)[1]
+    resource.setrlimit(what, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
+
+
+def _out_of_time(*_: object) -> NoReturn:
+    raise _OutOfTime
+
+
+def _evaluate(expressions: dict[str, Any], text: str, scope: bytes, event: bytes) -> Any:
+    expression = expressions.get(text)
+    if expression is None:
+        if len(expressions) >= _MAXIMUM_KEPT:
+            expressions.clear()
+        expression = expressions[text] = jsonata.Jsonata(text)
+        expression.set_output_convert_nulls(False)  # null is a value, undefined is None
+        expression.set_validate_input(False)
+    jsonata.Jsonata.CURRENT.jsonata = expression  # what $now and $eval look at: else the one parsed last
+    document = json.loads(event, parse_float=_Exact, parse_int=_integer)
+    if b"null" in event:
+        document = _with_nulls(document)
+    # bindings of its own: a variable assigned at the top would else be there for the next event
+    return expression.evaluate(document, {"eb": json.loads(scope)})
+
+
+def _integer(text: str) -> int | _Exact:
+    return int(text) if len(text) <= _LONGEST_INTEGER and text != "-0" else _Exact(text)
+
+
+def _with_nulls(value: Any) -> Any:
+    """Return a document with the library's own null, which Python's None is to it only in places."""
+    if value is None:
+        return Utils.NULL_VALUE
+    if isinstance(value, dict):
+        return {name: _with_nulls(inner) for name, inner in value.items()}
+    return [_with_nulls(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _plain(value: Any) -> JsonValue:
+    """Return a result as JSON; ValueError for what has none."""
+    if isinstance(value, str | bool):
+        return value
+    if isinstance(value, _Exact):
+        return Number(value.text)
+    if isinstance(value, int | float):
+        return Number.of(value)
+    if isinstance(value, Mapping):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if value is None or value is Utils.NULL_VALUE:
+        return None
+    raise ValueError("the result holds a function or regular expression, which JSON cannot")
+
+
+def _told(error: Exception) -> str:
+    """Return what went wrong, in a line: the library's words, or what its own code stumbled over."""
+    message = " ".join(str(error).split())[:300]
+    known = isinstance(error, jsonata.JException | ValueError | OverflowError)
+    return message if known and message else f"the expression cannot be evaluated: {type(error).__name__} {message}"

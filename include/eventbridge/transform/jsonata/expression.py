@@ -1,0 +1,75 @@
+"""What is wrong with a JSONata expression, found when the rule file is read; nothing is evaluated here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from eventbridge.errors import TransformError
+from eventbridge.transform.mistake import mistake
+
+MAXIMUM_CHARACTERS: Final = 100_000
+
+_REMEDY = "Correct it; https://docs.jsonata.org has the language"
+
+
+def expression_mistake(text: str, where: str) -> TransformError | None:
+    """Return what is wrong with an expression, with line and column where the parser tells them; None if nothing is."""
+    if not text.strip():
+        return mistake(where, "the expression is empty", text, "Write one, such as data.name")
+    if len(text) > MAXIMUM_CHARACTERS:
+        message = f"the expression has {len(text):,} characters, and {MAXIMUM_CHARACTERS:,} are the most"
+        return mistake(where, message, text[:100], "Write a shorter one")
+    try:
+        parse_expression(text)
+    except RecursionError:
+        return mistake(where, "the expression is nested too deep", text, "Put parts of it into variables: $x := ...")
+    except Exception as error:  # the library's own, and whatever its parser stumbles over
+        return mistake(where, f"the expression is wrong{_place(text, error)}: {_what(error)}", text, _REMEDY)
+    return None
+
+
+def parse_expression(text: str) -> Any:
+    """Return the library's parsed expression; raises what the library raises, RecursionError where it is too deep."""
+    with _recursion_limit_kept():
+        # imported here: takes 80 ms and is needed by few
+        import jsonata
+
+        try:
+            return jsonata.Jsonata(text)
+        except jsonata.JException as error:
+            if error.error == "U1001" or "tack overflow" in str(error):
+                raise RecursionError(str(error)) from None
+            raise
+
+
+@contextmanager
+def _recursion_limit_kept() -> Iterator[None]:
+    """Undo what the library does when it is imported: it sets the interpreter's limit to 10,000."""
+    limit = sys.getrecursionlimit()
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def _place(text: str, error: Exception) -> str:
+    """Return the line and column where the token that the parser stopped at begins; it tells where that ends."""
+    # of "expected x, got y" the library keeps x in `current` and y in `expected`
+    end, token = getattr(error, "location", None), getattr(error, "expected", None) or getattr(error, "current", None)
+    if not isinstance(end, int) or not 0 <= end <= len(text):
+        return ""
+    begin = end - len(str(token)) if token is not None and text[: max(end, 0)].endswith(str(token)) else max(end - 1, 0)
+    if token == "(end)":
+        begin = len(text.rstrip())
+    line = text.count("\n", 0, begin) + 1
+    return f" at line {line}, column {begin - text.rfind(chr(10), 0, begin)}"
+
+
+def _what(error: Exception) -> str:
+    if hasattr(error, "location") and str(error):
+        message = str(error).rstrip(".")
+        return message[0].lower() + message[1:]
+    return f"it cannot be read ({type(error).__name__} {error})"

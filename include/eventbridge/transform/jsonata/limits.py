@@ -1,0 +1,20 @@
+"""What one evaluation may take, and how a request and its answer look on the pipes; shared by both sides."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+#: CPU time of one evaluation: not time on the clock, so that a busy machine makes no dead letters.
+CPU_SECONDS: Final = 1.0
+#: Address space of the process that evaluates, Python and the library included.
+MEMORY_BYTES: Final = 512 << 20
+#: The largest result, as JSON.
+RESULT_BYTES: Final = 8 << 20
+
+#: Lengths of expression, scope (a JSON list) and event, which follow.
+REQUEST: Final = struct.Struct(">III")
+#: A status, the CPU seconds of the evaluation, the length of the JSON or message that follows.
+ANSWER: Final = struct.Struct(">BdI")
+
+VALUE, UNDEFINED, FAILED, EXHAUSTED = range(4)

@@ -1,0 +1,135 @@
+"""This side of the process that evaluates: starts it, asks it, replaces it when it is gone; one per process of ours."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from typing import Final, NamedTuple
+
+from eventbridge.errors import InfrastructureError
+from eventbridge.transform.jsonata.limits import ANSWER, CPU_SECONDS, EXHAUSTED, REQUEST
+
+#: Until when an answer must be there, by the clock: many times what its CPU time takes on a busy machine.
+ANSWER_SECONDS: Final = 120.0
+
+_PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from eventbridge.transform.jsonata.evaluator import main; main()"
+
+
+class Answer(NamedTuple):
+    """What an evaluation came to: a status of `limits`, its CPU seconds, JSON or a message."""
+
+    status: int
+    seconds: float
+    payload: bytes
+
+
+class Evaluator:
+    """A process that evaluates, started when it is first asked; threads take turns."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def ask(self, expression: bytes, scope: bytes, event: bytes) -> Answer:
+        """Return the answer to one request.
+
+        A process that somebody else ended (no memory, an operator) is asked once more. InfrastructureError if none
+        can be started, or does not answer in time.
+        """
+        request = REQUEST.pack(len(expression), len(scope), len(event)) + expression + scope + event
+        with self._lock:
+            for _ in range(2):
+                answer = self._ask(request)
+                if answer is not None:
+                    return answer
+        return Answer(EXHAUSTED, CPU_SECONDS, b"the process that evaluates it was killed, twice")
+
+    def close(self) -> None:
+        """End the process."""
+        process, self._process = self._process, None
+        if process is not None:
+            _drop(process)
+            process.kill()
+            process.wait()
+
+    def forget(self) -> None:
+        """Leave the process to the parent that started it: called in a fork, which must not write to its pipes."""
+        process, self._process, self._lock = self._process, None, threading.Lock()
+        if process is not None:
+            process.returncode = 0  # not ours to wait for
+            _drop(process)
+
+    def _ask(self, request: bytes) -> Answer | None:
+        process = self._process = self._process or _start()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            rest = memoryview(request)
+            while rest:
+                rest = rest[os.write(process.stdin.fileno(), rest) :]
+            head = _read(process.stdout.fileno(), ANSWER.size)
+            if head is not None:
+                status, seconds, length = ANSWER.unpack(head)
+                payload = _read(process.stdout.fileno(), length)
+                if payload is not None:
+                    if status == EXHAUSTED:
+                        self.close()
+                    return Answer(status, seconds, payload)
+        except BrokenPipeError:
+            pass
+        except BaseException:  # interrupted between request and answer: the next one must not get this answer
+            self.close()
+            raise
+        return self._post_mortem(process)
+
+    def _post_mortem(self, process: subprocess.Popen[bytes]) -> Answer | None:
+        """Return what a process that ended without an answer died of; None if it may have been nobody's fault."""
+        code = process.wait()
+        self.close()
+        if code == -signal.SIGXCPU:
+            message = f"the expression took more than {CPU_SECONDS:g} s of CPU time"
+            return Answer(EXHAUSTED, 2 * CPU_SECONDS, message.encode())
+        if code in (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS):
+            return Answer(EXHAUSTED, CPU_SECONDS, b"the expression brought down the process that evaluates it")
+        if code > 0:
+            raise InfrastructureError(f"the process that evaluates JSONata ended with exit code {code}")
+        return None
+
+
+def _start() -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-S", "-c", _PROGRAM, *sys.path]
+    try:
+        # bufsize 0: a fork must not inherit half a request
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+    except OSError as error:
+        raise InfrastructureError(f"the process that evaluates JSONata cannot be started: {error}") from error
+
+
+def _read(pipe: int, length: int) -> bytes | None:
+    """Return so many bytes, None if the pipe ends before; raises InfrastructureError if nothing comes."""
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
+    found = bytearray()
+    while len(found) < length:
+        if not poll.poll(ANSWER_SECONDS * 1000):
+            raise InfrastructureError(f"the process that evaluates JSONata has not answered in {ANSWER_SECONDS:g} s")
+        if not (some := os.read(pipe, length - len(found))):
+            return None
+        found += some
+    return bytes(found)
+
+
+def _drop(process: subprocess.Popen[bytes]) -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
+
+
+EVALUATOR: Final = Evaluator()
+atexit.register(EVALUATOR.close)
+os.register_at_fork(after_in_child=EVALUATOR.forget)

@@ -1,0 +1,43 @@
+"""How what is wrong with a transform's definition is put into words; used by whatever reads a part of one."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from eventbridge.errors import TransformError
+
+#: What a name in a template is: letters, digits and `_ . -`.
+NAME: Final = re.compile(r"\w[\w.-]*")
+
+
+def mistake(path: str, message: str, value: object, remedy: str) -> TransformError:
+    """Return a mistake at a JSON path below the transform; the remedy gets a full stop where it needs one."""
+    full_stop = "" if remedy.endswith("?") else "."
+    return TransformError(message, path=path, value=value, remedy=remedy + full_stop)
+
+
+def member(path: str, name: object) -> str:
+    """Return the JSON path of a member, such as `$.value.id` or `$.value["a b"]`."""
+    plain = isinstance(name, str) and NAME.fullmatch(name) and "." not in name
+    return f"{path}.{name}" if plain else f"{path}[{json.dumps(str(name), ensure_ascii=False)}]"
+
+
+def shown(value: object) -> str:
+    """Return a value as messages show it: text in quotes."""
+    return repr(value) if isinstance(value, str) else str(value)
+
+
+def either(words: Iterable[str]) -> str:
+    """Return words as a list that ends with `or`."""
+    listed = list(words)
+    return f"{', '.join(listed[:-1])} or {listed[-1]}" if len(listed) > 1 else listed[0]
+
+
+def nearest(name: object, known: Iterable[str], otherwise: str) -> str:
+    """Return `Did you mean x?` for the nearest of the known names, else what else to do."""
+    near = difflib.get_close_matches(str(name), list(known), n=1)
+    return f"Did you mean {near[0]}?" if near else otherwise

@@ -1,0 +1,72 @@
+"""Every conformance case of the form FIELDS: the cases define what each operation makes of an event's data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transform_scope import SCOPE
+
+from eventbridge.document import parse_value, write_document
+from eventbridge.errors import TransformFailed
+from eventbridge.event import parse_event
+from eventbridge.rule import Transform
+from eventbridge.transform import Scope, compile_transform, transform_mistakes
+from eventbridge.transform.fields import OPERATIONS
+
+CASES = Path(__file__).parent / "steps"
+
+
+def read_cases(name: str) -> Any:
+    """Return the groups of a case file, numbers as they are written."""
+    return parse_value((CASES / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def cases() -> list[Any]:
+    """Return (group, test) of all operations, named by their descriptions."""
+    return [
+        pytest.param(group, test, id=f"{name}: {group['description']}: {test['description']}")
+        for name in OPERATIONS
+        for group in read_cases(name)
+        for test in group["tests"]
+    ]
+
+
+def rendered(group: Any, test: Any, scope: Scope = SCOPE) -> str:
+    """Return the data that the steps of a group leave of a test's."""
+    transform = Transform(form="FIELDS", steps=group["steps"], missing=group.get("missing", "skip"))
+    data = test.get("data_text") or (write_document(test["data"]) if "data" in test else None)
+    body = '{"specversion":"1.0","id":"e","source":"/s","type":"t"' + (f',"data":{data}' if data else "") + "}"
+    event = parse_event(body.encode(), max_bytes=1_000_000)
+    before = write_document(event.document)
+    try:
+        return compile_transform(transform, content_mode="data").render(event, scope).payload.decode()
+    finally:
+        assert write_document(event.document) == before, "the event itself was changed"
+
+
+@pytest.mark.parametrize(("group", "test"), cases())
+def test_steps_give_the_result_of_the_case(group: Any, test: Any) -> None:
+    """The data is the case's to the last digit, or the failure is in its words; the event stays as it was."""
+    if "failed" in test:
+        with pytest.raises(TransformFailed) as failed:
+            rendered(group, test)
+        assert str(failed.value) == test["failed"]
+        return
+
+    assert rendered(group, test) == write_document(test["result"])
+
+
+def test_each_operation_has_a_case_file() -> None:
+    """Nothing is without cases, and no case file is without an operation."""
+    assert {file.stem for file in CASES.glob("*.json")} == {*OPERATIONS, "invalid_steps"}
+
+
+@pytest.mark.parametrize("test", [pytest.param(test, id=test["description"]) for test in read_cases("invalid_steps")])
+def test_mistakes_of_steps_are_found_where_they_are(test: Any) -> None:
+    """Every mistake is found at its path, says what is wrong and what to do."""
+    mistakes = transform_mistakes({"form": "FIELDS", "steps": test["steps"]})
+
+    assert [[mistake.path, mistake.message] for mistake in mistakes] == test["mistakes"]
+    assert all(test.get("remedy", "") in mistake.remedy and mistake.remedy for mistake in mistakes)

@@ -1,0 +1,153 @@
+"""Whatever an event holds: steps change what they name, and nothing else by a digit or a place."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from generative.test_transform_of_any_values import TEXTS, VALUES, event
+from hypothesis import given
+from hypothesis import strategies as st
+from transform_scope import SCOPE
+
+from eventbridge.document import Number, parse_value, write_document
+from eventbridge.errors import TransformFailed
+from eventbridge.rule import Transform
+from eventbridge.transform import compile_transform
+from eventbridge.transform.fields import OPERATIONS
+
+NAMES = st.sampled_from(["a", "b", "c", "d"]) | TEXTS
+OBJECTS = st.dictionaries(NAMES, VALUES, max_size=5)
+PATHS = st.sampled_from(
+    ["$", "$.data.a", "$.data.b", "$.data.a.b", "$.data.b[0]", "$.data.c[-1].a", "$.subject", "$.x"]
+)
+OPTIONS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
+    "insert": st.fixed_dictionaries(
+        {"value": VALUES | PATHS}, optional={"if_present": st.sampled_from(["replace", "keep", "error"])}
+    ),
+    "delete": st.just({}),
+    "update": st.fixed_dictionaries({"value": VALUES | PATHS}),
+    "rename": st.fixed_dictionaries({"to": st.sampled_from(["x", "y", "$.data.a", "$.data.b.c"])}),
+    "cast": st.fixed_dictionaries({"to": st.sampled_from(["string", "integer", "number", "boolean", "json"])}),
+    "mask": st.fixed_dictionaries({}, optional={"keep_first": st.integers(0, 3), "keep_last": st.integers(0, 3)}),
+    "hash": st.fixed_dictionaries({}, optional={"salt": st.just("s")}),
+    "flatten": st.fixed_dictionaries(
+        {}, optional={"delimiter": st.sampled_from([".", "_"]), "depth": st.integers(1, 3)}
+    ),
+}
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Return one to five steps, some of which cannot be done or read."""
+    found = []
+    for operation in draw(st.lists(st.sampled_from(sorted(OPTIONS)), min_size=1, max_size=5)):
+        found.append({operation: {"path": draw(PATHS), **draw(OPTIONS[operation])}})
+    return found
+
+
+def changed(given_steps: Any, data: Any) -> str:
+    """Return the data that the steps leave."""
+    renderer = compile_transform(Transform(form="FIELDS", steps=given_steps), content_mode="data")
+    return renderer.render(event(data), SCOPE).payload.decode()
+
+
+def test_each_operation_is_generated() -> None:
+    """No operation is without a strategy."""
+    assert set(OPTIONS) == set(OPERATIONS)
+
+
+@given(steps(), OBJECTS)
+def test_steps_give_an_event_or_say_why_not(given_steps: Any, data: dict[str, Any]) -> None:
+    """Any steps on any data: JSON, or a failure that names the step; the event they were done on is as it was."""
+    given_event = event(data)
+    before = write_document(given_event.document)
+    transform = Transform(form="FIELDS", steps=given_steps)
+    try:
+        renderer = compile_transform(transform)
+    except Exception as error:
+        assert "$.steps[" in str(error)  # noqa: PT017 - most are right
+        return
+    try:
+        payload = renderer.render(given_event, SCOPE).payload
+        json.loads(payload)
+        assert renderer.render(given_event, SCOPE).payload == payload
+    except TransformFailed as error:
+        assert str(error).startswith(("step ", "the steps make no CloudEvent: "))  # noqa: PT017
+    assert write_document(given_event.document) == before
+
+
+@given(OBJECTS, VALUES)
+def test_what_no_step_touches_stays(data: dict[str, Any], value: Any) -> None:
+    """Members keep place and digits around one that is changed, renamed, added or removed."""
+    data = {name: inner for name, inner in data.items() if name not in ("a", "zz")}
+    first, rest = dict(list(data.items())[:2]), dict(list(data.items())[2:])
+    constant = {"x": value}
+    with_a = {**first, "a": 1, **rest}
+
+    assert changed([{"update": {"path": "$.data.a", "value": constant}}], with_a) == text(
+        {**first, "a": constant, **rest}
+    )
+    assert changed([{"rename": {"path": "$.data.a", "to": "zz"}}], with_a) == text({**first, "zz": 1, **rest})
+    assert changed([{"delete": "$.data.a"}], with_a) == text(data)
+    assert changed([{"insert": {"path": "$.data.a", "value": constant}}], data) == text({**data, "a": constant})
+
+
+@given(VALUES)
+def test_a_number_keeps_its_text_through_casts(value: Any) -> None:
+    """To text and back gives a number the same digits, and any value as JSON itself."""
+    there_and_back = [{"cast": {"path": "$.data.a", "to": "string"}}, {"cast": {"path": "$.data.a", "to": "json"}}]
+
+    if isinstance(value, Number):
+        assert changed([there_and_back[0], {"cast": {"path": "$.data.a", "to": "number"}}], {"a": value}) == text(
+            {"a": value}
+        )
+    if not isinstance(value, str):
+        assert changed(there_and_back, {"a": value}) == text({"a": value})
+
+
+@given(st.integers(-(10**25), 10**25), st.integers(0, 30))
+def test_an_integer_is_found_however_it_is_written(number: int, zeros: int) -> None:
+    """With zeros behind the point, or an exponent that puts them there."""
+    cast = [{"cast": {"path": "$.data.a", "to": "integer"}}]
+
+    assert changed(cast, {"a": Number(f"{number}.{'0' * (zeros + 1)}")}) == f'{{"a":{number}}}'
+    assert changed(cast, {"a": Number(f"{number}{'0' * zeros}e-{zeros}")}) == f'{{"a":{number}}}'
+    assert changed(cast, {"a": Number(f"{number}e{zeros}")}) == f'{{"a":{number * 10**zeros}}}'
+
+
+@given(TEXTS.filter(lambda text: text.isprintable()), st.integers(0, 5), st.integers(0, 5))
+def test_a_mask_covers_all_but_the_ends(value: str, first: int, last: int) -> None:
+    """As many characters as before; at least all but the ends are covered, and all where nothing would be."""
+    step = {"mask": {"path": "$.data.a", "keep_first": first, "keep_last": last}}
+    masked = json.loads(changed([step], {"a": value}))["a"]
+
+    assert len(masked) == len(value)
+    assert all(shown in (kept, "*") for shown, kept in zip(masked, value, strict=True))
+    assert masked.count("*") >= (len(value) - first - last if len(value) > first + last else len(value))
+
+
+@given(OBJECTS)
+def test_flattening_loses_no_value(data: dict[str, Any]) -> None:
+    """The values of a flat object are those of the nested one in their order, and flattening twice changes nothing."""
+    flatten = {"flatten": {"path": "$", "delimiter": "\u2192"}}
+    try:
+        flat = changed([flatten], data)
+    except TransformFailed as error:
+        assert "two of its members" in str(error)  # noqa: PT017
+        return
+
+    assert leaves(parse_value(flat)) == leaves(parse_value(text(data)))
+    assert changed([flatten, flatten], data) == flat
+
+
+def leaves(value: Any) -> list[str]:
+    """Return the texts of the values of an object that are no objects with members."""
+    if isinstance(value, dict) and value:
+        return [leaf for inner in value.values() for leaf in leaves(inner)]
+    return [write_document(value)]
+
+
+def text(value: Any) -> str:
+    """Return a value as JSON."""
+    return write_document(value)
