@@ -23,6 +23,7 @@ from eventbridge.transform import transform_mistakes
         {"form": "TEMPLATE", "template": "text"},
         {"form": "FIELDS", "steps": [{"delete": "$.data.x"}], "missing": "skip", "value": None},
         {"form": "JSONATA", "value": "data.x[y > 1]", "missing": "error"},
+        {"form": "JSONATA", "value": "$match(data.x, /[a||b]/)"},  # Python warns of a set union
         {"form": "TEMPLATE", "template": "${eb.rule} ${x}", "value": {"x": "$.data.x", "unused": "constant"}},
     ],
 )
@@ -67,6 +68,7 @@ def test_what_is_right_has_no_mistakes(definition: dict[str, Any]) -> None:
         ({"form": "JSONATA", "value": "(\n  a\n  && b\n)"}, "$.value", "at line 3, column 4: the symbol &", "jsonata"),
         ({"form": "JSONATA", "value": '{"a" 1}'}, "$.value", "at line 1, column 6: expected :, got 1", "jsonata"),
         ({"form": "JSONATA", "value": "a b"}, "$.value", "at line 1, column 3: syntax error", "jsonata"),
+        ({"form": "JSONATA", "value": "$match(a, /b(/)"}, "$.value", "the expression is wrong", "jsonata"),
         ({"form": "JSONATA", "value": "~]"}, "$.value", "the expression is wrong: it cannot be read", "jsonata"),
         ({"form": "JSONATA", "value": "(" * 5000 + "1" + ")" * 5000}, "$.value", "nested too deep", "variables"),
         ({"form": "JSONATA", "value": "1+" * 60_000 + "1"}, "$.value", "100,000 are the most", "shorter"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -33,7 +34,8 @@ def expression_mistake(text: str, where: str) -> TransformError | None:
 
 def parse_expression(text: str) -> Any:
     """Return the library's parsed expression; raises what the library raises, RecursionError where it is too deep."""
-    with _recursion_limit_kept():
+    with _recursion_limit_kept(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Python's, about regular expressions that mean the same in JavaScript
         # imported here: takes 80 ms and is needed by few
         import jsonata
 

@@ -102,7 +102,7 @@ class Evaluator:
 
 
 def _start() -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-S", "-c", _PROGRAM, *sys.path]
+    command = [sys.executable, "-S", "-W", "ignore", "-c", _PROGRAM, *sys.path]
     try:
         # bufsize 0: a fork must not inherit half a request
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
