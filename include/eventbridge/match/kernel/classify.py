@@ -351,12 +351,12 @@ def _make_rows(tables: int, path: int, kind: int, row: int, width: int, atom_cou
     with an `anything-but`. Then the atoms break `anything-but`s, complete `all`s, and set their own bits, in this
     order: a bit that is taken away by one condition of a leaf list may be given back by another.
     """
-    words = int64_at(tables, t.WORDS)
+    stride = int64_at(tables, t.STRIDE)
     rows, atoms = int64_at(tables, t.ROWS), int64_at(tables, t.ATOMS)
     base = int64_at(tables, t.BASE_ROWS)
     first_base = int32_at(int64_at(tables, t.PATH_BASE), path)
-    for index in range(width * words):
-        put_word(rows, row * words + index, word_at(base, first_base * words + index))
+    for index in range(width * stride):
+        put_word(rows, row * stride + index, word_at(base, first_base * stride + index))
     counters = int64_at(tables, t.COUNTERS)
     stamp = int64_at(counters, t.COUNTER_STAMP) + 1
     put_word(counters, t.COUNTER_STAMP, np.uint64(stamp))
@@ -372,9 +372,10 @@ def _make_rows(tables: int, path: int, kind: int, row: int, width: int, atom_cou
     _complete_unions(tables, path, row, atom_count, stamp)
     for index in range(atom_count):
         _set_bits(tables, row, t.ATOM_BITS_FIRST, t.ATOM_BITS, int32_at(atoms, index))
-    summaries, summary_words = int64_at(tables, t.SUMMARIES), int64_at(tables, t.SUMMARY_WORDS)
+    words, summary_words = int64_at(tables, t.WORDS), int64_at(tables, t.SUMMARY_WORDS)
     for number in range(row, row + width):
-        summarise(rows + 8 * number * words, words, summaries + 8 * number * summary_words)
+        start = rows + 8 * number * stride
+        summarise(start + 8 * summary_words, words, start)
 
 
 @njit(**JIT)
@@ -414,7 +415,7 @@ def _complete(tables: int, row: int, union: int, stamp: int) -> None:
 
 @njit(**JIT)
 def _set_bits(tables: int, row: int, first_name: int, bits_name: int, number: int) -> None:
-    start = int64_at(tables, t.ROWS) + 8 * row * int64_at(tables, t.WORDS)
+    start = int64_at(tables, t.ROWS) + 8 * (row * int64_at(tables, t.STRIDE) + int64_at(tables, t.SUMMARY_WORDS))
     firsts, bits = int64_at(tables, first_name), int64_at(tables, bits_name)
     for place in range(int32_at(firsts, number), int32_at(firsts, number + 1)):
         bit = int32_at(bits, place)
@@ -423,7 +424,7 @@ def _set_bits(tables: int, row: int, first_name: int, bits_name: int, number: in
 
 @njit(**JIT)
 def _clear_bits(tables: int, row: int, denial: int) -> None:
-    start = int64_at(tables, t.ROWS) + 8 * row * int64_at(tables, t.WORDS)
+    start = int64_at(tables, t.ROWS) + 8 * (row * int64_at(tables, t.STRIDE) + int64_at(tables, t.SUMMARY_WORDS))
     firsts, bits = int64_at(tables, t.DENIAL_BITS_FIRST), int64_at(tables, t.DENIAL_BITS)
     for place in range(int32_at(firsts, denial), int32_at(firsts, denial + 1)):
         bit = int32_at(bits, place)

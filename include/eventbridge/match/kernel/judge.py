@@ -23,6 +23,7 @@ from eventbridge.match.kernel import tables as t
 from eventbridge.match.kernel.classify import NO_ROOM, UNDECIDED, class_of, clear
 from eventbridge.scan.leaves import FREE, MALFORMED, NESTED
 from eventbridge.scan.memory import (
+    INLINE,
     JIT,
     byte_at,
     int32_at,
@@ -57,10 +58,11 @@ _CONFLICT, _HOLDS, _HAND_BACK = 0, 1, 2
     RULE_NO,
     RULE_BACK,
     TOUCHED_RULES,
-    COLUMN_ROW,
+    COLUMN_ADDRESS,  # per column: where its row begins
     PRESENT_PATHS,
-) = range(18)
-EVENT_TABLE_COUNT: Final = 18
+    TOUCHED_COUNT,  # a plain number
+) = range(19)
+EVENT_TABLE_COUNT: Final = 19
 
 
 @njit(**JIT)
@@ -92,6 +94,8 @@ def judge(
     events = status.shape[0]
     counters = int64_at(tables, t.COUNTERS)
     leaf_rows = int64_at(event_tables, LEAF_ROW)
+    output, room = rules.ctypes.data, rules.shape[0]
+    back_output, back_room = handed.ctypes.data, handed.shape[0]
     count = offsets[first_event]
     back = handed_count[0]
     for event in range(first_event, events):
@@ -133,30 +137,32 @@ def judge(
                     chained = -1 - chained
                 if leaves.array[leaf] != FREE:
                     put_word(int64_at(event_tables, PATH_NESTED), path, np.uint64(stamp))
+            full = False
             if verdict == 0:
                 chained = _note_lacks(tables, event_tables, present, chained, stamp)
-                before, before_back = count, back
+                put_word(event_tables, TOUCHED_COUNT, _ZERO)
+                nested = status[event] == NESTED
                 if chained == 0:
-                    count, back = _collect_single(
-                        tables, event_tables, event, stamp, rules, count, handed, back, status[event] == NESTED
-                    )
+                    found = _collect_single(tables, event_tables, event, stamp, output, room, count, nested)
                 else:
-                    count, back = _collect_chained(
-                        tables, event_tables, event, stamp, rules, count, handed, back, status[event] == NESTED
-                    )
+                    found = _collect_chained(tables, event_tables, event, stamp, output, room, count, nested)
+                touched = int64_at(event_tables, TOUCHED_COUNT)
+                full = found < 0 or (touched > 0 and (found + touched > room or back + touched > back_room))
+                if not full:
+                    count = found
+                    if touched > 0:
+                        count, back = _decide(event_tables, event, stamp, output, count, back_output, back)
             _forget(tables, event_tables, present)
             if verdict == NO_ROOM and not cleared:
                 clear(tables)
                 cleared = True
                 continue
             if verdict == NO_ROOM or verdict == UNDECIDED:
-                if back == handed.shape[0]:
-                    return event
-                handed[back, 0], handed[back, 1] = event, ALL_RULES
-                back += 1
-            elif count < 0:
-                offsets[event] = before
-                handed_count[0] = before_back
+                full = back == back_room
+                if not full:
+                    handed[back, 0], handed[back, 1] = event, ALL_RULES
+                    back += 1
+            if full:
                 return event
             break
         handed_count[0] = back
@@ -164,7 +170,7 @@ def judge(
     return events
 
 
-@njit(**JIT)
+@njit(**INLINE)
 def _note_leaf(event_tables: int, path: int, leaf: int, row: int, stamp: int, present: int, chained: int) -> Any:
     """Add a leaf to those of its path; return how many further classes there are, as -1 - n if it is the first leaf."""
     firsts, nexts = int64_at(event_tables, PATH_FIRST_LEAF), int64_at(event_tables, LEAF_NEXT)
@@ -183,7 +189,7 @@ def _note_leaf(event_tables: int, path: int, leaf: int, row: int, stamp: int, pr
     return _chain(event_tables, path, row, chained)
 
 
-@njit(**JIT)
+@njit(**INLINE)
 def _chain(event_tables: int, path: int, row: int, chained: int) -> Any:
     chains = int64_at(event_tables, PATH_CHAIN)
     put_int32(int64_at(event_tables, CHAIN_ROW), chained, row)
@@ -204,7 +210,7 @@ def _note_lacks(tables: int, event_tables: int, present: int, chained: int, stam
     return chained
 
 
-@njit(**JIT)
+@njit(**INLINE)
 def _forget(tables: int, event_tables: int, present: int) -> None:
     """Set the paths of the event back to having no leaf."""
     for index in range(present):
@@ -215,195 +221,171 @@ def _forget(tables: int, event_tables: int, present: int) -> None:
         put_int32(int64_at(event_tables, PATH_CHAIN), path, -1)
 
 
-@njit(**JIT)
+@njit(**INLINE)
 def _gather_columns(tables: int, event_tables: int) -> None:
-    """Write each column's row; with the path's chain it is all that the AND reads."""
+    """Write where each column's row begins; with the path's chain it is all that the AND reads."""
     paths, offsets = int64_at(tables, t.COLUMN_PATH), int64_at(tables, t.COLUMN_OFFSET)
-    current, rows = int64_at(event_tables, PATH_CURRENT), int64_at(event_tables, COLUMN_ROW)
+    current, addresses = int64_at(event_tables, PATH_CURRENT), int64_at(event_tables, COLUMN_ADDRESS)
+    rows, stride = int64_at(tables, t.ROWS), int64_at(tables, t.STRIDE)
     for column in range(int64_at(tables, t.COLUMNS)):
-        put_int32(rows, column, int32_at(current, int32_at(paths, column)) + int32_at(offsets, column))
+        row = int32_at(current, int32_at(paths, column)) + int32_at(offsets, column)
+        put_word(addresses, column, np.uint64(rows + 8 * row * stride))
 
 
 @njit(**JIT)
 def _collect_single(
-    tables: int,
-    event_tables: int,
-    event: int,
-    stamp: int,
-    rules: Any,
-    count: int,
-    handed: Any,
-    back: int,
-    nested: bool,
+    tables: int, event_tables: int, event: int, stamp: int, rules: int, room: int, count: int, nested: bool
 ) -> Any:
-    """Write the rules of an event with one class per path; (-1, -1) if there is no room."""
+    """Write the rules of an event with one class per path; return their number, -1 if there is no room.
+
+    Rules with more to be said are among the touched ones.
+    """
     _gather_columns(tables, event_tables)
-    words, summary_words = int64_at(tables, t.WORDS), int64_at(tables, t.SUMMARY_WORDS)
+    summary_words = int64_at(tables, t.SUMMARY_WORDS)
     columns = int64_at(tables, t.COLUMNS)
-    rows, summaries = int64_at(tables, t.ROWS), int64_at(tables, t.SUMMARIES)
-    column_rows = int64_at(event_tables, COLUMN_ROW)
-    touched = 0
+    everyone = int64_at(tables, t.ROWS)  # row 0: all branches
+    addresses = int64_at(event_tables, COLUMN_ADDRESS)
     for summary_word in range(summary_words):
-        busy = word_at(summaries, summary_word)  # row 0: all branches
+        busy = word_at(everyone, summary_word)
         for column in range(columns):
-            busy &= word_at(summaries, int32_at(column_rows, column) * summary_words + summary_word)
+            busy &= word_at(int64_at(addresses, column), summary_word)
             if busy == _ZERO:
                 break
         while busy != _ZERO:
             word = summary_word * 64 + lowest_bit(busy)
             busy &= busy - _ONE
-            bits = word_at(rows, word)
+            bits = word_at(everyone, summary_words + word)
             for column in range(columns):
-                bits &= word_at(rows, int32_at(column_rows, column) * words + word)
+                bits &= word_at(int64_at(addresses, column), summary_words + word)
                 if bits == _ZERO:
                     break
             if bits != _ZERO:
-                count, back, touched = _survivors(
-                    tables, event_tables, event, stamp, word, bits, rules, count, handed, back, nested, touched
-                )
+                count = _survivors(tables, event_tables, stamp, word, bits, rules, room, count, nested)
                 if count < 0:
-                    return -1, -1
-    if touched > 0:
-        return _decide(event_tables, event, stamp, rules, count, handed, back, touched)
-    return count, back
+                    return -1
+    return count
 
 
 @njit(**JIT)
 def _collect_chained(
-    tables: int,
-    event_tables: int,
-    event: int,
-    stamp: int,
-    rules: Any,
-    count: int,
-    handed: Any,
-    back: int,
-    nested: bool,
+    tables: int, event_tables: int, event: int, stamp: int, rules: int, room: int, count: int, nested: bool
 ) -> Any:
     """Do the same for an event with a path of several classes: its row is the OR of theirs."""
     _gather_columns(tables, event_tables)
-    words, summary_words = int64_at(tables, t.WORDS), int64_at(tables, t.SUMMARY_WORDS)
+    summary_words = int64_at(tables, t.SUMMARY_WORDS)
     columns = int64_at(tables, t.COLUMNS)
-    rows, summaries = int64_at(tables, t.ROWS), int64_at(tables, t.SUMMARIES)
-    column_rows, column_paths = int64_at(event_tables, COLUMN_ROW), int64_at(tables, t.COLUMN_PATH)
+    everyone = int64_at(tables, t.ROWS)
+    addresses, column_paths = int64_at(event_tables, COLUMN_ADDRESS), int64_at(tables, t.COLUMN_PATH)
     column_offsets = int64_at(tables, t.COLUMN_OFFSET)
     chains = int64_at(event_tables, PATH_CHAIN)
-    touched = 0
     for summary_word in range(summary_words):
-        busy = word_at(summaries, summary_word)
+        busy = word_at(everyone, summary_word)
         for column in range(columns):
-            here = word_at(summaries, int32_at(column_rows, column) * summary_words + summary_word)
+            here = word_at(int64_at(addresses, column), summary_word)
             link = int32_at(chains, int32_at(column_paths, column))
             if link >= 0:
-                offset = int32_at(column_offsets, column)
-                here |= _or_chain(event_tables, link, offset, summaries, summary_words, summary_word)
+                here |= _or_chain(tables, event_tables, link, int32_at(column_offsets, column), summary_word)
             busy &= here
             if busy == _ZERO:
                 break
         while busy != _ZERO:
             word = summary_word * 64 + lowest_bit(busy)
             busy &= busy - _ONE
-            bits = word_at(rows, word)
+            bits = word_at(everyone, summary_words + word)
             for column in range(columns):
-                here = word_at(rows, int32_at(column_rows, column) * words + word)
+                here = word_at(int64_at(addresses, column), summary_words + word)
                 link = int32_at(chains, int32_at(column_paths, column))
                 if link >= 0:
-                    here |= _or_chain(event_tables, link, int32_at(column_offsets, column), rows, words, word)
+                    offset = int32_at(column_offsets, column)
+                    here |= _or_chain(tables, event_tables, link, offset, summary_words + word)
                 bits &= here
                 if bits == _ZERO:
                     break
             if bits != _ZERO:
-                count, back, touched = _survivors(
-                    tables, event_tables, event, stamp, word, bits, rules, count, handed, back, nested, touched
-                )
+                count = _survivors(tables, event_tables, stamp, word, bits, rules, room, count, nested)
                 if count < 0:
-                    return -1, -1
-    if touched > 0:
-        return _decide(event_tables, event, stamp, rules, count, handed, back, touched)
-    return count, back
+                    return -1
+    return count
 
 
-@njit(**JIT)
-def _or_chain(event_tables: int, link: int, offset: int, rows: int, width: int, word: int) -> Any:
+@njit(**INLINE)
+def _or_chain(tables: int, event_tables: int, link: int, offset: int, word: int) -> Any:
     bits = _ZERO
     chain_rows, nexts = int64_at(event_tables, CHAIN_ROW), int64_at(event_tables, CHAIN_NEXT)
+    rows, stride = int64_at(tables, t.ROWS), int64_at(tables, t.STRIDE)
     while link >= 0:
-        bits |= word_at(rows, (int32_at(chain_rows, link) + offset) * width + word)
+        bits |= word_at(rows, (int32_at(chain_rows, link) + offset) * stride + word)
         link = int32_at(nexts, link)
     return bits
 
 
-@njit(**JIT)
+@njit(**INLINE)
 def _survivors(
-    tables: int,
-    event_tables: int,
-    event: int,
-    stamp: int,
-    word: int,
-    bits: Any,
-    rules: Any,
-    count: int,
-    handed: Any,
-    back: int,
-    nested: bool,
-    touched: int,
+    tables: int, event_tables: int, stamp: int, word: int, bits: Any, rules: int, room: int, count: int, nested: bool
 ) -> Any:
-    """Write the rules of the branches whose bits are left in a word; those with more to be said only once all are."""
+    """Write the rules of the branches whose bits are left in a word; those with more to be said are only touched."""
     branch_rules, flags = int64_at(tables, t.BRANCH_RULE), int64_at(tables, t.BRANCH_FLAGS)
-    if count + 64 > rules.shape[0]:
-        return -1, -1, -1
+    if count + 64 > room:
+        return -1
     while bits != _ZERO:
         branch = word * 64 + lowest_bit(bits)
         bits &= bits - _ONE
-        rule = int32_at(branch_rules, branch)
         flag = byte_at(flags, branch)
-        verdict = _HOLDS
-        if nested and flag & t.BRANCH_MAY_CONFLICT:
-            verdict = _without_conflict(tables, event_tables, branch, stamp)
-            if verdict == _CONFLICT:
-                continue
-        if flag & t.BRANCH_SIMPLE and verdict == _HOLDS:
-            rules[count] = rule
+        if flag == t.BRANCH_SIMPLE or (flag == t.BRANCH_SIMPLE | t.BRANCH_MAY_CONFLICT and not nested):
+            put_int32(rules, count, int32_at(branch_rules, branch))
             count += 1
-            continue
-        yes, no, unsure = (
-            int64_at(event_tables, RULE_YES),
-            int64_at(event_tables, RULE_NO),
-            int64_at(event_tables, RULE_BACK),
-        )
-        if int64_at(yes, rule) != stamp and int64_at(no, rule) != stamp and int64_at(unsure, rule) != stamp:
-            put_int32(int64_at(event_tables, TOUCHED_RULES), touched, rule)
-            touched += 1
-        if verdict == _HAND_BACK or flag & t.BRANCH_UNCERTAIN:
-            put_word(unsure, rule, np.uint64(stamp))
-        elif flag & t.BRANCH_NEGATIVE:
-            put_word(no, rule, np.uint64(stamp))
         else:
-            put_word(yes, rule, np.uint64(stamp))
-    return count, back, touched
+            count = _look_closer(tables, event_tables, stamp, branch, flag, rules, count, nested)
+    return count
 
 
 @njit(**JIT)
-def _decide(
-    event_tables: int, event: int, stamp: int, rules: Any, count: int, handed: Any, back: int, touched: int
+def _look_closer(
+    tables: int, event_tables: int, stamp: int, branch: int, flag: int, rules: int, count: int, nested: bool
 ) -> Any:
-    """Write the rules among the touched ones that match, and hand back those that are not certain."""
-    if count + touched > rules.shape[0] or back + touched > handed.shape[0]:
-        return -1, -1
-    for index in range(touched):
+    rule = int32_at(int64_at(tables, t.BRANCH_RULE), branch)
+    verdict = _HOLDS
+    if nested and flag & t.BRANCH_MAY_CONFLICT:
+        verdict = _without_conflict(tables, event_tables, branch, stamp)
+        if verdict == _CONFLICT:
+            return count
+    if flag & t.BRANCH_SIMPLE and verdict == _HOLDS:
+        put_int32(rules, count, rule)
+        return count + 1
+    yes, no = int64_at(event_tables, RULE_YES), int64_at(event_tables, RULE_NO)
+    unsure = int64_at(event_tables, RULE_BACK)
+    if int64_at(yes, rule) != stamp and int64_at(no, rule) != stamp and int64_at(unsure, rule) != stamp:
+        touched = int64_at(event_tables, TOUCHED_COUNT)
+        put_int32(int64_at(event_tables, TOUCHED_RULES), touched, rule)
+        put_word(event_tables, TOUCHED_COUNT, np.uint64(touched + 1))
+    if verdict == _HAND_BACK or flag & t.BRANCH_UNCERTAIN:
+        put_word(unsure, rule, np.uint64(stamp))
+    elif flag & t.BRANCH_NEGATIVE:
+        put_word(no, rule, np.uint64(stamp))
+    else:
+        put_word(yes, rule, np.uint64(stamp))
+    return count
+
+
+@njit(**JIT)
+def _decide(event_tables: int, event: int, stamp: int, rules: int, count: int, handed: int, back: int) -> Any:
+    """Write the touched rules that match, and hand back those that are not certain; return both counts."""
+    for index in range(int64_at(event_tables, TOUCHED_COUNT)):
         rule = int32_at(int64_at(event_tables, TOUCHED_RULES), index)
         if int64_at(int64_at(event_tables, RULE_BACK), rule) == stamp:
-            handed[back, 0], handed[back, 1] = event, rule
+            put_word(handed, 2 * back, np.uint64(event))
+            put_word(handed, 2 * back + 1, np.uint64(rule))
             back += 1
         elif int64_at(int64_at(event_tables, RULE_NO), rule) != stamp:
-            rules[count] = rule
+            put_int32(rules, count, rule)
             count += 1
     return count, back
 
 
-@njit(**JIT)
+@njit(**INLINE)
 def _passes(tables: int, row: int, offset: int, branch: int) -> Any:
-    word = word_at(int64_at(tables, t.ROWS), (row + offset) * int64_at(tables, t.WORDS) + (branch >> 6))
+    place = (row + offset) * int64_at(tables, t.STRIDE) + int64_at(tables, t.SUMMARY_WORDS) + (branch >> 6)
+    word = word_at(int64_at(tables, t.ROWS), place)
     return (word >> np.uint64(branch & 63)) & _ONE != _ZERO
 
 

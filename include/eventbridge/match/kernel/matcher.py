@@ -220,7 +220,7 @@ class _EventTables:
         self._put(j.RULE_NO, np.zeros(rules + 1, np.int64))
         self._put(j.RULE_BACK, np.zeros(rules + 1, np.int64))
         self._put(j.TOUCHED_RULES, np.zeros(rules + 1, np.int32))
-        self._put(j.COLUMN_ROW, np.zeros(columns + 1, np.int32))
+        self._put(j.COLUMN_ADDRESS, np.zeros(columns + 1, np.int64))
         self._put(j.PRESENT_PATHS, np.zeros(paths + 1, np.int32))
 
     def make_room(self, leaves: Leaves, longest_event: int) -> None:

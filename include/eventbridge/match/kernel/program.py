@@ -76,6 +76,8 @@ class _Compiler:
         self.branches = branches
         self.rules = rules
         self.words = max(1, -(-len(branches) // 64))
+        self.summary_words = -(-self.words // 64)
+        self.stride = self.summary_words + self.words
         self.tables = t.Tables()
         self.paths: dict[Path, int] = {}
         self.columns: list[list[dict[int, Field]]] = []  # path, column: the field of each branch that has one
@@ -99,7 +101,8 @@ class _Compiler:
             self._add_branch(bit, branch)
         tables = self.tables
         tables.put_number(t.WORDS, self.words)
-        tables.put_number(t.SUMMARY_WORDS, -(-self.words // 64))
+        tables.put_number(t.SUMMARY_WORDS, self.summary_words)
+        tables.put_number(t.STRIDE, self.stride)
         tables.put_number(t.PATHS, len(self.paths))
         self._put_conditions()
         self._put_entries()
@@ -125,33 +128,43 @@ class _Compiler:
             if column == len(self.columns[path]):
                 self.columns[path].append({})
             self.columns[path][column][bit] = field
-            place = column * self.words * 64 + bit
-            for condition in field.conditions:
-                self._add_condition(condition, path, place, bit)
+            place = column * self.stride * 64 + bit
+            self._add_field(field, path, place, bit)
 
-    def _add_condition(self, condition: Condition, path: int, place: int, bit: int) -> None:
+    def _add_field(self, field: Field, path: int, place: int, bit: int) -> None:
+        """Enter a leaf list: what sets its bit, place, in a row."""
+        negations = [condition for condition in field.conditions if isinstance(condition, AnythingBut)]
+        others = [condition for condition in field.conditions if not isinstance(condition, AnythingBut)]
+        met_by_any_leaf = [self._add_condition(condition, path, place, bit) for condition in others]
+        if negations or any(met_by_any_leaf):
+            self.present[path].append(place)
+        if not any(met_by_any_leaf):  # else a denial would take away what another condition gives
+            for negation in negations:
+                self._add_negation(negation, path, place, bit)
+
+    def _add_negation(self, negation: AnythingBut, path: int, place: int, bit: int) -> None:
+        atoms = [self._atom(path, inner) for inner in negation.none_of]
+        if None in atoms:
+            self.uncertain.add(bit)
+        else:
+            self.denial_bits[self._denial(path, atoms)].append(place)
+
+    def _add_condition(self, condition: Condition, path: int, place: int, bit: int) -> bool:
+        """Enter a condition other than `anything-but`; tell whether any leaf meets it, as far as tables can tell."""
         match condition:
             case Exists(there):
-                if there:
-                    self.present[path].append(place)
-            case AnythingBut(none_of):
-                self.present[path].append(place)
-                atoms = [self._atom(path, inner) for inner in none_of]
-                if None in atoms:
-                    self.uncertain.add(bit)
-                else:
-                    self.denial_bits[self._denial(path, atoms)].append(place)
+                return there
             case All(conditions):
-                self._add_union(conditions, path, place, bit)
+                return self._add_union(conditions, path, place, bit)
             case _:
                 atom = self._atom(path, condition)
                 if atom is None:
                     self.uncertain.add(bit)
-                    self.present[path].append(place)
-                else:
-                    self.atom_bits[atom].append(place)
+                    return True
+                self.atom_bits[atom].append(place)
+                return False
 
-    def _add_union(self, conditions: Iterable[Condition], path: int, place: int, bit: int) -> None:
+    def _add_union(self, conditions: Iterable[Condition], path: int, place: int, bit: int) -> bool:
         atoms: set[int] = set()
         denials: set[int] = set()
         unknown = False
@@ -169,10 +182,9 @@ class _Compiler:
                 unknown |= atom is None
                 atoms.add(-1 if atom is None else atom)
         if unknown or not (atoms or denials):
-            self.present[path].append(place)
             if unknown:
                 self.uncertain.add(bit)
-            return
+            return True
         key = (path, frozenset(atoms), frozenset(denials))
         union = self.unions.setdefault(key, len(self.unions))
         if union == len(self.union_bits):
@@ -180,6 +192,7 @@ class _Compiler:
             for atom in atoms:
                 self.atom_unions[atom].append(union)
         self.union_bits[union].append(place)
+        return False
 
     def _denial(self, path: int, atoms: Iterable[int | None]) -> int:
         known = frozenset(atom for atom in atoms if atom is not None)
@@ -443,12 +456,12 @@ class _Compiler:
 
     def _put_rows(self) -> None:
         """Lay out the rows that are there from the start, and room for the classes to come."""
-        tables, words = self.tables, self.words
-        bits = words * 64
+        tables = self.tables
+        bits, stride_bits = self.words * 64, self.stride * 64
         everyone = np.zeros(bits, np.bool_)
         everyone[: len(self.branches)] = True
         widths = [len(columns) for columns in self.columns]
-        fixed = [_packed(everyone)]
+        fixed = [self._row(everyone)]
         base: list[npt.NDArray[np.uint64]] = []
         first_base, absent, lacking, selectivity = [], [], [], []
         for path, columns in enumerate(self.columns):
@@ -464,21 +477,15 @@ class _Compiler:
                 lacks[
                     [bit for bit, field in fields.items() if field.may_be_absent and self.branches[bit].may_conflict]
                 ] = True
-                row[
-                    [
-                        place - column * bits
-                        for place in self.present[path]
-                        if column * bits <= place < (column + 1) * bits
-                    ]
-                ] = True
-                base.append(_packed(row))
-                of_absent.append(_packed(without))
+                row[[place % stride_bits for place in self.present[path] if place // stride_bits == column]] = True
+                base.append(self._row(row))
+                of_absent.append(self._row(without))
                 of_lacking.append(lacks)
             absent.append(len(fixed))
             fixed += of_absent
             lacking.append(len(fixed) if any(row.any() for row in of_lacking) else -1)
             if lacking[-1] >= 0:
-                fixed += [_packed(row) for row in of_lacking]
+                fixed += [self._row(row) for row in of_lacking]
         selectivity.sort()
         tables.put_number(t.COLUMNS, len(selectivity))
         tables.put(t.COLUMN_PATH, np.array([path for _, path, _ in selectivity], np.int32))
@@ -490,18 +497,21 @@ class _Compiler:
         tables.put(t.BASE_ROWS, np.concatenate([*base, np.zeros(1, np.uint64)]))
         self._put_classes(fixed)
 
+    def _row(self, bits: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint64]:
+        """Return a row with room for its summary in front."""
+        row = np.zeros(self.stride, np.uint64)
+        row[self.summary_words :] = np.packbits(bits, bitorder="little").view(np.uint64)
+        return row
+
     def _put_classes(self, fixed: list[npt.NDArray[np.uint64]]) -> None:
-        tables, words, summary_words = self.tables, self.words, self.tables.number(t.SUMMARY_WORDS)
-        room = CLASS_BYTES // (8 * (words + summary_words))
-        capacity = len(fixed) + max(len(fixed), min(MAXIMUM_ROWS, room))
+        tables, stride = self.tables, self.stride
+        capacity = len(fixed) + max(len(fixed), min(MAXIMUM_ROWS, CLASS_BYTES // (8 * stride)))
         # The system gives memory page by page as it is written: what no class uses costs nothing.
-        rows = np.empty(capacity * words, np.uint64)
-        summaries = np.empty(capacity * summary_words, np.uint64)
-        rows[: len(fixed) * words] = np.concatenate(fixed)
-        _summarise_all(address_of(rows), words, address_of(summaries), summary_words, len(fixed))
+        rows = np.empty(capacity * stride, np.uint64)
+        rows[: len(fixed) * stride] = np.concatenate(fixed)
+        _summarise_all(address_of(rows), self.words, self.summary_words, len(fixed))
         slots = np.zeros(_power_of_two(2 * capacity), np.int32)
         tables.put(t.ROWS, rows)
-        tables.put(t.SUMMARIES, summaries)
         tables.put_number(t.CLASS_CAPACITY, capacity)
         tables.put_number(t.CLASS_SLOT_MASK, len(slots) - 1)
         tables.put(t.CLASS_SLOTS, slots)
@@ -635,10 +645,6 @@ def _utf8(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _packed(bits: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint64]:
-    return np.packbits(bits, bitorder="little").view(np.uint64)
-
-
 def _power_of_two(least: int) -> int:
     return 1 << max(4, (least - 1).bit_length())
 
@@ -671,6 +677,7 @@ def _taken(slots: int, slot: int) -> bool:
 
 
 @njit(**JIT)
-def _summarise_all(rows: int, words: int, summaries: int, summary_words: int, count: int) -> None:
+def _summarise_all(rows: int, words: int, summary_words: int, count: int) -> None:
     for row in range(count):
-        summarise(rows + 8 * row * words, words, summaries + 8 * row * summary_words)
+        start = rows + 8 * row * (words + summary_words)
+        summarise(start + 8 * summary_words, words, start)

@@ -18,6 +18,7 @@ _names = iter(range(1000))
 # --- numbers of the rule set -------------------------------------------------------------------------------------
 WORDS = next(_names)  # words of 64 bits in a row: one bit per branch
 SUMMARY_WORDS = next(_names)  # words in a row's summary: one bit per word, set if the word is not 0
+STRIDE = next(_names)  # words from one row to the next: its summary, then its words
 PATHS = next(_names)
 COLUMNS = next(_names)  # columns of all paths: what a branch ANDs
 
@@ -113,7 +114,6 @@ BASE_ROWS = next(_names)
 
 # --- classes: written while matching -----------------------------------------------------------------------------
 ROWS = next(_names)
-SUMMARIES = next(_names)
 CLASS_CAPACITY = next(_names)  # rows
 CLASS_SLOT_MASK = next(_names)
 CLASS_SLOTS = next(_names)  # open addressing: entry of the class table + 1
