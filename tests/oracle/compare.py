@@ -133,14 +133,14 @@ def failures(tally: Tally, matcher: str) -> Iterator[str]:
     """Yield what must not be, a few of each kind, and the pairs as small as they get."""
     by_rule = {pair.pattern: (pair, our) for pair, our in reversed(tally.unexplained)}
     for pair, our in list(by_rule.values())[-SHOWN:]:
-        yield f"Event Ruler does not answer {our} (1 matches, 0 does not), and no class explains why:"
+        yield f"We answer {our} (1 matches, 0 does not), Event Ruler does not, and no class explains why:"
         yield from _shown(shrink(pair, lambda candidates: _unexplained(candidates, matcher)))
     for pattern, why in tally.unexplained_refusals[:SHOWN]:
         yield f"Event Ruler refuses a pattern, and no class explains why; {why}:"
         yield f"  pattern  {write_document(write_pattern(pattern))}\n"
-    for pair in tally.other_than_reference[:SHOWN]:
+    for pair in list({pair.pattern: pair for pair in tally.other_than_reference}.values())[:SHOWN]:
         yield f"The {matcher} and the reference matcher disagree; make it a conformance case:"
-        yield from _shown(pair)
+        yield from _shown(shrink(pair, lambda candidates: _other_than_reference(candidates, matcher)))
 
 
 def _shown(pair: Pair) -> Iterator[str]:
@@ -162,6 +162,11 @@ def _unexplained(pairs: list[Pair], matcher: str) -> list[bool]:
     }
     by_parts = dict(zip(wrong, answers_of_parts(list(wrong.values())), strict=True))
     return [number in wrong and by_parts[number] != our for number, our in enumerate(ours)]
+
+
+def _other_than_reference(pairs: list[Pair], matcher: str) -> list[bool]:
+    rules = [(pair.pattern, [pair.text]) for pair in pairs]
+    return [one != other for one, other in zip(MATCHERS[matcher](rules), MATCHERS["reference"](rules), strict=True)]
 
 
 def _say(text: str) -> None:

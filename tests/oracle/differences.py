@@ -138,12 +138,26 @@ def plain_address(pair: Pair) -> bool:
 
 
 def block_membership(pair: Pair) -> bool:
-    """An address, or a number, lies in a block by its loose spelling or across families, or only as a mapped one."""
-    return any(
+    """An address lies in a block by its loose spelling across families, or only as a mapped one; or a number does."""
+    return _number_in_block(pair) or any(
         isinstance(condition, Cidr)
-        and isinstance(value, (str, Number))
+        and isinstance(value, str)
         and _loosely_in(condition.block, value) != accept(condition)(value)
         for condition, value in pair.meetings()
+    )
+
+
+def _number_in_block(pair: Pair) -> bool:
+    """Tell whether a number's digits lie in a block; where other conditions compare numbers, its value is taken."""
+    listed = [(path, condition) for path, conditions in conditions_by_path(pair.pattern) for condition in conditions]
+    compared = {path for path, condition in listed if not all(map(beyond, numbers_of(condition)))}
+    return any(
+        isinstance(condition, Cidr)
+        and isinstance(leaf.value, Number)
+        and (path not in compared or beyond(leaf.value))
+        and _loosely_in(condition.block, leaf.value)
+        for path, condition in listed
+        for leaf in pair.leaves.get(path, ())
     )
 
 
@@ -192,7 +206,7 @@ def dotted_key(pair: Pair) -> bool:
 
 def key_twice(pair: Pair) -> bool:
     """An object of the event has a key twice that the pattern names."""
-    named = {key for path, _ in conditions_by_path(pair.pattern) for key in path}
+    named = {part for path, _ in conditions_by_path(pair.pattern) for key in path for part in (key, *key.split("."))}
     return not named.isdisjoint(_repeated_keys(pair.text))
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Final
 
-from eventbridge import match
 from eventbridge.match.reference import matches
 from eventbridge.pattern import Pattern
 
@@ -25,7 +26,7 @@ def kernel(rules: Rules) -> Answers:
     """Yield the same by the kernel."""
     import pyarrow as pa
 
-    compile_rules: Any = vars(match)["compile_rules"]
+    compile_rules: Any = getattr(import_module("eventbridge.match"), "compile_rules")  # noqa: B009 - it is made when asked for
     for start in range(0, len(rules), TOGETHER):
         together = rules[start : start + TOGETHER]
         texts = [event for _, events in together for event in events]
@@ -39,6 +40,6 @@ def kernel(rules: Rules) -> Answers:
 
 
 MATCHERS: Final[dict[str, Callable[[Rules], Answers]]] = {"reference": reference}
-if "compile_rules" in vars(match):
+if find_spec("eventbridge.match.kernel") is not None:
     MATCHERS["kernel"] = kernel
 """The matchers there are, the one that runs in production last."""

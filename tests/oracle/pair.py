@@ -38,11 +38,13 @@ class Pair:
         for path, conditions in conditions_by_path(self.pattern):
             for leaf in self.leaves.get(path, ()):
                 for condition in conditions:
-                    if not inside or not isinstance(condition, AnythingBut):
-                        yield condition, leaf.value
-                        continue
-                    for excluded in condition.none_of:
-                        yield excluded, leaf.value
+                    for each in (inside and excluded_by(condition)) or (condition,):
+                        yield each, leaf.value
+
+
+def excluded_by(condition: Condition) -> tuple[Condition, ...]:
+    """Return what an anything-but excludes, of another condition nothing."""
+    return condition.none_of if isinstance(condition, AnythingBut) else ()
 
 
 @lru_cache(maxsize=4096)
