@@ -12,7 +12,7 @@ INSTALLED := $(VENV)/.installed
 
 export EVENTS ?= 60000
 
-.PHONY: help setup demo up down test check fix bench-latency requirements
+.PHONY: help setup demo up down test check oracle fix bench-latency requirements
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/' \
@@ -58,6 +58,9 @@ check: setup ## format, lint, types, layers, architecture
 	$(BIN)/mypy --strict -p eventbridge
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q tests/architecture
+
+oracle: setup ## compare 200,000 generated answers with AWS Event Ruler's; ORACLE="--seed 7" for other ones
+	@PYTHONPATH=tests exec $(BIN)/python -m oracle.compare $(ORACLE)
 
 fix: setup ## mend what formatter and linter can mend
 	@$(BIN)/ruff format .
