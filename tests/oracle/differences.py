@@ -148,17 +148,16 @@ def block_membership(pair: Pair) -> bool:
 
 
 def _number_in_block(pair: Pair) -> bool:
-    """Tell whether a number's digits lie in a block; where other conditions compare numbers, its value is taken."""
-    listed = [(path, condition) for path, conditions in conditions_by_path(pair.pattern) for condition in conditions]
-    compared = {path for path, condition in listed if not all(map(beyond, numbers_of(condition)))}
-    return any(
-        isinstance(condition, Cidr)
-        and isinstance(leaf.value, Number)
-        and (path not in compared or beyond(leaf.value))
-        and _loosely_in(condition.block, leaf.value)
-        for path, condition in listed
-        for leaf in pair.leaves.get(path, ())
-    )
+    """Tell whether a number's digits lie in a block; beside a condition that compares numbers its value is taken."""
+    for path, conditions in conditions_by_path(pair.pattern):
+        blocks = [condition.block for condition in conditions if isinstance(condition, Cidr)]
+        compared = any(not beyond(number) for condition in conditions for number in numbers_of(condition))
+        for leaf in pair.leaves.get(path, ()) if blocks else ():
+            if isinstance(leaf.value, Number) and (not compared or beyond(leaf.value)):
+                found = leaf.value
+                if any(_loosely_in(block, found) for block in blocks):
+                    return True
+    return False
 
 
 def loose_address(text: str) -> str | None:
