@@ -1,0 +1,57 @@
+"""Every conformance case against the kernel: each pattern alone, and all patterns of all files as one rule set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from conformance.test_conformance import matching_files, read_cases
+
+from eventbridge.document import parse_document, write_document
+from eventbridge.match import Matches, compile_rules
+from eventbridge.match.reference import flatten, matches_leaves
+from eventbridge.pattern import parse_pattern
+
+
+def text_of(test: dict[str, Any]) -> bytes:
+    """Return the event of a case as it would arrive; half a surrogate pair outside an escape is not UTF-8."""
+    text: str = test.get("event_text", write_document(test.get("event")))
+    return text.encode("utf-8", "surrogatepass")
+
+
+def answers(found: Matches) -> list[list[int] | None]:
+    """Return the rules that each event matches, ascending; None for a malformed event."""
+    malformed = set(found.malformed.tolist())
+    return [
+        None if event in malformed else sorted(found.rules[found.offsets[event] : found.offsets[event + 1]].tolist())
+        for event in range(len(found.offsets) - 1)
+    ]
+
+
+@pytest.mark.parametrize("file", matching_files(), ids=lambda file: file.stem)
+def test_kernel_gives_the_answers_of_the_cases(file: Path) -> None:
+    """Compiled alone, each pattern gives the answers of its cases and refuses what is malformed."""
+    for group in read_cases(file.stem):
+        matcher = compile_rules([parse_pattern(group["pattern"])])
+        expected = [None if test.get("error") else [0] if test["matches"] else [] for test in group["tests"]]
+
+        assert answers(matcher.match(pa.array(map(text_of, group["tests"])))) == expected, group["description"]
+
+
+def test_kernel_gives_the_answers_of_the_reference_with_all_rules_at_once() -> None:
+    """What a rule matches does not depend on the others: all patterns on the events of all cases."""
+    groups = [group for file in matching_files() for group in read_cases(file.stem)]
+    patterns = [parse_pattern(group["pattern"]) for group in groups]
+    tests = [test for group in groups for test in group["tests"]]
+    expected: list[list[int] | None] = []
+    for test in tests:
+        leaves = None if test.get("error") else flatten(parse_document(text_of(test)))
+        expected.append(
+            None
+            if leaves is None
+            else [rule for rule, pattern in enumerate(patterns) if matches_leaves(pattern, leaves)]
+        )
+
+    assert answers(compile_rules(patterns).match(pa.array(map(text_of, tests)))) == expected
