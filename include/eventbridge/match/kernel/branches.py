@@ -37,7 +37,7 @@ def branches_of(pattern: Pattern, rule: int) -> list[Branch]:
     unless = [] if pattern.unless is None else _alternatives(pattern.unless.pattern)
     if where is None or unless is None:
         plain = tuple(clause for clause in pattern.where.clauses if isinstance(clause, Field))
-        simple = [field for field in plain if len(_parts(field)) == 1]
+        simple = [field for field in plain if wants_leaf(field) and len(_parts(field)) == 1]
         return [Branch(rule, tuple(simple), uncertain=True)]
     return [
         *(Branch(rule, fields) for fields in where),
@@ -74,7 +74,11 @@ def _parts(field: Field) -> list[Field]:
 
 
 def wants_leaf(field: Field) -> bool:
-    """Tell whether a field can only be met by a leaf."""
+    """Tell whether a field can only be met by a leaf.
+
+    One that is met by having none may be so in the element of an array that another field has chosen, so without the
+    other fields nothing can be said of it.
+    """
     return Exists(False) not in field.conditions
 
 
