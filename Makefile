@@ -11,8 +11,10 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 export EVENTS ?= 60000
+PAIRS ?= 10000000
+DOCUMENTS ?= 1000000
 
-.PHONY: help setup demo up down test check oracle fix bench-latency requirements
+.PHONY: help setup demo up down test test-deep check oracle fix bench-latency requirements
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/' \
@@ -51,6 +53,9 @@ down: ## end what `make up` started
 test: setup ## every test: the fast ones first
 	@$(BIN)/pytest tests/unit tests/architecture tests/contracts -q
 	$(BIN)/pytest -q --ignore tests/unit --ignore tests/architecture --ignore tests/contracts
+
+test-deep: setup ## kernel against reference on 10 million random pairs, and a million damaged documents
+	@PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs $(PAIRS) --documents $(DOCUMENTS)
 
 check: setup ## format, lint, types, layers, architecture
 	@$(BIN)/ruff format --check .

@@ -17,7 +17,7 @@ from eventbridge.match.kernel import judge as j
 from eventbridge.match.kernel import tables as t
 from eventbridge.match.kernel.expressions import ExpressionSets
 from eventbridge.match.kernel.judge import ALL_RULES, judge
-from eventbridge.match.kernel.program import compile_program
+from eventbridge.match.kernel.program import MAXIMUM_ROWS, compile_program
 from eventbridge.match.reference import flatten, matches_leaves
 from eventbridge.pattern.nodes import Pattern
 from eventbridge.scan.leaves import MALFORMED, STRING, Leaves, room_for_leaves, scan
@@ -46,9 +46,9 @@ class Matches(NamedTuple):
 class Matcher:
     """A compiled rule set; made by `compile_rules`. Calls of one matcher take turns, as they share its tables."""
 
-    def __init__(self, patterns: Sequence[Pattern]) -> None:
+    def __init__(self, patterns: Sequence[Pattern], *, class_rows: int = MAXIMUM_ROWS) -> None:
         self._patterns = tuple(patterns)
-        program = compile_program(self._patterns)
+        program = compile_program(self._patterns, class_rows)
         self._program = program
         self._tables = program.tables
         self._tree = path_tree(program.paths)
@@ -194,9 +194,12 @@ class Matcher:
         return Matches(ends, merged[order], malformed, len(pairs))
 
 
-def compile_rules(patterns: Sequence[Pattern]) -> Matcher:
-    """Return a matcher of any number of rules, whose answers are those of `eventbridge.match.reference`."""
-    return Matcher(patterns)
+def compile_rules(patterns: Sequence[Pattern], *, class_rows: int = MAXIMUM_ROWS) -> Matcher:
+    """Return a matcher of any number of rules, whose answers are those of `eventbridge.match.reference`.
+
+    `class_rows` bounds the table of classes, which is dropped when it is full: it bounds memory, never an answer.
+    """
+    return Matcher(patterns, class_rows=class_rows)
 
 
 class _EventTables:

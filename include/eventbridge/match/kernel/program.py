@@ -46,6 +46,8 @@ CLASS_BYTES: Final = 64 << 20
 """Memory for the rows of classes; a rule set whose fixed rows alone need more gets room for as many again."""
 
 MAXIMUM_ROWS: Final = 65_536
+"""Rows of classes that are kept, if a rule set's rows are no longer than `CLASS_BYTES` allows."""
+
 KEY_INTEGERS: Final = 1 << 20
 
 MEMORY_ENTRIES: Final = 4096
@@ -65,16 +67,17 @@ class Program(NamedTuple):
     longest_key: int
 
 
-def compile_program(patterns: Sequence[Pattern]) -> Program:
+def compile_program(patterns: Sequence[Pattern], class_rows: int = MAXIMUM_ROWS) -> Program:
     """Return the program of a rule set; a rule's number is its place in `patterns`."""
     branches = [branch for rule, pattern in enumerate(patterns) for branch in branches_of(pattern, rule)]
-    return _Compiler(clustered(branches), len(patterns)).compile()
+    return _Compiler(clustered(branches), len(patterns), class_rows).compile()
 
 
 class _Compiler:
-    def __init__(self, branches: list[Branch], rules: int) -> None:
+    def __init__(self, branches: list[Branch], rules: int, class_rows: int) -> None:
         self.branches = branches
         self.rules = rules
+        self.class_rows = class_rows
         self.words = max(1, -(-len(branches) // 64))
         self.summary_words = -(-self.words // 64)
         self.stride = self.summary_words + self.words
@@ -505,7 +508,7 @@ class _Compiler:
 
     def _put_classes(self, fixed: list[npt.NDArray[np.uint64]]) -> None:
         tables, stride = self.tables, self.stride
-        capacity = len(fixed) + max(len(fixed), min(MAXIMUM_ROWS, CLASS_BYTES // (8 * stride)))
+        capacity = len(fixed) + max(len(fixed), min(self.class_rows, CLASS_BYTES // (8 * stride)))
         # The system gives memory page by page as it is written: what no class uses costs nothing.
         rows = np.empty(capacity * stride, np.uint64)
         rows[: len(fixed) * stride] = np.concatenate(fixed)

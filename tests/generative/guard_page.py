@@ -1,0 +1,92 @@
+"""Memory that ends, or begins, where nothing may be read: one byte too far ends the process with a signal."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from eventbridge.match.kernel import judge, matcher, tables
+from eventbridge.scan.memory import PADDING
+from eventbridge.scan.texts import Texts
+
+_PAGE: Final = mmap.PAGESIZE
+_FORBIDDEN: Final = 0  # PROT_NONE
+_SHARED: Final = (judge.LEAF_ARRAY, judge.LEAF_ELEMENT)  # the scanner writes them by another way, a copy would be stale
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+
+
+def guarded(size: int) -> npt.NDArray[np.uint8]:
+    """Return writable pages for at least `size` bytes with a forbidden page before and behind them."""
+    pages = max(1, -(-size // _PAGE))
+    whole = np.frombuffer(mmap.mmap(-1, (pages + 2) * _PAGE), np.uint8)
+    for page in (0, pages + 1):
+        if _libc.mprotect(whole.ctypes.data + page * _PAGE, _PAGE, _FORBIDDEN):
+            raise OSError(ctypes.get_errno(), "mprotect")
+    return whole[_PAGE : (pages + 1) * _PAGE]
+
+
+class GuardedText:
+    """Places texts so that the byte behind their padding is forbidden."""
+
+    def __init__(self, room: int) -> None:
+        self._memory = guarded(room + PADDING)
+
+    def texts(self, contents: list[bytes]) -> Texts:
+        """Return texts one behind the other; those placed before are gone."""
+        ends = np.cumsum([len(content) for content in contents], dtype=np.int64)
+        buffer = self._memory[len(self._memory) - PADDING - int(ends[-1]) :]
+        buffer[:-PADDING] = np.frombuffer(b"".join(contents), np.uint8)
+        return Texts(buffer, np.concatenate([np.zeros(1, np.int64), ends[:-1]]), ends)
+
+
+class TablesAtTheEnd(tables.Tables):
+    """Tables of which each ends where nothing may be read."""
+
+    def put(self, name: int, array: npt.NDArray[Any]) -> None:
+        """Keep a copy of an array before a forbidden page."""
+        super().put(name, before_guard(array))
+
+
+class TablesAtTheBeginning(tables.Tables):
+    """Tables of which each begins where nothing before it may be read."""
+
+    def put(self, name: int, array: npt.NDArray[Any]) -> None:
+        """Keep a copy of an array behind a forbidden page."""
+        super().put(name, behind_guard(array))
+
+
+class EventTablesAtTheEnd(matcher._EventTables):
+    """What is known of the event at hand, each table before a forbidden page."""
+
+    def _put(self, name: int, array: npt.NDArray[Any]) -> None:
+        super()._put(name, array if name in _SHARED else before_guard(array))
+
+
+class EventTablesAtTheBeginning(matcher._EventTables):
+    """What is known of the event at hand, each table behind a forbidden page."""
+
+    def _put(self, name: int, array: npt.NDArray[Any]) -> None:
+        super()._put(name, array if name in _SHARED else behind_guard(array))
+
+
+def before_guard(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return a copy of an array that ends at a forbidden page."""
+    memory = guarded(array.nbytes)
+    return _filled(memory[len(memory) - array.nbytes :], array)
+
+
+def behind_guard(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return a copy of an array that begins behind a forbidden page."""
+    return _filled(guarded(array.nbytes)[: array.nbytes], array)
+
+
+def _filled(place: npt.NDArray[np.uint8], array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    copy = place.view(array.dtype)
+    copy[:] = array
+    return copy

@@ -1,0 +1,92 @@
+"""Compares the kernel's answers with the reference matcher's, rule by rule and event by event."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+from generative.random_events import RandomEvents
+from generative.random_rules import RandomRules
+from generative.vocabulary import Vocabulary
+
+from eventbridge.document import parse_document
+from eventbridge.errors import EventError
+from eventbridge.match import Matcher, Matches, compile_rules
+from eventbridge.match.reference import flatten, matches_leaves
+from eventbridge.pattern import write_pattern
+from eventbridge.pattern.nodes import Pattern
+
+
+class Agreement(NamedTuple):
+    """What a comparison came to; each difference says which pattern, which event, and who says what."""
+
+    pairs: int
+    matched: int
+    handed_back: int
+    differences: list[str]
+
+    def plus(self, other: Agreement) -> Agreement:
+        """Return both comparisons as one."""
+        return Agreement(*[one + more for one, more in zip(self, other, strict=True)])
+
+
+NOTHING = Agreement(0, 0, 0, [])
+
+
+def answers(found: Matches) -> list[list[int] | None]:
+    """Return the rules that each event matches, ascending; None for a malformed event."""
+    malformed = set(found.malformed.tolist())
+    offsets = found.offsets.tolist()
+    return [
+        None if event in malformed else sorted(found.rules[offsets[event] : offsets[event + 1]].tolist())
+        for event in range(len(offsets) - 1)
+    ]
+
+
+def expected_answer(patterns: Sequence[Pattern], event: bytes) -> list[int] | None:
+    """Return the rules that an event matches by the reference matcher, None if it is malformed."""
+    try:
+        leaves = flatten(parse_document(event))
+    except EventError:
+        return None
+    return [rule for rule, pattern in enumerate(patterns) if matches_leaves(pattern, leaves)]
+
+
+def compare(patterns: Sequence[Pattern], events: Sequence[bytes], matcher: Matcher | None = None) -> Agreement:
+    """Ask both matchers every rule of every event."""
+    matcher = matcher or compile_rules(patterns)
+    found = matcher.match(pa.array(events, pa.binary()))
+    differences = []
+    matched = 0
+    for event, answer in zip(events, answers(found), strict=True):
+        expected = expected_answer(patterns, event)
+        matched += len(expected or ())
+        if answer == expected:
+            continue
+        if answer is None or expected is None:
+            differences.append(f"event {event!r}: kernel {answer}, reference {expected}")
+            continue
+        differences += [
+            f"pattern {write_pattern(patterns[rule])}, event {event!r}: the kernel says {rule in answer}"
+            for rule in sorted(set(answer) ^ set(expected))
+        ]
+    return Agreement(len(patterns) * len(events), matched, found.handed_back, differences)
+
+
+def made(seed: int, rules: int, events: int) -> tuple[list[Pattern], list[bytes]]:
+    """Return a random rule set and events made for its rules; the same for the same seed."""
+    vocabulary = Vocabulary(random.Random(seed))
+    patterns, written = RandomRules(vocabulary).rule_set(rules)
+    writer = RandomEvents(vocabulary)
+    choose = vocabulary.random.sample
+    texts = [writer.event(choose(written, min(len(written), 1 + number % 3))) for number in range(events)]
+    return patterns, [text.encode() for text in texts]
+
+
+def compare_seed(seed: int, rules: int = 100, events: int = 200) -> Agreement:
+    """Compare on a random rule set; the differences name the seed."""
+    patterns, texts = made(seed, rules, events)
+    agreement = compare(patterns, texts)
+    return agreement._replace(differences=[f"seed {seed}: {one}" for one in agreement.differences])

@@ -1,0 +1,108 @@
+"""What is refused: the kernel, `parse_document` and the standard library's strictest reading must all say the same."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, NoReturn
+
+import numpy as np
+from generative.damaged_text import Damage
+from generative.guard_page import GuardedText
+from generative.kernel_agreement import answers, expected_answer, made
+
+from eventbridge.document import MAXIMUM_DEPTH
+from eventbridge.match import Matcher
+from eventbridge.pattern.nodes import Pattern
+from eventbridge.scan.leaves import MALFORMED, room_for_leaves, scan
+from eventbridge.scan.memory import address_of
+from eventbridge.scan.texts import Texts
+from eventbridge.scan.tree import path_tree, tree_tables
+
+BLOCK: Final = 500
+_ROOM: Final = 4 << 20
+
+#: As producers write them: compact, with white space, with everything in it.
+REAL: Final = [
+    b'{"specversion":"1.0","id":"UA1545-2013-01-01","source":"/airports/EWR","type":"flight.departed",'
+    b'"time":"2013-01-01T10:17:00Z","data":{"carrier":"UA","flight":1545,"tailnum":"N14228","origin":"EWR",'
+    b'"dest":"IAH","dep_delay":2.0,"arr_delay":11.0,"air_time":227.0,"distance":1400,"cancelled":false}}',
+    rb"""{
+  "specversion": "1.0", "type": "order.placed", "source": "https://shop.example/orders", "id": "b25e2717",
+  "datacontenttype": "application/json",
+  "data": {"order": "A-17", "customer": {"name": "J\u00f6rg Stra\u00dfe", "vip": null, "ip": "2001:db8::1"},
+           "lines": [{"sku": "A1", "quantity": 20, "price": 1.999e3}, {"sku": "B2", "quantity": 1, "tags": []}],
+           "note": "he said \"5 \\* 3\"\n\ud83d\ude00 \/ done"}
+}""",
+    '{"id":"é😀","a":{"b":[[1,-0.5e-3],{"c":"","d":[{},[],null,true]}]},"größe":0,"a":"twice"}'.encode(),
+]
+
+
+def is_strict_json(document: bytes) -> bool:
+    """Tell whether the standard library reads bytes as one object, without any of its additions, not too deep."""
+    try:
+        text = document.decode("utf-8", "strict")
+        # numbers as text, because integers of more than 4,300 digits raise; members as tuples, to keep them all
+        value = json.loads(text, parse_constant=_refuse, parse_int=str, parse_float=str, object_pairs_hook=tuple)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, tuple) and _depth(value) <= MAXIMUM_DEPTH
+
+
+def _refuse(word: str) -> NoReturn:
+    raise ValueError(word)
+
+
+def _depth(value: Any) -> int:
+    deepest, level = 0, [value]
+    while level := [inner for inner in level if isinstance(inner, (tuple, list))]:
+        deepest += 1
+        level = [part for inner in level for part in _parts(inner)]
+    return deepest
+
+
+def _parts(value: Any) -> list[Any]:
+    return [inner for _, inner in value] if isinstance(value, tuple) else value
+
+
+class _Alone:
+    """The scanner alone, on one document before the guard page."""
+
+    def __init__(self, paths: list[tuple[str, ...]]) -> None:
+        self._tree = path_tree(paths)
+        self._tables = tree_tables(self._tree)
+        self._leaves = room_for_leaves(1 << 16)
+
+    def refuses(self, texts: Texts) -> bool:
+        """Tell whether the one text is malformed."""
+        first_leaf, status = np.zeros(2, np.int64), np.empty(1, np.uint8)
+        text = address_of(texts.buffer)
+        assert scan(text, texts.start, texts.end, self._tables, self._leaves, first_leaf, status, 0) == 1
+        return bool(status[0] == MALFORMED)
+
+
+def originals(seed: int) -> tuple[list[Pattern], list[bytes]]:
+    """Return rules, and documents to damage that these rules are about."""
+    patterns, events = made(seed, rules=12, events=300)
+    return patterns, [event for event in events if len(event) < 3_000] + REAL
+
+
+def check_damaged(seed: int, count: int) -> tuple[int, list[str]]:
+    """Damage so many documents; return how many were refused, and every difference."""
+    patterns, documents = originals(seed)
+    matcher, damage = Matcher(patterns), Damage(seed, documents)
+    alone = _Alone([("a",), ("a", "b"), ("data", "customer", "name"), ("data",), ("b",)])
+    guard = GuardedText(_ROOM)
+    refused, differences = 0, []
+    for _ in range(0, count, BLOCK):
+        block = [damage.document() for _ in range(BLOCK)]
+        found = answers(matcher._match(guard.texts(block)))
+        for document, answer in zip(block, found, strict=True):
+            expected = expected_answer(patterns, document)
+            refused += expected is None
+            if answer != expected:
+                differences.append(f"{document!r}: kernel {answer}, reference {expected}")
+            if is_strict_json(document) != (expected is not None):
+                differences.append(f"{document!r}: parse_document and the standard library disagree")
+            if alone.refuses(guard.texts([document])) != (expected is None):
+                differences.append(f"{document!r}: the scanner alone, at the end of the memory, disagrees")
+    return refused, differences
