@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from eventbridge.scan.memory import JIT, byte_at, int32_at, int64_at, put_byte
 _LAST_CASED = 0x1FFFF  # beyond it no character has case
 
 
+@cache
 def folding_tables() -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
     """Return the code points beyond ASCII that folding changes, where their foldings begin, and those as UTF-8."""
     points, firsts, folded = [], [0], bytearray()

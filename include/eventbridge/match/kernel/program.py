@@ -83,7 +83,8 @@ class _Compiler:
         self.stride = self.summary_words + self.words
         self.tables = t.Tables()
         self.paths: dict[Path, int] = {}
-        self.columns: list[list[dict[int, Field]]] = []  # path, column: the field of each branch that has one
+        self.columns: list[list[dict[int, bool]]] = []  # path, column: of each branch with a field, if it may be absent
+        self.places: list[list[tuple[int, int, bool]]] = []  # branch, field: path, column, whether it may be absent
         self.uncertain: set[int] = set()
         self.atoms: dict[tuple[Any, ...], int] = {}
         self.atom_bits: list[list[int]] = []
@@ -122,6 +123,8 @@ class _Compiler:
 
     def _add_branch(self, bit: int, branch: Branch) -> None:
         seen: dict[int, int] = {}
+        places: list[tuple[int, int, bool]] = []
+        self.places.append(places)
         for field in branch.fields:
             path = self.paths.setdefault(field.path, len(self.paths))
             if path == len(self.columns):
@@ -130,7 +133,9 @@ class _Compiler:
             seen[path] = column + 1
             if column == len(self.columns[path]):
                 self.columns[path].append({})
-            self.columns[path][column][bit] = field
+            may_be_absent = field.may_be_absent
+            self.columns[path][column][bit] = may_be_absent
+            places.append((path, column, may_be_absent))
             place = column * self.stride * 64 + bit
             self._add_field(field, path, place, bit)
 
@@ -444,15 +449,7 @@ class _Compiler:
         rules = np.zeros(self.words * 64, np.int32)
         rules[: len(self.branches)] = [branch.rule for branch in self.branches]
         tables.put(t.BRANCH_RULE, rules)
-        places: list[list[tuple[int, int, bool]]] = []
-        for branch in self.branches:
-            seen: dict[int, int] = {}
-            fields = []
-            for field in branch.fields:
-                path = self.paths[field.path]
-                fields.append((path, seen.get(path, 0), field.may_be_absent))
-                seen[path] = seen.get(path, 0) + 1
-            places.append(fields)
+        places = self.places
         tables.put_lists(t.BRANCH_FIELDS_FIRST, t.FIELD_PATH, [[path for path, _, _ in one] for one in places])
         tables.put(t.FIELD_OFFSET, np.array([offset for one in places for _, offset, _ in one], np.int32))
         tables.put(t.FIELD_MAY_BE_ABSENT, np.array([absent for one in places for _, _, absent in one], np.uint8))
@@ -474,12 +471,11 @@ class _Compiler:
                 row = everyone.copy()
                 row[list(fields)] = False
                 selectivity.append((int(row.sum()), path, column))
+                absent_bits = [bit for bit, may_be_absent in fields.items() if may_be_absent]
                 without = row.copy()
-                without[[bit for bit, field in fields.items() if field.may_be_absent]] = True
+                without[absent_bits] = True
                 lacks = np.zeros(bits, np.bool_)
-                lacks[
-                    [bit for bit, field in fields.items() if field.may_be_absent and self.branches[bit].may_conflict]
-                ] = True
+                lacks[[bit for bit in absent_bits if self.branches[bit].may_conflict]] = True
                 row[[place % stride_bits for place in self.present[path] if place // stride_bits == column]] = True
                 base.append(self._row(row))
                 of_absent.append(self._row(without))
