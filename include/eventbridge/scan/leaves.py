@@ -14,10 +14,10 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from eventbridge.document import MAXIMUM_DEPTH
-from eventbridge.scan.memory import JIT, PADDING, byte_at, int32_at, int64_at, put_word, word_at
+from eventbridge.scan.compiled import compiled
+from eventbridge.scan.memory import PADDING, byte_at, int32_at, int64_at, put_word, word_at
 from eventbridge.scan.numbers import number_end
 from eventbridge.scan.strings import has_escape, is_utf8, quick_string_end, string_end, unescape
 from eventbridge.scan.tree import find_edge
@@ -80,7 +80,7 @@ def room_for_leaves(count: int) -> Leaves:
     return Leaves(integers[0], kinds, positions, integers[1], integers[2], integers[3])
 
 
-@njit(**JIT)
+@compiled
 def scan(
     text: int, start: Any, end: Any, tree: Any, leaves: Any, first_leaf: Any, status: Any, first_event: int
 ) -> Any:

@@ -13,20 +13,18 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic as numba_intrinsic
+
+from eventbridge.scan.compiled import inlined
 
 PADDING: Final = 64
 """Bytes that must be readable behind the last byte of any text: `load64` reads 8, the masks 32 from where they are."""
 
-JIT: Final[dict[str, Any]] = {"cache": True, "nogil": True, "error_model": "numpy"}
-"""How every compiled function is compiled: kept on disk, without the GIL, without a check for division by zero."""
 
 # Numba's own types of an intrinsic describe the function that types it, not the one that is called.
 intrinsic: Any = numba_intrinsic
 
-INLINE: Final[dict[str, Any]] = {**JIT, "forceinline": True}
-"""How small functions of the innermost loops are compiled: into their callers, as a call costs more than they do."""
 
 _LANES = 32
 _BYTE, _INT32, _INT64, _DOUBLE = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.DoubleType()
@@ -190,7 +188,7 @@ def _bits(builder: Any, flags: Any) -> Any:
 _ALL: Final = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
 
-@njit(**INLINE)
+@inlined
 def low_bytes(word: Any, count: int) -> Any:
     """Return the lowest `count` bytes (0 to 8) of a word, the others 0."""
     if count == 0:

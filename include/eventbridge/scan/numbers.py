@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 
-from eventbridge.scan.memory import INLINE, JIT, byte_at, put_byte
+from eventbridge.scan.compiled import compiled, inlined
+from eventbridge.scan.memory import byte_at, put_byte
 
 _ZERO, _NINE, _MINUS, _PLUS, _POINT, _E = ord("0"), ord("9"), ord("-"), ord("+"), ord("."), ord("e")
 
@@ -24,7 +24,7 @@ POSITION_DIGITS: Final = 17
 _POWERS = 10.0 ** np.arange(SIMPLE_DIGITS + 1)
 
 
-@njit(**INLINE)
+@inlined
 def number_end(text: int, position: int) -> int:
     """Return the position behind the number that begins at `position`, -1 if none of RFC 8259 does."""
     if byte_at(text, position) == _MINUS:
@@ -51,14 +51,14 @@ def number_end(text: int, position: int) -> int:
     return position
 
 
-@njit(**INLINE)
+@inlined
 def _digits_end(text: int, position: int) -> int:
     while _ZERO <= byte_at(text, position) <= _NINE:
         position += 1
     return position
 
 
-@njit(**JIT)
+@compiled
 def simple_number(text: int, position: int, length: int) -> tuple[bool, float]:
     """Return (True, the nearest double) of a number with at most 15 digits and no exponent; (False, 0.0) of another.
 
@@ -90,7 +90,7 @@ def simple_number(text: int, position: int, length: int) -> tuple[bool, float]:
     return True, -value if negative else value
 
 
-@njit(**JIT)
+@compiled
 def normal_form(text: int, position: int, length: int, digits: int) -> tuple[int, int, int]:
     """Write a number's digits into `digits`, without leading and trailing zeros; return (sign, position, count).
 
@@ -136,7 +136,7 @@ def normal_form(text: int, position: int, length: int, digits: int) -> tuple[int
     return sign, power + exponent, count
 
 
-@njit(**JIT)
+@compiled
 def compare(
     sign: int, power: int, digits: int, count: int, other_sign: int, other_power: int, other: int, first: int, size: int
 ) -> int:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from eventbridge.scan.memory import INLINE, JIT, byte_at, high_marks, lowest_bit, put_byte, string_marks
+from eventbridge.scan.compiled import compiled, inlined
+from eventbridge.scan.memory import byte_at, high_marks, lowest_bit, put_byte, string_marks
 
 _QUOTE, _BACKSLASH, _U = ord('"'), ord("\\"), ord("u")
 _ZERO = np.uint64(0)
 
 
-@njit(**INLINE)
+@inlined
 def quick_string_end(text: int, position: int) -> Any:
     """Return where the closing quote is of a string that is short and has no escapes, -1 of any other."""
     marks = string_marks(text, position)
@@ -23,7 +23,7 @@ def quick_string_end(text: int, position: int) -> Any:
     return position if byte_at(text, position) == _QUOTE else -1
 
 
-@njit(**JIT)
+@compiled
 def string_end(text: int, position: int, end: int) -> Any:
     """Return where the closing quote is of the string whose content begins at `position`.
 
@@ -52,7 +52,7 @@ def string_end(text: int, position: int, end: int) -> Any:
     return -1
 
 
-@njit(**JIT)
+@compiled
 def has_escape(text: int, position: int, end: int) -> Any:
     """Tell whether the content of a valid string holds a backslash."""
     while position < end:
@@ -63,7 +63,7 @@ def has_escape(text: int, position: int, end: int) -> Any:
     return False
 
 
-@njit(**JIT)
+@compiled
 def unescaped(letter: int) -> int:
     """Return the byte that an escape of one letter stands for, 0 for what is no such escape."""
     if letter == 0x22 or letter == 0x5C or letter == 0x2F:  # " \ /
@@ -81,7 +81,7 @@ def unescaped(letter: int) -> int:
     return 0
 
 
-@njit(**JIT)
+@compiled
 def hex_value(letter: int) -> int:
     """Return the value of a hexadecimal digit, -1 for any other byte."""
     if 48 <= letter <= 57:
@@ -92,7 +92,7 @@ def hex_value(letter: int) -> int:
     return -1
 
 
-@njit(**JIT)
+@compiled
 def unescape(text: int, position: int, length: int, into: int) -> int:
     """Write the content of a valid JSON string into `into` without its escapes; return the bytes written.
 
@@ -123,7 +123,7 @@ def unescape(text: int, position: int, length: int, into: int) -> int:
     return written
 
 
-@njit(**JIT)
+@compiled
 def _four_digits(text: int, position: int) -> int:
     value = 0
     for index in range(position, position + 4):
@@ -131,7 +131,7 @@ def _four_digits(text: int, position: int) -> int:
     return value
 
 
-@njit(**JIT)
+@compiled
 def put_character(into: int, written: int, character: int) -> int:
     """Write a code point as UTF-8 at `written`; return the position behind it."""
     if character < 0x80:
@@ -153,7 +153,7 @@ def put_character(into: int, written: int, character: int) -> int:
     return written + 4
 
 
-@njit(**JIT)
+@compiled
 def is_utf8(text: int, position: int, end: int) -> bool:
     """Tell whether bytes are UTF-8 (RFC 3629): no overlong form, no surrogate, nothing above U+10FFFF."""
     while position < end:
@@ -170,7 +170,7 @@ def is_utf8(text: int, position: int, end: int) -> bool:
     return True
 
 
-@njit(**JIT)
+@compiled
 def _character_size(text: int, position: int, end: int) -> int:
     """Return how many bytes the character beyond ASCII at `position` has, 0 if it is none."""
     first, second = byte_at(text, position), byte_at(text, position + 1)

@@ -7,9 +7,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
-from eventbridge.scan.memory import INLINE, address_of, byte_at, int32_at, load64, low_bytes, word_at
+from eventbridge.scan.compiled import inlined
+from eventbridge.scan.memory import address_of, byte_at, int32_at, load64, low_bytes, word_at
 
 #: A node with more keys than this is searched by hash, not one by one.
 _LISTED: Final = 8
@@ -132,12 +132,12 @@ class _Builder:
 _MIXER: Final = np.uint64(0x9E37_79B9_7F4A_7C15)
 
 
-@njit(**INLINE)
+@inlined
 def _slot_of(word: Any, length: int) -> Any:
     return np.int64(((word ^ np.uint64(length)) * _MIXER) >> np.uint64(33))
 
 
-@njit(**INLINE)
+@inlined
 def find_edge(tree: Any, node: int, text: int, position: int, length: int) -> Any:
     """Return the edge by which the key of so many bytes at a position leaves a node, -1 if nobody wants it.
 
@@ -160,7 +160,7 @@ def find_edge(tree: Any, node: int, text: int, position: int, length: int) -> An
         at = (at + 1) & mask
 
 
-@njit(**INLINE)
+@inlined
 def _is_key(tree: Any, edge: int, word: Any, text: int, position: int, length: int) -> bool:
     if word_at(tree.key_word, edge) != word or int32_at(tree.key_length, edge) != length:
         return False

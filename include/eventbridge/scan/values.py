@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numba import njit
 
 from eventbridge.document import MAXIMUM_DEPTH
-from eventbridge.scan.memory import INLINE, JIT, byte_at
+from eventbridge.scan.compiled import compiled, inlined
+from eventbridge.scan.memory import byte_at
 from eventbridge.scan.numbers import number_end
 from eventbridge.scan.strings import quick_string_end, string_end
 
@@ -24,7 +24,7 @@ _NINE = ord("9")
 _ONE, _ZERO = np.uint64(1), np.uint64(0)
 
 
-@njit(**JIT)
+@compiled
 def value_end(text: int, position: int, stop: int, depth: int) -> Any:
     """Return the position behind the object or array that begins at `position`, -1 if it is not JSON.
 
@@ -88,7 +88,7 @@ def value_end(text: int, position: int, stop: int, depth: int) -> Any:
     return -1
 
 
-@njit(**INLINE)
+@inlined
 def _key_end(text: int, position: int, stop: int) -> Any:
     """Return where the value of the key at `position` begins, -1 if there is no key and colon."""
     if byte_at(text, position) != QUOTE:
@@ -105,7 +105,7 @@ def _key_end(text: int, position: int, stop: int) -> Any:
     return skip_space(text, position + 1)
 
 
-@njit(**INLINE)
+@inlined
 def skip_space(text: int, position: int) -> Any:
     """Return the position of the next byte that is not white space."""
     while byte_at(text, position) <= 32:
@@ -116,7 +116,7 @@ def skip_space(text: int, position: int) -> Any:
     return position
 
 
-@njit(**JIT)
+@compiled
 def word_length(text: int, position: int) -> Any:
     """Return the length of the word null, true or false at `position`, 0 if there is none."""
     first, second, third = byte_at(text, position), byte_at(text, position + 1), byte_at(text, position + 2)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numba import njit
 
-from eventbridge.scan.memory import JIT, byte_at
+from eventbridge.scan.compiled import compiled
+from eventbridge.scan.memory import byte_at
 from eventbridge.scan.strings import hex_value
 
 MAPPED: Final = 0xFFFF << 32
@@ -20,7 +20,7 @@ _POINT, _COLON = ord("."), ord(":")
 _NONE = np.uint64(0)
 
 
-@njit(**JIT)
+@compiled
 def parse_address(text: int, position: int, length: int) -> Any:
     """Return (True, upper, lower 64 bits) of an address, (False, 0, 0) of any other text."""
     colons = False
@@ -37,7 +37,7 @@ def parse_address(text: int, position: int, length: int) -> Any:
     return True, _NONE, np.uint64(MAPPED) | np.uint64(value)
 
 
-@njit(**JIT)
+@compiled
 def _parse_four(text: int, position: int, length: int) -> tuple[bool, int]:
     value, part, digits, parts = 0, 0, 0, 1
     for index in range(position, position + length):
@@ -60,7 +60,7 @@ def _parse_four(text: int, position: int, length: int) -> tuple[bool, int]:
     return True, value * 256 + part
 
 
-@njit(**JIT)
+@compiled
 def _parse_six(text: int, position: int, length: int) -> Any:
     """Groups of up to four digits between colons; `::` once, for one or more groups of zeros; perhaps IPv4 last."""
     stop = position + length
@@ -111,7 +111,7 @@ def _parse_six(text: int, position: int, length: int) -> Any:
     return _spread(high, low, groups, gap)
 
 
-@njit(**JIT)
+@compiled
 def _spread(high: Any, low: Any, groups: int, gap: int) -> Any:
     """Put the zeros that `::` stands for behind the first `gap` of `groups` groups."""
     behind = 16 * (groups - gap)  # bits that stay where they are
@@ -125,7 +125,7 @@ def _spread(high: Any, low: Any, groups: int, gap: int) -> Any:
     return True, high | tail_high, low | tail_low
 
 
-@njit(**JIT)
+@compiled
 def _shifted_right(high: Any, low: Any, bits: int) -> tuple[Any, Any]:
     if bits == 0:
         return high, low
@@ -136,7 +136,7 @@ def _shifted_right(high: Any, low: Any, bits: int) -> tuple[Any, Any]:
     return high >> np.uint64(bits), (low >> np.uint64(bits)) | (high << np.uint64(64 - bits))
 
 
-@njit(**JIT)
+@compiled
 def _shifted_left(high: Any, low: Any, bits: int) -> tuple[Any, Any]:
     if bits == 0:
         return high, low

@@ -15,7 +15,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numba import njit
 
 from eventbridge.match.kernel import tables as t
 from eventbridge.match.kernel.addresses import parse_address
@@ -23,10 +22,9 @@ from eventbridge.match.kernel.folding import fold
 from eventbridge.match.kernel.hashing import SEED, grow, hash_whole, same_bytes, slot_of
 from eventbridge.match.kernel.lines import address_interval, number_interval, stab
 from eventbridge.match.kernel.texts import find_texts
+from eventbridge.scan.compiled import compiled, inlined
 from eventbridge.scan.leaves import ESCAPED, NUMBER, STRING
 from eventbridge.scan.memory import (
-    INLINE,
-    JIT,
     byte_at,
     int32_at,
     int64_at,
@@ -53,7 +51,7 @@ _PAYS_NOT: Final = -32
 """The score of a path, hits less misses, below which values are not looked for; the 64 below it count values."""
 
 
-@njit(**INLINE)
+@inlined
 def class_of(
     tables: int,
     path: int,
@@ -120,7 +118,7 @@ def class_of(
     return row
 
 
-@njit(**JIT)
+@compiled
 def _class_of(
     tables: int,
     path: int,
@@ -199,7 +197,7 @@ def _class_of(
     return _class_of_key(tables, path, kind, size)
 
 
-@njit(**JIT)
+@compiled
 def _class_of_key(tables: int, path: int, kind: int, size: int) -> Any:
     key = int64_at(tables, t.KEY)
     value = np.uint64(size)
@@ -244,7 +242,7 @@ def _class_of_key(tables: int, path: int, kind: int, size: int) -> Any:
     return row
 
 
-@njit(**JIT)
+@compiled
 def clear(tables: int) -> None:
     """Drop all classes but those that every rule set has: of having no leaf, of lacking one."""
     counters = int64_at(tables, t.COUNTERS)
@@ -257,13 +255,13 @@ def clear(tables: int) -> None:
     put_word(counters, t.COUNTER_CLEARS, np.uint64(int64_at(counters, t.COUNTER_CLEARS) + 1))
 
 
-@njit(**JIT)
+@compiled
 def find_whole(tables: int, owner: int, text: int, position: int, length: int) -> Any:
     """Return the entry of an owner that equals a text, -1 if there is none."""
     return _find(tables, owner, text, position, length, hash_whole(text, position, length))
 
 
-@njit(**JIT)
+@compiled
 def find_beginning(tables: int, owner: int, text: int, position: int, length: int) -> Any:
     """Return an owner's longest entry that a text begins with, -1 if there is none."""
     firsts, lengths = int64_at(tables, t.LENGTHS_FIRST), int64_at(tables, t.LENGTHS)
@@ -281,7 +279,7 @@ def find_beginning(tables: int, owner: int, text: int, position: int, length: in
     return found
 
 
-@njit(**JIT)
+@compiled
 def find_end(tables: int, owner: int, text: int, position: int, length: int) -> Any:
     """Return an owner's longest entry that a text ends with, -1 if there is none."""
     firsts, lengths = int64_at(tables, t.LENGTHS_FIRST), int64_at(tables, t.LENGTHS)
@@ -300,7 +298,7 @@ def find_end(tables: int, owner: int, text: int, position: int, length: int) -> 
     return found
 
 
-@njit(**JIT)
+@compiled
 def _find(tables: int, owner: int, text: int, position: int, length: int, value: Any) -> Any:
     slots, mask = int64_at(tables, t.SLOTS), int64_at(tables, t.SLOT_MASK)
     owners, lengths = int64_at(tables, t.ENTRY_OWNER), int64_at(tables, t.ENTRY_LENGTH)
@@ -316,7 +314,7 @@ def _find(tables: int, owner: int, text: int, position: int, length: int, value:
         slot = (slot + 1) & mask
 
 
-@njit(**JIT)
+@compiled
 def _atoms_of_key(tables: int, path: int, kind: int, size: int) -> Any:
     """Write the atoms that the leaf meets, each once, into ATOMS; return how many."""
     key, atoms = int64_at(tables, t.KEY), int64_at(tables, t.ATOMS)
@@ -343,7 +341,7 @@ def _atoms_of_key(tables: int, path: int, kind: int, size: int) -> Any:
     return count
 
 
-@njit(**JIT)
+@compiled
 def _make_rows(tables: int, path: int, kind: int, row: int, width: int, atom_count: int) -> None:
     """Fill the rows of a new class and their summaries.
 
@@ -378,7 +376,7 @@ def _make_rows(tables: int, path: int, kind: int, row: int, width: int, atom_cou
         summarise(start + 8 * summary_words, words, start)
 
 
-@njit(**JIT)
+@compiled
 def _complete_unions(tables: int, path: int, row: int, atom_count: int, stamp: int) -> None:
     """Set the bits of every `all` whose atoms are all there and whose `anything-but`s are unbroken."""
     atoms, touched = int64_at(tables, t.ATOMS), int64_at(tables, t.TOUCHED)
@@ -404,7 +402,7 @@ def _complete_unions(tables: int, path: int, row: int, atom_count: int, stamp: i
         _complete(tables, row, int32_at(int64_at(tables, t.ALWAYS), place), stamp)
 
 
-@njit(**JIT)
+@compiled
 def _complete(tables: int, row: int, union: int, stamp: int) -> None:
     firsts, denials = int64_at(tables, t.UNION_DENIALS_FIRST), int64_at(tables, t.UNION_DENIALS)
     for place in range(int32_at(firsts, union), int32_at(firsts, union + 1)):
@@ -413,7 +411,7 @@ def _complete(tables: int, row: int, union: int, stamp: int) -> None:
     _set_bits(tables, row, t.UNION_BITS_FIRST, t.UNION_BITS, union)
 
 
-@njit(**JIT)
+@compiled
 def _set_bits(tables: int, row: int, first_name: int, bits_name: int, number: int) -> None:
     start = int64_at(tables, t.ROWS) + 8 * (row * int64_at(tables, t.STRIDE) + int64_at(tables, t.SUMMARY_WORDS))
     firsts, bits = int64_at(tables, first_name), int64_at(tables, bits_name)
@@ -422,7 +420,7 @@ def _set_bits(tables: int, row: int, first_name: int, bits_name: int, number: in
         put_word(start, bit >> 6, word_at(start, bit >> 6) | (_ONE << np.uint64(bit & 63)))
 
 
-@njit(**JIT)
+@compiled
 def _clear_bits(tables: int, row: int, denial: int) -> None:
     start = int64_at(tables, t.ROWS) + 8 * (row * int64_at(tables, t.STRIDE) + int64_at(tables, t.SUMMARY_WORDS))
     firsts, bits = int64_at(tables, t.DENIAL_BITS_FIRST), int64_at(tables, t.DENIAL_BITS)
@@ -431,7 +429,7 @@ def _clear_bits(tables: int, row: int, denial: int) -> None:
         put_word(start, bit >> 6, word_at(start, bit >> 6) & ~(_ONE << np.uint64(bit & 63)))
 
 
-@njit(**JIT)
+@compiled
 def summarise(row: int, words: int, summary: int) -> None:
     """Write a row's summary: bit w is set if word w is not 0."""
     for first in range(0, words, 64):

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from eventbridge.match.kernel import tables as t
-from eventbridge.scan.memory import JIT, byte_at, int32_at, int64_at, put_byte
+from eventbridge.scan.compiled import compiled
+from eventbridge.scan.memory import byte_at, int32_at, int64_at, put_byte
 
 _LAST_CASED = 0x1FFFF  # beyond it no character has case
 
@@ -29,7 +29,7 @@ def folding_tables() -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.
     return np.array(points, np.int32), np.array(firsts, np.int32), np.frombuffer(bytes(folded), np.uint8)
 
 
-@njit(**JIT)
+@compiled
 def fold(tables: int, text: int, position: int, length: int, into: int) -> Any:
     """Write a text case-folded; return its length, which is at most three times the text's."""
     stop, written = position + length, 0
@@ -58,7 +58,7 @@ def fold(tables: int, text: int, position: int, length: int, into: int) -> Any:
     return written
 
 
-@njit(**JIT)
+@compiled
 def _place(tables: int, point: int) -> Any:
     points = int64_at(tables, t.FOLD_POINTS)
     low, high = 0, int64_at(tables, t.FOLD_COUNT)

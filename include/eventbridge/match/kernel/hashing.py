@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from eventbridge.scan.memory import JIT, byte_at, load64, low_bytes
+from eventbridge.scan.compiled import compiled
+from eventbridge.scan.memory import byte_at, load64, low_bytes
 
 _MIXER = np.uint64(0x9E37_79B9_7F4A_7C15)
 _STEP = np.uint64(0x0000_0100_0000_01B3)
 SEED = np.uint64(0xCBF2_9CE4_8422_2325)
 
 
-@njit(**JIT)
+@compiled
 def hash_whole(text: int, position: int, length: int) -> Any:
     """Return the hash of a text, 8 bytes at a time."""
     value = np.uint64(length)
@@ -29,20 +29,20 @@ def hash_whole(text: int, position: int, length: int) -> Any:
     return value
 
 
-@njit(**JIT)
+@compiled
 def grow(value: Any, byte: int) -> Any:
     """Return the hash of a text that is one byte longer; begin with SEED."""
     return (value ^ np.uint64(byte)) * _STEP
 
 
-@njit(**JIT)
+@compiled
 def slot_of(value: Any, owner: int, mask: int) -> Any:
     """Return the slot in which a search for a hash of an owner begins."""
     mixed = (value ^ (np.uint64(owner) * _STEP)) * _MIXER
     return np.int64(mixed >> np.uint64(32)) & mask
 
 
-@njit(**JIT)
+@compiled
 def same_bytes(text: int, position: int, other: int, start: int, length: int) -> bool:
     """Tell whether two texts of one length are equal; both may be read 8 bytes at a time."""
     index = 0

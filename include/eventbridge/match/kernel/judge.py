@@ -17,14 +17,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numba import njit
 
 from eventbridge.match.kernel import tables as t
 from eventbridge.match.kernel.classify import NO_ROOM, UNDECIDED, class_of, clear
+from eventbridge.scan.compiled import compiled, inlined
 from eventbridge.scan.leaves import FREE, MALFORMED, NESTED
 from eventbridge.scan.memory import (
-    INLINE,
-    JIT,
     byte_at,
     int32_at,
     int64_at,
@@ -65,7 +63,7 @@ _CONFLICT, _HOLDS, _HAND_BACK = 0, 1, 2
 EVENT_TABLE_COUNT: Final = 19
 
 
-@njit(**JIT)
+@compiled
 def judge(
     tables: int,
     event_tables: int,
@@ -117,10 +115,10 @@ def judge(
                 row = class_of(
                     tables,
                     path,
-                    np.int64(leaves.kind[leaf]),
+                    int(leaves.kind[leaf]),
                     text,
                     leaves.position[leaf],
-                    np.int64(leaves.length[leaf]),
+                    int(leaves.length[leaf]),
                     regexes,
                     int32_at(regex_first, leaf) if regexes != 0 else 0,
                     int32_at(regex_count, leaf) if regexes != 0 else 0,
@@ -170,7 +168,7 @@ def judge(
     return events
 
 
-@njit(**INLINE)
+@inlined
 def _note_leaf(event_tables: int, path: int, leaf: int, row: int, stamp: int, present: int, chained: int) -> Any:
     """Add a leaf to those of its path; return how many further classes there are, as -1 - n if it is the first leaf."""
     firsts, nexts = int64_at(event_tables, PATH_FIRST_LEAF), int64_at(event_tables, LEAF_NEXT)
@@ -189,7 +187,7 @@ def _note_leaf(event_tables: int, path: int, leaf: int, row: int, stamp: int, pr
     return _chain(event_tables, path, row, chained)
 
 
-@njit(**INLINE)
+@inlined
 def _chain(event_tables: int, path: int, row: int, chained: int) -> Any:
     chains = int64_at(event_tables, PATH_CHAIN)
     put_int32(int64_at(event_tables, CHAIN_ROW), chained, row)
@@ -198,7 +196,7 @@ def _chain(event_tables: int, path: int, row: int, chained: int) -> Any:
     return chained + 1
 
 
-@njit(**JIT)
+@compiled
 def _note_lacks(tables: int, event_tables: int, present: int, chained: int, stamp: int) -> Any:
     """Let pass, at paths in elements of arrays, branches that may do without: the leaf may not be of a chosen one."""
     for index in range(present):
@@ -210,7 +208,7 @@ def _note_lacks(tables: int, event_tables: int, present: int, chained: int, stam
     return chained
 
 
-@njit(**INLINE)
+@inlined
 def _forget(tables: int, event_tables: int, present: int) -> None:
     """Set the paths of the event back to having no leaf."""
     for index in range(present):
@@ -221,7 +219,7 @@ def _forget(tables: int, event_tables: int, present: int) -> None:
         put_int32(int64_at(event_tables, PATH_CHAIN), path, -1)
 
 
-@njit(**INLINE)
+@inlined
 def _gather_columns(tables: int, event_tables: int) -> None:
     """Write where each column's row begins; with the path's chain it is all that the AND reads."""
     paths, offsets = int64_at(tables, t.COLUMN_PATH), int64_at(tables, t.COLUMN_OFFSET)
@@ -232,7 +230,7 @@ def _gather_columns(tables: int, event_tables: int) -> None:
         put_word(addresses, column, np.uint64(rows + 8 * row * stride))
 
 
-@njit(**JIT)
+@compiled
 def _collect_single(
     tables: int, event_tables: int, event: int, stamp: int, rules: int, room: int, count: int, nested: bool
 ) -> Any:
@@ -266,7 +264,7 @@ def _collect_single(
     return count
 
 
-@njit(**JIT)
+@compiled
 def _collect_chained(
     tables: int, event_tables: int, event: int, stamp: int, rules: int, room: int, count: int, nested: bool
 ) -> Any:
@@ -308,7 +306,7 @@ def _collect_chained(
     return count
 
 
-@njit(**INLINE)
+@inlined
 def _or_chain(tables: int, event_tables: int, link: int, offset: int, word: int) -> Any:
     bits = _ZERO
     chain_rows, nexts = int64_at(event_tables, CHAIN_ROW), int64_at(event_tables, CHAIN_NEXT)
@@ -319,7 +317,7 @@ def _or_chain(tables: int, event_tables: int, link: int, offset: int, word: int)
     return bits
 
 
-@njit(**INLINE)
+@inlined
 def _survivors(
     tables: int, event_tables: int, stamp: int, word: int, bits: Any, rules: int, room: int, count: int, nested: bool
 ) -> Any:
@@ -339,7 +337,7 @@ def _survivors(
     return count
 
 
-@njit(**JIT)
+@compiled
 def _look_closer(
     tables: int, event_tables: int, stamp: int, branch: int, flag: int, rules: int, count: int, nested: bool
 ) -> Any:
@@ -367,7 +365,7 @@ def _look_closer(
     return count
 
 
-@njit(**JIT)
+@compiled
 def _decide(event_tables: int, event: int, stamp: int, rules: int, count: int, handed: int, back: int) -> Any:
     """Write the touched rules that match, and hand back those that are not certain; return both counts."""
     for index in range(int64_at(event_tables, TOUCHED_COUNT)):
@@ -382,14 +380,14 @@ def _decide(event_tables: int, event: int, stamp: int, rules: int, count: int, h
     return count, back
 
 
-@njit(**INLINE)
+@inlined
 def _passes(tables: int, row: int, offset: int, branch: int) -> Any:
     place = (row + offset) * int64_at(tables, t.STRIDE) + int64_at(tables, t.SUMMARY_WORDS) + (branch >> 6)
     word = word_at(int64_at(tables, t.ROWS), place)
     return (word >> np.uint64(branch & 63)) & _ONE != _ZERO
 
 
-@njit(**JIT)
+@compiled
 def _without_conflict(tables: int, event_tables: int, branch: int, stamp: int) -> Any:
     """Tell whether the branch's fields can be met by leaves of which no two lie in different elements of one array."""
     paths, offsets = int64_at(tables, t.FIELD_PATH), int64_at(tables, t.FIELD_OFFSET)
@@ -434,7 +432,7 @@ def _without_conflict(tables: int, event_tables: int, branch: int, stamp: int) -
     return _HOLDS
 
 
-@njit(**JIT)
+@compiled
 def _met_anywhere(tables: int, event_tables: int, field: int, branch: int) -> bool:
     """Tell whether a leaf, wherever it lies, meets a field."""
     path = int32_at(int64_at(tables, t.FIELD_PATH), field)
@@ -447,7 +445,7 @@ def _met_anywhere(tables: int, event_tables: int, field: int, branch: int) -> bo
     return False
 
 
-@njit(**JIT)
+@compiled
 def _array_of(tables: int, event_tables: int, path: int, offset: int, branch: int) -> Any:
     """Return the array in whose elements the leaves lie that meet a field; FREE if one lies in none, -3 if several."""
     array = -1
@@ -467,7 +465,7 @@ def _array_of(tables: int, event_tables: int, path: int, offset: int, branch: in
     return array if known else -3
 
 
-@njit(**JIT)
+@compiled
 def _count_elements(tables: int, event_tables: int, path: int, offset: int, branch: int, sharing: int) -> None:
     """Count one more field for each element that met the `sharing` fields before and meets this one."""
     counts = int64_at(event_tables, ELEMENT_COUNT)
@@ -480,7 +478,7 @@ def _count_elements(tables: int, event_tables: int, path: int, offset: int, bran
         leaf = int32_at(int64_at(event_tables, LEAF_NEXT), leaf)
 
 
-@njit(**JIT)
+@compiled
 def _forget_elements(tables: int, event_tables: int, path: int, sharing: int) -> bool:
     """Set the counts back to 0; tell whether one of them was that of all fields."""
     counts = int64_at(event_tables, ELEMENT_COUNT)

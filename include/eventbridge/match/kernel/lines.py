@@ -11,14 +11,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from eventbridge.match.kernel import tables as t
-from eventbridge.scan.memory import JIT, byte_at, double_at, int32_at, int64_at, put_int32, word_at
+from eventbridge.scan.compiled import compiled
+from eventbridge.scan.memory import byte_at, double_at, int32_at, int64_at, put_int32, word_at
 from eventbridge.scan.numbers import compare, normal_form, simple_number
 
 
-@njit(**JIT)
+@compiled
 def number_interval(tables: int, line: int, text: int, position: int, length: int, room: int) -> Any:
     """Return the interval in which a number lies, by exact decimal value; -1 if its exponent is too long to tell.
 
@@ -67,7 +67,7 @@ def number_interval(tables: int, line: int, text: int, position: int, length: in
     return 2 * (low - first)
 
 
-@njit(**JIT)
+@compiled
 def address_interval(tables: int, line: int, upper: Any, lower: Any) -> Any:
     """Return the interval in which an address of 128 bits lies."""
     first = int32_at(int64_at(tables, t.LINE_POINTS_FIRST), line)
@@ -86,7 +86,7 @@ def address_interval(tables: int, line: int, upper: Any, lower: Any) -> Any:
     return 2 * (low - first)
 
 
-@njit(**JIT)
+@compiled
 def stab(tables: int, line: int, interval: int, atoms: int, count: int) -> Any:
     """Write the atoms of the ranges that hold an interval behind `count` others; return the new count."""
     firsts, items = int64_at(tables, t.SEGMENT_ATOMS_FIRST), int64_at(tables, t.SEGMENT_ATOMS)
@@ -103,7 +103,7 @@ def stab(tables: int, line: int, interval: int, atoms: int, count: int) -> Any:
     return count
 
 
-@njit(**JIT)
+@compiled
 def cover(intervals: int, low: Any, high: Any, atom: Any, nodes: Any, atoms: Any) -> int:
     """Return how many nodes of a segment tree hold the given ranges, and write (node, atom) for each.
 

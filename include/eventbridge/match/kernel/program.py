@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from eventbridge.document import Number
 from eventbridge.match.kernel import tables as t
@@ -39,7 +38,8 @@ from eventbridge.pattern.nodes import (
     Suffix,
     Wildcard,
 )
-from eventbridge.scan.memory import JIT, address_of, byte_at, put_int32
+from eventbridge.scan.compiled import compiled
+from eventbridge.scan.memory import address_of, byte_at, put_int32
 from eventbridge.scan.numbers import normal_form, simple_number
 
 CLASS_BYTES: Final = 64 << 20
@@ -648,11 +648,11 @@ def _power_of_two(least: int) -> int:
     return 1 << max(4, (least - 1).bit_length())
 
 
-@njit(**JIT)
+@compiled
 def _fill_slots(slots: int, mask: int, owners: Any, lookups: Any, starts: Any, lengths: Any, text: int) -> None:
     """Enter every entry under the hash by which its look-up grows: from the beginning, from the end, or at once."""
     for entry in range(owners.shape[0]):
-        start, length = np.int64(starts[entry]), np.int64(lengths[entry])
+        start, length = int(starts[entry]), int(lengths[entry])
         lookup = lookups[entry]
         if lookup == t.EXACT or lookup == t.FOLDED:
             value = hash_whole(text, start, length)
@@ -661,13 +661,13 @@ def _fill_slots(slots: int, mask: int, owners: Any, lookups: Any, starts: Any, l
             backward = lookup == t.FINISH or lookup == t.FOLDED_FINISH
             for index in range(length):
                 value = grow(value, byte_at(text, start + (length - 1 - index if backward else index)))
-        slot = slot_of(value, np.int64(owners[entry]), mask)
+        slot = slot_of(value, int(owners[entry]), mask)
         while _taken(slots, slot):
             slot = (slot + 1) & mask
         put_int32(slots, slot, entry + 1)
 
 
-@njit(**JIT)
+@compiled
 def _taken(slots: int, slot: int) -> bool:
     for index in range(4):
         if byte_at(slots, 4 * slot + index) != 0:
@@ -675,7 +675,7 @@ def _taken(slots: int, slot: int) -> bool:
     return False
 
 
-@njit(**JIT)
+@compiled
 def _summarise_all(rows: int, words: int, summary_words: int, count: int) -> None:
     for row in range(count):
         start = rows + 8 * row * (words + summary_words)

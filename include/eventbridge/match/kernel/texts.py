@@ -14,17 +14,17 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from eventbridge.match.kernel import tables as t
 from eventbridge.match.kernel.hashing import same_bytes
-from eventbridge.scan.memory import JIT, byte_at, int32_at, int64_at, put_int32, put_word
+from eventbridge.scan.compiled import compiled
+from eventbridge.scan.memory import byte_at, int32_at, int64_at, put_int32, put_word
 
 SIGN_BYTES: Final = 12
 """How much of a part the automaton looks for: its table has a row for each of these bytes of each sign."""
 
 
-@njit(**JIT)
+@compiled
 def find_texts(tables: int, path: int, text: int, position: int, length: int, key: int, size: int) -> Any:
     """Write the atoms of the text conditions that a text meets behind `size` others into a key; return the new size."""
     classes, moves = int64_at(tables, t.BYTE_CLASS), int64_at(tables, t.MOVES)
@@ -45,7 +45,7 @@ def find_texts(tables: int, path: int, text: int, position: int, length: int, ke
     return size
 
 
-@njit(**JIT)
+@compiled
 def _check(tables: int, literal: int, text: int, position: int, length: int, key: int, size: int, stamp: int) -> Any:
     firsts, items = int64_at(tables, t.LITERAL_TEXTS_FIRST), int64_at(tables, t.LITERAL_TEXTS)
     stamps = int64_at(tables, t.TEXT_STAMP)
@@ -59,7 +59,7 @@ def _check(tables: int, literal: int, text: int, position: int, length: int, key
     return size
 
 
-@njit(**JIT)
+@compiled
 def _sort(key: int, first: int, stop: int) -> None:
     """Sort what one text added to the key: the same set must give the same key."""
     for index in range(first + 1, stop):
@@ -71,7 +71,7 @@ def _sort(key: int, first: int, stop: int) -> None:
         put_int32(key, place, value)
 
 
-@njit(**JIT)
+@compiled
 def _holds(tables: int, condition: int, text: int, position: int, length: int) -> bool:
     """Tell whether a text is the condition's parts with any text between them: each part where it first occurs."""
     firsts = int64_at(tables, t.TEXT_PARTS_FIRST)
@@ -94,7 +94,7 @@ def _holds(tables: int, condition: int, text: int, position: int, length: int) -
     return True
 
 
-@njit(**JIT)
+@compiled
 def _search(tables: int, start: int, size: int, text: int, position: int, stop: int) -> Any:
     """Return the position behind the first occurrence of a part, -1 if there is none (Knuth, Morris and Pratt)."""
     parts, failures = int64_at(tables, t.PART_BYTES), int64_at(tables, t.PART_FAILURES)
@@ -145,7 +145,7 @@ def byte_classes(signs: Sequence[bytes]) -> tuple[npt.NDArray[np.uint8], int]:
     return classes, len(occurring) + 1
 
 
-@njit(**JIT)
+@compiled
 def build_automata(
     paths: Any, starts: Any, lengths: Any, text: Any, classes: Any, class_count: int, path_count: int, states: int
 ) -> tuple[Any, Any, Any, Any]:
