@@ -103,9 +103,10 @@ def _environment(folder: Path) -> dict[str, str]:
     """Return a reader's environment: `eventbridge` and this Python on the path, no settings."""
     programs = folder / "bin"
     programs.mkdir()
-    (programs / "eventbridge").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m eventbridge.cli "$@"\n')
-    (programs / "eventbridge").chmod(0o755)
-    (programs / "python").symlink_to(sys.executable)
+    # Scripts, not links: by a link to it Python would not find the environment that it belongs to.
+    for name, call in (("eventbridge", f'"{sys.executable}" -m eventbridge.cli'), ("python", f'"{sys.executable}"')):
+        (programs / name).write_text(f'#!/bin/sh\nexec {call} "$@"\n')
+        (programs / name).chmod(0o755)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("EVENTBRIDGE_", "COLUMNS"))}
     return {**kept, "PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(folder), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
 
