@@ -35,6 +35,7 @@ class Books:
     rows_in: int = 0
     unroutable: int = 0
     malformed_records: int = 0
+    unroutable_records: int = 0
     unproven: int = 0  # settled as Delivered without an outcome that says so
     matched: Fingerprints = field(default_factory=dict)
     recorded: Fingerprints = field(default_factory=dict)
@@ -68,6 +69,7 @@ def _event_differences(books: Books) -> Iterator[Difference]:
         ("read = malformed + duplicate + valid", books.read, books.malformed + books.duplicate + books.valid),
         ("valid = routed + unroutable", books.valid, books.rows_in + books.unroutable),
         ("malformed = dead letters Malformed", books.malformed, books.malformed_records),
+        ("unroutable = dead letters RouteFailed", books.unroutable, books.unroutable_records),
         ("delivered without a proof", 0, books.unproven),
     ]
     for subject, expected, found in equations:

@@ -139,6 +139,13 @@ class Settings(BaseModel):
         gt=0,
         le=3600,
     )
+    route_slice_seconds: Seconds = _setting(
+        30.0,
+        "seconds",
+        "How long a Spark worker may take over one slice before it is ended and the slice is split: what a loop costs.",
+        gt=0,
+        le=3600,
+    )
     push_budget_seconds: Seconds = _setting(
         20.0,
         "seconds",

@@ -32,18 +32,19 @@ def test_slices_cover_every_row_once(site: Any, order: Order, small_slices: None
 
 
 class Stopping:
-    """A router that fails after so many slices, and notes what it was asked for."""
+    """A router whose Spark is gone after so many slices, and that notes what it was first asked for."""
 
     def __init__(self, work: Workplace, after: int) -> None:
         self._inner = InProcessRouter(work.store)
-        self._after = after
+        self._left = after
         self.asked: list[str] = []
 
     def route_slices(self, job: RouteJob, slices: Sequence[Slice]) -> Iterator[SliceResult]:
-        self.asked = [piece.slice_id for piece in slices]
-        for number, result in enumerate(self._inner.route_slices(job, slices)):
-            if number == self._after:
+        self.asked = self.asked or [piece.slice_id for piece in slices]
+        for result in self._inner.route_slices(job, slices):
+            if self._left == 0:
                 raise SparkError("Spark is gone")
+            self._left -= 1
             yield result
 
 

@@ -2,52 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
-
 from sqlalchemy import (
     BigInteger,
     Boolean,
     CheckConstraint,
     Column,
-    ColumnElement,
     Float,
     ForeignKey,
     Index,
     Integer,
-    MetaData,
     PrimaryKeyConstraint,
     Table,
     Text,
     UniqueConstraint,
-    literal_column,
 )
 
 from eventbridge.ledger.columns import JsonText, Message, RowId, UtcTime
+from eventbridge.ledger.definitions import metadata as metadata
+from eventbridge.ledger.definitions import one_of, partial, word
 from eventbridge.ledger.records import BatchKind, BatchState, ChunkState, FileKind, ParkedState, TargetState
-
-metadata = MetaData(
-    naming_convention={
-        "pk": "pk_%(table_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_name)s",
-        "ck": "ck_%(table_name)s_%(constraint_name)s",
-    }
-)
-
-
-def word(name: str) -> ColumnElement[str]:
-    """Return a fixed word of the schema as SQL text, never a parameter: only so can a partial index be used."""
-    return literal_column(f"'{name}'", Text)
-
-
-def _one_of(column: str, names: object) -> CheckConstraint:
-    values = ", ".join(f"'{name}'" for name in get_args(names))
-    return CheckConstraint(f"{column} IN ({values})", name=column)
-
-
-def _partial(name: str, condition: ColumnElement[bool], *columns: Column[Any], unique: bool = False) -> Index:
-    return Index(name, *columns, unique=unique, sqlite_where=condition, postgresql_where=condition)
-
 
 #: The one row that says which ledger this is; runners/<runner>.json in the store names it.
 ledger = Table(
@@ -73,8 +46,8 @@ batch = Table(
     Column("replay_id", Text, nullable=False),
     Column("committed_at", UtcTime),
     Column("bus_committed_at", UtcTime),
-    _one_of("kind", BatchKind),
-    _one_of("state", BatchState),
+    one_of("kind", BatchKind),
+    one_of("state", BatchState),
 )
 UNCOMMITTED = batch.c.state != word("committed")
 NORMAL_UNCOMMITTED = (batch.c.kind == word("normal")) & UNCOMMITTED
@@ -82,9 +55,9 @@ BUS_COMMIT_PENDING = (
     (batch.c.kind == word("normal")) & (batch.c.state == word("committed")) & batch.c.bus_committed_at.is_(None)
 )
 # What keeps two listens of one runner from planning the same offsets.
-_partial("uq_batch_normal", NORMAL_UNCOMMITTED, batch.c.runner, unique=True)
-_partial("ix_batch_uncommitted", UNCOMMITTED, batch.c.kind, batch.c.runner)
-_partial("ix_batch_bus_commit_pending", BUS_COMMIT_PENDING, batch.c.runner)
+partial("uq_batch_normal", NORMAL_UNCOMMITTED, batch.c.runner, unique=True)
+partial("ix_batch_uncommitted", UNCOMMITTED, batch.c.kind, batch.c.runner)
+partial("ix_batch_bus_commit_pending", BUS_COMMIT_PENDING, batch.c.runner)
 Index("ix_batch_newest", batch.c.planned_at, batch.c.batch_id)
 
 batch_range = Table(
@@ -110,7 +83,17 @@ batch_file = Table(
     Column("rows", BigInteger, nullable=False),
     Column("detail", JsonText, nullable=False),
     PrimaryKeyConstraint("batch_id", "kind", "key"),
-    _one_of("kind", FileKind),
+    one_of("kind", FileKind),
+)
+
+#: Tries of slices that began and neither ended well nor were taken back; slice "" = all of a batch's at once.
+route_try = Table(
+    "route_try",
+    metadata,
+    Column("batch_id", Text, ForeignKey("batch.batch_id"), nullable=False),
+    Column("slice_id", Text, nullable=False),
+    Column("tries", Integer, nullable=False),
+    PrimaryKeyConstraint("batch_id", "slice_id"),
 )
 
 #: The names of the columns are those of RocketMQ EventBridge's table of progress; `bus_identity` is ours.
@@ -151,7 +134,7 @@ delivery_chunk = Table(
     Column("error", Message, nullable=False),
     Column("pieces", JsonText, nullable=False),  # last: what comes after a long column is slow to reach
     PrimaryKeyConstraint("batch_id", "chunk_id"),
-    _one_of("state", ChunkState),
+    one_of("state", ChunkState),
 )
 
 parked = Table(
@@ -184,7 +167,7 @@ parked = Table(
     Column("closed_by", Text, ForeignKey("batch.batch_id")),
     Column("lineage", JsonText, nullable=False),
     Column("files", JsonText, nullable=False),
-    _one_of("state", ParkedState),
+    one_of("state", ParkedState),
     sqlite_autoincrement=True,
 )
 #: What a parked row is called: to park the same again is to park nothing.
@@ -196,14 +179,14 @@ DUE = (parked.c.state == word("due")) & parked.c.taken_by.is_(None)
 HELD = (parked.c.state == word("held")) & parked.c.taken_by.is_(None)
 TAKEN = WAITING & parked.c.taken_by.is_not(None)
 UNTAKEN = WAITING & parked.c.taken_by.is_(None)
-_partial("ix_parked_due", DUE, parked.c.due_at, parked.c.rule, parked.c.target)
-_partial("ix_parked_due_of_target", DUE, parked.c.rule, parked.c.target, parked.c.due_at)
-_partial("ix_parked_held", HELD, parked.c.rule, parked.c.target, parked.c.expires_at)
-_partial("ix_parked_waiting", WAITING, parked.c.rule, parked.c.target)
+partial("ix_parked_due", DUE, parked.c.due_at, parked.c.rule, parked.c.target)
+partial("ix_parked_due_of_target", DUE, parked.c.rule, parked.c.target, parked.c.due_at)
+partial("ix_parked_held", HELD, parked.c.rule, parked.c.target, parked.c.expires_at)
+partial("ix_parked_waiting", WAITING, parked.c.rule, parked.c.target)
 # Without its condition SQLite would look up `taken_by IS NULL` here, and read all that was never taken.
-_partial("ix_parked_taken_by", parked.c.taken_by.is_not(None), parked.c.taken_by)
+partial("ix_parked_taken_by", parked.c.taken_by.is_not(None), parked.c.taken_by)
 
-#: A rule's share of a batch that is not routed yet; later issues fill it.
+#: A rule's share of a batch that is not routed yet.
 reference = Table(
     "reference",
     metadata,
@@ -221,10 +204,14 @@ reference = Table(
     Column("made_at", UtcTime, nullable=False),
     Column("taken_by", Text, ForeignKey("batch.batch_id")),
     Column("closed_by", Text, ForeignKey("batch.batch_id")),
+    Column("tries", Integer, nullable=False, server_default="0"),
     UniqueConstraint("batch_id", "rule", "reason"),
-    _one_of("state", ParkedState),
+    one_of("state", ParkedState),
     sqlite_autoincrement=True,
 )
+REFERENCE_WAITING = reference.c.state != word("closed")
+partial("ix_reference_waiting", REFERENCE_WAITING, reference.c.rule)
+partial("ix_reference_taken_by", reference.c.taken_by.is_not(None), reference.c.taken_by)
 
 #: Who may deliver the parked rows of an ordered target's shard, and until when.
 order_shard = Table(
@@ -258,7 +245,7 @@ target_status = Table(
     Column("reason", Message, nullable=False),
     Column("since", UtcTime, nullable=False),
     PrimaryKeyConstraint("rule", "target"),
-    _one_of("state", TargetState),
+    one_of("state", TargetState),
 )
 
 #: The slots that a rule file last set for a pool: until the file's own value changes, an operator's wins.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import lru_cache, partial
 from pathlib import PurePosixPath
@@ -13,7 +15,8 @@ import pyarrow as pa
 
 from eventbridge.rule import RuleSet
 from eventbridge.stages.frozen_rules import frozen_rules
-from eventbridge.stages.route_slice import RouteJob, Slice, SliceResult, route_slice
+from eventbridge.stages.route_job import RouteJob, RouteSlice, Slice, SliceResult
+from eventbridge.stages.route_slice import route_slice
 from eventbridge.store import layout
 from eventbridge.store.open import open_store
 from eventbridge.store.protocol import Store
@@ -27,19 +30,25 @@ MANIFEST = "slice_id string, path string, rows long, detail string"
 
 
 def routed_frame(
-    spark: SparkSession | ConnectSession, job: RouteJob, slices: Sequence[Slice], *, keep_answers: bool = False
+    spark: SparkSession | ConnectSession,
+    job: RouteJob,
+    slices: Sequence[Slice],
+    *,
+    keep_answers: bool = False,
+    route: RouteSlice = route_slice,
 ) -> DataFrame:
     """Return the frame of schema MANIFEST that routes every slice when it is collected: one task per slice.
 
     `keep_answers`: workers also write their answers into the store, for a driver that cannot hand them over.
+    `route` routes one slice; workers must be able to import it.
     """
     descriptors = json.dumps([asdict(piece) for piece in slices])
     numbers = spark.range(0, len(slices), 1, numPartitions=len(slices))
-    return numbers.mapInArrow(partial(route_numbers, job.to_json(), descriptors, keep_answers), MANIFEST)
+    return numbers.mapInArrow(partial(route_numbers, route, job.to_json(), descriptors, keep_answers), MANIFEST)
 
 
 def route_numbers(
-    job_text: str, descriptors: str, keep_answers: bool, batches: Iterator[pa.RecordBatch]
+    route: RouteSlice, job_text: str, descriptors: str, keep_answers: bool, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Route the slices whose numbers come in and yield a manifest row for each; runs in Spark's Python workers.
 
@@ -51,10 +60,25 @@ def route_numbers(
     for batch in batches:
         for number in batch.column(0).to_pylist():
             rules = _rules(job.store_uri, job.rule_set)
-            result = route_slice(store, rules, job, Slice(**slices[number]))
+            with _ending_after(job.slice_seconds):
+                result = route(store, rules, job, Slice(**slices[number]))
             if keep_answers:
                 keep_answer(store, job, number, result)
             yield _manifest_row(result)
+
+
+@contextmanager
+def _ending_after(seconds: float) -> Iterator[None]:
+    """End this worker's process, with a traceback in Spark's log, if the body takes too long: a loop is a crash then.
+
+    A watchdog that no Python code can stop from barking; the driver splits the slice that it ended.
+    """
+    if seconds > 0:
+        faulthandler.dump_traceback_later(seconds, exit=True)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 @lru_cache(maxsize=8)  # a worker lives long, and every change of a rule makes another set

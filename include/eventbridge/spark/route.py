@@ -11,17 +11,22 @@ from eventbridge.errors import SparkError
 from eventbridge.spark.failure import spark_errors
 from eventbridge.spark.frame import routed_frame
 from eventbridge.spark.session import connect, forget, is_closed
-from eventbridge.stages.route_slice import RouteJob, Slice, SliceResult
+from eventbridge.stages.route_job import RouteJob, RouteSlice, Slice, SliceResult
+from eventbridge.stages.route_slice import route_slice
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
 class ConnectRouter:
-    """A router on a Spark Connect server, `sc://host:port`; the package must be installed where its workers run."""
+    """A router on a Spark Connect server, `sc://host:port`; the package must be installed where its workers run.
 
-    def __init__(self, url: str) -> None:
+    `route` routes one slice there.
+    """
+
+    def __init__(self, url: str, route: RouteSlice = route_slice) -> None:
         self._url = url
+        self._route = route
 
     def route_slices(self, job: RouteJob, slices: Sequence[Slice]) -> Iterator[SliceResult]:
         """Route the slices as one Spark job, one task each; yields what is finished, in the order of the slices."""
@@ -38,7 +43,7 @@ class ConnectRouter:
         first = True
         while True:
             try:
-                frame = routed_frame(connect(self._url, job.runner), job, slices)
+                frame = routed_frame(connect(self._url, job.runner), job, slices, route=self._route)
                 with closing(_rows(frame)) as rows:
                     for row in rows:
                         first = False

@@ -16,7 +16,7 @@ from eventbridge.errors import SparkError
 from eventbridge.spark.failure import first_error, first_error_of_log
 from eventbridge.spark.frame import beside, routed_frame
 from eventbridge.spark.java import require_java, spark_environment, submit_command
-from eventbridge.stages.route_slice import RouteJob, Slice, SliceResult
+from eventbridge.stages.route_job import RouteJob, Slice, SliceResult
 from eventbridge.store.open import open_store
 from eventbridge.store.protocol import Store
 

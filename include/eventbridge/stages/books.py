@@ -22,10 +22,11 @@ def books_of(work: Workplace, batch: Batch) -> Books:
     """Return the books of a settled or committed batch; raises StoreError if one of its files cannot be read."""
     numbers = _event_numbers(work, batch)
     verdicts, unproven = _verdicts(work, batch)
-    dead, malformed_records = _dead_letters(work, batch)
+    dead, records = _dead_letters(work, batch)
     return Books(
         **numbers,
-        malformed_records=malformed_records,
+        malformed_records=records["Malformed"],
+        unroutable_records=records["RouteFailed"],
         unproven=unproven,
         matched=_matched(work, batch),
         recorded=_recorded(work, batch),
@@ -40,6 +41,7 @@ def books_of(work: Workplace, batch: Batch) -> Books:
 def _event_numbers(work: Workplace, batch: Batch) -> dict[str, int]:
     statuses: Counter[str] = Counter()
     gaps = 0
+    routed = work.ledger.files(batch.batch_id, "delivery")
     for file in work.ledger.files(batch.batch_id, "buffer"):
         gaps += sum(end - start for start, end in file.detail["gaps"])
         if file.path is not None:
@@ -51,7 +53,8 @@ def _event_numbers(work: Workplace, batch: Batch) -> dict[str, int]:
         "malformed": statuses["malformed"],
         "duplicate": statuses["duplicate"],
         "valid": statuses["valid"],
-        "rows_in": sum(file.detail["rows_in"] for file in work.ledger.files(batch.batch_id, "delivery")),
+        "rows_in": sum(file.detail["rows_in"] for file in routed),
+        "unroutable": sum(len(file.detail.get("unroutable", ())) for file in routed),
     }
 
 
@@ -94,18 +97,19 @@ def _proven(work: Workplace, batch: Batch) -> set[bytes]:
     return proven
 
 
-def _dead_letters(work: Workplace, batch: Batch) -> tuple[Fingerprints, int]:
+def _dead_letters(work: Workplace, batch: Batch) -> tuple[Fingerprints, Counter[str]]:
+    """Return the fingerprints of dead deliveries, and how many records there are, by reason, of what never was one."""
     rows = []
-    malformed = 0
+    others: Counter[str] = Counter()
     for file in work.ledger.files(batch.batch_id, "dead_letter"):
         if file.path is None:
             continue
         for row in read_table(work.store, file.path, columns=[*_ID_COLUMNS, "reason"]).to_pylist():
             if row["delivery_id"] is None:
-                malformed += row["reason"] == "Malformed"
+                others[row["reason"]] += 1
             else:
                 rows.append(row)
-    return _fingerprints(rows), malformed
+    return _fingerprints(rows), others
 
 
 def _of_parked(work: Workplace, parked: Iterable[Parked]) -> Fingerprints:

@@ -37,7 +37,7 @@ Record = dict[str, Any]
 
 
 def write_dead_letters(work: Workplace, batch_id: str) -> None:
-    """Settle a routed batch and write a record for each DeadLettered delivery and each malformed event.
+    """Settle a routed batch and write a record for each DeadLettered delivery and each malformed or unroutable event.
 
     Does nothing before the batch is routed or after it is committed; running it again writes the same files.
     """
@@ -61,6 +61,7 @@ def _parts(work: Workplace, batch: Batch) -> Iterator[list[Record]]:
     for start in range(0, len(dead), _RECORDS_PER_FILE):
         yield _records(work, batch, dead[start : start + _RECORDS_PER_FILE])
     yield from _malformed(work, batch)
+    yield from _unroutable(work, batch)
 
 
 def _records(work: Workplace, batch: Batch, dead: list[Record]) -> list[Record]:
@@ -144,16 +145,27 @@ def _malformed(work: Workplace, batch: Batch) -> Iterator[list[Record]]:
         table = table.filter(pc.equal(table["status"], "malformed"))
         for start in range(0, table.num_rows, _RECORDS_PER_FILE):
             rows = table.slice(start, _RECORDS_PER_FILE).to_pylist()
-            yield [_malformed_record(batch, row) for row in rows]
+            yield [_event_record(batch, row, "Malformed", row["reason"]) for row in rows]
 
 
-def _malformed_record(batch: Batch, row: Record) -> Record:
+def _unroutable(work: Workplace, batch: Batch) -> Iterator[list[Record]]:
+    found = [
+        event for file in work.ledger.files(batch.batch_id, "delivery") for event in file.detail.get("unroutable", ())
+    ]
+    for start in range(0, len(found), _RECORDS_PER_FILE):
+        some = found[start : start + _RECORDS_PER_FILE]
+        rows = _rows_of(work, [(event["file"], event["row"]) for event in some], None)
+        yield [_event_record(batch, row, "RouteFailed", event["error"]) for event, row in zip(some, rows, strict=True)]
+
+
+def _event_record(batch: Batch, row: Record, reason: str, detail: str) -> Record:
+    """Return the record of an event that never became a delivery."""
     return {
         **{name: row[name] for name in ("topic", "broker", "queue_id", "offset", "source", "event_id", "arrived_at")},
         "bus": batch.bus,
         "event": row["body"],
-        "reason": "Malformed",
-        "detail": row["reason"],
+        "reason": reason,
+        "detail": detail,
         "attempts": [],
         "batch_id": batch.batch_id,
     }

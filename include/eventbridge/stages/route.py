@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -13,8 +14,12 @@ from eventbridge.flow import ChunkLimits, ChunkPlan, PoolSlots, RoutedPiece, cut
 from eventbridge.ledger.records import Batch, BatchFile, Chunk, Piece
 from eventbridge.stages.budget import PrepareBudget
 from eventbridge.stages.buffer import ROW_GROUP_ROWS
-from eventbridge.stages.route_slice import RouteJob, Slice, SliceResult
+from eventbridge.stages.route_job import RouteJob, Slice, SliceResult
+from eventbridge.stages.route_singly import result_file, route_singly
+from eventbridge.stages.split_slice import leaves
 from eventbridge.stages.workplace import Workplace
+
+log = logging.getLogger(__name__)
 
 __all__ = ["RouteJob", "Router", "Slice", "SliceResult", "route", "slices_of"]
 
@@ -22,6 +27,11 @@ __all__ = ["RouteJob", "Router", "Slice", "SliceResult", "route", "slices_of"]
 #: A small batch is cut finer, so that two workers share it.
 _GROUPS_PER_SLICE = 2
 _SMALL_BATCH_GROUPS = 4
+
+#: How the tries are called that were made of all missing slices at once, and how many of them may end the process
+#: that made them before the slices are tried one at a time.
+_ALL = ""
+_TRIES_AT_ONCE = 3
 
 #: The pool that every Airflow has.
 _DEFAULT_POOL = "default_pool"
@@ -44,7 +54,8 @@ def route(work: Workplace, batch_id: str, router: Router, pools: Mapping[str, Po
     returns the stored list; nothing before the batch is buffered, and nothing once it is past its deadline or settled.
     `pools` holds the Airflow pools as they stand, None outside Airflow: a chunk of a pool that is not among them goes
     to `default_pool`, as a task in a pool that does not exist would wait for ever.
-    Raises SparkError where a slice cannot be routed, InfrastructureError when the prepare budget is spent.
+    An event that cannot be routed, whatever is tried, becomes a dead letter, and the rest goes on.
+    Raises SparkError where Spark is at fault, InfrastructureError when the prepare budget is spent.
     """
     batch = work.ledger.batch(batch_id)
     if batch.state == "buffered":
@@ -70,36 +81,86 @@ def slices_of(files: Sequence[BatchFile]) -> list[Slice]:
 
 
 def _route_slices(work: Workplace, batch: Batch, router: Router) -> bool:
-    """Route and record the slices that are not recorded; False: the batch is not `buffered` any more."""
-    wanted = slices_of(work.ledger.files(batch.batch_id, "buffer"))
-    recorded = {file.key for file in work.ledger.files(batch.batch_id, "delivery")}
-    missing = [piece for piece in wanted if piece.slice_id not in recorded]
+    """Route and record the slices that are not recorded; False: the batch is not `buffered` any more.
+
+    All at once if nothing speaks against it; those that are suspected of a failure one at a time.
+    """
+    recording = _Recording(work, batch)
+    missing = recording.missing()
     if not missing:
         return True
-    budget = PrepareBudget(work, "route", batch.batch_id)
-    with closing(_results(router, _job(work, batch), missing)) as results:
-        for result in results:
-            file = BatchFile(batch.batch_id, "delivery", result.slice_id, result.path, result.rows, result.detail)
-            # Not inserted: somebody else recorded this slice first, and ours is garbage; or the batch has moved on.
-            if not work.ledger.record_file(file, while_state="buffered") and not _still_buffered(work, batch):
-                return False
-            recorded.add(result.slice_id)
-            budget.progressed()
-            if len(recorded) < len(wanted):
-                budget.check()
-    left = [piece.slice_id for piece in wanted if piece.slice_id not in recorded]
+    job = _job(work, batch)
+    suspects = recording.suspects(work.ledger.tries(batch.batch_id))
+    others = [piece for piece in missing if piece not in suspects]
+    if others and not _route_at_once(work, job, router, others, recording):
+        return False
+    if suspects or recording.failed:
+        return route_singly(work, job, router, recording, recording.failure)
+    left = recording.missing()
     if left:
         raise SparkError(f"{len(left)} of {len(missing)} slices of batch {batch.batch_id} came back without a result.")
     return True
 
 
+def _route_at_once(
+    work: Workplace, job: RouteJob, router: Router, slices: Sequence[Slice], recording: _Recording
+) -> bool:
+    """Route slices as one job; False: the batch has moved on. A failure is noted in `recording`, as whose it is."""
+    tries = work.ledger.begin_try(job.batch_id, _ALL)
+    recording.failed = tries > _TRIES_AT_ONCE
+    try:
+        with closing(_results(router, job, [] if recording.failed else slices)) as results:
+            for result in results:
+                if not recording.record(result_file(job.batch_id, result)):
+                    return False
+    except SparkError as error:
+        log.warning("batch %s: its slices are tried one at a time, as together they failed: %s", job.batch_id, error)
+        recording.failed, recording.failure = True, error
+    finally:
+        work.ledger.take_back_try(job.batch_id, _ALL)
+    return True
+
+
+class _Recording:
+    """What of a batch is recorded, and what is missing; stops the stage once its prepare budget is spent."""
+
+    def __init__(self, work: Workplace, batch: Batch) -> None:
+        self._work = work
+        self._batch = batch
+        self._budget = PrepareBudget(work, "route", batch.batch_id)
+        self._wanted = slices_of(work.ledger.files(batch.batch_id, "buffer"))
+        self._recorded = {file.key: file for file in work.ledger.files(batch.batch_id, "delivery")}
+        self.failed = False
+        self.failure: SparkError | None = None
+
+    def missing(self) -> list[Slice]:
+        """Return the slices, or parts of them, without a result."""
+        parts = [part for piece in self._wanted for part in leaves(piece, self._recorded)]
+        return [part for part in parts if part.slice_id not in self._recorded]
+
+    def suspects(self, tries: Mapping[str, int]) -> list[Slice]:
+        """Return what is missing and was tried alone before, or is a part of what failed alone."""
+        return [piece for piece in self.missing() if piece.slice_id in tries or piece not in self._wanted]
+
+    def record(self, file: BatchFile) -> bool:
+        """Record what became of a slice; False: the batch is not `buffered` any more."""
+        ledger, batch_id = self._work.ledger, self._batch.batch_id
+        if ledger.record_file(file, while_state="buffered"):
+            self._recorded[file.key] = file
+        else:
+            # Somebody else recorded this slice first, and ours is garbage; or the batch has moved on.
+            if ledger.batch(batch_id).state != "buffered":
+                return False
+            self._recorded |= {other.key: other for other in ledger.files(batch_id, "delivery")}
+        self._budget.progressed()
+        if self.missing():
+            self._budget.check()
+        return True
+
+
 def _results(router: Router, job: RouteJob, slices: Sequence[Slice]) -> Generator[SliceResult, None, None]:
     # A generator of our own: a router may give any iterator, and only generators have close().
     yield from router.route_slices(job, slices)
-
-
-def _still_buffered(work: Workplace, batch: Batch) -> bool:
-    return work.ledger.batch(batch.batch_id).state == "buffered"
 
 
 def _job(work: Workplace, batch: Batch) -> RouteJob:
@@ -116,6 +177,7 @@ def _job(work: Workplace, batch: Batch) -> RouteJob:
         piece_max_deliveries=settings.chunk_max_deliveries,
         piece_max_bytes=settings.chunk_max_bytes,
         replay_id=batch.replay_id,
+        slice_seconds=settings.route_slice_seconds,
     )
 
 

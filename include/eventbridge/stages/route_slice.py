@@ -10,7 +10,7 @@ import re
 import uuid
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -25,67 +25,12 @@ from eventbridge.identity import Fingerprint, delivery_id, delivery_id_text
 from eventbridge.match.reference import flatten, matches_leaves
 from eventbridge.pattern import Pattern, parse_pattern
 from eventbridge.rule import Rule, RuleSet, Target
+from eventbridge.stages.route_job import RouteJob, Slice, SliceResult
 from eventbridge.store import layout
 from eventbridge.store.parquet import read_rows, write_table
 from eventbridge.store.protocol import Store
 from eventbridge.store.schemas import DELIVERY
 from eventbridge.transform import Renderer, Scope, compile_transform
-
-
-@dataclass(frozen=True)
-class RouteJob:
-    """What all slices of one batch share; travels to the workers as JSON.
-
-    `attempt` is unique per try of the route stage; `replay_id` is part of every delivery id.
-    """
-
-    batch_id: str
-    runner: str
-    bus: str
-    rule_set: str  # hash
-    planned_at: datetime
-    store_uri: str
-    attempt: str
-    event_max_bytes: int
-    piece_max_deliveries: int
-    piece_max_bytes: int
-    replay_id: str = ""
-
-    def to_json(self) -> str:
-        """Return the job as JSON text."""
-        return json.dumps({**asdict(self), "planned_at": self.planned_at.isoformat()})
-
-    @classmethod
-    def from_json(cls, text: str) -> RouteJob:
-        """Read what `to_json` wrote."""
-        values = json.loads(text)
-        return cls(**{**values, "planned_at": datetime.fromisoformat(values["planned_at"])})
-
-
-@dataclass(frozen=True)
-class Slice:
-    """Rows `row_from` (included) to `row_to` (excluded) of one buffer file; `slice_id` is the same at every try."""
-
-    slice_id: str
-    file: str
-    row_from: int
-    row_to: int
-
-
-@dataclass(frozen=True)
-class SliceResult:
-    """What became of a slice: the delivery file (None: nothing matched), its rows, and the manifest `detail`.
-
-    `detail` is JSON: `slice` (file, row_from, row_to), `rows_in` (valid rows read), `matched` (fingerprint per
-    "rule/target"), `failed` (count per "rule/target"), `failed_rows` (rows with a failure), `pieces`
-    ([pool, weight, rule, target, rows, count, bytes], within the job's limits, failed rows in none),
-    `reference_matched` (events that the reference matcher decided).
-    """
-
-    slice_id: str
-    path: str | None
-    rows: int
-    detail: Mapping[str, Any]
 
 
 def route_slice(store: Store, rule_set: RuleSet, job: RouteJob, piece: Slice) -> SliceResult:

@@ -20,6 +20,11 @@ def buffer(bus: str, planned_at: datetime, batch_id: str, attempt: str) -> str:
     return f"buffer/bus={bus}/date={at:%Y-%m-%d}/hour={at:%H}/{batch_id}-{attempt}.parquet"
 
 
+def canary() -> str:
+    """Return the path of the one event, laid out like a buffer file, that shows whether Spark routes at all."""
+    return "canary/event.parquet"
+
+
 def deliveries(planned_at: datetime, batch_id: str, attempt: str, part: str) -> str:
     """Return the path of one file of routed deliveries; `attempt` is unique per try of the route stage or its task."""
     return f"deliveries/date={planned_at.astimezone(UTC):%Y-%m-%d}/{batch_id}/{attempt}/part-{part}.parquet"

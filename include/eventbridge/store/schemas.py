@@ -138,6 +138,7 @@ DEAD_LETTER = pa.schema(
 
 _OF_FOLDER = {
     "buffer": BUFFER,
+    "canary": BUFFER,
     "deliveries": DELIVERY,
     "outcomes": OUTCOME,
     "settlements": SETTLEMENT,

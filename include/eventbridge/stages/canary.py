@@ -1,0 +1,74 @@
+"""An event and a rule of our own that always route: where they do not, no failure says anything about an event."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from eventbridge.errors import SparkError
+from eventbridge.rule import Bus, Rule, RuleSet, Target, Transform
+from eventbridge.stages.frozen_rules import freeze_rules
+from eventbridge.stages.route_job import RouteJob, Slice
+from eventbridge.store import layout
+from eventbridge.store.parquet import write_table
+from eventbridge.store.protocol import Store
+from eventbridge.store.schemas import BUFFER
+
+if TYPE_CHECKING:
+    from eventbridge.stages.route import Router
+
+_NAME = "canary"
+_LANDED_AT = datetime(2026, 1, 1, tzinfo=UTC)
+_EVENT = b'{"specversion": "1.0", "id": "canary", "source": "/canary", "type": "canary", "data": {"sings": true}}'
+
+
+class Canary:
+    """Routes one event by one rule through a router, on the same path as every other event of a job."""
+
+    def __init__(self, store: Store, job: RouteJob, router: Router) -> None:
+        """Put the event and the rule into the store; raises StoreError."""
+        self._router = router
+        self._slice = Slice(_NAME, layout.canary(), 0, 1)
+        rule_set = freeze_rules(store, _rules())
+        if not store.exists(layout.canary()):
+            write_table(store, layout.canary(), pa.Table.from_pylist([_row()], schema=BUFFER), create=True)
+        self._job = replace(job, rule_set=rule_set, bus=_NAME)
+
+    def require(self, failure: SparkError | None = None) -> None:
+        """Return if the event routes now.
+
+        Otherwise raises `failure`, which is then our infrastructure's, or what the canary itself met.
+        """
+        try:
+            results = list(self._router.route_slices(self._job.anew(), [self._slice]))
+        except SparkError as error:
+            raise (failure or error) from error
+        if [(result.slice_id, result.rows) for result in results] != [(_NAME, 1)]:
+            raise failure or SparkError("An event that every rule set routes was not routed. Look at Spark's log.")
+
+
+def _rules() -> RuleSet:
+    constant = Transform(form="CONSTANT", value="sings")
+    target = Target(name=_NAME, type="file", path="canary.jsonl", transform=constant)
+    rule = Rule(name=_NAME, bus=_NAME, runner=_NAME, pattern={"type": [_NAME]}, targets={_NAME: target})
+    return RuleSet(buses={_NAME: Bus(name=_NAME)}, rules={_NAME: rule})
+
+
+def _row() -> dict[str, object]:
+    return {
+        "topic": _NAME,
+        "broker": "",
+        "queue_id": 0,
+        "offset": 0,
+        "message_id": _NAME,
+        "published_at": _LANDED_AT,
+        "arrived_at": _LANDED_AT,
+        "status": "valid",
+        "event_id": _NAME,
+        "source": "/canary",
+        "type": _NAME,
+        "body": _EVENT,
+    }

@@ -1,0 +1,81 @@
+"""What route asks of its workers and what they answer; travels as JSON.
+
+Nothing here may import the ledger or Spark: a Spark worker imports this module and should be ready soon.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from eventbridge.rule import RuleSet
+from eventbridge.store.protocol import Store
+
+
+@dataclass(frozen=True)
+class RouteJob:
+    """What all slices of one batch share; travels to the workers as JSON.
+
+    `attempt` is unique per try of the route stage; `replay_id` is part of every delivery id.
+    """
+
+    batch_id: str
+    runner: str
+    bus: str
+    rule_set: str  # hash
+    planned_at: datetime
+    store_uri: str
+    attempt: str
+    event_max_bytes: int
+    piece_max_deliveries: int
+    piece_max_bytes: int
+    replay_id: str = ""
+    slice_seconds: float = 0.0  # a Spark worker that takes longer over one slice is ended; 0 = never
+
+    def anew(self) -> RouteJob:
+        """Return the job of another try: what it leaves in the store has names of its own."""
+        return replace(self, attempt=uuid.uuid4().hex)
+
+    def to_json(self) -> str:
+        """Return the job as JSON text."""
+        return json.dumps({**asdict(self), "planned_at": self.planned_at.isoformat()})
+
+    @classmethod
+    def from_json(cls, text: str) -> RouteJob:
+        """Read what `to_json` wrote."""
+        values = json.loads(text)
+        return cls(**{**values, "planned_at": datetime.fromisoformat(values["planned_at"])})
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Rows `row_from` (included) to `row_to` (excluded) of one buffer file; `slice_id` is the same at every try."""
+
+    slice_id: str
+    file: str
+    row_from: int
+    row_to: int
+
+
+@dataclass(frozen=True)
+class SliceResult:
+    """What became of a slice: the delivery file (None: nothing matched), its rows, and the manifest `detail`.
+
+    `detail` is JSON: `slice` (file, row_from, row_to), `rows_in` (valid rows read), `matched` (fingerprint per
+    "rule/target"), `failed` (count per "rule/target"), `failed_rows` (rows with a failure), `pieces`
+    ([pool, weight, rule, target, rows, count, bytes], within the job's limits, failed rows in none),
+    `reference_matched` (events that the reference matcher decided).
+    """
+
+    slice_id: str
+    path: str | None
+    rows: int
+    detail: Mapping[str, Any]
+
+
+#: What routes one slice: `route_slice.route_slice`, or what stands in for it.
+RouteSlice = Callable[[Store, RuleSet, RouteJob, Slice], SliceResult]

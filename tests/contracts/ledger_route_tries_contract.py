@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from contracts.ledger_samples import a_batch
+
+from eventbridge.ledger import Ledger
+
+
+class RouteTriesContract:
+    """What a ledger must do with the tries of slices."""
+
+    def test_a_try_counts_until_it_is_taken_back(self, ledger: Ledger) -> None:
+        """Each try of a slice is told how many there were; one that is taken back never was."""
+        ledger.plan_batch(a_batch(), [])
+
+        told = [ledger.begin_try("batch-1", name) for name in ("a", "a", "b", "a")]
+        ledger.take_back_try("batch-1", "a")
+        ledger.take_back_try("batch-1", "b")
+
+        assert told == [1, 2, 1, 3]
+        assert ledger.tries("batch-1") == {"a": 2}
+
+    def test_tries_of_two_processes_add_up(self, ledger: Ledger, rival: Ledger) -> None:
+        """Two that try the same slice count both of their tries, and other batches none of them."""
+        ledger.plan_batch(a_batch(), [])
+
+        assert (ledger.begin_try("batch-1", ""), rival.begin_try("batch-1", "")) == (1, 2)
+        assert (rival.tries("batch-1"), rival.tries("batch-2")) == ({"": 2}, {})

@@ -1,0 +1,104 @@
+"""What ends a Spark worker, or keeps it for ever, becomes one dead letter: on a real Spark, whose canary sings on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from eventbridge.connection import connections_from_environment
+from eventbridge.errors import SparkError
+from eventbridge.settings import Settings
+from eventbridge.spark.route import ConnectRouter
+from eventbridge.spark.server import SparkConnectServer
+from eventbridge.stages.audit import audit
+from eventbridge.stages.buffer import buffer
+from eventbridge.stages.commit import commit
+from eventbridge.stages.dead_letters import write_dead_letters
+from eventbridge.stages.listen import listen
+from eventbridge.stages.records import dead_letters
+from eventbridge.stages.route import RouteJob, Slice, SliceResult, route
+from eventbridge.stages.schedule_retries import schedule_retries
+from eventbridge.stages.workplace import Workplace
+from eventbridge.testing.poison import DEADLY, ENDLESS, route_with_poison
+
+RULES = """
+buses:
+  orders: {source: {type: embedded, queues: 1, start_at: earliest}}
+rules:
+  everything:
+    bus: orders
+    pattern: {}
+    targets:
+      lines: {type: file, path: lines.jsonl}
+"""
+
+
+@pytest.fixture
+def land(tmp_path: Path) -> Iterator[Callable[..., tuple[Workplace, str]]]:
+    """Publish and land a batch of events with these subjects."""
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / "rules.yaml").write_text(RULES)
+    environ = {
+        "EVENTBRIDGE_HOME": str(tmp_path),
+        "EVENTBRIDGE_RULES_FOLDER": str(tmp_path / "rules"),
+        "EVENTBRIDGE_ROUTE_SLICE_SECONDS": "3",
+    }
+    work = Workplace.open(Settings.from_mapping(environ), connections_from_environment({}))
+
+    def make(*subjects: str) -> tuple[Workplace, str]:
+        source = work.open_source(work.rule_set().buses["orders"])
+        bodies = [
+            {"specversion": "1.0", "id": str(number), "source": "/s", "type": "t", "subject": subject}
+            for number, subject in enumerate(subjects)
+        ]
+        source.publish([(json.dumps(body).encode(), None) for body in bodies])  # type: ignore[attr-defined]
+        source.close()
+        batch_id = listen(work, "orders") or ""
+        buffer(work, batch_id)
+        return work, batch_id
+
+    yield make
+    work.close()
+
+
+@pytest.mark.parametrize("poison", [DEADLY, ENDLESS], ids=["ends its worker", "keeps its worker"])
+def test_poison_is_one_dead_letter(
+    spark_server: SparkConnectServer, land: Callable[..., tuple[Workplace, str]], poison: bytes
+) -> None:
+    """An event that kills the Python worker, or never lets it go, is a dead letter; its batch is routed without it."""
+    work, batch_id = land(*["good"] * 5, poison.decode(), *["good"] * 6)
+
+    route(work, batch_id, ConnectRouter(spark_server.url, route_with_poison))
+    write_dead_letters(work, batch_id)
+    schedule_retries(work, batch_id)
+    commit(work, batch_id)
+
+    (record,) = dead_letters(work, whole=True)
+    assert (record["reason"], record["event_id"]) == ("RouteFailed", "5")
+    assert "worker" in record["detail"]
+    assert sum(chunk.rows for chunk in work.ledger.chunks(batch_id)) == 11
+    assert audit(work).differences == ()
+
+
+def test_a_spark_that_ends_meanwhile_blames_no_event(
+    spark_server: SparkConnectServer, tmp_path: Path, land: Callable[..., tuple[Workplace, str]]
+) -> None:
+    """Where the server goes with its workers the canary fails too: the stage fails, and another Spark routes."""
+    work, batch_id = land(*["good"] * 8)
+
+    with SparkConnectServer(tmp_path / "spark") as server:
+
+        class Ending(ConnectRouter):
+            def route_slices(self, job: RouteJob, slices: Sequence[Slice]) -> Iterator[SliceResult]:
+                server.stop()
+                return super().route_slices(job, slices)
+
+        with pytest.raises(SparkError):
+            route(work, batch_id, Ending(server.url))
+
+    assert work.ledger.tries(batch_id) == {}
+    route(work, batch_id, ConnectRouter(spark_server.url))
+    assert sum(chunk.rows for chunk in work.ledger.chunks(batch_id)) == 8

@@ -1,0 +1,206 @@
+"""A batch that cannot be routed as a whole is split: all but the one event goes on, and nobody is blamed wrongly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from eventbridge.errors import SparkError, StoreError
+from eventbridge.stages import route as route_module
+from eventbridge.stages.audit import audit
+from eventbridge.stages.buffer import buffer
+from eventbridge.stages.commit import commit
+from eventbridge.stages.dead_letters import write_dead_letters
+from eventbridge.stages.listen import listen
+from eventbridge.stages.records import dead_letters, name_of
+from eventbridge.stages.route import RouteJob, Slice, SliceResult, route
+from eventbridge.stages.route_in_process import InProcessRouter
+from eventbridge.stages.schedule_retries import schedule_retries
+from eventbridge.stages.workplace import Workplace
+from eventbridge.store.parquet import read_table
+from eventbridge.testing.poison import RAISING, route_with_poison
+
+Order = Callable[..., bytes]
+
+
+class Watched:
+    """A router of this process that notes what it is asked for, and may lose its Spark after so many jobs."""
+
+    def __init__(self, work: Workplace, jobs: int = 1_000_000) -> None:
+        self._inner = InProcessRouter(work.store, route_with_poison)
+        self._jobs = jobs
+        self.asked: list[list[str]] = []
+
+    def route_slices(self, job: RouteJob, slices: Sequence[Slice]) -> Iterator[SliceResult]:
+        self.asked.append([piece.slice_id for piece in slices])
+        if len(self.asked) > self._jobs:
+            raise SparkError("Spark is gone")
+        yield from self._inner.route_slices(job, slices)
+
+
+def landed(site: Any, *bodies: bytes) -> tuple[Workplace, str]:
+    """Land a batch of one queue."""
+    site.publish(*bodies, key="one queue")
+    work: Workplace = site.work
+    batch_id = listen(work, "orders") or ""
+    buffer(work, batch_id)
+    return work, batch_id
+
+
+def poisoned(order: Order, count: int, *bad: int) -> list[bytes]:
+    """Return so many orders, those at the places `bad` poisoned."""
+    return [order(number, subject=RAISING.decode() if number in bad else "good") for number in range(count)]
+
+
+def routed_ids(work: Workplace, batch_id: str) -> list[str]:
+    """Return the events that rule `everything` delivers, in the order of the batch's files."""
+    files = [file.path for file in work.ledger.files(batch_id, "delivery") if file.path]
+    tables = [read_table(work.store, path, columns=["rule", "event_id"]) for path in files]
+    return [row["event_id"] for table in tables for row in table.to_pylist() if row["rule"] == "everything"]
+
+
+def finish(work: Workplace, batch_id: str) -> None:
+    """Settle and commit a batch that nobody pushed."""
+    write_dead_letters(work, batch_id)
+    schedule_retries(work, batch_id)
+    assert commit(work, batch_id)
+
+
+def test_one_event_that_cannot_be_routed_is_a_dead_letter(site: Any, order: Order) -> None:
+    """Of thirty events the two that raise become dead letters RouteFailed, whole; the others go on, in order."""
+    work, batch_id = landed(site, *poisoned(order, 30, 7, 23))
+
+    handed_out = route(work, batch_id, Watched(work))
+    finish(work, batch_id)
+
+    good = [str(number) for number in range(30) if number not in (7, 23)]
+    records = list(dead_letters(work, whole=True))
+    assert handed_out == [0]
+    assert routed_ids(work, batch_id) == good
+    assert [(row["event_id"], row["reason"], row["delivery_id"], row["rule"]) for row in records] == [
+        ("7", "RouteFailed", None, None),
+        ("23", "RouteFailed", None, None),
+    ]
+    assert RAISING in records[0]["event"]
+    assert "RuntimeError: poisoned" in records[0]["detail"]
+    assert name_of(records[0]) == "orders/placed/0/7"
+    assert audit(work).differences == ()
+
+
+def test_slices_that_fail_are_tried_alone_and_others_once(
+    site: Any, order: Order, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slice next to a poisoned one is routed once more and not split; what is recorded is not tried again."""
+    monkeypatch.setattr(route_module, "ROW_GROUP_ROWS", 10)
+    work, batch_id = landed(site, *poisoned(order, 30, 15))
+    router = Watched(work)
+
+    route(work, batch_id, router)
+
+    files = {file.key.rpartition("/")[2]: file for file in work.ledger.files(batch_id, "delivery")}
+    split = [name for name, file in files.items() if "split" in file.detail]
+    assert split == ["000010", "000014-000016"]
+    assert [name for name, file in files.items() if "unroutable" in file.detail] == ["000015-000016"]
+    assert len(router.asked[0]) == 3
+    assert all(len(asked) == 1 for asked in router.asked[1:])
+    tried = [name.rpartition("/")[2] for asked in router.asked[1:] for name in asked if name != "canary"]
+    assert tried.count("000000") == 0
+    assert tried.count("000020") == 1
+    assert tried.count("000015-000016") == 2
+
+
+@pytest.mark.parametrize("jobs", range(1, 20))
+def test_a_canary_that_fails_blames_nobody(site: Any, order: Order, jobs: int) -> None:
+    """Whenever Spark goes, the stage fails, nothing is counted against a slice, and the next try ends the same."""
+    work, batch_id = landed(site, *poisoned(order, 30, 7))
+    with pytest.raises(SparkError):
+        route(work, batch_id, Watched(work, jobs))
+    assert work.ledger.batch(batch_id).state == "buffered"
+    recorded = {file.key for file in work.ledger.files(batch_id, "delivery")}
+    suspected = {name.rpartition("/")[2] for name in set(work.ledger.tries(batch_id)) - recorded}
+    assert suspected <= {"000007-000008"}
+
+    route(work, batch_id, Watched(work))
+    finish(work, batch_id)
+
+    assert routed_ids(work, batch_id) == [str(number) for number in range(30) if number != 7]
+    assert [row["event_id"] for row in dead_letters(work)] == ["7"]
+
+
+def test_without_spark_nothing_is_counted(site: Any, order: Order) -> None:
+    """A Spark that is gone from the first job on fails the stage any number of times, and no slice is suspected."""
+    work, batch_id = landed(site, order(1), order(2))
+
+    for _ in range(5):
+        with pytest.raises(SparkError, match="Spark is gone"):
+            route(work, batch_id, Watched(work, 0))
+
+    assert work.ledger.tries(batch_id) == {}
+    assert work.ledger.files(batch_id, "delivery") == []
+
+
+def test_a_file_that_cannot_be_read_is_no_events_fault(site: Any, order: Order) -> None:
+    """A buffer file that is gone fails the stage, however often; none of its events is given up."""
+    work, batch_id = landed(site, order(1), order(2))
+    (file,) = work.ledger.files(batch_id, "buffer")
+    work.store.delete(file.path or "")
+
+    class Spark(Watched):
+        def route_slices(self, job: RouteJob, slices: Sequence[Slice]) -> Iterator[SliceResult]:
+            try:
+                yield from super().route_slices(job, slices)
+            except StoreError as error:  # as it comes from a worker
+                raise SparkError(str(error)) from error
+
+    for _ in range(4):
+        with pytest.raises(StoreError):
+            route(work, batch_id, Spark(work))
+
+    assert work.ledger.tries(batch_id) == {}
+    assert work.ledger.files(batch_id, "delivery") == []
+
+
+def test_tries_that_were_never_heard_of_again_count(site: Any, order: Order) -> None:
+    """A slice whose tries took the counting process with them is split unheard, and its event given up at last."""
+    work, batch_id = landed(site, *poisoned(order, 3, 1))
+    piece = work.ledger.files(batch_id, "buffer")[0].key + "/000000"
+    for _ in range(2):
+        work.ledger.begin_try(batch_id, piece)
+    router = Watched(work)
+
+    route(work, batch_id, router)
+
+    assert [piece] not in router.asked
+    assert routed_ids(work, batch_id) == ["0", "2"]
+
+
+def test_three_jobs_that_end_their_process_are_the_last(site: Any, order: Order) -> None:
+    """After three whole jobs that were never heard of again slices are tried one at a time."""
+    work, batch_id = landed(site, order(1), order(2))
+    for _ in range(3):
+        work.ledger.begin_try(batch_id, "")
+    router = Watched(work)
+
+    route(work, batch_id, router)
+
+    assert router.asked == [[], ["canary"], [work.ledger.files(batch_id, "buffer")[0].key + "/000000"]]
+    assert routed_ids(work, batch_id) == ["1", "2"]
+
+
+def test_two_that_split_the_same_slice_have_one_outcome(site: Any, order: Order) -> None:
+    """Another route records the whole slice while this one splits it: its result counts and nothing comes twice."""
+    work, batch_id = landed(site, *poisoned(order, 8, 2))
+
+    class Overtaken(Watched):
+        def route_slices(self, job: RouteJob, slices: Sequence[Slice]) -> Iterator[SliceResult]:
+            for result in super().route_slices(job, slices):
+                if result.slice_id.endswith("000003-000004"):
+                    route(work, batch_id, Watched(work))
+                yield result
+
+    route(work, batch_id, Overtaken(work))
+
+    assert routed_ids(work, batch_id) == [str(number) for number in range(8) if number != 2]
+    assert work.ledger.batch(batch_id).state == "routed"
