@@ -44,7 +44,7 @@ def deliver_events(runner: str) -> DAG:
         catchup=False,
         max_active_runs=1,
         max_active_tasks=64,
-        dagrun_timeout=run_limit(Settings.from_mapping(os.environ), prepares=True),
+        dagrun_timeout=run_limit(Settings.from_mapping(os.environ)),
         default_args={"owner": OWNER},
         tags=["eventbridge", "deliver"],
     ) as dag:

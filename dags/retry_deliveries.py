@@ -16,6 +16,7 @@ from eventbridge.orchestrate.tasks import (
     batch_of,
     commit,
     plan_retries,
+    route,
     schedule_retries,
     settle_stale,
     write_dead_letters,
@@ -23,8 +24,9 @@ from eventbridge.orchestrate.tasks import (
 from eventbridge.settings import Settings
 
 GUIDE = """
-Delivers again what is parked and due: a batch of kind *retry* a run, at most one chunk a target, all pushes in the
-pool `lane.slow`. A run that dies leaves its batch to `settle_stale` of a later one; nothing is sent twice for it but
+Delivers again what is parked and due, at most one chunk a target, or routes what a costly rule had no time for: a
+batch of kind *retry* a run, all pushes in the pool `lane.slow`. Parked deliveries are routed already: for them route
+does nothing. A run that dies leaves its batch to `settle_stale` of a later one; nothing is sent twice for it but
 what was in flight.
 
 Woken by a bell when something falls due, and once a minute. `eventbridge status` shows what is parked and since when.
@@ -39,16 +41,16 @@ with DAG(
     catchup=False,
     max_active_runs=4,
     max_active_tasks=64,
-    dagrun_timeout=run_limit(Settings.from_mapping(os.environ), prepares=False),
+    dagrun_timeout=run_limit(Settings.from_mapping(os.environ)),
     default_args={"owner": OWNER},
     tags=["eventbridge", "retry"],
 ):
     batch_id = batch_of(PLAN_RETRIES)
-    chunk_ids = plan_retries()
+    chunk_ids = route(batch_id)
     pushed = slow_lane_pushes(batch_id).expand(chunk_id=chunk_ids)
     dead = write_dead_letters(batch_id)
     parked = schedule_retries(batch_id)
 
     settle_stale()
-    chunk_ids >> pushed >> dead >> parked
+    plan_retries() >> chunk_ids >> pushed >> dead >> parked
     [chunk_ids, dead, parked] >> commit(batch_id)

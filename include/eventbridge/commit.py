@@ -6,6 +6,7 @@ The equations are design invariant 1, in every kind of batch:
     read    = malformed + duplicate + valid
     valid   = rows in over route's slices + unroutable
     matched = delivered + parked + dead-lettered      (per rule and target, as fingerprints)
+    survivors of a costly rule's pattern, or of the references taken = routed + referred    (per rule, likewise)
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ Fingerprints = Mapping[str, Fingerprint]
 class Books:
     """What the files of one batch say, each number counted from the files themselves.
 
-    Mappings are keyed by `<rule>/<target>`. In a batch that took up parked deliveries
+    Mappings are keyed by `<rule>/<target>`; `survived`, `routed` and `referred`, fingerprints over the places of
+    costly rules' events, by rule. In a batch that took up parked deliveries
     `matched` is what it took, `recorded` what its chunks name, and the event counts are zero.
     """
 
@@ -39,6 +41,9 @@ class Books:
     unproven: int = 0  # settled as Delivered without an outcome that says so
     matched: Fingerprints = field(default_factory=dict)
     recorded: Fingerprints = field(default_factory=dict)
+    survived: Fingerprints = field(default_factory=dict)
+    routed: Fingerprints = field(default_factory=dict)
+    referred: Fingerprints = field(default_factory=dict)
     delivered: Fingerprints = field(default_factory=dict)
     parked_by_settlement: Fingerprints = field(default_factory=dict)
     parked: Fingerprints = field(default_factory=dict)
@@ -60,7 +65,7 @@ class Difference:
 
 def differences(books: Books) -> list[Difference]:
     """Return every equation of the books that does not hold; an empty list = every event is accounted for."""
-    return [*_event_differences(books), *_delivery_differences(books)]
+    return [*_event_differences(books), *_reference_differences(books), *_delivery_differences(books)]
 
 
 def _event_differences(books: Books) -> Iterator[Difference]:
@@ -75,6 +80,15 @@ def _event_differences(books: Books) -> Iterator[Difference]:
     for subject, expected, found in equations:
         if expected != found:
             yield Difference(subject, str(expected), str(found))
+
+
+def _reference_differences(books: Books) -> Iterator[Difference]:
+    nothing = Fingerprint()
+    for rule in sorted(set(books.survived) | set(books.routed) | set(books.referred)):
+        expected = books.survived.get(rule, nothing)
+        found = books.routed.get(rule, nothing) + books.referred.get(rule, nothing)
+        if expected != found:
+            yield Difference(f"{rule}: survivors = routed + referred", _show(expected), _show(found))
 
 
 def _delivery_differences(books: Books) -> Iterator[Difference]:

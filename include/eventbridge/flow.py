@@ -9,6 +9,10 @@ from typing import NamedTuple
 
 from eventbridge.queue import Queue
 
+#: Pool and priority weight of every retry chunk.
+SLOW_LANE_POOL = "lane.slow"
+SLOW_LANE_WEIGHT = -200
+
 POOL_CLOSED = "pool closed"
 TARGET_DISABLED = "target disabled"
 

@@ -146,6 +146,20 @@ class Settings(BaseModel):
         gt=0,
         le=3600,
     )
+    route_costly_budget_seconds: Seconds = _setting(
+        2.0,
+        "seconds",
+        "CPU time that a costly rule may take of a batch; the rest is routed later, in the slow lane: what others wait.",
+        gt=0,
+        le=600,
+    )
+    route_reference_budget_seconds: Seconds = _setting(
+        20.0,
+        "seconds",
+        "CPU time that a costly rule may take of a batch in the slow lane; an event that takes all of it fails.",
+        gt=0,
+        le=600,
+    )
     push_budget_seconds: Seconds = _setting(
         20.0,
         "seconds",

@@ -13,13 +13,16 @@ from contracts.ledger_batches_contract import BatchesContract
 from contracts.ledger_chunks_contract import ChunksContract
 from contracts.ledger_commits_contract import CommitsContract
 from contracts.ledger_parking_contract import ParkingContract
+from contracts.ledger_references_contract import ReferencesContract
 from contracts.ledger_route_tries_contract import RouteTriesContract
 from contracts.ledger_samples import Clock
 
 from eventbridge.ledger import Ledger
 
 
-class LedgerContract(BatchesContract, ChunksContract, CommitsContract, ParkingContract, RouteTriesContract):
+class LedgerContract(
+    BatchesContract, ChunksContract, CommitsContract, ParkingContract, ReferencesContract, RouteTriesContract
+):
     """All of the contract; a subclass gives the fixture `open_ledger`."""
 
     @pytest.fixture

@@ -79,7 +79,7 @@ def test_a_spark_server_killed_while_it_routes_costs_time_only(running: Running)
 
 def test_a_pool_closed_while_chunks_wait_delays_its_runner_once(running: Running) -> None:
     """A pool cut to 0 slots: the runner's other rules go on after `dagrun_timeout`; reopened, nothing is missing."""
-    limit = run_limit(running.work.settings, prepares=True).total_seconds()
+    limit = run_limit(running.work.settings).total_seconds()
     running.publish("stock", range(200))
     first = running.until("one chunk runs and one waits", lambda: one_of_two_waits(running))
     set_slots(running, "rule.narrow", 0)

@@ -54,13 +54,14 @@ def test_a_batch_goes_through_the_stages_in_order(dags: dict[str, DAG]) -> None:
     assert expected == edges(dags["deliver_orders"])
 
 
-def test_a_retry_batch_goes_through_the_stages_from_push_on(dags: dict[str, DAG]) -> None:
-    """A retry batch is planned, pushed, settled, parked, committed; stale ones are settled beside it."""
+def test_a_retry_batch_goes_through_the_stages_from_route_on(dags: dict[str, DAG]) -> None:
+    """A retry batch is planned, routed, pushed, settled, parked, committed; stale ones are settled beside it."""
     expected = {
-        ("plan_retries", "push"),
+        ("plan_retries", "route"),
+        ("route", "push"),
         ("push", "write_dead_letters"),
         ("write_dead_letters", "schedule_retries"),
-        ("plan_retries", "commit"),
+        ("route", "commit"),
         ("write_dead_letters", "commit"),
         ("schedule_retries", "commit"),
     }
@@ -114,7 +115,7 @@ def test_runs_are_bounded(dags: dict[str, DAG]) -> None:
     deliver, retry = dags["deliver_orders"], dags["retry_deliveries"]
 
     assert (deliver.max_active_runs, retry.max_active_runs) == (1, 4)
-    assert (timedelta(seconds=200), timedelta(seconds=140)) == (deliver.dagrun_timeout, retry.dagrun_timeout)
+    assert (timedelta(seconds=200), timedelta(seconds=200)) == (deliver.dagrun_timeout, retry.dagrun_timeout)
     assert not deliver.catchup
     assert not retry.catchup
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
+from eventbridge import flow
 from eventbridge.connection import connections_from_environment
 from eventbridge.errors import BooksError, ConnectionUnusable, LedgerError
 from eventbridge.orchestrate import names, pools
@@ -19,7 +20,6 @@ from eventbridge.orchestrate.policy import UNPLANNED, place_push
 from eventbridge.orchestrate.preload import preload
 from eventbridge.orchestrate.push import RETRY_WEIGHT, PushOperator
 from eventbridge.orchestrate.tasks import stage
-from eventbridge.stages import retries
 
 ROOT = Path(__file__).parents[2]
 
@@ -100,4 +100,4 @@ def test_places_of_retries_and_of_the_unplanned_are_made_as_pools() -> None:
     """Every pool that is named without a rule is among those that listen makes, and the stages name the same ones."""
     assert {names.RETRY_POOL, names.UNPLANNED_POOL} <= set(pools.SHARED_POOLS)
     assert UNPLANNED.pool == names.UNPLANNED_POOL
-    assert (retries.SLOW_LANE_POOL, retries.SLOW_LANE_WEIGHT) == (names.RETRY_POOL, RETRY_WEIGHT)
+    assert (flow.SLOW_LANE_POOL, flow.SLOW_LANE_WEIGHT) == (names.RETRY_POOL, RETRY_WEIGHT)

@@ -44,7 +44,7 @@ def land(tmp_path: Path) -> Iterator[Callable[..., tuple[Workplace, str]]]:
     environ = {
         "EVENTBRIDGE_HOME": str(tmp_path),
         "EVENTBRIDGE_RULES_FOLDER": str(tmp_path / "rules"),
-        "EVENTBRIDGE_ROUTE_SLICE_SECONDS": "3",
+        "EVENTBRIDGE_ROUTE_SLICE_SECONDS": "5",
     }
     work = Workplace.open(Settings.from_mapping(environ), connections_from_environment({}))
 

@@ -18,10 +18,10 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.sql.elements import ClauseElement
 
 from eventbridge.ledger import Ledger
-from eventbridge.ledger.statements import batches, chunks, offsets, parking, route_tries, targets
+from eventbridge.ledger.statements import batches, chunks, offsets, parking, references, route_tries, targets
 from eventbridge.ledger.tables import metadata
 
-MODULES = [batches, chunks, offsets, parking, route_tries, targets]
+MODULES = [batches, chunks, offsets, parking, references, route_tries, targets]
 ARGUMENTS: dict[str, list[object]] = {
     "aged": [True, False],
     "group": [None, "flights"],
@@ -74,7 +74,7 @@ def test_every_statement_is_valid_in_both_databases(dialect: sqlite.dialect | po
     written += [str(CreateIndex(index).compile(dialect=dialect)) for index in indexes]
 
     assert all(written)
-    assert sum("ON CONFLICT DO NOTHING" in text for text in written) == 7
+    assert sum("ON CONFLICT DO NOTHING" in text for text in written) == 8
     partial = [text for text in written if text.startswith("CREATE") and " WHERE " in text]
     assert len(partial) == 10
     assert not any("?" in text or "%(" in text for text in partial)
@@ -85,7 +85,12 @@ def test_what_a_transaction_decides_by_is_locked() -> None:
     written = {name: str(statement.compile(dialect=postgresql.dialect())) for name, statement in every_statement()}
     locked = {name: text.rsplit("FOR ", 1)[1] for name, text in written.items() if "FOR " in text}
 
-    assert locked == {"BATCH_STATE": "SHARE", "CHUNK_CLAIMED": "SHARE", "FREE_PARKED": "UPDATE"}
+    assert locked == {
+        "BATCH_STATE": "SHARE",
+        "CHUNK_CLAIMED": "SHARE",
+        "FREE_PARKED": "UPDATE",
+        "FREE_REFERENCES": "UPDATE",
+    }
 
 
 class Backlog:

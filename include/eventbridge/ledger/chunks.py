@@ -11,7 +11,8 @@ from sqlalchemy import Connection, Row
 from eventbridge.errors import NotFoundError
 from eventbridge.ledger.batches import in_state, record
 from eventbridge.ledger.database import Database
-from eventbridge.ledger.records import BatchFile, Chunk, ChunkState, Piece
+from eventbridge.ledger.records import BatchFile, Chunk, ChunkState, Piece, Reference
+from eventbridge.ledger.references import insert_references
 from eventbridge.ledger.statements import batches as batch_statements
 from eventbridge.ledger.statements import chunks as statements
 
@@ -25,13 +26,19 @@ def insert_chunks(connection: Connection, chunks: Sequence[Chunk]) -> None:
 class Chunks(Database):
     """The part of the ledger about chunks."""
 
-    def publish_chunks(self, batch_id: str, deadline_at: datetime, chunks: Sequence[Chunk]) -> bool:
-        """Move a batch from buffered to routed, with its deadline and its chunks; False if somebody else did."""
+    def publish_chunks(
+        self, batch_id: str, deadline_at: datetime, chunks: Sequence[Chunk], references: Sequence[Reference] = ()
+    ) -> bool:
+        """Move a batch from buffered to routed, with its deadline, its chunks, and references to what is routed later.
+
+        False if somebody else did.
+        """
         with self._writing() as connection:
             change = {"of_batch": batch_id, "deadline": deadline_at}
             published = connection.execute(batch_statements.PUBLISH_ROUTED, change).rowcount == 1
             if published:
                 insert_chunks(connection, chunks)
+                insert_references(connection, references)
             return published
 
     def chunks(self, batch_id: str) -> list[Chunk]:

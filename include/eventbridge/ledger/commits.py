@@ -14,13 +14,14 @@ from eventbridge.ledger.records import Batch, Range
 from eventbridge.ledger.statements import batches as statements
 from eventbridge.ledger.statements import offsets as offset_statements
 from eventbridge.ledger.statements import parking as parking_statements
+from eventbridge.ledger.statements import references as reference_statements
 
 
 class Commits(Database):
     """The part of the ledger about what is finished."""
 
     def commit_batch(self, batch_id: str, runner: str, ranges: Sequence[Range], now: datetime) -> bool:
-        """Commit a settled batch: move the runner's offsets over its ranges, close the parked rows it had taken.
+        """Commit a settled batch: move the runner's offsets over its ranges, close what it had taken up.
 
         All in one transaction; False if the batch is committed already. Raises BooksError, and changes nothing,
         if the batch is not settling or an offset does not stand where its range starts; NotFoundError.
@@ -32,6 +33,7 @@ class Commits(Database):
             for moved in ranges:
                 _move_offset(connection, runner, moved, now)
             connection.execute(parking_statements.CLOSE_PARKED, {"of_batch": batch_id})
+            connection.execute(reference_statements.CLOSE_REFERENCES, {"of_batch": batch_id})
             return True
 
     def mark_bus_committed(self, batch_id: str) -> None:

@@ -10,12 +10,13 @@ from eventbridge.ledger.commits import Commits
 from eventbridge.ledger.database import BUSY_TIMEOUT_SECONDS, Clock, utc_now
 from eventbridge.ledger.offsets import Offsets
 from eventbridge.ledger.parking import Parking
+from eventbridge.ledger.references import References
 from eventbridge.ledger.revision import Revision
 from eventbridge.ledger.route_tries import RouteTries
 from eventbridge.ledger.targets import Targets
 
 
-class Ledger(Batches, Chunks, RouteTries, Parking, Commits, Offsets, Targets, Revision):
+class Ledger(Batches, Chunks, RouteTries, References, Parking, Commits, Offsets, Targets, Revision):
     """The state of all runners.
 
     Times are aware and in UTC. A method that answers False has lost against somebody else and changed nothing.

@@ -28,7 +28,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Batch:
-    """The unit that one DAG run moves; `bus` is empty for kinds that do not read one."""
+    """The unit that one DAG run moves; `bus` is empty where no event of one is routed."""
 
     batch_id: str
     kind: BatchKind
@@ -41,6 +41,11 @@ class Batch:
     replay_id: str = ""
     committed_at: datetime | None = None
     bus_committed_at: datetime | None = None  # when the bus itself was told; None = the next listen repeats it
+
+    @property
+    def routes(self) -> bool:
+        """Whether route is one of its stages: it accounts for all its delivery files, else for what its chunks name."""
+        return self.kind != "retry" or self.bus != ""
 
 
 @dataclass(frozen=True)
@@ -136,6 +141,41 @@ class Parked:
     closed_by: str | None = None
     settlement: int = 0  # the settlement that said so: 0, or the number of a supplement
     parked_id: int | None = None  # given by the ledger
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A rule's share of a batch that is not routed yet: rows of buffer files that its pattern let through.
+
+    Named by (batch_id, rule, reason). State `due`: may be taken once `due_at` has come; `held`: waits for a person,
+    since `due_at`; `closed`: a committed batch took it. `made_at` is when its oldest event was first referred.
+    """
+
+    batch_id: str
+    runner: str
+    rule: str
+    reason: str
+    files: tuple[tuple[str, str], ...]  # (buffer file, encoded rows)
+    count: int
+    due_at: datetime
+    made_at: datetime
+    expires_at: datetime | None = None
+    state: ParkedState = "due"
+    tries: int = 0  # batches that took it, or what it was part of, up for nothing
+    held_seconds: float = 0.0  # that do not count towards its age
+    taken_by: str | None = None
+    closed_by: str | None = None
+    reference_id: int | None = None  # given by the ledger
+
+
+@dataclass(frozen=True)
+class HeldRule:
+    """A rule that is not routed: this version of it, why, and since when."""
+
+    rule: str
+    version: str
+    reason: str
+    since: datetime
 
 
 @dataclass(frozen=True)

@@ -43,10 +43,10 @@ def runners_to_parse() -> list[str]:
     return sorted(load_rules(Path(Settings.from_mapping(os.environ).rules_folder)).runners())
 
 
-def run_limit(settings: Settings, *, prepares: bool) -> timedelta:
+def run_limit(settings: Settings) -> timedelta:
     """Return `dagrun_timeout`: what budgets and deadline allow together, and 60 s for everything else.
 
-    Deliver 200 s with the default settings; retry runs, which prepare nothing, 140 s.
+    200 s with the default settings. Retry runs have as much: what they take up may begin at route.
     """
-    prepare = settings.prepare_budget_seconds if prepares else 0.0
-    return timedelta(seconds=prepare + settings.batch_deadline_seconds + settings.push_budget_seconds + 60.0)
+    budgets = settings.prepare_budget_seconds + settings.batch_deadline_seconds + settings.push_budget_seconds
+    return timedelta(seconds=budgets + 60.0)

@@ -115,15 +115,14 @@ def commit(batch_id: str) -> None:
             run(work, batch_id)
 
 
-@task(task_id=PLAN_RETRIES, **STAGE, multiple_outputs=False)
-def plan_retries() -> list[int]:
-    """Take up parked deliveries that are due as a new batch; with nothing due, skip the rest of the run."""
-    from eventbridge.stages.retries import plan_retries as run
+@task(task_id=PLAN_RETRIES, **STAGE, do_xcom_push=False)
+def plan_retries() -> None:
+    """Take up parked deliveries, or references, that are due as a new batch; with nothing due, skip the rest."""
+    from eventbridge.stages.references import plan_due
 
     with stage() as work:
-        plan = run(work, pools=confirmed_pools(work))
-    _tell_batch(plan.batch_id)
-    return list(plan.chunk_ids)
+        batch_id = plan_due(work, pools=confirmed_pools(work))
+    _tell_batch(batch_id)
 
 
 @task(**STAGE, do_xcom_push=False)

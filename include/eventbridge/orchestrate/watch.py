@@ -72,9 +72,15 @@ class Watch:
         return Seen(waiting=waiting, busy=busy, mark=tuple(sorted(pulled.items())))
 
     def _retries(self) -> Seen:
-        due = self.work.ledger.due_targets(self.work.ledger.now())
-        busy = bool(due) and bool(self.work.ledger.taken_targets())
-        return Seen(waiting=bool(due), busy=busy, mark=tuple(due), beside=True)
+        now = self.work.ledger.now()
+        waiting = self.work.ledger.waiting_references()
+        taken = {each.rule for each in waiting if each.taken_by is not None}  # of these nothing more is taken up
+        due = (
+            *self.work.ledger.due_targets(now),
+            *(each for each in waiting if each.state == "due" and each.due_at <= now and each.rule not in taken),
+        )
+        busy = bool(due) and bool(taken or self.work.ledger.taken_targets())
+        return Seen(waiting=bool(due), busy=busy, mark=due, beside=True)
 
     def _today(self, now: datetime) -> RuleSet:
         """Return the rules, read again only if a file changed."""

@@ -24,6 +24,10 @@ DAY_SECONDS = 86_400.0
 WEIGHTS: dict[Priority, int] = {"high": 750, "medium": 500, "low": 250}
 
 
+#: Forms of transforms that are programs of the user's own.
+COSTLY_FORMS = frozenset({"JSONATA"})
+
+
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -153,6 +157,11 @@ class Rule(_Frozen):
         if self.pool is not None:
             return self.pool
         return f"rule.{self.name}" if self.concurrency is not None else f"rules.{self.priority}"
+
+    @property
+    def costly(self) -> bool:
+        """Whether routing it may take any time: it has a budget for each batch, and waits its turn beyond that."""
+        return any(target.transform.form in COSTLY_FORMS for target in self.targets.values())
 
     @property
     def weight(self) -> int:

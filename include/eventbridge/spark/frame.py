@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from eventbridge.rule import RuleSet
 from eventbridge.stages.frozen_rules import frozen_rules
-from eventbridge.stages.route_job import RouteJob, RouteSlice, Slice, SliceResult
-from eventbridge.stages.route_slice import route_slice
+from eventbridge.stages.route_job import RouteJob, RouteTask, RuleShare, SliceResult, Task, read_task
+from eventbridge.stages.route_task import route_task
 from eventbridge.store import layout
 from eventbridge.store.open import open_store
 from eventbridge.store.protocol import Store
@@ -32,39 +32,46 @@ MANIFEST = "slice_id string, path string, rows long, detail string"
 def routed_frame(
     spark: SparkSession | ConnectSession,
     job: RouteJob,
-    slices: Sequence[Slice],
+    tasks: Sequence[Task],
     *,
     keep_answers: bool = False,
-    route: RouteSlice = route_slice,
+    route: RouteTask = route_task,
 ) -> DataFrame:
-    """Return the frame of schema MANIFEST that routes every slice when it is collected: one task per slice.
+    """Return the frame of schema MANIFEST that routes every task when it is collected: a Spark task for each.
 
     `keep_answers`: workers also write their answers into the store, for a driver that cannot hand them over.
-    `route` routes one slice; workers must be able to import it.
+    `route` routes one; workers must be able to import it.
     """
-    descriptors = json.dumps([asdict(piece) for piece in slices])
-    numbers = spark.range(0, len(slices), 1, numPartitions=len(slices))
+    descriptors = json.dumps([asdict(task) for task in tasks])
+    numbers = spark.range(0, len(tasks), 1, numPartitions=len(tasks))
     return numbers.mapInArrow(partial(route_numbers, route, job.to_json(), descriptors, keep_answers), MANIFEST)
 
 
 def route_numbers(
-    route: RouteSlice, job_text: str, descriptors: str, keep_answers: bool, batches: Iterator[pa.RecordBatch]
+    route: RouteTask, job_text: str, descriptors: str, keep_answers: bool, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Route the slices whose numbers come in and yield a manifest row for each; runs in Spark's Python workers.
+    """Route the tasks whose numbers come in and yield a manifest row for each; runs in Spark's Python workers.
 
     A task that Spark repeats or runs twice writes files of its own names: the driver publishes one answer per slice.
     """
+    import pandas  # noqa: F401 - pyarrow takes it along with its first array: not on a slice's time
+
     job = RouteJob.from_json(job_text)
-    slices = json.loads(descriptors)
+    tasks = [read_task(values) for values in json.loads(descriptors)]
     store = open_store(job.store_uri)
     for batch in batches:
         for number in batch.column(0).to_pylist():
             rules = _rules(job.store_uri, job.rule_set)
-            with _ending_after(job.slice_seconds):
-                result = route(store, rules, job, Slice(**slices[number]))
+            with _ending_after(_longest_seconds(job, tasks[number])):
+                result = route(store, rules, job, tasks[number])
             if keep_answers:
                 keep_answer(store, job, number, result)
             yield _manifest_row(result)
+
+
+def _longest_seconds(job: RouteJob, task: Task) -> float:
+    # A share has its own budget of CPU time, and stops by itself; twice that is what a busy machine may need for it.
+    return job.slice_seconds + (2 * task.cpu_seconds if isinstance(task, RuleShare) else 0)
 
 
 @contextmanager

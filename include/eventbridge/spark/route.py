@@ -11,8 +11,8 @@ from eventbridge.errors import SparkError
 from eventbridge.spark.failure import spark_errors
 from eventbridge.spark.frame import routed_frame
 from eventbridge.spark.session import connect, forget, is_closed
-from eventbridge.stages.route_job import RouteJob, RouteSlice, Slice, SliceResult
-from eventbridge.stages.route_slice import route_slice
+from eventbridge.stages.route_job import RouteJob, RouteTask, SliceResult, Task
+from eventbridge.stages.route_task import route_task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -21,29 +21,29 @@ if TYPE_CHECKING:
 class ConnectRouter:
     """A router on a Spark Connect server, `sc://host:port`; the package must be installed where its workers run.
 
-    `route` routes one slice there.
+    `route` routes one task there.
     """
 
-    def __init__(self, url: str, route: RouteSlice = route_slice) -> None:
+    def __init__(self, url: str, route: RouteTask = route_task) -> None:
         self._url = url
         self._route = route
 
-    def route_slices(self, job: RouteJob, slices: Sequence[Slice]) -> Iterator[SliceResult]:
-        """Route the slices as one Spark job, one task each; yields what is finished, in the order of the slices."""
+    def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
+        """Route the tasks as one Spark job; yields what is finished, in their order."""
         try:
             with spark_errors(f"Spark at {self._url} did not route batch {job.batch_id}"):
-                yield from self._routed(job, slices)
+                yield from self._routed(job, tasks)
         except SparkError:
             forget(self._url, job.runner)
             raise
 
-    def _routed(self, job: RouteJob, slices: Sequence[Slice]) -> Iterator[SliceResult]:
+    def _routed(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
         from pyspark.errors import PySparkException
 
         first = True
         while True:
             try:
-                frame = routed_frame(connect(self._url, job.runner), job, slices, route=self._route)
+                frame = routed_frame(connect(self._url, job.runner), job, tasks, route=self._route)
                 with closing(_rows(frame)) as rows:
                     for row in rows:
                         first = False

@@ -16,7 +16,7 @@ from eventbridge.errors import SparkError
 from eventbridge.spark.failure import first_error, first_error_of_log
 from eventbridge.spark.frame import beside, routed_frame
 from eventbridge.spark.java import require_java, spark_environment, submit_command
-from eventbridge.stages.route_job import RouteJob, Slice, SliceResult
+from eventbridge.stages.route_job import RouteJob, SliceResult, Task, read_task
 from eventbridge.store.open import open_store
 from eventbridge.store.protocol import Store
 
@@ -39,10 +39,10 @@ class SubmitRouter:
         self._application = application
         self._submit = submit
 
-    def route_slices(self, job: RouteJob, slices: Sequence[Slice]) -> Iterator[SliceResult]:
+    def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
         """Run the job to its end, then yield what was finished; raises SparkError after that if it failed."""
         path = beside(job, "job.json")
-        text = json.dumps({"job": job.to_json(), "slices": [asdict(piece) for piece in slices]})
+        text = json.dumps({"job": job.to_json(), "tasks": [asdict(task) for task in tasks]})
         self._store.create(path, text.encode())
         failure = self._run(path)
         for name in self._store.list(beside(job, "answers/")):
@@ -66,8 +66,8 @@ def run_job(spark: SparkSession, store_uri: str, path: str) -> int:
     """
     content = json.loads(open_store(store_uri).get(path))
     job = RouteJob.from_json(content["job"])
-    slices = [Slice(**piece) for piece in content["slices"]]
-    return len(routed_frame(spark, job, slices, keep_answers=True).collect())
+    tasks = [read_task(values) for values in content["tasks"]]
+    return len(routed_frame(spark, job, tasks, keep_answers=True).collect())
 
 
 class LocalSubmit:

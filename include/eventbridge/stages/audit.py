@@ -12,7 +12,7 @@ from eventbridge import rowset
 from eventbridge.commit import Books, differences
 from eventbridge.errors import NotFoundError, StoreError
 from eventbridge.identity import Fingerprint
-from eventbridge.ledger.records import Batch, Parked
+from eventbridge.ledger.records import Batch, Parked, Reference
 from eventbridge.queue import Queue
 from eventbridge.stages.books import books_of
 from eventbridge.stages.commit import manifest_of
@@ -62,6 +62,7 @@ def audit(work: Workplace, batch_id: str | None = None) -> Audit:
     if batch_id is None:
         found += _offset_differences(work, committed)
         found += _parked_differences(work)
+        found += _reference_differences(work)
         found += _unknown_manifests(work, {batch.batch_id for batch in batches})
     return Audit(
         batches=len(committed),
@@ -116,7 +117,22 @@ def _parked_differences(work: Workplace) -> Iterator[str]:
             yield from _file_differences(work, row, name, rows_in)
 
 
-def _file_differences(work: Workplace, row: Parked, name: str, rows_in: dict[str, int | None]) -> Iterator[str]:
+def _reference_differences(work: Workplace) -> Iterator[str]:
+    """Every event ever referred is today routed, or named by a reference whose file exists."""
+    states = {batch.batch_id: batch.state for batch in work.ledger.batches(limit=None)}
+    rows_in: dict[str, int | None] = {}
+    for row in work.ledger.references():
+        name = f"reference {row.reference_id} of {row.rule}"
+        if row.state == "closed":
+            if row.closed_by is None or row.closed_by != row.taken_by or states.get(row.closed_by) != "committed":
+                yield f"{name}: closed by {row.closed_by}, which did not commit it"
+        else:
+            yield from _file_differences(work, row, name, rows_in)
+
+
+def _file_differences(
+    work: Workplace, row: Parked | Reference, name: str, rows_in: dict[str, int | None]
+) -> Iterator[str]:
     for file, rows in row.files:
         if file not in rows_in:
             try:
@@ -149,7 +165,7 @@ def _delivery_sums(
     sums: dict[str, dict[str, int]] = defaultdict(lambda: {"matched": 0, "delivered": 0, "dead": 0, "parked": 0})
     for batch, each in books:
         columns: list[tuple[str, Mapping[str, Fingerprint]]] = [("delivered", each.delivered), ("dead", each.dead)]
-        if batch.kind == "normal":
+        if batch.routes:
             columns.append(("matched", each.matched))
         if not with_parked:
             columns.append(("parked", each.parked))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from eventbridge import rowset
 from eventbridge.commit import Books, Fingerprints
 from eventbridge.identity import Fingerprint
 from eventbridge.ledger.records import Batch, Parked
+from eventbridge.stages.costly_rules import survivors
 from eventbridge.stages.outcomes import segments
 from eventbridge.stages.settle import batch_deliveries, settlement_rows
 from eventbridge.stages.workplace import Workplace
@@ -30,6 +32,9 @@ def books_of(work: Workplace, batch: Batch) -> Books:
         unproven=unproven,
         matched=_matched(work, batch),
         recorded=_recorded(work, batch),
+        survived={rule: _of_events(files) for rule, files in survivors(work, batch).items()},
+        routed=_routed(work, batch),
+        referred=_sum(*({row.rule: _of_events(row.files)} for row in work.ledger.references_of(batch.batch_id))),
         delivered=verdicts["Delivered"],
         parked_by_settlement=_sum(verdicts["RetryAt"], verdicts["Unknown"]),
         parked=_of_parked(work, work.ledger.parked_of(batch.batch_id)),
@@ -59,13 +64,13 @@ def _event_numbers(work: Workplace, batch: Batch) -> dict[str, int]:
 
 
 def _matched(work: Workplace, batch: Batch) -> Fingerprints:
-    if batch.kind == "retry":
+    if not batch.routes:
         return _of_parked(work, work.ledger.parked_taken_by(batch.batch_id))
     return _fingerprints(row for _, _, table in batch_deliveries(work, batch, _ID_COLUMNS) for row in table.to_pylist())
 
 
 def _recorded(work: Workplace, batch: Batch) -> Fingerprints:
-    if batch.kind == "retry":
+    if not batch.routes:
         return _fingerprints(
             row for _, _, table in batch_deliveries(work, batch, _ID_COLUMNS) for row in table.to_pylist()
         )
@@ -74,6 +79,18 @@ def _recorded(work: Workplace, batch: Batch) -> Fingerprints:
         for file in work.ledger.files(batch.batch_id, "delivery")
     ]
     return _sum(*parts)
+
+
+def _routed(work: Workplace, batch: Batch) -> Fingerprints:
+    """Return the events that costly rules have routed, as their shares' records say."""
+    shares = [file.detail["share"] for file in work.ledger.files(batch.batch_id, "delivery") if "share" in file.detail]
+    return _sum(*({share["rule"]: _of_events(share["done"])} for share in shares))
+
+
+def _of_events(files: Iterable[Sequence[str]]) -> Fingerprint:
+    """Return the fingerprint of events by where they lie: pairs of buffer file and row set."""
+    places = (f"{file}#{row}" for file, rows in files for row in rowset.decode(rows))
+    return Fingerprint.of(hashlib.blake2b(place.encode(), digest_size=16).digest() for place in places)
 
 
 def _verdicts(work: Workplace, batch: Batch) -> tuple[Mapping[str, Fingerprints], int]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from eventbridge.commit import Books, Fingerprints, differences
 from eventbridge.errors import BooksError, BusError, OffsetGapError, StoreFileDamaged, StoreFileMissing
 from eventbridge.identity import Fingerprint, delivery_id_text
-from eventbridge.ledger.records import Batch, FileKind
+from eventbridge.ledger.records import Batch, FileKind, Reference
 from eventbridge.stages.books import books_of
 from eventbridge.stages.bus_guard import refuse_other_log
 from eventbridge.stages.schedule_retries import schedule_retries
@@ -18,6 +19,8 @@ from eventbridge.stages.settle import (
     MATCHED_COLUMNS,
     Places,
     batch_deliveries,
+    failed_row,
+    failure_reasons,
     publish_settlement,
     settlement_rows,
     verdict_row,
@@ -95,10 +98,14 @@ def _close_deficit(work: Workplace, batch: Batch) -> None:
     missing = []
     places = Places(work.ledger.chunks(batch.batch_id))
     now = work.clock()
+    reasons = failure_reasons(work, batch)
     for file, numbers, table in batch_deliveries(work, batch, MATCHED_COLUMNS):
         for number, row in zip(numbers, table.to_pylist(), strict=True):
             if settled[file, number] > 0:
                 settled[file, number] -= 1
+                continue
+            if row["failure"] is not None:
+                missing.append(failed_row(row, file, number, reasons.get(file)))
                 continue
             chunk, attempts = places.of(file, number)
             missing.append(verdict_row(row, file, number, chunk, attempts, None, None, now))
@@ -135,15 +142,16 @@ def _write_manifest(work: Workplace, batch: Batch, books: Books) -> None:
 def manifest_of(work: Workplace, batch: Batch, books: Books) -> dict[str, Any]:
     """Return the audit of record of a batch, as JSON: what it took, from where, and what became of it."""
     taken = work.ledger.parked_taken_by(batch.batch_id)
+    taken_references = work.ledger.references_taken_by(batch.batch_id)
     files = {kind: work.ledger.files(batch.batch_id, kind) for kind in _FILE_KINDS}
-    return {
+    manifest = {
         "batch_id": batch.batch_id,
         "kind": batch.kind,
         "runner": batch.runner,
         "bus": batch.bus,
         "rule_set": batch.rule_set,
         "planned_at": batch.planned_at.isoformat(),
-        "parents": sorted({row.batch_id for row in taken}),
+        "parents": sorted({row.batch_id for row in taken} | {row.batch_id for row in taken_references}),
         "taken": sorted(
             [row.batch_id, row.chunk_id, row.rule, row.target, row.attempts, list(map(list, row.files))]
             for row in taken
@@ -161,6 +169,16 @@ def manifest_of(work: Workplace, batch: Batch, books: Books) -> dict[str, Any]:
         },
         "fingerprints": {name: _as_json(getattr(books, name)) for name in ("matched", "delivered", "parked", "dead")},
     }
+    # Named only if there are any: a manifest of a version that knew none must still be what the audit makes of it.
+    referred = {
+        "taken_references": _references(taken_references),
+        "references": _references(work.ledger.references_of(batch.batch_id)),
+    }
+    return manifest | {name: value for name, value in referred.items() if value}
+
+
+def _references(found: Iterable[Reference]) -> list[list[Any]]:
+    return sorted([row.batch_id, row.rule, row.reason, list(map(list, row.files))] for row in found)
 
 
 def _as_json(fingerprints: Fingerprints) -> dict[str, list[int]]:

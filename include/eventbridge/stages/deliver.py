@@ -18,6 +18,7 @@ from eventbridge.stages.commit import commit
 from eventbridge.stages.dead_letters import write_dead_letters
 from eventbridge.stages.listen import listen
 from eventbridge.stages.push import push
+from eventbridge.stages.references import due_references, plan_references
 from eventbridge.stages.retries import plan_retries, settle_stale
 from eventbridge.stages.route import Router, route
 from eventbridge.stages.schedule_retries import schedule_retries
@@ -59,6 +60,14 @@ def deliver_retries(work: Workplace, runner: str, stop: threading.Event) -> str 
     return plan.batch_id
 
 
+def deliver_references(work: Workplace, runner: str, router: Router, stop: threading.Event) -> str | None:
+    """Move one batch of references of a runner through its stages and return its id; None = none is due."""
+    batch_id = plan_references(work, runner)
+    if batch_id is not None:
+        _push_and_settle(work, batch_id, route(work, batch_id, router), stop)
+    return batch_id
+
+
 def deliver_until_idle(
     work: Workplace, runner: str, router: Router, *, wait_seconds: float = 0.0, stop: threading.Event | None = None
 ) -> Idle:
@@ -69,9 +78,10 @@ def deliver_until_idle(
     while not stop.is_set():
         normal = deliver_batch(work, runner, router, stop)
         retried = deliver_retries(work, runner, stop)
+        referred = deliver_references(work, runner, router, stop)
         batches += normal is not None
-        retry_batches += retried is not None
-        if normal is None and retried is None:
+        retry_batches += (retried is not None) + (referred is not None)
+        if normal is None and retried is None and referred is None:
             due_at = next_due_at(work, runner)
             if due_at is None:
                 break
@@ -87,9 +97,10 @@ def deliver_until_idle(
 
 
 def next_due_at(work: Workplace, runner: str) -> datetime | None:
-    """Return when the next parked delivery of a runner falls due; None = none waits for a time."""
+    """Return when the next parked delivery, or reference, of a runner falls due; None = none waits for a time."""
     due = [row.next_due_at for row in work.ledger.parked_counts(runner=runner) if row.state == "due"]
-    return min(due, default=None)
+    reference = due_references(work, runner)
+    return min([*due, reference] if reference is not None else due, default=None)
 
 
 def _push_and_settle(work: Workplace, batch_id: str, chunk_ids: Sequence[int], stop: threading.Event) -> None:

@@ -10,20 +10,17 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from eventbridge import rowset
-from eventbridge.flow import POOL_CLOSED, TARGET_DISABLED, PoolSlots
+from eventbridge.flow import POOL_CLOSED, SLOW_LANE_POOL, SLOW_LANE_WEIGHT, TARGET_DISABLED, PoolSlots
 from eventbridge.identity import new_batch_id
 from eventbridge.ledger.records import Batch, BatchKind, Chunk, Parked, Piece, TargetStatus, WaitingTarget
 from eventbridge.rule import RuleSet
 from eventbridge.stages.commit import commit
+from eventbridge.stages.costly_rules import refer_again
 from eventbridge.stages.dead_letters import write_dead_letters
 from eventbridge.stages.frozen_rules import freeze_rules
 from eventbridge.stages.ledger_guard import refuse_lost_ledger
 from eventbridge.stages.schedule_retries import schedule_retries
 from eventbridge.stages.workplace import Workplace
-
-#: Pool and priority weight of every retry chunk.
-SLOW_LANE_POOL = "lane.slow"
-SLOW_LANE_WEIGHT = -200
 
 RULE_DISABLED = "rule disabled"
 RULE_REMOVED = "rule removed"
@@ -75,10 +72,15 @@ def plan_retries(work: Workplace, runner: str | None = None, pools: Mapping[str,
 
 
 def settle_stale(work: Workplace, runner: str | None = None) -> list[str]:
-    """Settle, park and commit the retry batches whose run died, and return their ids; nothing of them is sent again."""
+    """Settle, park and commit the retry batches whose run died, and return their ids; nothing of them is sent again.
+
+    References that such a batch took up and did not route are references again.
+    """
     grace = work.settings.push_budget_seconds + _STALE_AFTER_SECONDS
     batches = work.ledger.stale_taken_batches(work.clock(), _KINDS, runner, grace_seconds=grace)
     for batch in batches:
+        if batch.state == "buffered":
+            refer_again(work, batch)
         write_dead_letters(work, batch.batch_id)
         schedule_retries(work, batch.batch_id)
         commit(work, batch.batch_id)

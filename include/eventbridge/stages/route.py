@@ -10,11 +10,20 @@ from datetime import timedelta
 from typing import Protocol
 
 from eventbridge.errors import SparkError
-from eventbridge.flow import ChunkLimits, ChunkPlan, PoolSlots, RoutedPiece, cut_chunks
+from eventbridge.flow import (
+    SLOW_LANE_POOL,
+    SLOW_LANE_WEIGHT,
+    ChunkLimits,
+    ChunkPlan,
+    PoolSlots,
+    RoutedPiece,
+    cut_chunks,
+)
 from eventbridge.ledger.records import Batch, BatchFile, Chunk, Piece
 from eventbridge.stages.budget import PrepareBudget
 from eventbridge.stages.buffer import ROW_GROUP_ROWS
-from eventbridge.stages.route_job import RouteJob, Slice, SliceResult
+from eventbridge.stages.costly_rules import references, route_costly_rules
+from eventbridge.stages.route_job import RouteJob, Slice, SliceResult, Task
 from eventbridge.stages.route_singly import result_file, route_singly
 from eventbridge.stages.split_slice import leaves
 from eventbridge.stages.workplace import Workplace
@@ -38,12 +47,12 @@ _DEFAULT_POOL = "default_pool"
 
 
 class Router(Protocol):
-    """Where slices are routed: in this process or on Spark."""
+    """Where slices, and costly rules' shares, are routed: in this process or on Spark."""
 
-    def route_slices(self, job: RouteJob, slices: Sequence[Slice]) -> Iterator[SliceResult]:
-        """Route every slice and yield its result as it is finished, in any order.
+    def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
+        """Route every task and yield its result as it is finished, in any order.
 
-        Raises SparkError where Spark cannot be reached or a slice fails; what was yielded before stays valid.
+        Raises SparkError where Spark cannot be reached or a task fails; what was yielded before stays valid.
         """
 
 
@@ -54,12 +63,15 @@ def route(work: Workplace, batch_id: str, router: Router, pools: Mapping[str, Po
     returns the stored list; nothing before the batch is buffered, and nothing once it is past its deadline or settled.
     `pools` holds the Airflow pools as they stand, None outside Airflow: a chunk of a pool that is not among them goes
     to `default_pool`, as a task in a pool that does not exist would wait for ever.
-    An event that cannot be routed, whatever is tried, becomes a dead letter, and the rest goes on.
+    An event that cannot be routed, whatever is tried, becomes a dead letter, and the rest goes on. What of a costly
+    rule does not fit its budget becomes a reference. A batch that took up references has nothing else to route.
     Raises SparkError where Spark is at fault, InfrastructureError when the prepare budget is spent.
     """
     batch = work.ledger.batch(batch_id)
     if batch.state == "buffered":
-        if _route_slices(work, batch, router):
+        job = _job(work, batch)
+        routed = batch.kind == "retry" or _route_slices(work, batch, job, router)
+        if routed and route_costly_rules(work, batch, job, router):
             _publish(work, batch, pools)
         batch = work.ledger.batch(batch_id)
     if batch.state != "routed" or batch.deadline_at is None or batch.deadline_at <= work.ledger.now():
@@ -80,7 +92,7 @@ def slices_of(files: Sequence[BatchFile]) -> list[Slice]:
     ]
 
 
-def _route_slices(work: Workplace, batch: Batch, router: Router) -> bool:
+def _route_slices(work: Workplace, batch: Batch, job: RouteJob, router: Router) -> bool:
     """Route and record the slices that are not recorded; False: the batch is not `buffered` any more.
 
     All at once if nothing speaks against it; those that are suspected of a failure one at a time.
@@ -89,7 +101,6 @@ def _route_slices(work: Workplace, batch: Batch, router: Router) -> bool:
     missing = recording.missing()
     if not missing:
         return True
-    job = _job(work, batch)
     suspects = recording.suspects(work.ledger.tries(batch.batch_id))
     others = [piece for piece in missing if piece not in suspects]
     if others and not _route_at_once(work, job, router, others, recording):
@@ -190,23 +201,28 @@ def _publish(work: Workplace, batch: Batch, pools: Mapping[str, PoolSlots] | Non
         pools=pools,
     )
     statuses = {key: status.state for key, status in work.ledger.target_statuses().items()}
-    plans = cut_chunks(_pieces(work.ledger.files(batch.batch_id, "delivery"), pools), limits, statuses)
-    chunks = [_chunk(batch, index, plan) for index, plan in enumerate(plans)]
+    files = work.ledger.files(batch.batch_id, "delivery")
+    plans = cut_chunks(_pieces(batch, files, pools), limits, statuses)
+    held_seconds = max((each.held_seconds for each in work.ledger.references_taken_by(batch.batch_id)), default=0.0)
+    chunks = [_chunk(batch, index, plan, held_seconds) for index, plan in enumerate(plans)]
     deadline_at = work.ledger.now() + timedelta(seconds=settings.batch_deadline_seconds)
-    work.ledger.publish_chunks(batch.batch_id, deadline_at, chunks)
+    work.ledger.publish_chunks(batch.batch_id, deadline_at, chunks, references(work, batch, files))
 
 
-def _pieces(files: Sequence[BatchFile], pools: Mapping[str, PoolSlots] | None) -> Iterator[RoutedPiece]:
+def _pieces(batch: Batch, files: Sequence[BatchFile], pools: Mapping[str, PoolSlots] | None) -> Iterator[RoutedPiece]:
     for file in files:
         for asked, weight, rule, target, rows, count, size in file.detail["pieces"]:
             if file.path is not None:
+                if batch.kind == "retry":
+                    asked, weight = SLOW_LANE_POOL, SLOW_LANE_WEIGHT
                 pool = asked if pools is None or asked in pools else _DEFAULT_POOL
                 yield RoutedPiece(pool, weight, rule, target, file.path, rows, count, size)
 
 
-def _chunk(batch: Batch, chunk_id: int, plan: ChunkPlan) -> Chunk:
+def _chunk(batch: Batch, chunk_id: int, plan: ChunkPlan, held_seconds: float) -> Chunk:
     pieces = tuple(
-        Piece(piece.file, piece.rows, piece.count, piece.size, piece.rule, piece.target) for piece in plan.pieces
+        Piece(piece.file, piece.rows, piece.count, piece.size, piece.rule, piece.target, held_seconds=held_seconds)
+        for piece in plan.pieces
     )
     # Those handed out come first, so a chunk's id is its map index too.
     map_index = chunk_id if plan.handed_out else None

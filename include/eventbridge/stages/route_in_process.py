@@ -7,28 +7,28 @@ from collections.abc import Iterator, Sequence
 from eventbridge.errors import EventBridgeError, SparkError
 from eventbridge.rule import RuleSet
 from eventbridge.stages.frozen_rules import frozen_rules
-from eventbridge.stages.route_job import RouteJob, RouteSlice, Slice, SliceResult
-from eventbridge.stages.route_slice import route_slice
+from eventbridge.stages.route_job import RouteJob, RouteTask, SliceResult, Task
+from eventbridge.stages.route_task import route_task
 from eventbridge.store.protocol import Store
 
 
 class InProcessRouter:
-    """A router without Spark: one slice after the other; `route` routes one."""
+    """A router without Spark: one task after the other; `route` routes one."""
 
-    def __init__(self, store: Store, route: RouteSlice = route_slice) -> None:
+    def __init__(self, store: Store, route: RouteTask = route_task) -> None:
         self._store = store
         self._route = route
 
-    def route_slices(self, job: RouteJob, slices: Sequence[Slice]) -> Iterator[SliceResult]:
-        """Route each slice when its result is asked for; raises SparkError for whatever goes wrong inside, as Spark."""
+    def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
+        """Route each task when its result is asked for; raises SparkError for whatever goes wrong inside, as Spark."""
         rules = frozen_rules(self._store, job.rule_set)
-        for piece in slices:
-            yield self._result(rules, job, piece)
+        for task in tasks:
+            yield self._result(rules, job, task)
 
-    def _result(self, rules: RuleSet, job: RouteJob, piece: Slice) -> SliceResult:
+    def _result(self, rules: RuleSet, job: RouteJob, task: Task) -> SliceResult:
         try:
-            return self._route(self._store, rules, job, piece)
+            return self._route(self._store, rules, job, task)
         except EventBridgeError:
             raise
         except Exception as error:
-            raise SparkError(f"slice {piece.slice_id} failed: {type(error).__name__}: {error}") from error
+            raise SparkError(f"{task.slice_id} failed: {type(error).__name__}: {error}") from error

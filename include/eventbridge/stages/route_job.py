@@ -62,13 +62,42 @@ class Slice:
 
 
 @dataclass(frozen=True)
+class RuleShare:
+    """What of a batch one costly rule has to route: rows of buffer files that its pattern let through, oldest first.
+
+    At most `cpu_seconds` are spent on it. `last_resort`: an event that takes them all by itself fails.
+    `give_up` (reason, text): every event fails so, unseen.
+    """
+
+    slice_id: str
+    rule: str
+    files: tuple[tuple[str, str], ...]  # (buffer file, encoded rows)
+    cpu_seconds: float
+    last_resort: bool = False
+    give_up: tuple[str, str] | None = None
+
+
+#: What a worker is asked to do.
+Task = Slice | RuleShare
+
+
+def read_task(values: dict[str, Any]) -> Task:
+    """Return the task that `dataclasses.asdict` took apart, after its way through JSON."""
+    if "rule" not in values:
+        return Slice(**values)
+    files = tuple((file, rows) for file, rows in values["files"])
+    return RuleShare(**values | {"files": files, "give_up": values["give_up"] and tuple(values["give_up"])})
+
+
+@dataclass(frozen=True)
 class SliceResult:
     """What became of a slice: the delivery file (None: nothing matched), its rows, and the manifest `detail`.
 
     `detail` is JSON: `slice` (file, row_from, row_to), `rows_in` (valid rows read), `matched` (fingerprint per
     "rule/target"), `failed` (count per "rule/target"), `failed_rows` (rows with a failure), `pieces`
     ([pool, weight, rule, target, rows, count, bytes], within the job's limits, failed rows in none),
-    `reference_matched` (events that the reference matcher decided).
+    `reference_matched` (events that the reference matcher decided); `survivors`: what the patterns of costly rules let
+    through, rows of the buffer file per rule. Of a share: `share`, see route_share.
     """
 
     slice_id: str
@@ -77,5 +106,5 @@ class SliceResult:
     detail: Mapping[str, Any]
 
 
-#: What routes one slice: `route_slice.route_slice`, or what stands in for it.
-RouteSlice = Callable[[Store, RuleSet, RouteJob, Slice], SliceResult]
+#: What routes one task: `route_task.route_task`, or what stands in for it.
+RouteTask = Callable[[Store, RuleSet, RouteJob, Task], SliceResult]

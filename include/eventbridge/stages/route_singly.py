@@ -13,7 +13,7 @@ from eventbridge import rowset
 from eventbridge.errors import SparkError
 from eventbridge.ledger.records import BatchFile
 from eventbridge.stages.canary import Canary
-from eventbridge.stages.route_job import RouteJob, Slice, SliceResult
+from eventbridge.stages.route_job import RouteJob, Slice, SliceResult, Task
 from eventbridge.stages.split_slice import split_file, unroutable_file
 from eventbridge.stages.workplace import Workplace
 from eventbridge.store import layout
@@ -50,57 +50,66 @@ def route_singly(
     canary = Canary(work.store, job, router)
     canary.require(failure)
     while missing := recording.missing():
-        if not recording.record(_Suspect(work, job, router, canary, missing[0]).routed()):
+        if not recording.record(_routed(work, job, router, canary, missing[0])):
             return False
     return True
 
 
-class _Suspect:
-    def __init__(self, work: Workplace, job: RouteJob, router: Router, canary: Canary, piece: Slice) -> None:
-        self._work = work
-        self._batch_id = job.batch_id
-        self._job = job
-        self._router = router
-        self._canary = canary
-        self._piece = piece
+def _routed(work: Workplace, job: RouteJob, router: Router, canary: Canary, piece: Slice) -> BatchFile:
+    """Return the record of a slice: its result, that it was split, or that its one event is unroutable."""
+    outcome = try_alone(work, job, router, canary, piece)
+    if isinstance(outcome, SliceResult):
+        return result_file(job.batch_id, outcome)
+    if _is_one_event(piece):
+        where = f"row {piece.row_from} of {piece.file}"
+        log.error("ALARM the event in %s cannot be routed, it becomes a dead letter: %s", where, outcome)
+        return unroutable_file(job.batch_id, piece, outcome)
+    log.warning("batch %s: slice %s is split: %s", job.batch_id, piece.slice_id, outcome)
+    return split_file(job.batch_id, piece)
 
-    def routed(self) -> BatchFile:
-        """Return the record of the slice: its result, that it was split, or that its one event is unroutable."""
-        one_event = self._piece.row_to - self._piece.row_from == 1
-        error = "no try of it was ever heard of again"
-        while self._work.ledger.begin_try(self._batch_id, self._piece.slice_id) <= _TRIES:
-            try:
-                return result_file(self._batch_id, self._alone())
-            except SparkError as failure:
-                self._blame(failure)
-                error = str(failure)
-            if not one_event:
-                break
-        if one_event:
-            where = f"row {self._piece.row_from} of {self._piece.file}"
-            log.error("ALARM the event in %s cannot be routed, it becomes a dead letter: %s", where, error)
-            return unroutable_file(self._batch_id, self._piece, error)
-        log.warning("batch %s: slice %s is split: %s", self._batch_id, self._piece.slice_id, error)
-        return split_file(self._batch_id, self._piece)
 
-    def _alone(self) -> SliceResult:
-        results = list(self._router.route_slices(self._job.anew(), [self._piece]))
-        if [result.slice_id for result in results] != [self._piece.slice_id]:
-            raise SparkError(f"slice {self._piece.slice_id} came back without a result.")
-        return results[0]
+def try_alone(work: Workplace, job: RouteJob, router: Router, canary: Canary, task: Task) -> SliceResult | str:
+    """Return the result of a task or, once it has failed by itself often enough, the error.
 
-    def _blame(self, failure: SparkError) -> None:
-        """Return if a failure is the slice's own; otherwise take the try back and raise what is at fault."""
+    Counts each try in the ledger before it is made. Raises SparkError where the canary fails as well, StoreError where
+    a file of the task cannot be read: then nothing is counted.
+    """
+    error = "no try of it was ever heard of again"
+    while work.ledger.begin_try(job.batch_id, task.slice_id) <= _TRIES:
         try:
-            self._canary.require(failure)
-            # The workers read these files too: one that is damaged is the store's fault, not an event's.
-            read_rows(
-                self._work.store, self._piece.file, rowset.encode(range(self._piece.row_from, self._piece.row_to))
-            )
-            self._work.store.get(layout.rule_set(self._job.rule_set))
-        except BaseException:
-            self._work.ledger.take_back_try(self._batch_id, self._piece.slice_id)
-            raise
+            return _alone(job, router, task)
+        except SparkError as failure:
+            try:
+                canary.require(failure)
+                _read(work, job, task)
+            except BaseException:
+                work.ledger.take_back_try(job.batch_id, task.slice_id)
+                raise
+            error = str(failure)
+        if isinstance(task, Slice) and not _is_one_event(task):
+            break  # to split it costs less than to try it again
+    return error
+
+
+def _alone(job: RouteJob, router: Router, task: Task) -> SliceResult:
+    results = list(router.route_slices(job.anew(), [task]))
+    if [result.slice_id for result in results] != [task.slice_id]:
+        raise SparkError(f"{task.slice_id} came back without a result.")
+    return results[0]
+
+
+def _read(work: Workplace, job: RouteJob, task: Task) -> None:
+    """Read what the worker had to read: a file that is damaged is the store's fault, not an event's."""
+    work.store.get(layout.rule_set(job.rule_set))
+    if isinstance(task, Slice):
+        read_rows(work.store, task.file, rowset.encode(range(task.row_from, task.row_to)))
+        return
+    for file, rows in task.files:
+        read_rows(work.store, file, rows)
+
+
+def _is_one_event(piece: Slice) -> bool:
+    return piece.row_to - piece.row_from == 1
 
 
 def result_file(batch_id: str, result: SliceResult) -> BatchFile:

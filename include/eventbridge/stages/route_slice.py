@@ -37,14 +37,16 @@ def route_slice(store: Store, rule_set: RuleSet, job: RouteJob, piece: Slice) ->
     """Match and transform the valid events of a slice and write one delivery file; safe to run any number of times.
 
     Every call writes under a name of its own, so one that is repeated or runs twice leaves garbage, never a duplicate.
-    A transform that fails leaves a row with its `failure` and no payload. Raises StoreError; EventError cannot happen,
+    A transform that fails leaves a row with its `failure` and no payload. Of costly rules only the survivors of their
+    patterns are noted. Raises StoreError; EventError cannot happen,
     as buffer parsed the same bytes.
     """
     events = _Events.read(store, piece, job.event_max_bytes)
     program = _program(job.rule_set, rule_set)
-    matched = _match(program, events)
+    matched = _match(program.patterns, events)
+    survivors = {name: rowset.encode(events.rows[index] for index in matched[name]) for name in program.costly}
     deliveries = _Deliveries(job, events)
-    for route in program:
+    for route in program.routes:
         if matched[route.rule.name]:
             deliveries.add(route, matched[route.rule.name])
     path = None
@@ -53,35 +55,47 @@ def route_slice(store: Store, rule_set: RuleSet, job: RouteJob, piece: Slice) ->
         part = re.sub(r"[^\w.-]", "_", piece.slice_id, flags=re.ASCII) + f"-{uuid.uuid4().hex}"
         path = layout.deliveries(job.planned_at, job.batch_id, job.attempt, part)
         write_table(store, path, deliveries.table(piece))
-    return SliceResult(piece.slice_id, path, len(deliveries.ids), deliveries.detail(piece))
+    detail = deliveries.detail(piece) | ({"survivors": survivors} if any(survivors.values()) else {})
+    return SliceResult(piece.slice_id, path, len(deliveries.ids), detail)
 
 
 @dataclass(frozen=True)
 class _Route:
-    """One target of one rule, ready to match and to render."""
+    """One target of one rule, ready to render."""
 
     rule: Rule
-    pattern: Pattern
     target: Target
     renderer: Renderer
 
 
-_programs: dict[str, tuple[_Route, ...]] = {}
+@dataclass(frozen=True)
+class _Program:
+    """A rule set made ready: the patterns of all enabled rules, and the targets of those that are not costly."""
+
+    patterns: Mapping[str, Pattern]
+    routes: tuple[_Route, ...]
+    costly: tuple[str, ...]
 
 
-def _program(rule_set_hash: str, rule_set: RuleSet) -> tuple[_Route, ...]:
-    """Return the targets of all enabled rules in the order of a delivery file; compiled once per process."""
+_programs: dict[str, _Program] = {}
+
+
+def _program(rule_set_hash: str, rule_set: RuleSet) -> _Program:
+    """Return the rules' program, its targets in the order of a delivery file; compiled once per process."""
     if rule_set_hash not in _programs:
         if len(_programs) >= 8:  # a worker lives long, and every change of a rule makes another set
             _programs.clear()
+        rules = rule_set.enabled()
         routes = [
-            _Route(rule, pattern, target, compile_transform(target.transform, content_mode=target.content_mode))
-            for rule in rule_set.enabled().values()
-            for pattern in [parse_pattern(rule.pattern)]
+            _Route(rule, target, compile_transform(target.transform, content_mode=target.content_mode))
+            for rule in rules.values()
             for target in rule.targets.values()
+            if not rule.costly
         ]
         routes.sort(key=lambda route: (route.rule.pool_name, route.rule.name, route.target.name))
-        _programs[rule_set_hash] = tuple(routes)
+        patterns = {name: parse_pattern(rule.pattern) for name, rule in rules.items()}
+        costly = tuple(name for name, rule in rules.items() if rule.costly)
+        _programs[rule_set_hash] = _Program(patterns, tuple(routes), costly)
     return _programs[rule_set_hash]
 
 
@@ -108,9 +122,8 @@ class _Events:
         return list(self.table["arrived_at"].to_pylist())
 
 
-def _match(program: tuple[_Route, ...], events: _Events) -> Mapping[str, list[int]]:
+def _match(patterns: Mapping[str, Pattern], events: _Events) -> Mapping[str, list[int]]:
     """Return, per rule, the indexes of the events it matches, ascending: bus order, as a file holds one queue."""
-    patterns = {route.rule.name: route.pattern for route in program}
     matched: dict[str, list[int]] = defaultdict(list)
     for index, event in enumerate(events.parsed):
         leaves = flatten(event.document)

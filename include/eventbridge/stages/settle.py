@@ -68,7 +68,7 @@ def batch_deliveries(work: Workplace, batch: Batch, columns: list[str]) -> Itera
     A batch that was routed accounts for all rows of its delivery files,
     one that took up parked deliveries for the rows its chunks name.
     """
-    if batch.kind == "retry":
+    if not batch.routes:
         for chunk in work.ledger.chunks(batch.batch_id):
             for piece in chunk.pieces:
                 table = read_rows(work.store, piece.file, piece.rows, columns=columns)
@@ -85,11 +85,21 @@ def _verdicts(work: Workplace, batch: Batch) -> Iterator[dict[str, Any]]:
     places = Places(work.ledger.chunks(batch.batch_id))
     statuses = work.ledger.target_statuses()
     now = work.clock()
+    reasons = failure_reasons(work, batch)
     for file, numbers, table in batch_deliveries(work, batch, MATCHED_COLUMNS):
         for number, row in zip(numbers, table.to_pylist(), strict=True):
+            if row["failure"] is not None:
+                yield failed_row(row, file, number, reasons.get(file))
+                continue
             chunk, attempts = places.of(file, number)
             status = statuses.get((row["rule"], row["target"]))
             yield verdict_row(row, file, number, chunk, attempts, best.get(row["delivery_id"]), status, now)
+
+
+def failure_reasons(work: Workplace, batch: Batch) -> dict[str, str]:
+    """Return why the failed rows of delivery files failed, by path; a file that is absent: TransformFailed."""
+    files = work.ledger.files(batch.batch_id, "delivery")
+    return {file.path: file.detail["failure_reason"] for file in files if file.path and "failure_reason" in file.detail}
 
 
 class Places:
@@ -108,6 +118,12 @@ class Places:
         return self._by_file.get(file, {}).get(row, (None, 0))
 
 
+def failed_row(row: dict[str, Any], file: str, number: int, reason: str | None) -> dict[str, Any]:
+    """Return the row of schema SETTLEMENT for a delivery without payload; `reason` None: its transform failed."""
+    result = _settlement_row(row, file, number, -1, 0)
+    return result | {"verdict": "DeadLettered", "reason": reason or "TransformFailed", "detail": row["failure"]}
+
+
 def verdict_row(
     row: dict[str, Any],
     file: str,
@@ -122,19 +138,7 @@ def verdict_row(
 
     A delivery without any outcome is Unknown and due now: trying again is safe, forgetting it is not.
     """
-    result: dict[str, Any] = {
-        "delivery_id": row["delivery_id"],
-        "rule": row["rule"],
-        "target": row["target"],
-        "chunk_id": chunk.chunk_id if chunk is not None else -1,
-        "file": file,
-        "row": number,
-        "attempts": attempts,
-        "published_at": row["published_at"],
-        "arrived_at": row["arrived_at"],
-    }
-    if row["failure"] is not None:
-        return result | {"verdict": "DeadLettered", "reason": "TransformFailed", "detail": row["failure"]}
+    result = _settlement_row(row, file, number, chunk.chunk_id if chunk is not None else -1, attempts)
     if best is None:
         best = Shown("Unknown", attempts, None, None, None, None)
     result |= {
@@ -147,6 +151,20 @@ def verdict_row(
     if best.verdict in ("RetryAt", "Unknown"):
         result |= {"lane": _SLOW, "due_at": best.due_at or now, "held": _held(chunk, status)}
     return result
+
+
+def _settlement_row(row: dict[str, Any], file: str, number: int, chunk_id: int, attempts: int) -> dict[str, Any]:
+    return {
+        "delivery_id": row["delivery_id"],
+        "rule": row["rule"],
+        "target": row["target"],
+        "chunk_id": chunk_id,
+        "file": file,
+        "row": number,
+        "attempts": attempts,
+        "published_at": row["published_at"],
+        "arrived_at": row["arrived_at"],
+    }
 
 
 def _held(chunk: Chunk | None, status: TargetStatus | None) -> str | None:

@@ -1,25 +1,73 @@
-"""Events that do to a worker what no event should: for tests of what becomes of their batch."""
+"""Events, and programs of users, that do to a worker what none should: for tests of what becomes of their batch."""
 
 from __future__ import annotations
 
+import json
 import os
 import time
+from contextlib import suppress
 
 from eventbridge import rowset
-from eventbridge.rule import RuleSet
-from eventbridge.stages.route_job import RouteJob, Slice, SliceResult
-from eventbridge.stages.route_slice import route_slice
+from eventbridge.errors import TransformFailed
+from eventbridge.event import Event
+from eventbridge.rule import RuleSet, Target
+from eventbridge.stages.route_job import RouteJob, RuleShare, Slice, SliceResult, Task
+from eventbridge.stages.route_share import compile_target, route_share
+from eventbridge.stages.route_task import route_task
 from eventbridge.store.parquet import read_rows
 from eventbridge.store.protocol import Store
+from eventbridge.transform import Rendered, Renderer, Scope
 
 #: What the body of an event must contain to end its worker, to keep it for ever, or to raise in it.
 DEADLY = b"poison: deadly"
 ENDLESS = b"poison: endless"
 RAISING = b"poison: raising"
+#: The subject of an event that is poison to a Program.
+POISONED = "poison"
 
 
-def route_with_poison(store: Store, rule_set: RuleSet, job: RouteJob, piece: Slice) -> SliceResult:
-    """Route a slice as `route_slice` does, unless it holds poison."""
+def route_with_poison(store: Store, rule_set: RuleSet, job: RouteJob, task: Task) -> SliceResult:
+    """Route as `route_task` does, unless a slice holds poison; the form JSONATA is a Program."""
+    if isinstance(task, RuleShare):
+        return route_share(store, rule_set, job, task, compile_program)
+    _take(store, task)
+    return route_task(store, rule_set, job, task)
+
+
+class Program:
+    """A renderer for the form JSONATA whose text says what it does.
+
+    `loop`, `loop on` (which does not hear when it is told to stop), `die` and `fail` do so for events whose subject is
+    POISONED; all other events they render.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def render(self, event: Event, scope: Scope) -> Rendered:
+        """Return the event's id, or do what the text says."""
+        poisoned = event.document.get("subject") == POISONED
+        while poisoned and self._text == "loop":
+            pass
+        while poisoned and self._text == "loop on":
+            with suppress(BaseException):
+                while True:
+                    pass
+        if poisoned and self._text == "die":
+            os._exit(1)
+        if poisoned and self._text == "fail":
+            raise TransformFailed("it said so")
+        return Rendered(json.dumps({"id": event.id, "rule": scope.rule}).encode(), "application/json")
+
+
+def compile_program(target: Target) -> Renderer:
+    """Compile a target's transform, a program if it is of the form JSONATA."""
+    if target.transform.form == "JSONATA":
+        return Program(str(target.transform.value))
+    return compile_target(target)
+
+
+def _take(store: Store, piece: Slice) -> None:
     rows = read_rows(store, piece.file, rowset.encode(range(piece.row_from, piece.row_to)), columns=["body"])
     for body in rows["body"].to_pylist():
         if DEADLY in body:
@@ -28,4 +76,3 @@ def route_with_poison(store: Store, rule_set: RuleSet, job: RouteJob, piece: Sli
             time.sleep(1)
         if RAISING in body:
             raise RuntimeError("poisoned")
-    return route_slice(store, rule_set, job, piece)

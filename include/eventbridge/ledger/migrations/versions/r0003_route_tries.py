@@ -10,7 +10,7 @@ down_revision = "0002"
 
 
 def upgrade() -> None:
-    """Add the table of tries, the column of a reference's, and the indexes of references that wait or are taken."""
+    """Add the table of tries, what a reference lacked, and the indexes of references that wait or are taken."""
     op.create_table(
         "route_try",
         sa.Column("batch_id", sa.Text(), nullable=False),
@@ -20,6 +20,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("batch_id", "slice_id", name="pk_route_try"),
     )
     op.add_column("reference", sa.Column("tries", sa.Integer(), nullable=False, server_default="0"))
+    op.add_column("reference", sa.Column("held_seconds", sa.Float(), nullable=False, server_default="0"))
     for name, column, where in (
         ("ix_reference_waiting", "rule", "state != 'closed'"),
         ("ix_reference_taken_by", "taken_by", "taken_by IS NOT NULL"),

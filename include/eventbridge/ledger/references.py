@@ -1,0 +1,103 @@
+"""References in the ledger: shares of batches that are not routed yet, and the rules that are held."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row
+
+from eventbridge.ledger.columns import microseconds
+from eventbridge.ledger.database import Database
+from eventbridge.ledger.records import Batch, HeldRule, Reference
+from eventbridge.ledger.statements import batches as batch_statements
+from eventbridge.ledger.statements import references as statements
+
+
+def insert_references(connection: Connection, references: Sequence[Reference]) -> None:
+    """Add the references of a batch that is being published."""
+    if references:
+        connection.execute(statements.INSERT_REFERENCES, [_reference_row(each) for each in references])
+
+
+class References(Database):
+    """The part of the ledger about what is routed later."""
+
+    def references(self) -> list[Reference]:
+        """Return all references, closed ones included, in the order they were made."""
+        with self._reading() as connection:
+            return [_to_reference(row) for row in connection.execute(statements.REFERENCES)]
+
+    def references_of(self, batch_id: str) -> list[Reference]:
+        """Return the references that a batch made, whatever became of them."""
+        with self._reading() as connection:
+            return [_to_reference(row) for row in connection.execute(statements.REFERENCES_OF, {"of_batch": batch_id})]
+
+    def references_taken_by(self, batch_id: str) -> list[Reference]:
+        """Return the references that a batch took up, also after it closed them."""
+        with self._reading() as connection:
+            rows = connection.execute(statements.REFERENCES_TAKEN_BY, {"of_batch": batch_id})
+            return [_to_reference(row) for row in rows]
+
+    def waiting_references(self, runner: str | None = None) -> list[Reference]:
+        """Return the references that wait, due, held or taken by a batch under way, the oldest first."""
+        with self._reading() as connection:
+            found = [_to_reference(row) for row in connection.execute(statements.WAITING_REFERENCES)]
+        return [each for each in found if runner in (None, each.runner)]
+
+    def plan_references(self, batch: Batch, reference_ids: Sequence[int]) -> bool:
+        """Add a batch and give it the references it takes up: all of them, or nothing and False if one is not free."""
+        ids = sorted(set(reference_ids))
+        with self._writing() as connection:
+            if len(connection.execute(statements.FREE_REFERENCES, {"ids": ids}).all()) != len(ids):
+                return False
+            connection.execute(batch_statements.INSERT_BATCH, vars(batch))
+            connection.execute(statements.TAKE_REFERENCES, {"of_batch": batch.batch_id, "ids": ids})
+            return True
+
+    def hold_references(self, rule: str) -> int:
+        """Hold what of a rule is not taken; return how many references."""
+        with self._writing() as connection:
+            return connection.execute(statements.HOLD_REFERENCES, {"of_rule": rule, "now": self.now()}).rowcount
+
+    def release_references(self, rule: str) -> int:
+        """Make what is held of a rule due now; the time it was held is put on its expiry. Return how many."""
+        now = self.now()
+        change = {"of_rule": rule, "now": now, "microseconds": microseconds(now)}
+        with self._writing() as connection:
+            return connection.execute(statements.RELEASE_REFERENCES, change).rowcount
+
+    def hold_rule(self, rule: str, version: str, reason: str) -> None:
+        """Note that a rule, in this version, must not be routed until a person acts or its file changes."""
+        self._note_rule(rule, "held", version, reason)
+
+    def release_rule(self, rule: str) -> None:
+        """Note that a rule may be routed again."""
+        self._note_rule(rule, "enabled", "", "")
+
+    def held_rules(self) -> dict[str, HeldRule]:
+        """Return the rules that are held, by name."""
+        with self._reading() as connection:
+            return {
+                row.rule: HeldRule(row.rule, row.version, row.reason, row.since)
+                for row in connection.execute(statements.HELD_RULES)
+            }
+
+    def _note_rule(self, rule: str, state: str, version: str, reason: str) -> None:
+        noted = {"rule": rule, "state": state, "version": version, "reason": reason, "since": self.now()}
+        change = {"of_rule": rule, "to": state, "of_version": version, "because": reason, "now": noted["since"]}
+        with self._writing() as connection:
+            if connection.execute(statements.NOTE_RULE, noted).rowcount == 0:
+                connection.execute(statements.CHANGE_RULE, change)
+
+
+def _reference_row(row: Reference) -> dict[str, Any]:
+    values = dict(vars(row))
+    del values["reference_id"]
+    return values | {"size": 0}  # not known before it is read
+
+
+def _to_reference(row: Row[Any]) -> Reference:
+    values = dict(row._mapping)
+    del values["size"]
+    return Reference(**values | {"files": tuple((file, rows) for file, rows in values["files"])})

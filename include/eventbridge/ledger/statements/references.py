@@ -1,0 +1,83 @@
+"""Statements about references, shares of batches that are not routed yet, and about rules that are held."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, bindparam, select, type_coerce, update
+
+from eventbridge.ledger.columns import UtcTime
+from eventbridge.ledger.statements.inserts import insert, insert_or_skip
+from eventbridge.ledger.tables import REFERENCE_WAITING, reference, rule_status
+
+_NOW = bindparam("now", type_=UtcTime)
+_FREE = REFERENCE_WAITING & reference.c.taken_by.is_(None)
+_RULE = reference.c.rule == bindparam("of_rule")
+_HELD_FOR = bindparam("microseconds", type_=BigInteger) - type_coerce(reference.c.due_at, BigInteger)
+
+#: Adds references.
+INSERT_REFERENCES = insert(reference)
+
+#: All references, in the order they were made.
+REFERENCES = select(reference).order_by(reference.c.reference_id)
+
+#: What a batch made references of.
+REFERENCES_OF = REFERENCES.where(reference.c.batch_id == bindparam("of_batch"))
+
+#: What a batch took up.
+REFERENCES_TAKEN_BY = REFERENCES.where(reference.c.taken_by == bindparam("of_batch"))
+
+#: What waits, taken or not, the oldest first.
+WAITING_REFERENCES = select(reference).where(REFERENCE_WAITING).order_by(reference.c.made_at, reference.c.reference_id)
+
+#: Which of some references are free to be taken; they stay so until the transaction ends.
+FREE_REFERENCES = (
+    select(reference.c.reference_id)
+    .where(reference.c.reference_id.in_(bindparam("ids", expanding=True)), _FREE)
+    .with_for_update()
+)
+
+#: Takes free references for a batch.
+TAKE_REFERENCES = (
+    update(reference)
+    .where(reference.c.reference_id.in_(bindparam("ids", expanding=True)), _FREE)
+    .values(taken_by=bindparam("of_batch"))
+)
+
+#: Closes what a batch took up.
+CLOSE_REFERENCES = (
+    update(reference)
+    .where(reference.c.taken_by == bindparam("of_batch"), REFERENCE_WAITING)
+    .values(state="closed", closed_by=bindparam("of_batch"))
+)
+
+#: Holds what of a rule is not taken; its due time then says since when.
+HOLD_REFERENCES = update(reference).where(_FREE, _RULE, reference.c.state == "due").values(state="held", due_at=_NOW)
+
+#: Makes what is held of a rule due now; the time it was held does not count towards its age.
+RELEASE_REFERENCES = (
+    update(reference)
+    .where(_FREE, _RULE, reference.c.state == "held")
+    .values(
+        state="due",
+        due_at=_NOW,
+        held_seconds=reference.c.held_seconds + _HELD_FOR / 1_000_000.0,
+        expires_at=type_coerce(reference.c.expires_at, BigInteger) + _HELD_FOR,
+    )
+)
+
+#: The rules that are held.
+HELD_RULES = select(rule_status).where(rule_status.c.state == "held").order_by(rule_status.c.rule)
+
+#: Notes how a rule stands, unless something is noted already.
+NOTE_RULE = insert_or_skip(rule_status)
+
+#: Changes how a rule stands.
+CHANGE_RULE = (
+    update(rule_status)
+    .where(rule_status.c.rule == bindparam("of_rule"))
+    .values(
+        state=bindparam("to"),
+        version=bindparam("of_version"),
+        reason=bindparam("because", type_=rule_status.c.reason.type),
+        since=_NOW,
+    )
+)

@@ -1,0 +1,204 @@
+"""The costly rules of a batch: each has a budget, and what does not fit becomes a reference, routed later.
+
+Called by route once a batch's slices are routed; the survivors of a costly rule's pattern are its share of the batch.
+A rule that has references waiting is behind: its next shares are referred unseen, so that it costs the others one
+budget once, and its references are taken up oldest first.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from eventbridge import rowset
+from eventbridge.errors import SparkError
+from eventbridge.ledger.records import Batch, BatchFile, Reference
+from eventbridge.stages.canary import Canary
+from eventbridge.stages.route_job import RouteJob, RuleShare, SliceResult
+from eventbridge.stages.route_singly import result_file, try_alone
+from eventbridge.stages.workplace import Workplace
+
+if TYPE_CHECKING:
+    from eventbridge.stages.route import Router
+
+log = logging.getLogger(__name__)
+
+#: Why a share is referred: the rule has older references; it is held; the run that was to route
+#: it died; routing it failed by itself, and it is held now.
+#: Beside these there is route_share.BUDGET.
+BEHIND = "Behind"
+HELD = "Held"
+ABANDONED = "Abandoned"
+ROUTE_FAILED = "RouteFailed"
+_HOLDING = (HELD, ROUTE_FAILED)
+
+#: The longest a reference waits that was taken up for nothing; before that 2, 4, 8 ... seconds.
+_LONGEST_WAIT_SECONDS = 512
+
+Files = tuple[tuple[str, str], ...]
+
+
+def route_costly_rules(work: Workplace, batch: Batch, job: RouteJob, router: Router) -> bool:
+    """Route, or refer, the share of every costly rule that is not recorded; False: the batch has moved on.
+
+    Raises SparkError where Spark is at fault.
+    """
+    recorded = {file.key for file in work.ledger.files(batch.batch_id, "delivery")}
+    wanted = {f"rule/{rule}": (rule, files) for rule, files in survivors(work, batch).items()}
+    missing = [(key, rule, files) for key, (rule, files) in wanted.items() if key not in recorded]
+    if not missing:
+        return True
+    shares = []
+    for key, rule, files in missing:
+        share = _share(work, batch, key, rule, files)
+        reason = _why_later(work, batch, rule)
+        if reason is None:
+            shares.append(share)
+        elif not _record(work, _referred(batch.batch_id, share, reason, "")):
+            return False
+    return not shares or _route(work, job, router, shares)
+
+
+def survivors(work: Workplace, batch: Batch) -> dict[str, Files]:
+    """Return what of a batch costly rules have to route: rows of buffer files by rule.
+
+    Of a batch that took up references, what those name; else what the patterns let through, as route recorded it.
+    """
+    found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    if batch.kind != "retry":
+        for file in work.ledger.files(batch.batch_id, "delivery"):
+            for rule, rows in file.detail.get("survivors", {}).items():
+                if rows:
+                    found[rule][file.detail["slice"]["file"]] += rowset.decode(rows)
+    else:
+        taken = work.ledger.references_taken_by(batch.batch_id)
+        for each in sorted(taken, key=lambda reference: (reference.made_at, reference.reference_id)):
+            for path, rows in each.files:
+                found[each.rule][path] += rowset.decode(rows)
+    return {
+        rule: tuple((path, rowset.encode(sorted(rows))) for path, rows in files.items())
+        for rule, files in found.items()
+    }
+
+
+def references(work: Workplace, batch: Batch, files: Sequence[BatchFile]) -> list[Reference]:
+    """Return the references that follow from a batch's recorded shares, to be published with its chunks."""
+    rules = work.rules_of(batch).rules
+    taken = work.ledger.references_taken_by(batch.batch_id)
+    now = work.ledger.now()
+    made = []
+    for file in files:
+        share = file.detail.get("share")
+        if share is None or not share["left"]:
+            continue
+        left = tuple((path, rows) for path, rows in share["left"])
+        age = max(target.retry.maximum_event_age_seconds for target in rules[share["rule"]].targets.values())
+        tries = _tries(share, taken)
+        wait = min(_LONGEST_WAIT_SECONDS, 2**tries) if tries else 0
+        made.append(
+            Reference(
+                batch_id=batch.batch_id,
+                runner=batch.runner,
+                rule=share["rule"],
+                reason=share["reason"],
+                files=left,
+                count=sum(rowset.count(rows) for _, rows in left),
+                due_at=now + timedelta(seconds=wait),
+                made_at=min((each.made_at for each in taken), default=now),
+                expires_at=max((each.expires_at for each in taken if each.expires_at), default=_later(now, age)),
+                state="held" if share["reason"] in _HOLDING else "due",
+                tries=tries,
+                held_seconds=max((each.held_seconds for each in taken), default=0.0),
+            )
+        )
+    return made
+
+
+def refer_again(work: Workplace, batch: Batch) -> None:
+    """Publish a batch whose run died before it was routed: what it has not routed is referred again, none is pushed."""
+    recorded = {file.key for file in work.ledger.files(batch.batch_id, "delivery")}
+    for rule, files in survivors(work, batch).items():
+        share = RuleShare(f"rule/{rule}", rule, files, 0.0)
+        if share.slice_id not in recorded:
+            _record(work, _referred(batch.batch_id, share, ABANDONED, ""))
+    routed = work.ledger.files(batch.batch_id, "delivery")
+    work.ledger.publish_chunks(batch.batch_id, work.ledger.now(), [], references(work, batch, routed))
+
+
+def _later(now: datetime, seconds: float) -> datetime:
+    return now + timedelta(seconds=seconds)
+
+
+def _tries(share: Mapping[str, Any], taken: Iterable[Reference]) -> int:
+    """Return how often in a row a rule's references were taken up for nothing, now included."""
+    done = sum(rowset.count(rows) for _, rows in share["done"])
+    before = [each.tries for each in taken]
+    return max(before) + 1 if before and done <= share["spent"] else 0
+
+
+def _share(work: Workplace, batch: Batch, key: str, rule: str, files: Files) -> RuleShare:
+    settings = work.settings
+    if batch.kind != "retry":
+        return RuleShare(key, rule, files, settings.route_costly_budget_seconds)
+    taken = work.ledger.references_taken_by(batch.batch_id)
+    give_up = None
+    if all(each.state == "held" for each in taken):
+        give_up = ("RuleRemoved", f"no rule file names {rule} any more")
+    elif all(each.expires_at is not None and each.expires_at <= work.ledger.now() for each in taken):
+        give_up = ("MaximumEventAge", "it was not routed before its maximum age")
+    return RuleShare(key, rule, files, settings.route_reference_budget_seconds, last_resort=True, give_up=give_up)
+
+
+def _why_later(work: Workplace, batch: Batch, rule: str) -> str | None:
+    if batch.kind == "retry":
+        return None
+    held = work.ledger.held_rules().get(rule)
+    if held is not None and held.version == work.rules_of(batch).rules[rule].version:
+        return HELD
+    waiting = any(each.rule == rule for each in work.ledger.waiting_references(batch.runner))
+    return BEHIND if waiting else None
+
+
+def _route(work: Workplace, job: RouteJob, router: Router, shares: Sequence[RuleShare]) -> bool:
+    """Route shares as one job; if it fails, one at a time, and a rule that fails alone is held."""
+    tries = work.ledger.tries(job.batch_id)
+    left = {share.slice_id: share for share in shares}
+    failure = None
+    try:
+        together = [share for share in shares if share.slice_id not in tries]
+        for result in router.route_slices(job.anew(), together) if together else ():
+            if not _record(work, result_file(job.batch_id, result)):
+                return False
+            left.pop(result.slice_id, None)
+    except SparkError as error:
+        failure = error
+    if not left:
+        return True
+    canary = Canary(work.store, job, router)
+    canary.require(failure)
+    return all(_route_alone(work, job, router, canary, share) for share in left.values())
+
+
+def _route_alone(work: Workplace, job: RouteJob, router: Router, canary: Canary, share: RuleShare) -> bool:
+    outcome = try_alone(work, job, router, canary, share)
+    if isinstance(outcome, SliceResult):
+        return _record(work, result_file(job.batch_id, outcome))
+    version = work.rules_of(work.ledger.batch(job.batch_id)).rules[share.rule].version
+    log.error("ALARM the rule %s cannot be routed, it is held until its file changes: %s", share.rule, outcome)
+    work.ledger.hold_rule(share.rule, version, outcome)
+    return _record(work, _referred(job.batch_id, share, ROUTE_FAILED, outcome))
+
+
+def _referred(batch_id: str, share: RuleShare, reason: str, error: str) -> BatchFile:
+    """Return the record of a share of which nothing was routed."""
+    said = {"rule": share.rule, "done": [], "left": [list(each) for each in share.files], "reason": reason, "spent": 0}
+    detail = {"rows_in": 0, "matched": {}, "failed": {}, "failed_rows": "", "pieces": [], "share": said}
+    return BatchFile(batch_id, "delivery", share.slice_id, None, 0, detail | ({"error": error} if error else {}))
+
+
+def _record(work: Workplace, file: BatchFile) -> bool:
+    recorded = work.ledger.record_file(file, while_state="buffered")
+    return recorded or work.ledger.batch(file.batch_id).state == "buffered"

@@ -1,0 +1,255 @@
+"""Route one costly rule's share of a batch within its budget: what a worker of route does, in this process or on Spark.
+
+Nothing here may import the ledger or Spark: a Spark worker imports this module and should be ready soon.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import pyarrow as pa
+
+from eventbridge import rowset
+from eventbridge.errors import BudgetSpent, TransformFailed
+from eventbridge.event import Event, parse_event
+from eventbridge.identity import Fingerprint, delivery_id, delivery_id_text
+from eventbridge.rule import Rule, RuleSet, Target
+from eventbridge.stages.route_job import RouteJob, RuleShare, SliceResult
+from eventbridge.store import layout
+from eventbridge.store.parquet import read_rows, write_table
+from eventbridge.store.protocol import Store
+from eventbridge.store.schemas import DELIVERY
+from eventbridge.transform import Rendered, Renderer, Scope, compile_transform
+
+#: Why what is left of a share is left.
+BUDGET = "Budget"
+
+#: Events read at a time: a budget may be over long before a share is.
+_EVENTS_AT_ONCE = 500
+#: CPU-seconds after which a renderer that went on when it was told to stop is told again.
+_AGAIN_SECONDS = 0.05
+
+#: Returns the renderer of a target.
+CompileTarget = Callable[[Target], Renderer]
+
+
+class _OutOfTime(BaseException):
+    """Raised inside a renderer when the budget is over; no Exception, so that no renderer takes it for its own."""
+
+
+def compile_target(target: Target) -> Renderer:
+    """Return the renderer of a target, as `eventbridge.transform` compiles it."""
+    return compile_transform(target.transform, content_mode=target.content_mode)
+
+
+def route_share(
+    store: Store, rule_set: RuleSet, job: RouteJob, share: RuleShare, compile_target: CompileTarget = compile_target
+) -> SliceResult:
+    """Render an event after the other, all targets of each, until all are done or the budget is spent.
+
+    Writes one delivery file for what was done. `detail["share"]` says of which `rule` it is, which rows are `done` and
+    `left` (pairs of file and row set), why they are left (`reason`, "" if none is), and how many were `spent`:
+    failed because they took a whole budget. A budget is CPU time of this process; a renderer that loops is interrupted,
+    or, if it does not come back to Python, ended with its process by whoever runs it.
+    """
+    rule = rule_set.rules[share.rule]
+    deliveries = _Deliveries(job, rule)
+    renderers = {} if share.give_up else {name: compile_target(target) for name, target in rule.targets.items()}
+    budget = _Budget(share.cpu_seconds)
+    done: dict[str, list[int]] = {file: [] for file, _ in share.files}
+    spent = 0
+    with _interruptible():
+        for place, row, event in _events(store, job, share):
+            try:
+                rendered = deliveries.render(place, row, event, renderers, budget, share.give_up)
+            except (_OutOfTime, BudgetSpent):
+                if not (share.last_resort and not any(done.values())):
+                    break
+                text = f"it took more than {share.cpu_seconds:g} CPU-seconds, all that a batch may spend on its rule"
+                rendered = deliveries.failed(place, row, event, text)
+                spent += 1
+            deliveries.take(rendered)
+            done[place[0]].append(place[1])
+            if spent:
+                break
+    left = [[file, rowset.encode(sorted(set(rowset.decode(rows)) - set(done[file])))] for file, rows in share.files]
+    said = {
+        "rule": share.rule,
+        "done": [[file, rowset.encode(rows)] for file, rows in done.items() if rows],
+        "left": [[file, rows] for file, rows in left if rows],
+        "reason": BUDGET if any(rows for _, rows in left) else "",
+        "spent": spent,
+    }
+    path = deliveries.write(store, share)
+    reason = {"failure_reason": share.give_up[0]} if share.give_up else {}
+    return SliceResult(share.slice_id, path, deliveries.count, deliveries.detail() | reason | {"share": said})
+
+
+_Place = tuple[str, int]
+
+
+def _events(store: Store, job: RouteJob, share: RuleShare) -> Iterator[tuple[_Place, dict[str, Any], Event]]:
+    for file, rows in share.files:
+        numbers = list(rowset.decode(rows))
+        for start in range(0, len(numbers), _EVENTS_AT_ONCE):
+            some = numbers[start : start + _EVENTS_AT_ONCE]
+            table = read_rows(store, file, rowset.encode(some))
+            for number, row in zip(some, table.to_pylist(), strict=True):
+                yield (file, number), row, parse_event(row["body"], max_bytes=job.event_max_bytes)
+
+
+class _Budget:
+    """CPU time of this process from now on, as far as it may go."""
+
+    def __init__(self, seconds: float) -> None:
+        self._until = time.process_time() + seconds
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Interrupt the body with _OutOfTime when the budget is over; raises it at once if it is over already."""
+        left = self._until - time.process_time()
+        if left <= 0:
+            raise _OutOfTime
+        if threading.current_thread() is not threading.main_thread():
+            yield  # signals are the main thread's; Spark's workers have no other
+            return
+        try:
+            signal.setitimer(signal.ITIMER_PROF, left, _AGAIN_SECONDS)
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGPROF, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGPROF, before)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise _OutOfTime
+
+
+@dataclass
+class _Deliveries:
+    """The rows of a share's delivery file, by target."""
+
+    job: RouteJob
+    rule: Rule
+    rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+
+    def render(
+        self,
+        place: _Place,
+        row: dict[str, Any],
+        event: Event,
+        renderers: dict[str, Renderer],
+        budget: _Budget,
+        give_up: tuple[str, str] | None,
+    ) -> list[dict[str, Any]]:
+        """Return the delivery rows of one event; raises _OutOfTime or BudgetSpent."""
+        if give_up:
+            return self.failed(place, row, event, give_up[1])
+        rows = []
+        for target in sorted(self.rule.targets):
+            common = self._row(place, row, event, target)
+            scope = Scope(
+                self.rule.name, self.job.bus, target, delivery_id_text(common["delivery_id"]), row["arrived_at"]
+            )
+            with budget.running():
+                outcome = _rendered(renderers[target], event, scope)
+            rows.append(common | outcome)
+        return rows
+
+    def failed(self, place: _Place, row: dict[str, Any], event: Event, text: str) -> list[dict[str, Any]]:
+        """Return the delivery rows of an event all of whose targets fail."""
+        return [self._row(place, row, event, target) | {"failure": text} for target in sorted(self.rule.targets)]
+
+    def take(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Keep the rows of an event that is done."""
+        for row in rows:
+            self.rows.setdefault(row["target"], []).append(row)
+
+    @property
+    def count(self) -> int:
+        """How many deliveries there are."""
+        return sum(map(len, self.rows.values()))
+
+    def write(self, store: Store, share: RuleShare) -> str | None:
+        """Write the delivery file, sorted by target; return its path, None if there is nothing to write."""
+        rows = [row for target in sorted(self.rows) for row in self.rows[target]]
+        if not rows:
+            return None
+        part = re.sub(r"[^\w.-]", "_", share.slice_id, flags=re.ASCII) + f"-{uuid.uuid4().hex}"
+        path = layout.deliveries(self.job.planned_at, self.job.batch_id, self.job.attempt, part)
+        write_table(store, path, pa.Table.from_pylist(rows, schema=DELIVERY))
+        return path
+
+    def detail(self) -> dict[str, Any]:
+        """Return what the manifest says of the file; see SliceResult."""
+        detail: dict[str, Any] = {"rows_in": 0, "matched": {}, "failed": {}, "pieces": []}
+        failed_rows = []
+        first = 0
+        for target in sorted(self.rows):
+            rows, name = self.rows[target], f"{self.rule.name}/{target}"
+            failed = [first + index for index, row in enumerate(rows) if row.get("failure") is not None]
+            detail["matched"][name] = Fingerprint.of(row["delivery_id"] for row in rows).as_list()
+            if failed:
+                detail["failed"][name] = len(failed)
+            failed_rows += failed
+            sizes = {first + index: len(row["payload"]) for index, row in enumerate(rows) if row.get("failure") is None}
+            detail["pieces"] += [
+                [self.rule.pool_name, self.rule.weight, self.rule.name, target, *piece] for piece in self._cut(sizes)
+            ]
+            first += len(rows)
+        return detail | {"failed_rows": rowset.encode(failed_rows)}
+
+    def _cut(self, sizes: dict[int, int]) -> Iterator[tuple[str, int, int]]:
+        rows: list[int] = []
+        size = 0
+        for row, length in sizes.items():
+            if rows and (len(rows) >= self.job.piece_max_deliveries or size + length > self.job.piece_max_bytes):
+                yield rowset.encode(rows), len(rows), size
+                rows, size = [], 0
+            rows.append(row)
+            size += length
+        if rows:
+            yield rowset.encode(rows), len(rows), size
+
+    def _row(self, place: _Place, row: dict[str, Any], event: Event, target: str) -> dict[str, Any]:
+        taken = ("topic", "broker", "queue_id", "offset", "source", "event_id", "published_at", "arrived_at")
+        raw_id = delivery_id(self.job.bus, event.source, event.id, self.rule.name, target, self.job.replay_id)
+        return {name: row[name] for name in taken} | {
+            "delivery_id": raw_id,
+            "rule": self.rule.name,
+            "target": target,
+            "rule_version": self.rule.version,
+            "bus": self.job.bus,
+            "event_file": place[0],
+            "event_row": place[1],
+        }
+
+
+def _rendered(renderer: Renderer, event: Event, scope: Scope) -> dict[str, Any]:
+    try:
+        rendered: Rendered = renderer.render(event, scope)
+    except TransformFailed as error:
+        return {"failure": str(error)}
+    headers = json.dumps(dict(rendered.headers)) if rendered.headers else None
+    return {"payload": rendered.payload, "content_type": rendered.content_type, "headers": headers}

@@ -1,0 +1,112 @@
+"""Costly rules on a real Spark: a program that loops is interrupted, one that does not hear or dies holds its rule."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from eventbridge.connection import connections_from_environment
+from eventbridge.rule import RuleSet, Transform
+from eventbridge.settings import Settings
+from eventbridge.spark.route import ConnectRouter
+from eventbridge.spark.server import SparkConnectServer
+from eventbridge.stages.audit import audit
+from eventbridge.stages.deliver import deliver_batch, deliver_references
+from eventbridge.stages.workplace import Workplace
+from eventbridge.testing.poison import POISONED, route_with_poison
+
+RULES = """
+buses:
+  orders: {source: {type: embedded, queues: 1, start_at: earliest}}
+rules:
+  cheap: {bus: orders, pattern: {}, targets: {lines: {type: file, path: FOLDER/cheap.jsonl}}}
+  costly: {bus: orders, pattern: {}, targets: {lines: {type: file, path: FOLDER/costly.jsonl}}}
+  other: {bus: orders, pattern: {}, targets: {lines: {type: file, path: FOLDER/other.jsonl}}}
+"""
+
+
+@dataclass(frozen=True)
+class Costly(Workplace):
+    """A workplace in which `costly` runs the program of a file, and `other` one that does no harm."""
+
+    def rule_set(self) -> RuleSet:
+        """Return today's rules."""
+        rules = super().rule_set()
+        programs = {"costly": (self.settings.home / "program").read_text(), "other": "$.id"}
+        changed = {}
+        for name, program in programs.items():
+            rule = rules.rules[name]
+            transform = Transform(form="JSONATA", value=program)
+            targets = {key: each.model_copy(update={"transform": transform}) for key, each in rule.targets.items()}
+            changed[name] = type(rule)(**{**dict(rule), "targets": targets, "version": ""})
+        return RuleSet(buses=rules.buses, rules=rules.rules | changed)
+
+
+@pytest.fixture
+def deliver(tmp_path: Path) -> Callable[..., Costly]:
+    """Publish eight events, the fourth poisoned, and deliver a batch while `costly` runs a program."""
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / "rules.yaml").write_text(RULES.replace("FOLDER", str(tmp_path)))
+    environ = {
+        "EVENTBRIDGE_HOME": str(tmp_path),
+        "EVENTBRIDGE_RULES_FOLDER": str(tmp_path / "rules"),
+        "EVENTBRIDGE_ROUTE_SLICE_SECONDS": "5",
+        "EVENTBRIDGE_ROUTE_COSTLY_BUDGET_SECONDS": "0.5",
+    }
+    work = Costly(**vars(Workplace.open(Settings.from_mapping(environ), connections_from_environment({}))))
+
+    def run(router: ConnectRouter, program: str) -> Costly:
+        (tmp_path / "program").write_text(program)
+        source = work.open_source(work.rule_set().buses["orders"])
+        bodies = [
+            {"specversion": "1.0", "id": str(n), "source": "/s", "type": "t", "subject": POISONED if n == 3 else "good"}
+            for n in range(8)
+        ]
+        source.publish([(json.dumps(body).encode(), None) for body in bodies])  # type: ignore[attr-defined]
+        source.close()
+        deliver_batch(work, "orders", router, threading.Event())
+        return work
+
+    return run
+
+
+def lines(work: Workplace, name: str) -> list[str]:
+    """Return the ids that a rule's target has received."""
+    path = work.settings.home / f"{name}.jsonl"
+    return [json.loads(line)["id"] for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def test_a_program_that_loops_delays_no_other_rule_on_spark(
+    spark_server: SparkConnectServer, deliver: Callable[..., Costly]
+) -> None:
+    """Cheap and costly neighbours go out in its batch; the rest of its own is a reference, routed once it is mended."""
+    router = ConnectRouter(spark_server.url, route_with_poison)
+    work = deliver(router, "loop")
+
+    assert lines(work, "cheap") == lines(work, "other") == list("01234567")
+    assert lines(work, "costly") == list("012")
+    assert [(each.reason, each.count) for each in work.ledger.waiting_references()] == [("Budget", 5)]
+    (work.settings.home / "program").write_text("$.id")
+    deliver_references(work, "orders", router, threading.Event())
+    assert lines(work, "costly") == list("01234567")
+    assert audit(work).differences == ()
+
+
+@pytest.mark.parametrize("program", ["die", "loop on"])
+def test_a_program_that_takes_its_worker_along_holds_its_rule(
+    spark_server: SparkConnectServer, deliver: Callable[..., Costly], program: str
+) -> None:
+    """Its worker dies, or never hears that its time is over: the rule is held, with all of its share as a reference."""
+    work = deliver(ConnectRouter(spark_server.url, route_with_poison), program)
+
+    assert lines(work, "cheap") == lines(work, "other") == list("01234567")
+    assert lines(work, "costly") == []
+    waiting = work.ledger.waiting_references()
+    assert [(each.reason, each.state, each.count) for each in waiting] == [("RouteFailed", "held", 8)]
+    assert list(work.ledger.held_rules()) == ["costly"]
+    assert audit(work).differences == ()
