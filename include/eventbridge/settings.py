@@ -149,7 +149,7 @@ class Settings(BaseModel):
     route_costly_budget_seconds: Seconds = _setting(
         2.0,
         "seconds",
-        "CPU time that a costly rule may take of a batch; the rest is routed later, in the slow lane: what others wait.",
+        "CPU time a costly rule may take of a batch; the rest is routed in the slow lane later: what others wait.",
         gt=0,
         le=600,
     )

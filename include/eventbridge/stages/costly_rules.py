@@ -134,9 +134,8 @@ def _later(now: datetime, seconds: float) -> datetime:
 
 def _tries(share: Mapping[str, Any], taken: Iterable[Reference]) -> int:
     """Return how often in a row a rule's references were taken up for nothing, now included."""
-    done = sum(rowset.count(rows) for _, rows in share["done"])
     before = [each.tries for each in taken]
-    return max(before) + 1 if before and done <= share["spent"] else 0
+    return max(before) + 1 if before and share["rendered"] == 0 else 0
 
 
 def _share(work: Workplace, batch: Batch, key: str, rule: str, files: Files) -> RuleShare:
@@ -194,7 +193,13 @@ def _route_alone(work: Workplace, job: RouteJob, router: Router, canary: Canary,
 
 def _referred(batch_id: str, share: RuleShare, reason: str, error: str) -> BatchFile:
     """Return the record of a share of which nothing was routed."""
-    said = {"rule": share.rule, "done": [], "left": [list(each) for each in share.files], "reason": reason, "spent": 0}
+    said = {
+        "rule": share.rule,
+        "done": [],
+        "left": [list(each) for each in share.files],
+        "reason": reason,
+        "rendered": 0,
+    }
     detail = {"rows_in": 0, "matched": {}, "failed": {}, "failed_rows": "", "pieces": [], "share": said}
     return BatchFile(batch_id, "delivery", share.slice_id, None, 0, detail | ({"error": error} if error else {}))
 

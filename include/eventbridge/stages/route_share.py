@@ -30,6 +30,7 @@ from eventbridge.store.parquet import read_rows, write_table
 from eventbridge.store.protocol import Store
 from eventbridge.store.schemas import DELIVERY
 from eventbridge.transform import Rendered, Renderer, Scope, compile_transform
+from eventbridge.transform.budget import Budget
 
 #: Why what is left of a share is left.
 BUDGET = "Budget"
@@ -58,16 +59,16 @@ def route_share(
     """Render an event after the other, all targets of each, until all are done or the budget is spent.
 
     Writes one delivery file for what was done. `detail["share"]` says of which `rule` it is, which rows are `done` and
-    `left` (pairs of file and row set), why they are left (`reason`, "" if none is), and how many were `spent`:
-    failed because they took a whole budget. A budget is CPU time of this process; a renderer that loops is interrupted,
-    or, if it does not come back to Python, ended with its process by whoever runs it.
+    `left` (pairs of file and row set), why they are left (`reason`, "" if none is), and how many events were `rendered`
+    for a target at least. A budget is CPU time; a renderer that loops is interrupted, or, if it does not come back to
+    Python, ended with its process by whoever runs it.
     """
     rule = rule_set.rules[share.rule]
     deliveries = _Deliveries(job, rule)
     renderers = {} if share.give_up else {name: compile_target(target) for name, target in rule.targets.items()}
     budget = _Budget(share.cpu_seconds)
     done: dict[str, list[int]] = {file: [] for file, _ in share.files}
-    spent = 0
+    spent = well = 0
     with _interruptible():
         for place, row, event in _events(store, job, share):
             try:
@@ -80,7 +81,8 @@ def route_share(
                 spent += 1
             deliveries.take(rendered)
             done[place[0]].append(place[1])
-            if spent:
+            well += any(each.get("failure") is None for each in rendered)
+            if spent or budget.late:
                 break
     left = [[file, rowset.encode(sorted(set(rowset.decode(rows)) - set(done[file])))] for file, rows in share.files]
     said = {
@@ -88,7 +90,7 @@ def route_share(
         "done": [[file, rowset.encode(rows)] for file, rows in done.items() if rows],
         "left": [[file, rows] for file, rows in left if rows],
         "reason": BUDGET if any(rows for _, rows in left) else "",
-        "spent": spent,
+        "rendered": well,
     }
     path = deliveries.write(store, share)
     reason = {"failure_reason": share.give_up[0]} if share.give_up else {}
@@ -109,15 +111,22 @@ def _events(store: Store, job: RouteJob, share: RuleShare) -> Iterator[tuple[_Pl
 
 
 class _Budget:
-    """CPU time of this process from now on, as far as it may go."""
+    """CPU time from now on, of this process and of those that evaluate for it, as far as it may go."""
 
     def __init__(self, seconds: float) -> None:
+        self.of_evaluations = Budget(seconds)
         self._until = time.process_time() + seconds
+        self._late_at = time.monotonic() + 2 * seconds + 1
+
+    @property
+    def late(self) -> bool:
+        """Whether the machine is so busy that the CPU time takes more than twice as long: no event's fault."""
+        return time.monotonic() >= self._late_at
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """Interrupt the body with _OutOfTime when the budget is over; raises it at once if it is over already."""
-        left = self._until - time.process_time()
+        left = self._until - time.process_time() - self.of_evaluations.spent_seconds
         if left <= 0:
             raise _OutOfTime
         if threading.current_thread() is not threading.main_thread():
@@ -169,9 +178,8 @@ class _Deliveries:
         rows = []
         for target in sorted(self.rule.targets):
             common = self._row(place, row, event, target)
-            scope = Scope(
-                self.rule.name, self.job.bus, target, delivery_id_text(common["delivery_id"]), row["arrived_at"]
-            )
+            name = delivery_id_text(common["delivery_id"])
+            scope = Scope(self.rule.name, self.job.bus, target, name, row["arrived_at"], budget.of_evaluations)
             with budget.running():
                 outcome = _rendered(renderers[target], event, scope)
             rows.append(common | outcome)
