@@ -5,9 +5,6 @@ that equals the leaf, the longest entry it begins with, the interval of the line
 number. The key leads to the class's rows, one for each column of the path: a bit for every branch, set unless the
 leaf rules the branch out. A class seen for the first time has its rows made here, from the lists of what each atom
 (one primitive test) does to them.
-
-Invariants: a row depends on the leaf and the rules alone, never on the classes made before; rows, keys and slots are
-of fixed size, and when one is full all classes are dropped (`clear`) and the event is begun again.
 """
 
 from __future__ import annotations
@@ -18,14 +15,14 @@ import numpy as np
 
 from eventbridge.match.kernel import tables as t
 from eventbridge.match.kernel.addresses import parse_address
+from eventbridge.match.kernel.classes import class_of_key
+from eventbridge.match.kernel.entries import find_beginning, find_end, find_whole
 from eventbridge.match.kernel.folding import fold
-from eventbridge.match.kernel.hashing import SEED, grow, hash_whole, same_bytes, slot_of
-from eventbridge.match.kernel.lines import address_interval, number_interval, stab
+from eventbridge.match.kernel.lines import address_interval, number_interval
 from eventbridge.match.kernel.texts import find_texts
 from eventbridge.scan.compiled import compiled, inlined
 from eventbridge.scan.leaves import ESCAPED, NUMBER, STRING
 from eventbridge.scan.memory import (
-    byte_at,
     int32_at,
     int64_at,
     load64,
@@ -35,9 +32,6 @@ from eventbridge.scan.memory import (
     word_at,
 )
 from eventbridge.scan.strings import unescape
-
-NO_ROOM: Final = -1
-"""There is no room for another class: clear, and begin the event again."""
 
 UNDECIDED: Final = -2
 """This leaf is beyond the compiled code (an exponent of more than 17 digits): the reference matcher decides."""
@@ -194,250 +188,4 @@ def _class_of(
         for index in range(first_regex, first_regex + regex_count):
             put_int32(key, size, int32_at(regexes, index) | t.KEY_ATOM)
             size += 1
-    return _class_of_key(tables, path, kind, size)
-
-
-@compiled
-def _class_of_key(tables: int, path: int, kind: int, size: int) -> Any:
-    key = int64_at(tables, t.KEY)
-    value = np.uint64(size)
-    for index in range(size):
-        value = grow(value, int32_at(key, index))
-        value ^= value >> np.uint64(27)
-    mask = int64_at(tables, t.CLASS_SLOT_MASK)
-    slots, firsts = int64_at(tables, t.CLASS_SLOTS), int64_at(tables, t.CLASS_KEY_FIRST)
-    keys, rows = int64_at(tables, t.CLASS_KEYS), int64_at(tables, t.CLASS_ROW)
-    slot = slot_of(value, 0, mask)
-    while True:
-        number = int32_at(slots, slot) - 1
-        if number < 0:
-            break
-        first = int32_at(firsts, number)
-        if int32_at(firsts, number + 1) - first == size:
-            same = True
-            for index in range(size):
-                if int32_at(keys, first + index) != int32_at(key, index):
-                    same = False
-                    break
-            if same:
-                return int32_at(rows, number)
-        slot = (slot + 1) & mask
-    counters = int64_at(tables, t.COUNTERS)
-    number = int64_at(counters, t.COUNTER_CLASSES)
-    row = int64_at(counters, t.COUNTER_ROWS)
-    first = int64_at(counters, t.COUNTER_KEYS)
-    width = int32_at(int64_at(tables, t.PATH_WIDTH), path)
-    if row + width > int64_at(tables, t.CLASS_CAPACITY) or first + size > int64_at(tables, t.CLASS_KEYS_CAPACITY):
-        return NO_ROOM
-    for index in range(size):
-        put_int32(keys, first + index, int32_at(key, index))
-    put_int32(firsts, number, first)
-    put_int32(firsts, number + 1, first + size)
-    put_int32(rows, number, row)
-    put_int32(slots, slot, number + 1)
-    put_word(counters, t.COUNTER_CLASSES, np.uint64(number + 1))
-    put_word(counters, t.COUNTER_ROWS, np.uint64(row + width))
-    put_word(counters, t.COUNTER_KEYS, np.uint64(first + size))
-    _make_rows(tables, path, kind, row, width, _atoms_of_key(tables, path, kind, size))
-    return row
-
-
-@compiled
-def clear(tables: int) -> None:
-    """Drop all classes but those that every rule set has: of having no leaf, of lacking one."""
-    counters = int64_at(tables, t.COUNTERS)
-    slots = int64_at(tables, t.CLASS_SLOTS)
-    for slot in range(int64_at(tables, t.CLASS_SLOT_MASK) + 1):
-        put_int32(slots, slot, 0)
-    put_word(counters, t.COUNTER_CLASSES, _ZERO)
-    put_word(counters, t.COUNTER_KEYS, _ZERO)
-    put_word(counters, t.COUNTER_ROWS, np.uint64(int64_at(counters, t.COUNTER_FIXED_ROWS)))
-    put_word(counters, t.COUNTER_CLEARS, np.uint64(int64_at(counters, t.COUNTER_CLEARS) + 1))
-
-
-@compiled
-def find_whole(tables: int, owner: int, text: int, position: int, length: int) -> Any:
-    """Return the entry of an owner that equals a text, -1 if there is none."""
-    return _find(tables, owner, text, position, length, hash_whole(text, position, length))
-
-
-@compiled
-def find_beginning(tables: int, owner: int, text: int, position: int, length: int) -> Any:
-    """Return an owner's longest entry that a text begins with, -1 if there is none."""
-    firsts, lengths = int64_at(tables, t.LENGTHS_FIRST), int64_at(tables, t.LENGTHS)
-    found, done, value = -1, 0, SEED
-    for index in range(int32_at(firsts, owner), int32_at(firsts, owner + 1)):
-        size = int32_at(lengths, index)
-        if size > length:
-            break
-        while done < size:
-            value = grow(value, byte_at(text, position + done))
-            done += 1
-        entry = _find(tables, owner, text, position, size, value)
-        if entry >= 0:
-            found = entry
-    return found
-
-
-@compiled
-def find_end(tables: int, owner: int, text: int, position: int, length: int) -> Any:
-    """Return an owner's longest entry that a text ends with, -1 if there is none."""
-    firsts, lengths = int64_at(tables, t.LENGTHS_FIRST), int64_at(tables, t.LENGTHS)
-    found, done, value = -1, 0, SEED
-    stop = position + length
-    for index in range(int32_at(firsts, owner), int32_at(firsts, owner + 1)):
-        size = int32_at(lengths, index)
-        if size > length:
-            break
-        while done < size:
-            done += 1
-            value = grow(value, byte_at(text, stop - done))
-        entry = _find(tables, owner, text, stop - size, size, value)
-        if entry >= 0:
-            found = entry
-    return found
-
-
-@compiled
-def _find(tables: int, owner: int, text: int, position: int, length: int, value: Any) -> Any:
-    slots, mask = int64_at(tables, t.SLOTS), int64_at(tables, t.SLOT_MASK)
-    owners, lengths = int64_at(tables, t.ENTRY_OWNER), int64_at(tables, t.ENTRY_LENGTH)
-    slot = slot_of(value, owner, mask)
-    while True:
-        entry = int32_at(slots, slot) - 1
-        if entry < 0:
-            return -1
-        if int32_at(lengths, entry) == length and int32_at(owners, entry) == owner:
-            start = int32_at(int64_at(tables, t.ENTRY_START), entry)
-            if same_bytes(text, position, int64_at(tables, t.ENTRY_BYTES), start, length):
-                return entry
-        slot = (slot + 1) & mask
-
-
-@compiled
-def _atoms_of_key(tables: int, path: int, kind: int, size: int) -> Any:
-    """Write the atoms that the leaf meets, each once, into ATOMS; return how many."""
-    key, atoms = int64_at(tables, t.KEY), int64_at(tables, t.ATOMS)
-    count = 0
-    atom = int32_at(int64_at(tables, t.PATH_STRING_ATOM), path) if kind >= STRING else -1
-    if kind < NUMBER:
-        atom = int32_at(int64_at(tables, t.PATH_WORDS_ATOM), path * 3 + kind)
-    if atom >= 0:
-        put_int32(atoms, 0, atom)
-        count = 1
-    for index in range(1, size):
-        part = int32_at(key, index)
-        if part & t.KEY_ATOM:
-            put_int32(atoms, count, part & ~t.KEY_ATOM)
-            count += 1
-        elif part & t.KEY_INTERVAL:
-            name = t.PATH_NUMBERS if kind == NUMBER else t.PATH_ADDRESSES
-            count = stab(tables, int32_at(int64_at(tables, name), path), part & ~t.KEY_INTERVAL, atoms, count)
-        else:
-            while part >= 0:
-                put_int32(atoms, count, int32_at(int64_at(tables, t.ENTRY_ATOM), part))
-                count += 1
-                part = int32_at(int64_at(tables, t.ENTRY_PARENT), part)
-    return count
-
-
-@compiled
-def _make_rows(tables: int, path: int, kind: int, row: int, width: int, atom_count: int) -> None:
-    """Fill the rows of a new class and their summaries.
-
-    A row begins as what any leaf gives: the branches without a leaf list in this column, those with `exists`, those
-    with an `anything-but`. Then the atoms break `anything-but`s, complete `all`s, and set their own bits, in this
-    order: a bit that is taken away by one condition of a leaf list may be given back by another.
-    """
-    stride = int64_at(tables, t.STRIDE)
-    rows, atoms = int64_at(tables, t.ROWS), int64_at(tables, t.ATOMS)
-    base = int64_at(tables, t.BASE_ROWS)
-    first_base = int32_at(int64_at(tables, t.PATH_BASE), path)
-    for index in range(width * stride):
-        put_word(rows, row * stride + index, word_at(base, first_base * stride + index))
-    counters = int64_at(tables, t.COUNTERS)
-    stamp = int64_at(counters, t.COUNTER_STAMP) + 1
-    put_word(counters, t.COUNTER_STAMP, np.uint64(stamp))
-    denial_stamp = int64_at(tables, t.DENIAL_STAMP)
-    for index in range(atom_count):
-        atom = int32_at(atoms, index)
-        firsts = int64_at(tables, t.ATOM_DENIALS_FIRST)
-        for place in range(int32_at(firsts, atom), int32_at(firsts, atom + 1)):
-            denial = int32_at(int64_at(tables, t.ATOM_DENIALS), place)
-            if int64_at(denial_stamp, denial) != stamp:
-                put_word(denial_stamp, denial, np.uint64(stamp))
-                _clear_bits(tables, row, denial)
-    _complete_unions(tables, path, row, atom_count, stamp)
-    for index in range(atom_count):
-        _set_bits(tables, row, t.ATOM_BITS_FIRST, t.ATOM_BITS, int32_at(atoms, index))
-    words, summary_words = int64_at(tables, t.WORDS), int64_at(tables, t.SUMMARY_WORDS)
-    for number in range(row, row + width):
-        start = rows + 8 * number * stride
-        summarise(start + 8 * summary_words, words, start)
-
-
-@compiled
-def _complete_unions(tables: int, path: int, row: int, atom_count: int, stamp: int) -> None:
-    """Set the bits of every `all` whose atoms are all there and whose `anything-but`s are unbroken."""
-    atoms, touched = int64_at(tables, t.ATOMS), int64_at(tables, t.TOUCHED)
-    stamps, seen = int64_at(tables, t.UNION_STAMP), int64_at(tables, t.UNION_SEEN)
-    firsts, unions = int64_at(tables, t.ATOM_UNIONS_FIRST), int64_at(tables, t.ATOM_UNIONS)
-    count = 0
-    for index in range(atom_count):
-        atom = int32_at(atoms, index)
-        for place in range(int32_at(firsts, atom), int32_at(firsts, atom + 1)):
-            union = int32_at(unions, place)
-            if int64_at(stamps, union) != stamp:
-                put_word(stamps, union, np.uint64(stamp))
-                put_int32(seen, union, 0)
-                put_int32(touched, count, union)
-                count += 1
-            put_int32(seen, union, int32_at(seen, union) + 1)
-    for index in range(count):
-        union = int32_at(touched, index)
-        if int32_at(seen, union) == int32_at(int64_at(tables, t.UNION_NEED), union):
-            _complete(tables, row, union, stamp)
-    always = int64_at(tables, t.PATH_ALWAYS_FIRST)
-    for place in range(int32_at(always, path), int32_at(always, path + 1)):
-        _complete(tables, row, int32_at(int64_at(tables, t.ALWAYS), place), stamp)
-
-
-@compiled
-def _complete(tables: int, row: int, union: int, stamp: int) -> None:
-    firsts, denials = int64_at(tables, t.UNION_DENIALS_FIRST), int64_at(tables, t.UNION_DENIALS)
-    for place in range(int32_at(firsts, union), int32_at(firsts, union + 1)):
-        if int64_at(int64_at(tables, t.DENIAL_STAMP), int32_at(denials, place)) == stamp:
-            return
-    _set_bits(tables, row, t.UNION_BITS_FIRST, t.UNION_BITS, union)
-
-
-@compiled
-def _set_bits(tables: int, row: int, first_name: int, bits_name: int, number: int) -> None:
-    start = int64_at(tables, t.ROWS) + 8 * (row * int64_at(tables, t.STRIDE) + int64_at(tables, t.SUMMARY_WORDS))
-    firsts, bits = int64_at(tables, first_name), int64_at(tables, bits_name)
-    for place in range(int32_at(firsts, number), int32_at(firsts, number + 1)):
-        bit = int32_at(bits, place)
-        put_word(start, bit >> 6, word_at(start, bit >> 6) | (_ONE << np.uint64(bit & 63)))
-
-
-@compiled
-def _clear_bits(tables: int, row: int, denial: int) -> None:
-    start = int64_at(tables, t.ROWS) + 8 * (row * int64_at(tables, t.STRIDE) + int64_at(tables, t.SUMMARY_WORDS))
-    firsts, bits = int64_at(tables, t.DENIAL_BITS_FIRST), int64_at(tables, t.DENIAL_BITS)
-    for place in range(int32_at(firsts, denial), int32_at(firsts, denial + 1)):
-        bit = int32_at(bits, place)
-        put_word(start, bit >> 6, word_at(start, bit >> 6) & ~(_ONE << np.uint64(bit & 63)))
-
-
-@compiled
-def summarise(row: int, words: int, summary: int) -> None:
-    """Write a row's summary: bit w is set if word w is not 0."""
-    for first in range(0, words, 64):
-        bits = _ZERO
-        for word in range(first, min(first + 64, words)):
-            if word_at(row, word) != _ZERO:
-                bits |= _ONE << np.uint64(word - first)
-        put_word(summary, first >> 6, bits)
-
-
-__all__ = ["NO_ROOM", "UNDECIDED", "class_of", "clear", "summarise"]
+    return class_of_key(tables, path, kind, size)

@@ -13,8 +13,8 @@ import pyarrow as pa
 from eventbridge.document import as_document, parse_document
 from eventbridge.errors import EventError
 from eventbridge.match.explain import Finding, explain
-from eventbridge.match.kernel import judge as j
 from eventbridge.match.kernel import tables as t
+from eventbridge.match.kernel.event_tables import EventTables
 from eventbridge.match.kernel.expressions import ExpressionSets
 from eventbridge.match.kernel.judge import ALL_RULES, judge
 from eventbridge.match.kernel.program import MAXIMUM_ROWS, compile_program
@@ -54,7 +54,7 @@ class Matcher:
         self._tree = path_tree(program.paths)
         self._tree_tables = tree_tables(self._tree)
         self._expressions = {path: ExpressionSets(listed) for path, listed in program.regexes.items()}
-        self._event = _EventTables(self._tables, len(self._patterns))
+        self._event = EventTables(self._tables, len(self._patterns))
         self._leaves = room_for_leaves(16 * BLOCK_EVENTS)
         self._rules = np.empty(64 * BLOCK_EVENTS + 64 * self._tables.number(t.WORDS), np.int32)
         self._handed = np.empty((BLOCK_EVENTS, 2), np.int64)
@@ -200,54 +200,6 @@ def compile_rules(patterns: Sequence[Pattern], *, class_rows: int = MAXIMUM_ROWS
     `class_rows` bounds the table of classes, which is dropped when it is full: it bounds memory, never an answer.
     """
     return Matcher(patterns, class_rows=class_rows)
-
-
-class _EventTables:
-    """What `judge` knows of the event at hand, laid out once and used for every event."""
-
-    def __init__(self, tables: t.Tables, rules: int) -> None:
-        paths, columns = tables.number(t.PATHS), tables.number(t.COLUMNS)
-        capacity = tables.number(t.CLASS_CAPACITY)
-        self._addresses = np.zeros(j.EVENT_TABLE_COUNT, np.int64)
-        self._arrays: dict[int, npt.NDArray[Any]] = {}
-        self.address = address_of(self._addresses)
-        self._leaf_room = -1
-        self._text_room = -1
-        self.plain = self.folded = 0
-        self._put(j.PATH_FIRST_LEAF, np.full(paths + 1, -1, np.int32))
-        self._put(j.PATH_CURRENT, tables.array(t.PATH_ABSENT).copy())
-        self._put(j.PATH_CHAIN, np.full(paths + 1, -1, np.int32))
-        self._put(j.PATH_NESTED, np.zeros(paths + 1, np.int64))
-        self._put(j.ROW_STAMP, np.zeros(capacity, np.int64))
-        self._put(j.RULE_YES, np.zeros(rules + 1, np.int64))
-        self._put(j.RULE_NO, np.zeros(rules + 1, np.int64))
-        self._put(j.RULE_BACK, np.zeros(rules + 1, np.int64))
-        self._put(j.TOUCHED_RULES, np.zeros(rules + 1, np.int32))
-        self._put(j.COLUMN_ADDRESS, np.zeros(columns + 1, np.int64))
-        self._put(j.PRESENT_PATHS, np.zeros(paths + 1, np.int32))
-
-    def make_room(self, leaves: Leaves, longest_event: int) -> None:
-        """See to it that there is room for so many leaves and for the text of the longest event."""
-        room = len(leaves.node)
-        if room != self._leaf_room:
-            self._leaf_room = room
-            paths = len(self._arrays[j.PATH_CHAIN])
-            self._put(j.LEAF_ROW, np.empty(room, np.int32))
-            self._put(j.LEAF_NEXT, np.empty(room, np.int32))
-            self._put(j.CHAIN_ROW, np.empty(room + paths, np.int32))
-            self._put(j.CHAIN_NEXT, np.empty(room + paths, np.int32))
-            self._put(j.LEAF_ARRAY, leaves.array)
-            self._put(j.LEAF_ELEMENT, leaves.element)
-        if longest_event > self._text_room:
-            self._text_room = 2 * longest_event + 4096
-            self._put(j.ELEMENT_COUNT, np.zeros(self._text_room, np.int32))
-            self._plain = np.empty(self._text_room + 64, np.uint8)
-            self._folded = np.empty(3 * self._text_room + 64, np.uint8)
-            self.plain, self.folded = address_of(self._plain), address_of(self._folded)
-
-    def _put(self, name: int, array: npt.NDArray[Any]) -> None:
-        self._arrays[name] = array
-        self._addresses[name] = address_of(array)
 
 
 def _larger(leaves: Leaves) -> Leaves:

@@ -1,0 +1,84 @@
+"""What is known of the event at hand: its leaves by path, the classes found, what the rules came to so far."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from eventbridge.match.kernel import tables as t
+from eventbridge.scan.leaves import Leaves
+from eventbridge.scan.memory import address_of
+
+# Places in the list of addresses that EventTables keeps.
+(
+    LEAF_ROW,  # per leaf: the row of its class
+    LEAF_NEXT,  # per leaf: the next leaf at the same path, -1
+    LEAF_ARRAY,
+    LEAF_ELEMENT,
+    PATH_FIRST_LEAF,  # per path: the first leaf, -1
+    PATH_CURRENT,  # per path: the row of the class of the first leaf, or of having none
+    PATH_CHAIN,  # per path: the first further class, -1
+    PATH_NESTED,  # per path: the stamp of the last event that had a leaf there in an element of an array
+    CHAIN_ROW,
+    CHAIN_NEXT,
+    ROW_STAMP,  # per row: the stamp of the last event that noted it
+    ELEMENT_COUNT,  # per element of the array at hand: how many fields it meets
+    RULE_YES,  # per rule: the stamp of the last event with a positive branch that holds
+    RULE_NO,
+    RULE_BACK,
+    TOUCHED_RULES,
+    COLUMN_ADDRESS,  # per column: where its row begins
+    PRESENT_PATHS,
+    TOUCHED_COUNT,  # a plain number
+) = range(19)
+EVENT_TABLE_COUNT: Final = 19
+
+
+class EventTables:
+    """What `judge` knows of the event at hand, laid out once and used for every event."""
+
+    def __init__(self, tables: t.Tables, rules: int) -> None:
+        paths, columns = tables.number(t.PATHS), tables.number(t.COLUMNS)
+        capacity = tables.number(t.CLASS_CAPACITY)
+        self._addresses = np.zeros(EVENT_TABLE_COUNT, np.int64)
+        self._arrays: dict[int, npt.NDArray[Any]] = {}
+        self.address = address_of(self._addresses)
+        self._leaf_room = -1
+        self._text_room = -1
+        self.plain = self.folded = 0
+        self._put(PATH_FIRST_LEAF, np.full(paths + 1, -1, np.int32))
+        self._put(PATH_CURRENT, tables.array(t.PATH_ABSENT).copy())
+        self._put(PATH_CHAIN, np.full(paths + 1, -1, np.int32))
+        self._put(PATH_NESTED, np.zeros(paths + 1, np.int64))
+        self._put(ROW_STAMP, np.zeros(capacity, np.int64))
+        self._put(RULE_YES, np.zeros(rules + 1, np.int64))
+        self._put(RULE_NO, np.zeros(rules + 1, np.int64))
+        self._put(RULE_BACK, np.zeros(rules + 1, np.int64))
+        self._put(TOUCHED_RULES, np.zeros(rules + 1, np.int32))
+        self._put(COLUMN_ADDRESS, np.zeros(columns + 1, np.int64))
+        self._put(PRESENT_PATHS, np.zeros(paths + 1, np.int32))
+
+    def make_room(self, leaves: Leaves, longest_event: int) -> None:
+        """See to it that there is room for so many leaves and for the text of the longest event."""
+        room = len(leaves.node)
+        if room != self._leaf_room:
+            self._leaf_room = room
+            paths = len(self._arrays[PATH_CHAIN])
+            self._put(LEAF_ROW, np.empty(room, np.int32))
+            self._put(LEAF_NEXT, np.empty(room, np.int32))
+            self._put(CHAIN_ROW, np.empty(room + paths, np.int32))
+            self._put(CHAIN_NEXT, np.empty(room + paths, np.int32))
+            self._put(LEAF_ARRAY, leaves.array)
+            self._put(LEAF_ELEMENT, leaves.element)
+        if longest_event > self._text_room:
+            self._text_room = 2 * longest_event + 4096
+            self._put(ELEMENT_COUNT, np.zeros(self._text_room, np.int32))
+            self._plain = np.empty(self._text_room + 64, np.uint8)
+            self._folded = np.empty(3 * self._text_room + 64, np.uint8)
+            self.plain, self.folded = address_of(self._plain), address_of(self._folded)
+
+    def _put(self, name: int, array: npt.NDArray[Any]) -> None:
+        self._arrays[name] = array
+        self._addresses[name] = address_of(array)
