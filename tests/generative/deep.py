@@ -40,7 +40,7 @@ def guard_tables(where: str) -> None:
     at_end = where == "end"
     tables.Tables = guard_page.TablesAtTheEnd if at_end else guard_page.TablesAtTheBeginning  # type: ignore[misc]
     events = guard_page.EventTablesAtTheEnd if at_end else guard_page.EventTablesAtTheBeginning
-    matcher._EventTables = events  # type: ignore[misc]
+    matcher.EventTables = events  # type: ignore[misc]
     program.CLASS_BYTES = 1 << 20  # type: ignore[misc]
 
 

@@ -9,13 +9,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from eventbridge.match.kernel import judge, matcher, tables
+from eventbridge.match.kernel import event_tables, matcher, tables
 from eventbridge.scan.memory import PADDING
 from eventbridge.scan.texts import Texts
 
 _PAGE: Final = mmap.PAGESIZE
 _FORBIDDEN: Final = 0  # PROT_NONE
-_SHARED: Final = (judge.LEAF_ARRAY, judge.LEAF_ELEMENT)  # the scanner writes them by another way, a copy would be stale
+_SHARED: Final = (event_tables.LEAF_ARRAY, event_tables.LEAF_ELEMENT)  # the scanner writes them by another way, a copy would be stale
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
@@ -61,14 +61,14 @@ class TablesAtTheBeginning(tables.Tables):
         super().put(name, behind_guard(array))
 
 
-class EventTablesAtTheEnd(matcher._EventTables):
+class EventTablesAtTheEnd(event_tables.EventTables):
     """What is known of the event at hand, each table before a forbidden page."""
 
     def _put(self, name: int, array: npt.NDArray[Any]) -> None:
         super()._put(name, array if name in _SHARED else before_guard(array))
 
 
-class EventTablesAtTheBeginning(matcher._EventTables):
+class EventTablesAtTheBeginning(event_tables.EventTables):
     """What is known of the event at hand, each table behind a forbidden page."""
 
     def _put(self, name: int, array: npt.NDArray[Any]) -> None:
