@@ -240,4 +240,5 @@ def scan(
             status[event] = MALFORMED
             count = first
     first_leaf[start.shape[0]] = count
+    frames_room[0] = 0  # Numba frees an array behind its last use, whoever still has its address
     return start.shape[0]
