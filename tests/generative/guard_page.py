@@ -44,6 +44,11 @@ class GuardedText:
         buffer[:-PADDING] = np.frombuffer(b"".join(contents), np.uint8)
         return Texts(buffer, np.concatenate([np.zeros(1, np.int64), ends[:-1]]), ends)
 
+    def take(self, texts: Texts, first: int, last: int) -> Texts:
+        """Return a block of texts, in place of a matcher's `TextRoom`."""
+        spans = zip(texts.start[first:last], texts.end[first:last], strict=True)
+        return self.texts([texts.buffer[start:end].tobytes() for start, end in spans])
+
 
 class TablesAtTheEnd(tables.Tables):
     """Tables of which each ends where nothing may be read."""

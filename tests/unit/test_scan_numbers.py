@@ -1,0 +1,81 @@
+"""JSON numbers as bytes, against `eventbridge.document.Number`."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+from generative.vocabulary import Vocabulary
+from unit.raw_memory import Raw
+
+from eventbridge.document import Number
+from eventbridge.scan.numbers import compare, normal_form, number_end, simple_number
+
+Normal = tuple[int, int, Raw, int]
+
+
+def normal(text: str) -> Normal:
+    """Return a number's sign, position, digits and how many they are."""
+    raw, digits = Raw(text.encode()), Raw(bytes(len(text)))
+    sign, power, count = normal_form(raw.address, 0, raw.length, digits.address)
+    return sign, power, digits, count
+
+
+def order(one: Normal, other: Normal) -> int:
+    """Return -1, 0 or 1 as `compare` says."""
+    return int(compare(one[0], one[1], one[2].address, one[3], other[0], other[1], other[2].address, 0, other[3]))
+
+
+def spelled(count: int) -> list[str]:
+    """Return numbers in many spellings, many of them near one another."""
+    found: list[str] = []
+    for seed in itertools.count():
+        vocabulary = Vocabulary(random.Random(seed))
+        for number in vocabulary.numbers:
+            found += [vocabulary.spelled_number(vocabulary.near_number(number)) for _ in range(4)]
+        if len(found) >= count:
+            return found
+    raise AssertionError
+
+
+def test_numbers_end_where_the_standard_says() -> None:
+    """Every text of up to five characters: a number ends where the text does, any other before or never."""
+    for size in range(1, 6):
+        for letters in itertools.product("01-.eE+", repeat=size):
+            text = "".join(letters)
+            raw = Raw(text.encode())
+            end = number_end(raw.address, 0)
+
+            assert (end == size) == Number.is_number(text), text
+            assert end == -1 or end == size or Number.is_number(text[:end]), text
+
+
+def test_normal_forms_compare_as_numbers_do() -> None:
+    """Neighbours by one digit far behind, all spellings of one value, huge exponents: the order is exact."""
+    texts = spelled(1_000)
+    forms = [normal(text) for text in texts]
+    for (one, left), (other, right) in itertools.pairwise(zip(texts, forms, strict=True)):
+        if left[0] != 2 and right[0] != 2:
+            expected = (Number(one) > Number(other)) - (Number(one) < Number(other))
+
+            assert order(left, right) == expected, (one, other)
+            assert order(right, left) == -expected, (one, other)
+
+
+def test_only_exponents_of_more_than_17_digits_are_left_to_others() -> None:
+    """Zeros in front of an exponent do not count; a number that is zero has no exponent."""
+    assert normal("1e99999999999999999")[0] == 1
+    assert normal("1e-000000000000000000000099999999999999999")[0] == 1
+    assert normal("1e100000000000000000")[0] == 2
+    assert normal("0e100000000000000000")[0] == 0
+
+
+def test_simple_numbers_are_the_nearest_doubles() -> None:
+    """Up to 15 digits without an exponent: what Python's float gives; all others say that they are not simple."""
+    for text in spelled(2_000):
+        raw = Raw(text.encode())
+        simple, value = simple_number(raw.address, 0, raw.length)
+        digits = sum(letter.isdigit() for letter in text)
+
+        assert simple == ("e" not in text.lower() and digits <= 15), text
+        assert not simple or value == float(text), text

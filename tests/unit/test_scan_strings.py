@@ -1,0 +1,73 @@
+"""JSON strings as bytes: ends, escapes, UTF-8; the standard library says what is right."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from unit.raw_memory import Raw
+
+from eventbridge.scan.strings import has_escape, is_utf8, quick_string_end, string_end, unescape
+
+CONTENTS = [
+    *("", "a", "é", "😀", "\\n", "\\\\", '\\"', "\\/", "\\u00e9", "\\uD83D\\uDE00", "\\ud83d", "\\ude00\\ud83d"),
+    *("\\ud83d\\ud83d\\ude00", "\\ud83dx", "\\ud83d\\n", "\\ud83d\\u0041", "x" * 31, "x" * 32, "x" * 33, "\\u0000"),
+    *("x" * 31 + "\\t", "x" * 30 + "\\u20AC", "\\b\\f\\r\\t", "\x7f", "\\\\\\\\", "\\u005c"),
+]
+REFUSED = ["\\", "\\x", "\\u", "\\u12", "\\u12G4", "\\u 123", "\n", "\x00", "\x1f", "x" * 40 + "\t", "\\U0041"]
+
+
+@pytest.mark.parametrize("content", CONTENTS)
+def test_a_string_ends_at_its_quote_and_loses_its_escapes(content: str) -> None:
+    """The end is the first quote that is not escaped; the content is what the standard library reads."""
+    inside = content.encode()
+    raw, room = Raw(b'"' + inside + b'", "other"'), Raw(bytes(len(inside)))
+    end = string_end(raw.address, 1, raw.length)
+
+    assert end == 1 + len(inside)
+    assert has_escape(raw.address, 1, end) == ("\\" in content)
+    assert quick_string_end(raw.address, 1) == (end if "\\" not in content and len(inside) < 32 else -1)
+
+    written = unescape(raw.address, 1, len(inside), room.address)
+
+    assert room.taken(written) == json.loads(f'"{content}"').encode("utf-8", "surrogatepass")
+
+
+@pytest.mark.parametrize("content", REFUSED)
+def test_what_is_no_string_has_no_end(content: str) -> None:
+    """Control characters, unknown escapes and halves of escapes are refused."""
+    raw = Raw(f'"{content}"'.encode())
+
+    assert string_end(raw.address, 1, raw.length) == -1
+
+
+@pytest.mark.parametrize("size", [0, 1, 30, 31, 32, 33, 63, 64, 65])
+def test_a_quote_behind_the_end_does_not_count(size: int) -> None:
+    """A string that its text does not close has no end, whatever follows in memory."""
+    raw = Raw(b'"' + b"x" * size + b'"')
+
+    assert string_end(raw.address, 1, raw.length) == size + 1
+    assert string_end(raw.address, 1, raw.length - 1) == -1
+
+
+def test_utf8_is_what_python_decodes() -> None:
+    """Two, three and four bytes at all borders, whole and cut, at any place among ASCII."""
+    points = [0x7F, 0x80, 0x7FF, 0x800, 0xFFF, 0x1000, 0xD7FF, 0xE000, 0xFFFF, 0x10000, 0x3FFFF, 0x40000, 0x10FFFF]
+    good = [chr(point).encode() for point in points]
+    bad = [
+        b"\x80",
+        b"\xc0\x80",
+        b"\xc1\xbf",
+        b"\xed\xa0\x80",
+        b"\xe0\x9f\xbf",
+        b"\xf0\x8f\xbf\xbf",
+        b"\xf4\x90\x80\x80",
+    ]
+    random_ = random.Random(0)
+    pieces = [*good, *bad, b"\xff", b"\xf5\x80\x80\x80", *(one[:-1] for one in good if len(one) > 1), b"x" * 29, b"a"]
+    for _ in range(5_000):
+        content = b"".join(random_.choices(pieces, k=random_.randint(1, 6)))
+        raw = Raw(content)
+
+        assert is_utf8(raw.address, 0, raw.length) == (content.decode("utf-8", "replace").encode() == content), content
