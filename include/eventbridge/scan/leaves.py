@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from eventbridge.document import MAXIMUM_DEPTH
 from eventbridge.scan.compiled import compiled
-from eventbridge.scan.memory import PADDING, byte_at, int32_at, int64_at, put_word, word_at
+from eventbridge.scan.memory import PADDING, byte_at, int32_at, int64_at, put_word
 from eventbridge.scan.numbers import number_end
 from eventbridge.scan.strings import has_escape, is_utf8, quick_string_end, string_end, unescape
 from eventbridge.scan.tree import find_edge
@@ -54,7 +54,6 @@ NESTED: Final = 2
 NOWHERE: Final = -1
 
 _NINE, _T, _F = ord("9"), ord("t"), ord("f")
-_ONE, _ZERO = np.uint64(1), np.uint64(0)
 
 
 class Leaves(NamedTuple):
@@ -92,6 +91,11 @@ def scan(
     frames_room = np.empty(8 * MAXIMUM_DEPTH, np.int64)
     frames = frames_room.ctypes.data
     key_room = np.empty(0, np.uint8)
+    # Per node: the object that last had a key leading there, and the first leaf behind it. Those of one key stand
+    # together, so a duplicate key costs no more than what it replaces.
+    nodes = int32_at(tree.last, 0) + 1
+    object_of, first_of = np.zeros(nodes, np.int64), np.zeros(nodes, np.int64)
+    objects = 0
     room = leaves.node.shape[0]
     count = first_leaf[first_event]
     for event in range(first_event, start.shape[0]):
@@ -101,7 +105,8 @@ def scan(
         # The innermost open object or array that somebody wants something of; the outer ones are in `frames`.
         depth, node, in_array = 0, 0, False
         array, element, place, place_element = 0, 0, FREE, 0
-        keys_seen, first_inside = _ZERO, count
+        objects += 1
+        number = objects
         kind_of_event, arrays = FLAT, 0
         good, walking = False, False
         position = skip_space(text, position)
@@ -133,13 +138,13 @@ def scan(
                 below = NOWHERE
                 if edge >= 0:
                     below = int32_at(tree.child, edge)
-                    bit = _ONE << np.uint64(edge & 63)
-                    if keys_seen & bit != _ZERO:  # perhaps a duplicate: the last one counts
+                    if object_of[below] == number:  # a duplicate key: the last one counts
                         last = int32_at(tree.last, below)
-                        for leaf in range(first_inside, count):
-                            if below <= leaves.node[leaf] <= last:
-                                leaves.node[leaf] = NOWHERE
-                    keys_seen |= bit
+                        leaf = first_of[below]
+                        while leaf < count and (below <= leaves.node[leaf] <= last or leaves.node[leaf] == NOWHERE):
+                            leaves.node[leaf] = NOWHERE
+                            leaf += 1
+                    object_of[below], first_of[below] = number, count
                 position = skip_space(text, position + 1)
                 if byte_at(text, position) != COLON:
                     break
@@ -175,14 +180,14 @@ def scan(
                     put_word(frame, 2, np.uint64(element))
                     put_word(frame, 3, np.uint64(place))
                     put_word(frame, 4, np.uint64(place_element))
-                    put_word(frame, 5, keys_seen)
-                    put_word(frame, 6, np.uint64(first_inside))
+                    put_word(frame, 5, np.uint64(number))
                     depth += 1
                     if in_array:
                         place = array if place == FREE else DEEP
                         place_element = element
                     node, in_array = below, byte == OPEN_ARRAY
-                    keys_seen, first_inside = _ZERO, count
+                    objects += 1
+                    number = objects
                     if in_array:
                         array, element = arrays, 0
                         arrays += 1
@@ -233,7 +238,7 @@ def scan(
                 in_array = int64_at(frame, 0) & 1 != 0
                 array, element = int64_at(frame, 1), int64_at(frame, 2)
                 place, place_element = int64_at(frame, 3), int64_at(frame, 4)
-                keys_seen, first_inside = word_at(frame, 5), int64_at(frame, 6)
+                number = int64_at(frame, 5)
         if good and position <= stop and skip_space(text, position) >= stop:
             status[event] = kind_of_event
         else:
