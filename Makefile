@@ -14,7 +14,7 @@ export EVENTS ?= 60000
 PAIRS ?= 10000000
 DOCUMENTS ?= 1000000
 
-.PHONY: help setup demo up down test test-deep check oracle fix bench-latency requirements
+.PHONY: help setup demo up down test test-deep check oracle fix bench-latency bench-match requirements
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/' \
@@ -73,6 +73,9 @@ fix: setup ## mend what formatter and linter can mend
 
 bench-latency: setup ## publish to delivered at one event a second, for a minute
 	@exec $(BIN)/python -m benchmarks.bench_latency
+
+bench-match: setup ## how fast events are matched, beside Event Ruler: ten minutes, or QUICK=1
+	@PYTHONPATH=tests exec $(BIN)/python -m benchmarks.match
 
 requirements: ## pin pyproject.toml's packages anew in requirements.txt
 	@uv pip compile -q pyproject.toml --all-groups --universal -p 3.11 --generate-hashes \

@@ -1,0 +1,76 @@
+"""Whether what is measured gives the right answers; asked once, of the events that warm up."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.match.workload import SIZES, WARM, Workload
+
+if TYPE_CHECKING:
+    from benchmarks.match.bench import Subjects
+
+
+@dataclass
+class Checks:
+    """What was compared, a line each, and how many comparisons failed."""
+
+    lines: list[str] = field(default_factory=list)
+    failures: int = 0
+
+    def add(self, what: str, differing: int) -> None:
+        """Note a comparison."""
+        self.failures += differing > 0
+        self.lines.append(f"{what}: {f'{differing:,} DIFFER' if differing else 'the same'}")
+
+
+def check_rule_sets(work: Workload, subjects: Subjects, checks: Checks) -> None:
+    """Compare the kernel with the reference matcher, and with Event Ruler where both mean the same."""
+    from benchmarks.match.bench import hostile_sets, rule_sets
+
+    sets = [(rule_set, count, str(size)) for rule_set, count in rule_sets(work) for size in SIZES]
+    hostile = [(key.rule_set, key.rules, key.events) for key in hostile_sets(work)]
+    pairs = matched = differing = 0
+    for rule_set, count, events in (*sets, *hostile):
+        number = max(2, work.scale.checked_pairs // count // (20 if rule_set == "conditions" else 1))
+        number = 2 if events == "arrays" else min(number, 200)
+        answer = subjects.kernel.call("differences", f"{rule_set}-{count}", events, number)
+        pairs, matched, differing = pairs + answer[0], matched + answer[1], differing + answer[2]
+    checks.add(f"kernel and reference matcher, {pairs:,} pairs of event and rule, {matched:,} match", differing)
+
+    ours = theirs = differing = 0
+    for rule_set, count, events in sets:
+        number = max(50, work.scale.checked_events // (10 if count > 1_000 else 1))
+        name = f"{rule_set}-{count}"
+        answers = (subjects.kernel.call("counts", name, events, number), subjects.ruler.counts(name, events, number))
+        rules = work.rules(rule_set, count).read_text(encoding="utf-8").splitlines()
+        for rule, mine, other in zip(rules, *answers, strict=True):
+            if not _is_known_to_differ(json.loads(rule)):
+                ours, theirs, differing = ours + mine, theirs + other, differing + (mine != other)
+    checks.add(f"kernel and Event Ruler, rules without exists: false, {ours:,} and {theirs:,} matches", differing)
+
+
+def check_route(work: Workload, subjects: Subjects, checks: Checks) -> None:
+    """Compare the sums of matches on Spark, and of the delivery files with those of the kernel."""
+    from benchmarks.match.bench import routed_sets
+
+    count = max(count for count in work.scale.rules if count <= 1_000)
+    files, rules = work.heads(519, WARM, work.scale.udf_events[count]), work.rules("mixed", count)
+    ours = subjects.spark.call("route", rules, files).matches
+    theirs = subjects.spark.call("event_ruler", rules, files).matches
+    checks.add(f"route and Event Ruler on Spark, {ours:,} and {theirs:,} matches", abs(ours - theirs))
+
+    for key in routed_sets():
+        name = f"{key.rule_set}-{key.rules}"
+        rows = subjects.route.call("measure", name, key.events).matches
+        subjects.kernel.call("compile", name, work.rules(key.rule_set, key.rules))
+        counts = subjects.kernel.call("counts", name, key.events, work.scale.route_events)
+        checks.add(f"deliveries of {name} and the kernel's matches, {rows:,} and {sum(counts):,}", rows - sum(counts))
+
+
+def _is_known_to_differ(rule: Any) -> bool:
+    """Tell whether `exists: false` is in a rule: what it means in Event Ruler depends on the other rules."""
+    if isinstance(rule, dict):
+        return rule.get("exists") is False or any(map(_is_known_to_differ, rule.values()))
+    return isinstance(rule, list) and any(map(_is_known_to_differ, rule))
