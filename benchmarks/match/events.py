@@ -64,8 +64,8 @@ _BLOCK: Final = 20_000
 
 def zipf(count: int, exponent: float = 0.8) -> npt.NDArray[np.float64]:
     """Return the shares of `count` things of which the first are the most frequent."""
-    weights = 1.0 / np.arange(1, count + 1) ** exponent
-    return weights / weights.sum()
+    weights = np.arange(1.0, count + 1) ** -exponent
+    return np.asarray(weights / weights.sum(), np.float64)
 
 
 def make_events(

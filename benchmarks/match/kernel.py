@@ -95,7 +95,7 @@ class KernelSubject:
     def counts(self, rules: str, events: str, number: int) -> list[int]:
         """Return how many of the first events each rule matches."""
         found = self.matchers[rules].match(self._events[events][:number])
-        return np.bincount(found.rules, minlength=len(self._rules[rules])).tolist()
+        return [int(count) for count in np.bincount(found.rules, minlength=len(self._rules[rules]))]
 
     def differences(self, rules: str, events: str, number: int) -> tuple[int, int, int]:
         """Ask the reference matcher too; return pairs of event and rule, how many match, how many answers differ."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing
 import traceback
 from collections.abc import Callable
@@ -23,7 +24,8 @@ class BenchError(Exception):
 class Remote:
     """An object that lives in a process of its own; `call` runs its methods there. Ends with the context."""
 
-    def __init__(self, make: Callable[..., Any], *arguments: Any) -> None:
+    def __init__(self, make: type, *arguments: Any) -> None:
+        self._name = make.__name__
         self._ours, theirs = _CONTEXT.Pipe()
         self._process = _CONTEXT.Process(target=_serve, args=(theirs, make, arguments))
         self._process.start()
@@ -44,7 +46,9 @@ class Remote:
         try:
             failure, answer = self._ours.recv()
         except EOFError:
-            raise BenchError("A measured process ended by itself, perhaps for lack of memory.") from None
+            self._process.join(_STOP_SECONDS)
+            how = f"ended by itself, exit code {self._process.exitcode}; -9 is lack of memory, -11 a bug"
+            raise BenchError(f"The process of {self._name} {how}.") from None
         if failure:
             raise BenchError(failure)
         return answer
@@ -62,6 +66,7 @@ class Remote:
 
 
 def _serve(pipe: Connection, make: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    faulthandler.enable()
     subject: Any = None
     with suppress(EOFError, KeyboardInterrupt):
         method = ""

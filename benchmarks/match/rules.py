@@ -46,7 +46,7 @@ def many_break_points(count: int = RULES, *, seed: int = 1) -> list[Rule]:
     points: set[float] = set()
     rules = []
     for _ in range(count):
-        ranges = []
+        ranges: list[Any] = []
         while len(ranges) < 2:
             low = round(math.exp(draw.gauss(4, 1.2)), 6)
             high = round(low * draw.uniform(1.002, 1.02) + 0.001, 6)

@@ -101,7 +101,7 @@ def test_hostile_rules_are_as_large_as_they_claim() -> None:
 
 
 def _leaf_lists(rule: dict[str, Any], above: str = "") -> list[tuple[str, list[Any]]]:
-    found = []
+    found: list[tuple[str, list[Any]]] = []
     for key, value in rule.items():
         found += _leaf_lists(value, f"{above}{key}.") if isinstance(value, dict) else [(above + key, value)]
     return found
