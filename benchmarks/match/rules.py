@@ -58,23 +58,24 @@ def many_break_points(count: int = RULES, *, seed: int = 1) -> list[Rule]:
 
 
 def many_conditions(count: int = RULES, *, seed: int = 1) -> list[Rule]:
-    """Return rules of eight fields with 32 conditions each."""
+    """Return rules of eight fields with 32 conditions each, some of them broad, so that a few events match."""
     draw = random.Random(seed)
     return [_rule_of_many_conditions(draw) for _ in range(count)]
 
 
 def _rule_of_many_conditions(draw: random.Random) -> Rule:
     rule: Rule = {}
+    subjects = [{"prefix": f"{draw.choice(e.NOUNS)}/{number:03d}"} for number in draw.sample(range(1000), 31)]
+    shippers = [f"s-{number:05d}" for number in draw.sample(range(e.SHIPPERS), 31)]
+    skus = [f"K-{number:04d}" for number in draw.sample(range(e.SKUS), 31)]
     _put(rule, "type", draw.sample(e.TYPES, 32))
     _put(rule, "source", _several(draw, (_prefix_of_source, _suffix_ignore_case, _wildcard, _narrow_wildcard)))
-    _put(
-        rule, "subject", [{"prefix": f"{draw.choice(e.NOUNS)}/{number:03d}"} for number in draw.sample(range(1000), 32)]
-    )
+    _put(rule, "subject", [*subjects, {"prefix": f"{draw.choice(e.NOUNS)}/"}])
     _put(rule, "data.weight", _several(draw, (_numeric_range,)))
-    _put(rule, "data.gateway", _several(draw, (_cidr,)))
-    _put(rule, "data.shipper.id", [f"s-{number:05d}" for number in draw.sample(range(e.SHIPPERS), 32)])
+    _put(rule, "data.gateway", [*_several(draw, (_cidr,))[:31], {"cidr": "0.0.0.0/1"}])
+    _put(rule, "data.shipper.id", [*shippers, {"prefix": "s-00"}])
     _put(rule, "data.shipper.email", [*_several(draw, (_prefix_of_email,))[:31], {"suffix": f"@{e.MAIL_HOSTS[0]}"}])
-    _put(rule, "data.lines.sku", [f"K-{number:04d}" for number in draw.sample(range(e.SKUS), 32)])
+    _put(rule, "data.lines.sku", [*skus, {"prefix": "K-0"}])
     return rule
 
 
@@ -91,7 +92,7 @@ def _several(draw: random.Random, kinds: Sequence[Callable[[random.Random, Rule]
 
 
 def many_matches(count: int = 100, *, seed: int = 1) -> list[Rule]:
-    """Return rules of one broad condition, of which an event matches about one in eight."""
+    """Return rules of one broad condition, of which an event matches about one in six."""
     draw = random.Random(seed)
     rules: list[Rule] = [{} for _ in range(count)]
     for rule in rules:
