@@ -9,13 +9,14 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from eventbridge.match.kernel import event_tables, matcher, tables
+from eventbridge.match.kernel import event_tables, tables
 from eventbridge.scan.memory import PADDING
 from eventbridge.scan.texts import Texts
 
 _PAGE: Final = mmap.PAGESIZE
 _FORBIDDEN: Final = 0  # PROT_NONE
-_SHARED: Final = (event_tables.LEAF_ARRAY, event_tables.LEAF_ELEMENT)  # the scanner writes them by another way, a copy would be stale
+# The scanner writes these by another way: a copy would be stale.
+_SHARED: Final = (event_tables.LEAF_ARRAY, event_tables.LEAF_ELEMENT)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
