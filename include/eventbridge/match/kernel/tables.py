@@ -32,7 +32,7 @@ PATH_ABSENT = next(_names)  # the class of having no leaf
 PATH_LACKING = next(_names)  # the class of a leaf in an array that may not be one of the chosen ones
 PATH_NUMBERS = next(_names)  # the path's line of numbers, -1
 PATH_ADDRESSES = next(_names)  # the path's line of addresses, -1
-PATH_ROOT = next(_names)  # the start state of the path's automaton
+PATH_ROOT = next(_names)  # the place of the start state of the path's automaton
 PATH_ALWAYS_FIRST = next(_names)  # into ALWAYS: the `all` conditions that want no atom
 ALWAYS = next(_names)
 
@@ -77,8 +77,8 @@ SEGMENT_ATOMS = next(_names)
 
 # --- wildcards and contains --------------------------------------------------------------------------------------
 BYTE_CLASS = next(_names)  # 256: which column of the automaton a byte is
-CLASS_COUNT = next(_names)
-MOVES = next(_names)  # state * CLASS_COUNT + class of the byte: the next state
+CLASS_SHIFT = next(_names)  # the logarithm (base 2) of how many columns there are
+MOVES = next(_names)  # place of a state + class of the byte: place of the next state, inverted (~) if a sign ends there
 STATE_LITERAL = next(_names)  # the literal that ends here, -1
 STATE_LINK = next(_names)  # the next state, on the way of shorter endings, where a literal ends; -1
 LITERAL_TEXTS_FIRST = next(_names)  # into LITERAL_TEXTS: the text conditions that the literal is a sign of

@@ -20,7 +20,7 @@ def put_texts(tables: t.Tables, paths: int, texts: Sequence[tuple[int, tuple[byt
     for text, sign in enumerate(signs):
         conditions[number[sign]].append(text)
     tables.put_lists(t.LITERAL_TEXTS_FIRST, t.LITERAL_TEXTS, conditions)
-    classes, class_count = byte_classes([sign for _, sign in literals])
+    classes, class_shift = byte_classes([sign for _, sign in literals])
     lengths = np.array([len(sign) for _, sign in literals], np.int64)
     states = int(lengths.sum()) + paths + 1
     root, moves, literal, link = build_automata(
@@ -29,12 +29,12 @@ def put_texts(tables: t.Tables, paths: int, texts: Sequence[tuple[int, tuple[byt
         lengths,
         np.frombuffer(b"".join(sign for _, sign in literals) + b"\0", np.uint8),
         classes,
-        class_count,
+        class_shift,
         paths,
         states,
     )
     tables.put(t.BYTE_CLASS, classes)
-    tables.put_number(t.CLASS_COUNT, class_count)
+    tables.put_number(t.CLASS_SHIFT, class_shift)
     tables.put(t.PATH_ROOT, root)
     tables.put(t.MOVES, moves)
     tables.put(t.STATE_LITERAL, literal)

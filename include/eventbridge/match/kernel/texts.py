@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from eventbridge.match.kernel import tables as t
 from eventbridge.match.kernel.hashing import same_bytes
-from eventbridge.scan.compiled import compiled
+from eventbridge.scan.compiled import compiled, inlined
 from eventbridge.scan.memory import byte_at, int32_at, int64_at, put_int32, put_word
 
 SIGN_BYTES: Final = 12
@@ -28,24 +28,37 @@ SIGN_BYTES: Final = 12
 def find_texts(tables: int, path: int, text: int, position: int, length: int, key: int, size: int) -> Any:
     """Write the atoms of the text conditions that a text meets behind `size` others into a key; return the new size."""
     classes, moves = int64_at(tables, t.BYTE_CLASS), int64_at(tables, t.MOVES)
-    class_count = int64_at(tables, t.CLASS_COUNT)
-    literals, links = int64_at(tables, t.STATE_LITERAL), int64_at(tables, t.STATE_LINK)
     counters = int64_at(tables, t.COUNTERS)
     stamp = int64_at(counters, t.COUNTER_STAMP) + 1
     put_word(counters, t.COUNTER_STAMP, np.uint64(stamp))
     state = int32_at(int64_at(tables, t.PATH_ROOT), path)
     first = size
     for index in range(position, position + length):
-        state = int32_at(moves, state * class_count + byte_at(classes, byte_at(text, index)))
-        found = state if int32_at(literals, state) >= 0 else int32_at(links, state)
-        while found >= 0:
-            size = _check(tables, int32_at(literals, found), text, position, length, key, size, stamp)
-            found = int32_at(links, found)
+        move = int32_at(moves, state + byte_at(classes, byte_at(text, index)))
+        if move < 0:
+            move = ~move
+            size = _check_signs(tables, move, text, position, length, key, size, stamp)
+        state = move
     _sort(key, first, size)
     return size
 
 
 @compiled
+def _check_signs(
+    tables: int, state: int, text: int, position: int, length: int, key: int, size: int, stamp: int
+) -> Any:
+    """Check the conditions of all signs that end at a state."""
+    literals, links = int64_at(tables, t.STATE_LITERAL), int64_at(tables, t.STATE_LINK)
+    found = state >> int64_at(tables, t.CLASS_SHIFT)
+    while found >= 0:
+        literal = int32_at(literals, found)
+        if literal >= 0:
+            size = _check(tables, literal, text, position, length, key, size, stamp)
+        found = int32_at(links, found)
+    return size
+
+
+@inlined
 def _check(tables: int, literal: int, text: int, position: int, length: int, key: int, size: int, stamp: int) -> Any:
     firsts, items = int64_at(tables, t.LITERAL_TEXTS_FIRST), int64_at(tables, t.LITERAL_TEXTS)
     stamps = int64_at(tables, t.TEXT_STAMP)
@@ -61,14 +74,17 @@ def _check(tables: int, literal: int, text: int, position: int, length: int, key
 
 @compiled
 def _sort(key: int, first: int, stop: int) -> None:
-    """Sort what one text added to the key: the same set must give the same key."""
-    for index in range(first + 1, stop):
-        value = int32_at(key, index)
-        place = index
-        while place > first and int32_at(key, place - 1) > value:
-            put_int32(key, place, int32_at(key, place - 1))
-            place -= 1
-        put_int32(key, place, value)
+    """Sort what one text added to the key (Shell's way): the same set must give the same key."""
+    gap = (stop - first) >> 1
+    while gap > 0:
+        for index in range(first + gap, stop):
+            value = int32_at(key, index)
+            place = index
+            while place >= first + gap and int32_at(key, place - gap) > value:
+                put_int32(key, place, int32_at(key, place - gap))
+                place -= gap
+            put_int32(key, place, value)
+        gap >>= 1
 
 
 @compiled
@@ -82,9 +98,10 @@ def _holds(tables: int, condition: int, text: int, position: int, length: int) -
     if head + tail > length:
         return False
     stop = position + length - tail
-    if not same_bytes(text, position, parts, int32_at(starts, first), head):
-        return False
+    # The end first: conditions that share their sign often share their beginning too.
     if not same_bytes(text, stop, parts, int32_at(starts, last), tail):
+        return False
+    if not same_bytes(text, position, parts, int32_at(starts, first), head):
         return False
     position += head
     for part in range(first + 1, last):
@@ -124,36 +141,47 @@ def failures_of(part: bytes) -> list[int]:
 
 
 def choose_signs(conditions: Sequence[tuple[bytes, ...]]) -> list[bytes]:
-    """Return the sign of each condition: of its parts that which fewest conditions have, of those the longest."""
+    """Return each condition's sign: of all beginnings and ends of its parts the one that fewest conditions have.
+
+    Of equally rare ones the longest.
+    """
     shared: dict[bytes, int] = {}
-    for parts in conditions:
-        for sign in {part[:SIGN_BYTES] for part in parts}:
+    choices = [_signs_of(parts) for parts in conditions]
+    for signs in choices:
+        for sign in signs:
             shared[sign] = shared.get(sign, 0) + 1
-    return [
-        min((part[:SIGN_BYTES] for part in parts if part), key=lambda sign: (shared[sign], -len(sign), sign))
-        for parts in conditions
-    ]
+    return [min(signs, key=lambda sign: (shared[sign], -len(sign), sign)) for signs in choices]
+
+
+def _signs_of(parts: tuple[bytes, ...]) -> set[bytes]:
+    return {sign for part in parts if part for sign in (part[:SIGN_BYTES], part[-SIGN_BYTES:])}
 
 
 def byte_classes(signs: Sequence[bytes]) -> tuple[npt.NDArray[np.uint8], int]:
-    """Return which column of the automaton each byte has: one for every byte that occurs, 0 for all others."""
-    classes = np.zeros(256, np.uint8)
+    """Return which column of the automaton each byte has, and the logarithm (base 2) of the number of columns.
+
+    Every byte that occurs has a column, all others share column 0.
+    """
     occurring = sorted({byte for sign in signs for byte in sign})
     if len(occurring) == 256:
-        return np.arange(256).astype(np.uint8), 256
+        return np.arange(256).astype(np.uint8), 8
+    classes = np.zeros(256, np.uint8)
     classes[occurring] = np.arange(1, len(occurring) + 1)
-    return classes, len(occurring) + 1
+    return classes, len(occurring).bit_length()
 
 
 @compiled
 def build_automata(
-    paths: Any, starts: Any, lengths: Any, text: Any, classes: Any, class_count: int, path_count: int, states: int
+    paths: Any, starts: Any, lengths: Any, text: Any, classes: Any, class_shift: int, path_count: int, states: int
 ) -> tuple[Any, Any, Any, Any]:
     """Return (root per path, moves, literal per state, link per state) for signs sorted by path.
+
+    Roots and moves name a state by the place of its first move; one at which a sign ends is inverted (~).
 
     Sign number i is `text[starts[i]:starts[i] + lengths[i]]` and its number is its literal. There are `states` states
     at most.
     """
+    class_count = 1 << class_shift
     moves = np.full(states * class_count, -1, np.int32)
     literal = np.full(states, -1, np.int32)
     link = np.full(states, -1, np.int32)
@@ -194,4 +222,10 @@ def build_automata(
                     link[child] = below if literal[below] >= 0 else link[below]
                     queue[end] = child
                     end += 1
+    for place in range(count * class_count):
+        state = moves[place]
+        move = state << class_shift
+        moves[place] = ~move if literal[state] >= 0 or link[state] >= 0 else move
+    for path in range(path_count):
+        root[path] <<= class_shift
     return root, moves, literal, link
