@@ -120,6 +120,30 @@ def put_word(typing: Any, address: Any, index: Any, value: Any) -> Any:
 
 
 @intrinsic
+def put_int64(typing: Any, address: Any, index: Any, value: Any) -> Any:
+    """Store `value` as number `index` of the signed 64-bit integers at an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.store(arguments[2], _pointer(builder, arguments, _INT64))
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64, types.int64), generate
+
+
+@intrinsic
+def copy_block(typing: Any, into: Any, index: Any, address: Any, position: Any) -> Any:
+    """Copy the 32 bytes from byte number `position` behind `address` on to byte number `index` behind `into`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        block, kind = _block(builder, arguments[2:])
+        target = builder.bitcast(_pointer(builder, arguments, _BYTE), kind.as_pointer())
+        builder.store(block, target).align = 1
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64, types.int64, types.int64), generate
+
+
+@intrinsic
 def load64(typing: Any, address: Any, index: Any) -> Any:
     """Return the 8 bytes from byte number `index` on as one little-endian word."""
 
@@ -183,6 +207,14 @@ def _splat(kind: Any, byte: int) -> Any:
 
 def _bits(builder: Any, flags: Any) -> Any:
     return builder.zext(builder.bitcast(flags, ir.IntType(_LANES)), _INT64)
+
+
+@inlined
+def copy_bytes(into: int, written: int, text: int, position: int, length: int) -> int:
+    """Copy bytes to `written`; return the position behind them. Up to 31 bytes behind both ends are touched."""
+    for done in range(0, length, _LANES):
+        copy_block(into, written + done, text, position + done)
+    return written + length
 
 
 _ALL: Final = np.uint64(0xFFFF_FFFF_FFFF_FFFF)

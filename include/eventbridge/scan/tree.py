@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from eventbridge.scan.compiled import inlined
 from eventbridge.scan.memory import address_of, byte_at, int32_at, load64, low_bytes, word_at
+
+_INDEX_MARK: Final = 0xFF
 
 #: A node with more keys than this is searched by hash, not one by one.
 _LISTED: Final = 8
@@ -58,21 +60,33 @@ def tree_tables(tree: PathTree) -> TreeTables:
     return TreeTables(*[address_of(array) for array in tree])
 
 
+#: One step of a path: the key of a member, or the number of an element, which counts from the end if it is negative.
+Step: TypeAlias = str | int
+
+
 class _Node:
     def __init__(self) -> None:
         self.children: dict[bytes, _Node] = {}
         self.path = -1
 
 
-def path_tree(paths: Sequence[Sequence[str]]) -> PathTree:
-    """Return the tree of distinct paths; a path's index is its place in `paths`."""
+def path_tree(paths: Sequence[Sequence[Step]]) -> PathTree:
+    """Return the tree of distinct paths; a path's index is its place in `paths`.
+
+    Only `find_index` follows the steps that are numbers: their keys begin with a byte that UTF-8 has not.
+    """
     root = _Node()
     for index, path in enumerate(paths):
         node = root
-        for key in path:
-            node = node.children.setdefault(key.encode("utf-8", "surrogatepass"), _Node())
+        for step in path:
+            key = step.encode("utf-8", "surrogatepass") if isinstance(step, str) else _index_key(step)
+            node = node.children.setdefault(key, _Node())
         node.path = index
     return _Builder().build(root)
+
+
+def _index_key(index: int) -> bytes:
+    return int(index << 8 | _INDEX_MARK).to_bytes(8, "little", signed=True)
 
 
 class _Builder:
@@ -143,7 +157,17 @@ def find_edge(tree: Any, node: int, text: int, position: int, length: int) -> An
 
     `tree` is a `TreeTables`.
     """
-    word = low_bytes(load64(text, position), min(length, 8))
+    return _find(tree, node, low_bytes(load64(text, position), min(length, 8)), text, position, length)
+
+
+@inlined
+def find_index(tree: Any, node: int, index: int) -> Any:
+    """Return the edge by which an element leaves an array's node, -1 if nobody wants it; as `find_edge`."""
+    return _find(tree, node, np.uint64(index << 8 | _INDEX_MARK), 0, 0, 8)
+
+
+@inlined
+def _find(tree: Any, node: int, word: Any, text: int, position: int, length: int) -> Any:
     slot = int32_at(tree.first_slot, node)
     if slot < 0:
         first = int32_at(tree.first_edge, node)
