@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from unit.native_transforms import assert_agreed
 
 from eventbridge.document import Number
 from eventbridge.errors import TransformError, TransformFailed
@@ -31,8 +32,11 @@ def event(data: str = DATA) -> Event:
 
 
 def rendered(data: str = DATA, scope: Scope = SCOPE, **definition: Any) -> Rendered:
-    """Return what a transform makes of an event with this data."""
-    return compile_transform(Transform(**definition), content_mode="structured").render(event(data), scope)
+    """Return what a transform makes of an event with this data; compiled code has to agree."""
+    transform = Transform(**definition)
+    renderer = compile_transform(transform, content_mode="structured")
+    assert_agreed([(transform, "structured")], [event(data).body], scope)
+    return renderer.render(event(data), scope)
 
 
 def filled(template: str, data: str = DATA, missing: str = "null", **paths: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from eventbridge.document import JsonValue, Number, write_document
@@ -70,7 +70,7 @@ class Filled:
         elif isinstance(source, Path):
             slot = _path_slot(placeholder, source, missing_is_error=missing_is_error)
         else:
-            return _empty(placeholder) if source is None else _WRITERS[placeholder.place](source)
+            return nothing_of(placeholder) if source is None else WRITERS[placeholder.place](source)
         self._slots.append((len(self._pieces), slot))
         return ""
 
@@ -87,11 +87,16 @@ class Filled:
                 half = f"U+{ord(text[error.start]):04X}"
                 raise TransformFailed(f"a value holds half of a surrogate pair ({half}), which no text can") from None
             # Only strings of JSON can hold it, where it may be escaped: what stands between them is ASCII.
-            return Rendered(_SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", text).encode(), JSON)
+            return Rendered(escape_halves(text).encode(), JSON)
+
+
+def escape_halves(text: str) -> str:
+    """Return JSON text with every half of a surrogate pair as an escape."""
+    return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
 
 
 def _path_slot(placeholder: Placeholder, path: Path, *, missing_is_error: bool) -> Slot:
-    find, write, empty = path.find, _WRITERS[placeholder.place], _empty(placeholder)
+    find, write, empty = path.find, WRITERS[placeholder.place], nothing_of(placeholder)
     failure = None
     if missing_is_error and placeholder.default is None:
         failure = f"${{{placeholder.name}}}: the event has no {path.text}"
@@ -110,11 +115,11 @@ def _path_slot(placeholder: Placeholder, path: Path, *, missing_is_error: bool) 
 
 
 def _predefined_slot(find: Callable[[Event, Scope], JsonValue], place: Place) -> Slot:
-    write = _WRITERS[place]
+    write = WRITERS[place]
     return lambda event, scope: write(find(event, scope))
 
 
-def _empty(placeholder: Placeholder) -> str:
+def nothing_of(placeholder: Placeholder) -> str:
     """Return what stands for null and for what is not there."""
     if placeholder.default is not None:
         return placeholder.default
@@ -133,17 +138,19 @@ def _as_text(value: Any) -> str:
     return value if type(value) is str else value.text if type(value) is Number else write_document(value)
 
 
-def _ingested_at(event: Event, scope: Scope) -> str:
-    return scope.ingested_at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+def arrival_text(arrived_at: datetime) -> str:
+    """Return an aware time as `eb.ingested_at` tells it: in UTC, with six digits of a second, 27 characters."""
+    return arrived_at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-_WRITERS: Final[dict[Place, Callable[[Any], str]]] = {"value": _as_value, "string": _in_string, "text": _as_text}
+#: How a value that is not null is written in each place.
+WRITERS: Final[dict[Place, Callable[[Any], str]]] = {"value": _as_value, "string": _in_string, "text": _as_text}
 _PREDEFINED: Final[dict[str, Callable[[Event, Scope], JsonValue]]] = {
     "eb.rule": lambda event, scope: scope.rule,
     "eb.bus": lambda event, scope: scope.bus,
     "eb.target": lambda event, scope: scope.target,
     "eb.delivery_id": lambda event, scope: scope.delivery_id,
-    "eb.ingested_at": _ingested_at,
+    "eb.ingested_at": lambda event, scope: arrival_text(scope.ingested_at),
     "eb.event": lambda event, scope: event.document,
 }
 #: What every template may name without saying where it comes from.

@@ -1,0 +1,108 @@
+"""BLAKE2b (RFC 7693) with digests of 16 bytes and no key, for compiled code."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from eventbridge.scan.compiled import compiled
+from eventbridge.scan.memory import load64, put_byte, put_word, word_at
+
+BLOCK: Final = 128
+
+_IV = np.array(
+    [
+        0x6A09E667F3BCC908, 0xBB67AE8584CAA73B, 0x3C6EF372FE94F82B, 0xA54FF53A5F1D36F1,
+        0x510E527FADE682D1, 0x9B05688C2B3E6C1F, 0x1F83D9ABFB41BD6B, 0x5BE0CD19137E2179,
+    ],
+    np.uint64,
+)  # fmt: skip
+_PARAMETERS = np.uint64(0x0101_0010)  # depth 1, fanout 1, no key, 16 bytes of digest
+_ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
+
+# The order in which the words of a block are mixed in, per round.
+_SIGMA = np.array(
+    [
+        [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15],
+        [14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3],
+        [11, 8, 12, 0, 5, 2, 15, 13, 10, 14, 3, 6, 7, 1, 9, 4],
+        [7, 9, 3, 1, 13, 12, 11, 14, 2, 6, 5, 10, 4, 0, 15, 8],
+        [9, 0, 5, 7, 2, 4, 10, 15, 14, 1, 11, 12, 6, 8, 3, 13],
+        [2, 12, 6, 10, 0, 11, 8, 3, 4, 13, 7, 5, 15, 14, 1, 9],
+        [12, 5, 1, 15, 14, 13, 4, 10, 0, 7, 6, 3, 9, 2, 8, 11],
+        [13, 11, 7, 14, 12, 1, 3, 9, 5, 0, 15, 4, 8, 6, 2, 10],
+        [6, 15, 14, 9, 11, 3, 0, 8, 12, 2, 13, 7, 1, 4, 10, 5],
+        [10, 2, 8, 4, 7, 6, 1, 5, 15, 11, 9, 14, 3, 12, 13, 0],
+        [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15],
+        [14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3],
+    ],
+    np.uint64,
+)
+
+
+@compiled
+def digest16(text: int, length: int, state: int) -> None:
+    """Leave the digest of `length` bytes in the first two words at `state`, which has room for 8.
+
+    The bytes behind the text, up to the end of its last block of 128, are set to 0.
+    """
+    blocks = max(1, (length + BLOCK - 1) // BLOCK)
+    for index in range(length, blocks * BLOCK):
+        put_byte(text, index, 0)
+    for index in range(8):
+        put_word(state, index, _IV[index])
+    put_word(state, 0, _IV[0] ^ _PARAMETERS)
+    for block in range(blocks):
+        last = block == blocks - 1
+        _mix_block(text + block * BLOCK, np.uint64(length if last else (block + 1) * BLOCK), last, state)
+
+
+@compiled
+def _mix_block(block: int, counted: Any, last: bool, state: int) -> None:
+    v0, v1, v2, v3 = word_at(state, 0), word_at(state, 1), word_at(state, 2), word_at(state, 3)
+    v4, v5, v6, v7 = word_at(state, 4), word_at(state, 5), word_at(state, 6), word_at(state, 7)
+    v8, v9, v10, v11 = _IV[0], _IV[1], _IV[2], _IV[3]
+    v12, v13, v14, v15 = _IV[4] ^ counted, _IV[5], _IV[6], _IV[7]
+    if last:
+        v14 = v14 ^ _ALL
+    for turn in range(12):
+        v0, v4, v8, v12 = _mix(v0, v4, v8, v12, _word(block, turn, 0), _word(block, turn, 1))
+        v1, v5, v9, v13 = _mix(v1, v5, v9, v13, _word(block, turn, 2), _word(block, turn, 3))
+        v2, v6, v10, v14 = _mix(v2, v6, v10, v14, _word(block, turn, 4), _word(block, turn, 5))
+        v3, v7, v11, v15 = _mix(v3, v7, v11, v15, _word(block, turn, 6), _word(block, turn, 7))
+        v0, v5, v10, v15 = _mix(v0, v5, v10, v15, _word(block, turn, 8), _word(block, turn, 9))
+        v1, v6, v11, v12 = _mix(v1, v6, v11, v12, _word(block, turn, 10), _word(block, turn, 11))
+        v2, v7, v8, v13 = _mix(v2, v7, v8, v13, _word(block, turn, 12), _word(block, turn, 13))
+        v3, v4, v9, v14 = _mix(v3, v4, v9, v14, _word(block, turn, 14), _word(block, turn, 15))
+    put_word(state, 0, word_at(state, 0) ^ v0 ^ v8)
+    put_word(state, 1, word_at(state, 1) ^ v1 ^ v9)
+    put_word(state, 2, word_at(state, 2) ^ v2 ^ v10)
+    put_word(state, 3, word_at(state, 3) ^ v3 ^ v11)
+    put_word(state, 4, word_at(state, 4) ^ v4 ^ v12)
+    put_word(state, 5, word_at(state, 5) ^ v5 ^ v13)
+    put_word(state, 6, word_at(state, 6) ^ v6 ^ v14)
+    put_word(state, 7, word_at(state, 7) ^ v7 ^ v15)
+
+
+@compiled
+def _word(block: int, turn: int, place: int) -> Any:
+    return load64(block, np.int64(_SIGMA[turn, place]) * 8)
+
+
+@compiled
+def _mix(a: Any, b: Any, c: Any, d: Any, x: Any, y: Any) -> Any:
+    a = a + b + x
+    d = _turned(d ^ a, np.uint64(32))
+    c = c + d
+    b = _turned(b ^ c, np.uint64(24))
+    a = a + b + y
+    d = _turned(d ^ a, np.uint64(16))
+    c = c + d
+    b = _turned(b ^ c, np.uint64(63))
+    return a, b, c, d
+
+
+@compiled
+def _turned(word: Any, count: Any) -> Any:
+    return word >> count | word << (np.uint64(64) - count)

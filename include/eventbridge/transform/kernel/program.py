@@ -1,0 +1,147 @@
+"""A transform as a list of operations that compiled code carries out; made once per (rule, target)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Protocol
+
+from eventbridge.document import as_json_value, write_document
+from eventbridge.scan.tree import Step
+from eventbridge.transform.fill import JSON, TEXT, WRITERS, escape_halves, nothing_of
+from eventbridge.transform.jsonpath import Path, parse_path
+from eventbridge.transform.original import STRUCTURED
+from eventbridge.transform.source import sources
+from eventbridge.transform.template import Place, Placeholder, parse_template
+
+# What an operation does.
+LITERAL: Final = 0  # write `text`
+PART: Final = 1  # write the part at `path`; `text` where it is null, `missing` where it is not there
+BODY: Final = 2  # write the event's own bytes
+DELIVERY_ID: Final = 3
+ARRIVAL: Final = 4
+ABSENT: Final = 5  # hand back if there is a part at `path`
+JSON_TYPE: Final = 6  # hand back if the part at `path` is there, not null, and not the text `text`
+HAND_BACK: Final = 7
+
+PLACES: Final[dict[Place, int]] = {"value": 0, "string": 1, "text": 2}
+
+
+class Operation(NamedTuple):
+    """One step of a program; `failure` is why a delivery fails whose part is not there, None: it does not."""
+
+    code: int
+    text: bytes = b""
+    path: tuple[Step, ...] | None = None
+    place: int = 0
+    missing: bytes = b""
+    failure: str | None = None
+
+
+@dataclass(frozen=True)
+class Program:
+    """Operations in order, and the media type of what they write."""
+
+    operations: tuple[Operation, ...]
+    content_type: str
+
+    def paths(self) -> list[tuple[Step, ...]]:
+        """Return the distinct paths that the operations look at."""
+        return list(dict.fromkeys(each.path for each in self.operations if each.path is not None))
+
+
+class _Definition(Protocol):
+    @property
+    def form(self) -> str: ...
+    @property
+    def value(self) -> object: ...
+    @property
+    def template(self) -> str | None: ...
+    @property
+    def missing(self) -> str | None: ...
+
+
+#: What a renderer alone can do, as a program.
+BY_RENDERER: Final = Program((Operation(HAND_BACK),), "")
+
+
+def compile_program(transform: _Definition, content_mode: str, rule: str, bus: str, target: str) -> Program:
+    """Return the program of a transform that has no mistakes, `BY_RENDERER` for what has none of its own."""
+    missing_is_error = transform.missing == "error"
+    match transform.form, content_mode:
+        case "ORIGINAL", "structured":
+            return Program((Operation(BODY),), STRUCTURED)
+        case "ORIGINAL", "data":
+            return _data()
+        case "CONSTANT", _:
+            return Program((Operation(LITERAL, write_document(as_json_value(transform.value)).encode()),), JSON)
+        case "JSONPATH", _:
+            return _part(parse_path(str(transform.value)), missing_is_error)
+        case "TEMPLATE", _:
+            template, _ = parse_template(transform.template or "")
+            names = sources(transform.value)[0]
+            own = {"eb.rule": rule, "eb.bus": bus, "eb.target": target}
+            filled = _Filled(names, own, missing_is_error)
+            try:
+                operations = [each for part in template.parts for each in filled.operations(part, template.is_json)]
+            except UnicodeEncodeError:  # half of a surrogate pair in text: every delivery fails
+                return BY_RENDERER
+            return Program(_joined(operations), JSON if template.is_json else TEXT)
+    return BY_RENDERER
+
+
+def _data() -> Program:
+    """The data of an event that says nothing else than that it is JSON."""
+    data = Operation(PART, b"null", ("data",), PLACES["value"])
+    base64, media_type = ("data_base64",), ("datacontenttype",)
+    return Program((Operation(ABSENT, path=base64), Operation(JSON_TYPE, JSON.encode(), media_type), data), JSON)
+
+
+def _part(path: Path, missing_is_error: bool) -> Program:
+    failure = f"the event has no {path.text}" if missing_is_error else None
+    return Program((Operation(PART, b"null", path.steps, PLACES["value"], b"null", failure),), JSON)
+
+
+class _Filled:
+    def __init__(self, names: dict[str, Path | Any], own: dict[str, str], missing_is_error: bool) -> None:
+        self._names = names
+        self._own = own
+        self._missing_is_error = missing_is_error
+
+    def operations(self, part: str | Placeholder, is_json: bool) -> Iterator[Operation]:
+        """Yield what writes one part of a template."""
+        if isinstance(part, str):
+            yield _literal(part, is_json)
+        elif part.name in ("eb.delivery_id", "eb.ingested_at"):
+            # Both are plain ASCII without quotes.
+            quote = _literal('"' if part.place == "value" else "", is_json)
+            yield from (quote, Operation(DELIVERY_ID if part.name == "eb.delivery_id" else ARRIVAL), quote)
+        elif part.name == "eb.event":
+            yield Operation(PART, path=(), place=PLACES[part.place])
+        else:
+            source = self._own.get(part.name, self._names.get(part.name))
+            yield self._of_source(part, source, is_json)
+
+    def _of_source(self, part: Placeholder, source: Path | Any, is_json: bool) -> Operation:
+        nothing = _literal(nothing_of(part), is_json).text
+        if isinstance(source, Path):
+            failure = None
+            if self._missing_is_error and part.default is None:
+                failure = f"${{{part.name}}}: the event has no {source.text}"
+            return Operation(PART, nothing, source.steps, PLACES[part.place], nothing, failure)
+        return Operation(LITERAL, nothing) if source is None else _literal(WRITERS[part.place](source), is_json)
+
+
+def _literal(text: str, is_json: bool) -> Operation:
+    return Operation(LITERAL, (escape_halves(text) if is_json else text).encode())
+
+
+def _joined(operations: Sequence[Operation]) -> tuple[Operation, ...]:
+    """Return the operations with literals that follow one another as one, and no empty ones."""
+    joined: list[Operation] = []
+    for each in operations:
+        if each.code == LITERAL and joined and joined[-1].code == LITERAL:
+            joined[-1] = Operation(LITERAL, joined[-1].text + each.text)
+        elif each.code != LITERAL or each.text:
+            joined.append(each)
+    return tuple(joined)

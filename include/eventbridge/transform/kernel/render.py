@@ -1,0 +1,137 @@
+"""Payloads of many deliveries at once, rendered into one Arrow array by the programs of their targets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eventbridge.document import MAXIMUM_DEPTH
+from eventbridge.scan.memory import address_of
+from eventbridge.scan.parts import Parts, find_parts
+from eventbridge.scan.texts import Texts
+from eventbridge.transform.fill import arrival_text
+from eventbridge.transform.kernel.operate import ARRIVAL_ROOM, HANDED_BACK, Tables, render_deliveries
+from eventbridge.transform.kernel.program import Program
+from eventbridge.transform.kernel.tables import Group, groups_of
+from eventbridge.transform.kernel.write import KEYS, Room
+
+ROOM: Final = 8 << 20
+"""Bytes of payload that are rendered at a time."""
+
+_MOST_ROOM: Final = 1 << 30  # an Arrow array of binaries counts with 31 bits
+_SLACK: Final = 64
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Deliveries(NamedTuple):
+    """Deliveries ordered by target: of each the number of its event and of its target, and its id of 16 bytes."""
+
+    events: npt.NDArray[np.int64]
+    targets: npt.NDArray[np.int64]
+    ids: npt.NDArray[np.uint8]
+
+
+class Payloads(NamedTuple):
+    """What was rendered of deliveries `first` to `last` (excluded).
+
+    `status` is per delivery RENDERED, HANDED_BACK or the number of its failure, from 1; without RENDERED the payload
+    is empty.
+    """
+
+    first: int
+    last: int
+    payload: pa.Array
+    status: npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Events:
+    """The texts of events, and when each arrived: microseconds since 1970, in UTC."""
+
+    texts: Texts
+    arrived_at: npt.NDArray[np.int64]
+
+
+class Renderers:
+    """The programs of all targets of a rule set, made ready; keeps nothing between calls."""
+
+    def __init__(self, programs: Sequence[Program]) -> None:
+        self._groups, self.failures = groups_of(programs)
+
+    def render(self, events: Events, deliveries: Deliveries) -> Iterator[Payloads]:
+        """Yield the payloads of all deliveries in their order, about `ROOM` bytes at a time."""
+        for group in self._groups:
+            first, last = np.searchsorted(deliveries.targets, [group.first, group.last]).tolist()
+            if first < last:
+                yield from _render_group(group, events, deliveries, first, last)
+
+
+def _render_group(group: Group, events: Events, deliveries: Deliveries, first: int, last: int) -> Iterator[Payloads]:
+    targets = deliveries.targets[first:last] - group.first
+    wanted = np.zeros(len(events.texts.start), np.bool_)
+    wanted[deliveries.events[first:last][group.has_paths[targets]]] = True
+    row_of_event = np.cumsum(wanted, dtype=np.int64) - 1
+    parts = find_parts(events.texts, np.flatnonzero(wanted), group.paths)
+    work = _Work(group, events, deliveries, parts, row_of_event)
+    room = ROOM
+    while first < last:
+        payloads = work.run(first, last, room)
+        if payloads.last == first and room < _MOST_ROOM:
+            room *= 4  # a single payload is larger
+            continue
+        if payloads.last == first:
+            payloads = Payloads(first, first + 1, pa.array([b""], pa.binary()), np.array([HANDED_BACK], np.int32))
+        yield payloads
+        first, room = payloads.last, ROOM
+
+
+class _Work:
+    """Keeps alive what compiled code is given the addresses of."""
+
+    def __init__(
+        self, group: Group, events: Events, deliveries: Deliveries, parts: Parts, rows: npt.NDArray[np.int64]
+    ) -> None:
+        texts = events.texts
+        longest = int((texts.end - texts.start).max(initial=0)) + 2 * _SLACK
+        arrivals = _arrivals(events.arrived_at) if group.has_arrival else np.zeros(0, np.uint8)
+        self._deliveries = deliveries
+        self._alive = (
+            np.empty(longest, np.uint8), np.empty(longest, np.uint8), np.empty(KEYS, np.uint64),
+            np.empty(MAXIMUM_DEPTH + 1, np.uint64), arrivals, rows, parts, group, texts
+        )  # fmt: skip
+        self._writing = Room(*[address_of(array) for array in self._alive[:4]])
+        self._tables = Tables(
+            address_of(group.operations), address_of(group.first_operation), address_of(group.texts), group.first,
+            address_of(texts.buffer), address_of(texts.start), address_of(texts.end), address_of(rows),
+            address_of(parts.kind), address_of(parts.position), address_of(parts.length), group.paths.width,
+            address_of(arrivals), address_of(deliveries.events), address_of(deliveries.targets),
+            address_of(deliveries.ids)
+        )  # fmt: skip
+
+    def run(self, first: int, last: int, room: int) -> Payloads:
+        """Render what fits into `room` bytes from delivery `first` on."""
+        count = min(last - first, max(1, room // 16))
+        out = np.empty(room + _SLACK, np.uint8)
+        offsets, status = np.zeros(count + 1, np.int32), np.zeros(count, np.int32)
+        done = render_deliveries(
+            self._tables, self._writing, first, first + count, address_of(out), room, address_of(offsets),
+            address_of(status)
+        )  # fmt: skip
+        offsets, status = offsets[: done - first + 1], status[: done - first]
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(out)]
+        return Payloads(first, done, pa.Array.from_buffers(pa.binary(), done - first, buffers), status)
+
+
+def _arrivals(times: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    """Return the text of every time, `ARRIVAL_ROOM` bytes each."""
+    distinct, which = np.unique(times, return_inverse=True)
+    told = [arrival_text(_EPOCH + timedelta(microseconds=each)).encode() for each in distinct.tolist()]
+    texts = [each.ljust(ARRIVAL_ROOM) for each in told]
+    table = np.frombuffer(b"".join(texts), np.uint8).reshape(len(texts), ARRIVAL_ROOM)
+    return np.ascontiguousarray(table[which])

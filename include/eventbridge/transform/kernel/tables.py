@@ -1,0 +1,84 @@
+"""Programs of many targets laid out as tables for compiled code, in groups that look at few enough paths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from eventbridge.scan.parts import PartPaths, part_paths
+from eventbridge.scan.tree import Step
+from eventbridge.transform.kernel.program import ARRIVAL, Program
+
+GROUP_PATHS: Final = 256
+"""Paths that one group of programs looks at: the parts of 10,000 events then take 33 MB."""
+
+FIELDS: Final = 8
+"""Numbers per operation: code, place, text's start and length, missing's start and length, part, failure (0: none)."""
+
+
+class Group(NamedTuple):
+    """The programs of targets number `first` to `last` (excluded).
+
+    The operations of target t are rows `first_operation[t - first]` up to the next one's.
+    """
+
+    first: int
+    last: int
+    operations: npt.NDArray[np.int64]
+    first_operation: npt.NDArray[np.int64]
+    texts: npt.NDArray[np.uint8]
+    paths: PartPaths
+    has_paths: npt.NDArray[np.bool_]  # per target
+    has_arrival: bool
+
+
+def groups_of(programs: Sequence[Program]) -> tuple[list[Group], list[str]]:
+    """Return the programs in groups, in their order, and the failures: what an operation's failure n + 1 says."""
+    failures: dict[str, int] = {}
+    groups: list[Group] = []
+    first = 0
+    while first < len(programs):
+        paths: dict[tuple[Step, ...], int] = {}
+        last = first
+        while last < len(programs):
+            new = [path for path in programs[last].paths() if path not in paths]
+            if last > first and len(paths) + len(new) > GROUP_PATHS:
+                break
+            for path in new:
+                paths[path] = len(paths)
+            last += 1
+        groups.append(_group(first, programs[first:last], paths, failures))
+        first = last
+    return groups, list(failures)
+
+
+def _group(
+    first: int, programs: Sequence[Program], paths: dict[tuple[Step, ...], int], failures: dict[str, int]
+) -> Group:
+    texts = bytearray()
+    rows: list[list[int]] = []
+    starts = [0]
+    for program in programs:
+        for each in program.operations:
+            failure = 0 if each.failure is None else failures.setdefault(each.failure, len(failures)) + 1
+            part = -1 if each.path is None else paths[each.path]
+            text = len(texts)
+            texts += each.text + each.missing
+            missing = text + len(each.text)
+            rows.append(
+                [each.code, each.place, text, len(each.text), missing, len(each.missing), part, failure]
+            )  # fmt: skip
+        starts.append(len(rows))
+    return Group(
+        first,
+        first + len(programs),
+        np.array(rows, np.int64).reshape(len(rows), FIELDS),
+        np.array(starts, np.int64),
+        np.frombuffer(bytes(texts) + bytes(64), np.uint8),
+        part_paths(list(paths)),
+        np.array([bool(program.paths()) for program in programs], np.bool_),
+        any(each.code == ARRIVAL for program in programs for each in program.operations),
+    )
