@@ -19,28 +19,29 @@ def encode(rows: Iterable[int]) -> str:
             last = row
             continue
         if last >= 0:
-            runs.append(_run(start, last))
+            runs.append(run(start, last))
         start = last = row
     if last >= 0:
-        runs.append(_run(start, last))
+        runs.append(run(start, last))
     return ",".join(runs)
 
 
 def decode(text: str) -> Iterator[int]:
     """Yield the row numbers of `encode`'s text in ascending order."""
-    for run in filter(None, text.split(",")):
-        start, _, last = run.partition("-")
+    for text_of_run in filter(None, text.split(",")):
+        start, _, last = text_of_run.partition("-")
         yield from range(int(start), int(last or start) + 1)
 
 
 def count(text: str) -> int:
     """Return how many rows the text names, without listing them."""
     total = 0
-    for run in filter(None, text.split(",")):
-        start, _, last = run.partition("-")
+    for text_of_run in filter(None, text.split(",")):
+        start, _, last = text_of_run.partition("-")
         total += int(last or start) - int(start) + 1
     return total
 
 
-def _run(start: int, last: int) -> str:
+def run(start: int, last: int) -> str:
+    """Return the text of one run of row numbers, both ends included; neither may be negative."""
     return str(start) if start == last else f"{start}-{last}"

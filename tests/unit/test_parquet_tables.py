@@ -7,13 +7,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from eventbridge import rowset
 from eventbridge.errors import StoreFileDamaged, StoreFileMissing
 from eventbridge.store import schemas
 from eventbridge.store.file import FileStore
-from eventbridge.store.parquet import count_rows, read_rows, read_table, write_table
+from eventbridge.store.parquet import TableWriter, count_rows, read_rows, read_span, read_table, write_table
 from eventbridge.testing.store import InMemoryStore
 
 SMALL = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("text", pa.string())])
@@ -226,3 +227,57 @@ def test_a_file_cut_short_is_damage(length: int) -> None:
 
     with pytest.raises(StoreFileDamaged, match="'x' is not the Parquet file"):
         read_table(store, "x")
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 25), (0, 10), (10, 20), (9, 11), (24, 25), (3, 3)])
+def test_a_span_of_rows_is_read(first: int, last: int) -> None:
+    """read_span gives the rows from one to the other, in whichever groups they lie, with the columns asked for."""
+    table = read_span(stored(25), "x", first, last, ["text", "n"])
+
+    assert table.column_names == ["text", "n"]
+    assert table["n"].to_pylist() == list(range(first, last))
+
+
+def test_a_span_behind_the_end_is_damage() -> None:
+    """A file with fewer rows than somebody knows of is not the file that was written."""
+    with pytest.raises(StoreFileDamaged, match="25 rows; row 25"):
+        read_span(stored(25), "x", 20, 26, ["n"])
+
+
+def test_a_file_is_written_table_by_table() -> None:
+    """Small tables share row groups, large ones are cut; nothing is in the store before it is whole."""
+    store = InMemoryStore()
+    writer = TableWriter(store, "x", 10, SMALL)
+    parts = [small(25).slice(first, 3) for first in range(0, 24, 3)] + [small(25).slice(24)]
+    for part in [*parts, small(30)]:
+        writer.write(part)
+    assert not store.exists("x")
+    writer.close()
+
+    assert read_table(store, "x").schema == SMALL
+    assert read_table(store, "x")["n"].to_pylist() == [*range(25), *range(30)]
+    metadata = pq.ParquetFile(store.open("x")).metadata
+    sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+    assert sizes == [10, 10, 10, 10, 10, 5]
+
+
+def test_dictionaries_come_back_as_text() -> None:
+    """A text column may be written as dictionaries that differ from table to table, nulls among them."""
+    store = InMemoryStore()
+    writer = TableWriter(store, "x", 100, SMALL)
+    for texts in (["a", "b", None], ["c"], ["b", "a"], [None]):
+        encoded = pa.array(texts, pa.string()).dictionary_encode()
+        schema = SMALL.set(1, SMALL.field("text").with_type(encoded.type))
+        writer.write(pa.Table.from_arrays([pa.array(range(len(texts)), pa.int64()), encoded], schema=schema))
+    writer.close()
+
+    assert read_table(store, "x").schema == SMALL
+    assert read_table(store, "x")["text"].to_pylist() == ["a", "b", None, "c", "b", "a", None]
+
+
+def test_a_writer_checks_every_table() -> None:
+    """Another type or name of a column is refused as `write_table` refuses it."""
+    writer = TableWriter(InMemoryStore(), "x", 10, SMALL)
+
+    with pytest.raises(ValueError, match="the table has"):
+        writer.write(pa.table({"n": [1], "other": ["x"]}))

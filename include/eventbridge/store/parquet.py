@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,19 +31,54 @@ def write_table(
     """
     _check(table, schema if schema is not None else schemas.of(path), path)
     sink = pa.BufferOutputStream()
-    pq.write_table(
-        table,
-        sink,
-        row_group_size=row_group_rows,
-        compression="zstd",
-        use_dictionary=_columns_of(table, pa.types.is_string),
-        write_statistics=_columns_of(table, pa.types.is_timestamp) + _columns_of(table, pa.types.is_integer),
-        write_page_checksum=True,
-    )
+    pq.write_table(table, sink, row_group_size=row_group_rows, **_options(table.schema))
     if create:
         return store.create(path, sink.getvalue())
     store.put(path, sink.getvalue())
     return True
+
+
+class TableWriter:
+    """Writes one Parquet file table by table, so that no more than `row_group_rows` of them must be in memory at once.
+
+    The rows of the file are compressed already while they wait here. A text column of a table may be a dictionary; who
+    reads the file finds plain text. The store gets the file in `close`; without it nothing was ever written.
+    """
+
+    def __init__(self, store: Store, path: str, row_group_rows: int, schema: pa.Schema | None = None) -> None:
+        self._store = store
+        self._path = path
+        self._schema = schema if schema is not None else schemas.of(path)
+        self._row_group_rows = row_group_rows
+        self._sink = pa.BufferOutputStream()
+        self._writer: pq.ParquetWriter | None = None
+        self._waiting: list[pa.Table] = []
+
+    def write(self, table: pa.Table) -> None:
+        """Append rows; raises ValueError as `write_table` does."""
+        _check(table, self._schema, self._path)
+        self._waiting.append(table)
+        count = sum(waiting.num_rows for waiting in self._waiting)
+        self._flush(count - count % self._row_group_rows)
+
+    def close(self) -> None:
+        """Put the file into the store; there must be rows in it."""
+        self._flush(sum(waiting.num_rows for waiting in self._waiting))
+        assert self._writer is not None, "a file of no rows is not written"
+        self._writer.close()
+        self._store.put(self._path, self._sink.getvalue())
+
+    def _flush(self, count: int) -> None:
+        if not count:
+            return
+        # Arrow writes a dictionary as it is only if all parts of a column have the same.
+        table = self._waiting[0] if len(self._waiting) == 1 else pa.concat_tables(self._waiting).unify_dictionaries()
+        if self._writer is None:
+            # The Arrow schema is left out: it would bring the dictionaries back.
+            options = _options(self._schema) | {"store_schema": False}
+            self._writer = pq.ParquetWriter(self._sink, table.schema, **options)
+        self._writer.write_table(table.slice(0, count), row_group_size=self._row_group_rows)
+        self._waiting = [table.slice(count)] if count < table.num_rows else []
 
 
 def read_table(store: Store, path: str, columns: Sequence[str] | None = None) -> pa.Table:
@@ -71,6 +107,27 @@ def read_rows(store: Store, path: str, rows: str, columns: Sequence[str] | None 
         return _selected(table.take(wanted - starts[group_of_row] + first_in_table[group_of_row]), columns)
 
 
+def read_span(store: Store, path: str, first: int, last: int, columns: Sequence[str]) -> pa.Table:
+    """Return rows `first` (included) to `last` (excluded); reads only the row groups that hold them.
+
+    Raises StoreFileDamaged if the file has fewer rows.
+    """
+    with _opened(store, path) as file:
+        metadata = file.metadata
+        if last > metadata.num_rows:
+            raise StoreFileDamaged(f"{path!r} has {metadata.num_rows} rows; row {last - 1} was asked for.")
+        groups, start, skipped = [], 0, 0
+        for number in range(metadata.num_row_groups):
+            end = start + metadata.row_group(number).num_rows
+            if start < last and end > first:
+                groups.append(number)
+            elif end <= first:
+                skipped = end
+            start = end
+        table = file.read_row_groups(groups, columns=list(columns), use_threads=False)
+        return table.slice(first - skipped, last - first).select(list(columns))
+
+
 def count_rows(store: Store, path: str) -> int:
     """Return the number of rows without reading them."""
     with _opened(store, path) as file:
@@ -92,9 +149,10 @@ def _opened(store: Store, path: str) -> Iterator[pq.ParquetFile]:
 
 
 def _check(table: pa.Table, schema: pa.Schema, path: str) -> None:
-    if not table.schema.equals(schema):
-        differing = [str(field) for field in table.schema if field not in list(schema)]
-        lacking = [str(field) for field in schema if field not in list(table.schema)]
+    own = pa.schema([_plain(field) for field in table.schema])
+    if not own.equals(schema):
+        differing = [str(field) for field in own if field not in list(schema)]
+        lacking = [str(field) for field in schema if field not in list(own)]
         raise ValueError(
             f"{path}: the table has {differing} that the schema has not, and lacks {lacking} (or the order differs)"
         )
@@ -103,8 +161,21 @@ def _check(table: pa.Table, schema: pa.Schema, path: str) -> None:
         raise ValueError(f"{path}: null in {nulls}, which may hold none")
 
 
-def _columns_of(table: pa.Table, is_type: object) -> list[str]:
-    return [field.name for field in table.schema if is_type(field.type)]  # type: ignore[operator]
+def _plain(field: pa.Field) -> pa.Field:
+    return field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
+
+
+def _options(schema: pa.Schema) -> dict[str, Any]:
+    return {
+        "compression": "zstd",
+        "use_dictionary": _columns_of(schema, pa.types.is_string),
+        "write_statistics": _columns_of(schema, pa.types.is_timestamp) + _columns_of(schema, pa.types.is_integer),
+        "write_page_checksum": True,
+    }
+
+
+def _columns_of(schema: pa.Schema, is_type: Callable[[pa.DataType], bool]) -> list[str]:
+    return [field.name for field in schema if is_type(field.type)]
 
 
 def _listed(columns: Sequence[str] | None) -> list[str] | None:
