@@ -96,7 +96,8 @@ class SliceResult:
     `detail` is JSON: `slice` (file, row_from, row_to), `rows_in` (valid rows read), `matched` (fingerprint per
     "rule/target"), `failed` (count per "rule/target"), `failed_rows` (rows with a failure), `pieces`
     ([pool, weight, rule, target, rows, count, bytes], within the job's limits, failed rows in none),
-    `reference_matched` (events that the reference matcher decided); `survivors`: what the patterns of costly rules let
+    `reference_matched` (events, and pairs of event and rule, that the reference matcher decided), `reference_rendered`
+    (deliveries that compiled code handed back to their renderers); `survivors`: what the patterns of costly rules let
     through, rows of the buffer file per rule. Of a share: `share`, see route_share.
     """
 

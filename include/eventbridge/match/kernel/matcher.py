@@ -76,7 +76,10 @@ class Matcher:
 
     def match(self, events: pa.Array | pa.ChunkedArray) -> Matches:
         """Return which rules each event matches, given as JSON text (Arrow strings or binaries; null is malformed)."""
-        texts = texts_of(events)
+        return self.match_texts(texts_of(events))
+
+    def match_texts(self, texts: Texts) -> Matches:
+        """Return which rules each event matches, as `match`, for who has the events as texts already."""
         with self._lock:
             return self._match(texts)
 

@@ -1,0 +1,138 @@
+"""The delivery file of a slice, made block by block, and what the manifest says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eventbridge import rowset
+from eventbridge.scan.texts import padded_texts
+from eventbridge.stages.route_block import Place, block_of, runs_of
+from eventbridge.stages.route_events import MatchedRows, SliceEvents
+from eventbridge.stages.route_program import Route, RouteProgram
+from eventbridge.transform.kernel.delivery_ids import fingerprints
+from eventbridge.transform.kernel.render import Deliveries, Events
+
+#: Deliveries whose ids and parts are made at a time, if no single target has more.
+_RUN: Final = 100_000
+
+
+@dataclass(frozen=True)
+class PieceLimits:
+    """How much of one target goes into one piece."""
+
+    deliveries: int
+    size: int
+
+
+@dataclass
+class Account:
+    """What the manifest says of the deliveries written so far; see `SliceResult`."""
+
+    limits: PieceLimits
+    rows: int = 0
+    matched: dict[str, list[int]] = field(default_factory=dict)
+    failed: dict[str, int] = field(default_factory=dict)
+    failed_rows: list[int] = field(default_factory=list)
+    pieces: list[list[Any]] = field(default_factory=list)
+    reference_rendered: int = 0
+
+    def enter(
+        self, program: RouteProgram, deliveries: Deliveries, sizes: npt.NDArray[np.int64], failed: npt.NDArray[np.bool_]
+    ) -> None:
+        """Enter all deliveries of one or more targets, which are the next rows of the file."""
+        starts, counts = runs_of(deliveries.targets)
+        targets = deliveries.targets[starts]
+        found = fingerprints(deliveries.ids, counts)
+        totals = np.add.reduceat(sizes, starts)
+        failures = np.add.reduceat(failed.astype(np.int64), starts)
+        # With thousands of rules most have a few rows each: what follows is all that happens per target.
+        columns = (targets, starts, counts, totals, failures)
+        for (target, start, count, size, fails), each in zip(
+            zip(*[column.tolist() for column in columns], strict=True), found, strict=True
+        ):
+            route = program.routes[target]
+            self.matched[route.name] = each.as_list()
+            first = self.rows + start
+            if not fails and count <= self.limits.deliveries and size <= self.limits.size:
+                self.pieces.append([*route.head, rowset.run(first, first + count - 1), count, size])
+            else:
+                span = slice(start, start + count)
+                self._enter_parts(route, first, sizes[span], failed[span])
+        self.rows += len(sizes)
+
+    def _enter_parts(
+        self, route: Route, first: int, sizes: npt.NDArray[np.int64], failed: npt.NDArray[np.bool_]
+    ) -> None:
+        if failed.any():
+            self.failed[route.name] = int(failed.sum())
+            self.failed_rows += (np.flatnonzero(failed) + first).tolist()
+        self.pieces += _pieces(route, np.flatnonzero(~failed) + first, sizes[~failed], self.limits)
+
+
+def delivery_tables(
+    program: RouteProgram, events: SliceEvents, matched: MatchedRows, place: Place, account: Account
+) -> Iterator[pa.Table]:
+    """Yield the rows of all deliveries, sorted by pool, rule, target and offset, and enter them into the account.
+
+    A transform that fails leaves a row with its `failure` and no payload.
+    """
+    sources, event_ids = padded_texts(events.table["source"]), padded_texts(events.table["event_id"])
+    texts = Events(events.texts, events.arrived_at)
+    for numbers, targets in _runs(matched, program.rule_of_route):
+        deliveries = Deliveries(numbers, targets, program.ids.of(sources, event_ids, numbers, targets))
+        sizes, failed = np.zeros(len(numbers), np.int64), np.zeros(len(numbers), np.bool_)
+        for payloads in program.renderers.render(texts, deliveries):
+            block = block_of(program, events, deliveries, payloads, place)
+            sizes[payloads.first : payloads.last] = block.sizes
+            failed[payloads.first : payloads.last] = block.failed
+            account.reference_rendered += block.handed_back
+            yield block.table
+        account.enter(program, deliveries, sizes, failed)
+
+
+def _runs(
+    matched: MatchedRows, rule_of_route: npt.NDArray[np.int64]
+) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    """Yield events and targets of all deliveries in the order of the targets, whole targets at a time."""
+    counts = matched.counts[rule_of_route]
+    ends = np.cumsum(counts)
+    first, done = 0, 0
+    while first < len(counts):
+        last = max(int(np.searchsorted(ends, done + _RUN, side="right")), first + 1)
+        of_run = counts[first:last]
+        total = int(of_run.sum())
+        if total:
+            shift = matched.starts[rule_of_route[first:last]] - (np.cumsum(of_run) - of_run)
+            numbers = matched.events[np.arange(total) + np.repeat(shift, of_run)]
+            yield numbers, np.repeat(np.arange(first, last), of_run)
+        first, done = last, done + total
+
+
+def _pieces(
+    route: Route, rows: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], limits: PieceLimits
+) -> list[list[Any]]:
+    """Return the rows of one target as pieces that fit a chunk; a payload larger than a chunk is a piece alone.
+
+    A piece is [pool, weight, rule, target, rows, count, bytes].
+    """
+    ends = np.cumsum(sizes)
+    pieces: list[list[Any]] = []
+    begin, done = 0, 0
+    while begin < len(rows):
+        fitting = int(np.searchsorted(ends, done + limits.size, side="right"))
+        end = max(min(begin + limits.deliveries, fitting), begin + 1)
+        size = int(ends[end - 1]) - done
+        pieces.append([*route.head, _row_set(rows[begin:end]), end - begin, size])
+        begin, done = end, done + size
+    return pieces
+
+
+def _row_set(rows: npt.NDArray[np.int64]) -> str:
+    first, last = int(rows[0]), int(rows[-1])
+    return rowset.run(first, last) if last - first + 1 == len(rows) else rowset.encode(rows.tolist())

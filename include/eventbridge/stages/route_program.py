@@ -1,0 +1,84 @@
+"""A rule set made ready to route: its matcher, and what renders for each target; compiled once per process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from eventbridge.match import Matcher, compile_rules
+from eventbridge.pattern import Pattern, parse_pattern
+from eventbridge.rule import Rule, RuleSet, Target
+from eventbridge.transform import Renderer, compile_transform
+from eventbridge.transform.kernel.delivery_ids import DeliveryIds
+from eventbridge.transform.kernel.program import Program, compile_program
+from eventbridge.transform.kernel.render import Renderers
+
+
+@dataclass(frozen=True)
+class Route:
+    """One target of one rule; `rule_number` is the rule's place in `RouteProgram.rules`."""
+
+    rule_number: int
+    rule: Rule
+    target: Target
+    program: Program
+
+    @cached_property
+    def name(self) -> str:
+        """Return how a manifest names it."""
+        return f"{self.rule.name}/{self.target.name}"
+
+    @cached_property
+    def head(self) -> tuple[str, int, str, str]:
+        """Return what each of its pieces begins with: pool, weight, rule, target."""
+        return self.rule.pool_name, self.rule.weight, self.rule.name, self.target.name
+
+    @cached_property
+    def renderer(self) -> Renderer:
+        """Return what renders a delivery that compiled code hands back."""
+        return compile_transform(self.target.transform, content_mode=self.target.content_mode)
+
+
+class RouteProgram:
+    """The enabled rules of a rule set, and the targets of those that are not costly.
+
+    `routes` are in the order of a delivery file: by pool, rule, target. `costly` are the other rules' numbers by name.
+    """
+
+    def __init__(self, rules: Sequence[Rule], bus: str, replay_id: str) -> None:
+        self.rules = tuple(rules)
+        self.costly = {rule.name: number for number, rule in enumerate(rules) if rule.costly}
+        routes = [
+            _route(number, rule, target, bus)
+            for number, rule in enumerate(rules)
+            if not rule.costly
+            for target in rule.targets.values()
+        ]
+        self.routes = tuple(sorted(routes, key=lambda each: (each.rule.pool_name, each.rule.name, each.target.name)))
+        self.rule_of_route: npt.NDArray[np.int64] = np.array([each.rule_number for each in self.routes], np.int64)
+        self.patterns: tuple[Pattern, ...] = tuple(parse_pattern(rule.pattern) for rule in rules)
+        self.matcher: Matcher = compile_rules(self.patterns)
+        self.renderers = Renderers([each.program for each in self.routes])
+        self.ids = DeliveryIds(bus, [(each.rule.name, each.target.name) for each in self.routes], replay_id)
+
+
+_programs: dict[tuple[str, str, str], RouteProgram] = {}
+
+
+def route_program(rule_set_hash: str, rule_set: RuleSet, bus: str, replay_id: str) -> RouteProgram:
+    """Return the program of a rule set; what it was made into is kept for the next slice."""
+    key = (rule_set_hash, bus, replay_id)
+    if key not in _programs:
+        if len(_programs) >= 8:  # a worker lives long, and every change of a rule makes another set
+            _programs.clear()
+        _programs[key] = RouteProgram(list(rule_set.enabled().values()), bus, replay_id)
+    return _programs[key]
+
+
+def _route(number: int, rule: Rule, target: Target, bus: str) -> Route:
+    program = compile_program(target.transform, target.content_mode, rule.name, bus, target.name)
+    return Route(number, rule, target, program)
