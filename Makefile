@@ -38,6 +38,7 @@ $(INSTALLED): requirements.txt pyproject.toml
 	[ -x $(BIN)/python ] || "$$uv" venv -q -p $(PYTHON) $(VENV)
 	"$$uv" pip install -p $(BIN)/python --require-hashes -r requirements.txt
 	"$$uv" pip install -q -p $(BIN)/python --no-deps -e .
+	$(BIN)/eventbridge compile
 	touch $@
 
 demo: setup ## deliver EVENTS flights (60000, or all) through Airflow and Spark, and prove that none is lost

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from eventbridge.rule import RuleSet
+from eventbridge.stages.compile_ahead import compile_ahead
 from eventbridge.stages.frozen_rules import frozen_rules
 from eventbridge.stages.route_job import RouteJob, RouteTask, RuleShare, SliceResult, Task, read_task
 from eventbridge.stages.route_task import route_task
@@ -54,8 +55,10 @@ def route_numbers(
 
     A task that Spark repeats or runs twice writes files of its own names: the driver publishes one answer per slice.
     """
-    import pandas  # noqa: F401 - pyarrow takes it along with its first array: not on a slice's time
+    # Not on a slice's time: pyarrow takes pandas along with its first array, and compiled code is read or made.
+    import pandas  # noqa: F401
 
+    compile_ahead()
     job = RouteJob.from_json(job_text)
     tasks = [read_task(values) for values in json.loads(descriptors)]
     store = open_store(job.store_uri)

@@ -130,7 +130,9 @@ def _import_what_route_needs(batches):  # type: ignore[no-untyped-def]  # pickle
     import pandas  # noqa: F401 - pyarrow takes it along with its first array, half a second later
 
     import eventbridge.spark.route  # noqa: F401 - the imports are the warming
+    from eventbridge.stages.compile_ahead import compile_ahead
 
+    compile_ahead()
     yield from batches
 
 
