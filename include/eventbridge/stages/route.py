@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -27,8 +26,6 @@ from eventbridge.stages.route_job import RouteJob, Slice, SliceResult, Task
 from eventbridge.stages.route_singly import result_file, route_singly
 from eventbridge.stages.split_slice import leaves
 from eventbridge.stages.workplace import Workplace
-
-log = logging.getLogger(__name__)
 
 __all__ = ["RouteJob", "Router", "Slice", "SliceResult", "route", "slices_of"]
 
@@ -133,7 +130,6 @@ def _route_at_once(
                 if not recording.record(result_file(job.batch_id, result)):
                     return False
     except SparkError as error:
-        log.warning("batch %s: its slices are tried one at a time, as together they failed: %s", job.batch_id, error)
         recording.failed, recording.failure = True, error
     finally:
         work.ledger.take_back_try(job.batch_id, _ALL)

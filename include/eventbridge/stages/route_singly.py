@@ -49,6 +49,8 @@ def route_singly(
     """
     canary = Canary(work.store, job, router)
     canary.require(failure)
+    if failure is not None:
+        log.warning("batch %s: its slices are tried one at a time, as together they failed: %s", job.batch_id, failure)
     while missing := recording.missing():
         if not recording.record(_routed(work, job, router, canary, missing[0])):
             return False
