@@ -1,1 +1,19 @@
-"""Route on Spark: sessions, a server of one's own, and the two ways to hand out slices."""
+"""The one framework here is PySpark; nothing below this package knows it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from eventbridge.spark.matching import match_frame
+
+__all__ = ["match_frame"]
+
+
+def __getattr__(name: str) -> Any:
+    # Numba costs 0.6 s to import, and most of what starts a session never matches by itself.
+    if name == "match_frame":
+        from eventbridge.spark.matching import match_frame
+
+        return match_frame
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

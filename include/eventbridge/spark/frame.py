@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -67,6 +68,7 @@ def route_numbers(
             rules = _rules(job.store_uri, job.rule_set)
             with _ending_after(_longest_seconds(job, tasks[number])):
                 result = route(store, rules, job, tasks[number])
+            _keep(job.rule_set)
             if keep_answers:
                 keep_answer(store, job, number, result)
             yield _manifest_row(result)
@@ -94,6 +96,12 @@ def _ending_after(seconds: float) -> Iterator[None]:
 @lru_cache(maxsize=8)  # a worker lives long, and every change of a rule makes another set
 def _rules(store_uri: str, rule_set_hash: str) -> RuleSet:
     return frozen_rules(open_store(store_uri), rule_set_hash)
+
+
+@lru_cache(maxsize=8)
+def _keep(rule_set_hash: str) -> None:
+    """Take a rule set that was compiled just now out of what the worker's collector looks at after every task."""
+    gc.freeze()
 
 
 def _manifest_row(result: SliceResult) -> pa.RecordBatch:
