@@ -156,6 +156,21 @@ def load64(typing: Any, address: Any, index: Any) -> Any:
 
 
 @intrinsic
+def prefetch(typing: Any, address: Any) -> Any:
+    """Ask the processor to have the memory at an address ready soon; never wrong, at worst useless."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], _BYTE.as_pointer())
+        kind = ir.FunctionType(ir.VoidType(), [_BYTE.as_pointer(), _INT32, _INT32, _INT32])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [_BYTE.as_pointer()], kind)
+        for_reading, into_all_caches, data = (ir.Constant(_INT32, value) for value in (0, 3, 1))
+        builder.call(function, [pointer, for_reading, into_all_caches, data])
+        return context.get_dummy_value()
+
+    return types.none(types.int64), generate
+
+
+@intrinsic
 def lowest_bit(typing: Any, word: Any) -> Any:
     """Return the number of the lowest bit that is set; `word` must not be 0."""
 

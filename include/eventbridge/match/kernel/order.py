@@ -1,6 +1,8 @@
-"""Which branch gets which bit: those whose most selective condition is the same stand side by side.
+"""Which branch gets which bit: like ones stand side by side.
 
-Survivors of an event then share few words, so the AND touches few. The answer does not depend on it.
+Paths are ranked by how many branches they rule out, over all; branches are sorted by what they ask at the first path,
+then at the second, and so on. What an event lets through then lies in few words, so the AND touches few. The answer
+does not depend on it.
 """
 
 from __future__ import annotations
@@ -39,10 +41,15 @@ def clustered(branches: Sequence[Branch]) -> list[Branch]:
                 total += _WEAK.get(kind, 1 / numbers[field.path, kind] if kind is not All else 0.3)
         return total
 
-    def key(branch: Branch) -> list[tuple[float, Path, str]]:
+    weight: defaultdict[Path, float] = defaultdict(float)
+    for branch in branches:
+        for field in branch.fields:
+            weight[field.path] += 1 - min(share(field), 1.0)
+    rank = {path: place for place, path in enumerate(sorted(weight, key=lambda path: (-weight[path], path)))}
+
+    def key(branch: Branch) -> list[tuple[int, str]]:
         return sorted(
-            (share(field), field.path, "".join(text[condition] for condition in field.conditions))
-            for field in branch.fields
+            (rank[field.path], "".join(sorted(map(text.__getitem__, field.conditions)))) for field in branch.fields
         )
 
     return sorted(branches, key=key)
