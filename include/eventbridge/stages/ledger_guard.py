@@ -7,14 +7,12 @@ from datetime import datetime, timedelta
 from pathlib import PurePosixPath
 
 from eventbridge.errors import LedgerLostError, NotFoundError, StoreError, StoreFileMissing
+from eventbridge.identity import new_batch_id
 from eventbridge.stages.workplace import Workplace
 from eventbridge.store import layout
 
 #: A ledger that planned something this recently was not restored just now: no need to list manifests.
 _TRUSTED_SECONDS = 600.0
-
-#: Further back than this all manifests are listed at once instead of day by day.
-_DAYS_LISTED_SINGLY = 31
 
 
 def claim_runner(work: Workplace, runner: str) -> None:
@@ -57,9 +55,10 @@ def refuse_lost_ledger(work: Workplace, *, always: bool = False) -> None:
     now = work.ledger.now()
     if not always and latest is not None and (now - latest.planned_at).total_seconds() < _TRUSTED_SECONDS:
         return
-    newest = _newest_manifest(work, latest.planned_at if latest is not None else None, now)
-    if newest is None:
+    found = work.store.list("manifests/", _name_before(latest.planned_at) if latest is not None else "")
+    if not found:
         return
+    newest = PurePosixPath(found[-1]).stem
     try:
         work.ledger.batch(newest)
     except NotFoundError:
@@ -69,23 +68,18 @@ def refuse_lost_ledger(work: Workplace, *, always: bool = False) -> None:
         ) from None
 
 
+def _name_before(planned_at: datetime) -> str:
+    """Return a name that sorts before the manifests of the batches planned then: what is listed are a few of them.
+
+    Not the name of the newest batch that is known: those planned at one moment are in no order.
+    """
+    since = planned_at - timedelta(seconds=_TRUSTED_SECONDS)
+    return layout.manifest(since, new_batch_id(since))
+
+
 def _remedy(work: Workplace) -> str:
     return (
         "Point EVENTBRIDGE_LEDGER_URL at the ledger that belongs to this store, or restore its latest copy. "
         "To begin anew on purpose, which delivers again what start_at covers, name an empty store by "
         "EVENTBRIDGE_STORE_URI."
     )
-
-
-def _newest_manifest(work: Workplace, since: datetime | None, now: datetime) -> str | None:
-    """Return the newest batch id (they sort by time) that has a manifest, looking back to the day of `since`."""
-    days = (now.date() - since.date()).days if since is not None else _DAYS_LISTED_SINGLY + 1
-    if days > _DAYS_LISTED_SINGLY:
-        prefixes = ["manifests/"]
-    else:
-        prefixes = [f"manifests/date={now - timedelta(days=back):%Y-%m-%d}/" for back in range(-1, days + 1)]
-    for prefix in prefixes:
-        found = work.store.list(prefix)
-        if found:
-            return PurePosixPath(found[-1]).stem
-    return None

@@ -40,14 +40,16 @@ def listen(work: Workplace, runner: str) -> str | None:
         raise NotFoundError(f"No rule names the runner {runner!r}. `eventbridge rules check` lists the runners.")
     (bus,) = rules.buses.values()
     with closing(work.open_source(bus)) as source:
-        offsets = _registered(work, runner, bus, source, rules)
+        known = _standing(work, runner, bus)
+        offsets = _registered(work, runner, bus, source, rules, known)
         refuse_other_log(work, runner, bus, source)
         assign(work, rules, runner)
         ranges = _plan(work, runner, bus, source, offsets)
     if not ranges:
         return None
     _refuse_short_disk(work)
-    refuse_lost_ledger(work)
+    if known:  # else that was made sure of before registering
+        refuse_lost_ledger(work)
     return _publish(work, runner, bus, rules, ranges)
 
 
@@ -74,9 +76,10 @@ def repeat_bus_commits(work: Workplace, runner: str) -> None:
         work.ledger.mark_bus_committed(batch.batch_id)
 
 
-def _registered(work: Workplace, runner: str, bus: Bus, source: LogSource, rules: RuleSet) -> Mapping[Queue, int]:
-    """Return where the group stands in each queue of its bus, having registered the queues that are new."""
-    known = _standing(work, runner, bus)
+def _registered(
+    work: Workplace, runner: str, bus: Bus, source: LogSource, rules: RuleSet, known: Mapping[Queue, int]
+) -> Mapping[Queue, int]:
+    """Return where the group stands in each queue of its bus, having registered the queues that are not `known`."""
     claim_runner(work, runner)
     new = [queue for queue in source.queues() if queue not in known]
     olds = old_runners(work, rules, runner, bus.name)

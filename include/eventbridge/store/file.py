@@ -100,14 +100,14 @@ class FileStore:
             reach("store.exists")
             return self._locate(path).is_file()
 
-    def list(self, prefix: str) -> builtins.list[str]:
-        """Return the paths of all files that begin with `prefix`, sorted."""
+    def list(self, prefix: str, after: str = "") -> builtins.list[str]:
+        """Return the paths of all files that begin with `prefix` and sort after `after`, sorted."""
         checked_prefix(prefix)
         folder = prefix.rpartition("/")[0]
         with _disk_errors("list", prefix):
             reach("store.list")
-            found = [path for path in _walk(self.root / folder, folder) if path.startswith(prefix)]
-        return sorted(found)
+            found = [path for path in _walk(self.root / folder, folder, after) if path.startswith(prefix)]
+        return sorted(path for path in found if path > after)
 
     def delete(self, path: str) -> None:
         """Remove a file; harmless if there is none. Folders stay: another writer may be about to use them."""
@@ -186,7 +186,7 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _walk(folder: Path, path: str) -> Iterator[str]:
+def _walk(folder: Path, path: str, after: str) -> Iterator[str]:
     try:
         entries = list(os.scandir(folder))
     except (FileNotFoundError, NotADirectoryError):
@@ -196,7 +196,8 @@ def _walk(folder: Path, path: str) -> Iterator[str]:
             continue
         name = f"{path}/{entry.name}" if path else entry.name
         if entry.is_dir():
-            yield from _walk(Path(entry.path), name)
+            if f"{name}/" >= after[: len(name) + 1]:  # else all below it sorts before
+                yield from _walk(Path(entry.path), name, after)
         else:
             yield name
 

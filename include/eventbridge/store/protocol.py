@@ -39,8 +39,11 @@ class Store(Protocol):
     def exists(self, path: str) -> bool:
         """Say whether there is a file of this name."""
 
-    def list(self, prefix: str) -> builtins.list[str]:
-        """Return the paths of all files that begin with `prefix`, as text, sorted by code point; `""` lists all."""
+    def list(self, prefix: str, after: str = "") -> builtins.list[str]:
+        """Return the paths of all files that begin with `prefix`, as text, sorted by code point; `""` lists all.
+
+        Only those that sort after the text `after`. It costs by what is found: a stage lists once at most.
+        """
 
     def delete(self, path: str) -> None:
         """Remove a file; harmless if there is none."""

@@ -55,12 +55,12 @@ class InMemoryStore:
         reach("store.exists")
         return checked_path(path) in self._files
 
-    def list(self, prefix: str) -> builtins.list[str]:
-        """Return the paths of all files that begin with `prefix`, sorted."""
+    def list(self, prefix: str, after: str = "") -> builtins.list[str]:
+        """Return the paths of all files that begin with `prefix` and sort after `after`, sorted."""
         checked_prefix(prefix)
         reach("store.list")
         with self._lock:
-            return sorted(path for path in self._files if path.startswith(prefix))
+            return sorted(path for path in self._files if path.startswith(prefix) and path > after)
 
     def delete(self, path: str) -> None:
         """Remove a file; harmless if there is none."""
