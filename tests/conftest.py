@@ -10,6 +10,10 @@ import hypothesis
 import pytest
 
 from eventbridge import faults
+from eventbridge.testing.s3 import S3Server
+
+#: The bucket that `s3_server` begins with.
+BUCKET = "tests"
 
 # Few examples, the same in every run; thousands of new ones by HYPOTHESIS_PROFILE=deep. No deadline: machines differ.
 hypothesis.settings.register_profile("few", max_examples=60, derandomize=True, deadline=None, database=None)
@@ -23,6 +27,24 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith("EVENTBRIDGE_"):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session")
+def s3_process() -> Iterator[S3Server]:
+    """One S3 server, in a thread, for all tests of the session: its imports take a second."""
+    with S3Server() as server:
+        server.make_bucket(BUCKET)
+        yield server
+
+
+@pytest.fixture
+def s3_server(s3_process: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+    """The S3 server with a bucket `tests`, which answers well; EVENTBRIDGE_CONN_S3 is the connection to it."""
+    monkeypatch.setenv("EVENTBRIDGE_CONN_S3", s3_process.connection)
+    s3_process.requests.clear()
+    yield s3_process
+    s3_process.refuse = lambda request: None
+    s3_process.lose_answer = lambda request: False
 
 
 @pytest.fixture(autouse=True)

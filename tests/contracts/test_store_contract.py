@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from eventbridge import faults
@@ -18,12 +21,22 @@ from eventbridge.testing.store import InMemoryStore
 STORES: dict[str, Callable[[Path], Store]] = {
     "file": lambda folder: open_store(f"file://{folder}/not/made/yet"),
     "memory": lambda folder: InMemoryStore(),
+    "s3": lambda folder: open_store(f"s3://s3@tests/{uuid.uuid4().hex}/deep"),
 }
+
+#: Another S3 server than ours: EVENTBRIDGE_CONN_OTHER is the connection to it, this its bucket.
+OTHER_BUCKET = os.environ.get("TEST_S3_BUCKET")
+OTHER_CONNECTION = os.environ.get("TEST_S3_CONNECTION", "")
+if OTHER_BUCKET:
+    STORES["other-s3"] = lambda folder: open_store(f"s3://other@{OTHER_BUCKET}/{uuid.uuid4().hex}")
 
 
 @pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """Return an empty store of each kind."""
+    if request.param == "s3":
+        request.getfixturevalue("s3_server")
+    monkeypatch.setenv("EVENTBRIDGE_CONN_OTHER", OTHER_CONNECTION)
     return STORES[request.param](tmp_path)
 
 
@@ -163,6 +176,32 @@ def test_list_is_by_the_beginning_of_the_text(store: Store) -> None:
     assert store.list("b/2/") == ["b/2/x"]
     assert store.list("c/d") == []
     assert store.list("bb/") == []
+
+
+def test_list_after_a_text(store: Store) -> None:
+    """`after` leaves out what sorts up to it, whole folders and the text itself too; it need not be a path."""
+    for path in ("m/d=1/a", "m/d=1/b", "m/d=2/a", "m/d=2/b", "m/d=3/a", "n/x"):
+        store.put(path, b"")
+
+    assert store.list("m/", "m/d=2/a") == ["m/d=2/b", "m/d=3/a"]
+    assert store.list("m/", "m/d=2/aa") == ["m/d=2/b", "m/d=3/a"]
+    assert store.list("m/", "m/d=2") == ["m/d=2/a", "m/d=2/b", "m/d=3/a"]
+    assert store.list("m/d=1", "a") == ["m/d=1/a", "m/d=1/b"]
+    assert store.list("m/", "m/d=3/a") == []
+    assert store.list("m/", "n") == []
+
+
+@pytest.mark.parametrize("size", [8 << 20, (8 << 20) + 1, (16 << 20) + 1, 33 << 20])
+def test_large_files_are_whole_too(store: Store, size: int) -> None:
+    """However a store takes a large file, in one go or in parts: all its bytes, and of two creators one."""
+    content = bytes(range(251)) * (size // 251 + 1)
+    store.put("a/put", pa.py_buffer(content[:size]))
+
+    assert store.create("a/created", content[:size])
+    assert not store.create("a/created", content[1 : size + 1])
+    for path in ("a/put", "a/created"):
+        assert store.get(path) == content[:size]
+    assert store.list("") == ["a/created", "a/put"]
 
 
 def test_a_deleted_file_is_gone(store: Store) -> None:

@@ -198,7 +198,6 @@ def test_a_relative_folder_is_fixed_when_it_is_opened(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize(
     ("uri", "message"),
     [
-        ("s3://bucket/prefix", "not in this version. Use file:///"),
         ("file://store", "three slashes"),
         ("file:store", "three slashes"),
         ("/srv/store", "Write file:///absolute"),

@@ -48,7 +48,7 @@ class Workplace:
         """Open the ledger and the store that the settings name; raises InfrastructureError if one is unreachable."""
         _make_home(settings.home)
         ledger = Ledger.open(settings.ledger_url, clock=clock)
-        return cls(settings, ledger, open_store(settings.store_uri), connections, clock)
+        return cls(settings, ledger, open_store(settings.store_uri, connections), connections, clock)
 
     def close(self) -> None:
         """Let go of the ledger's connections."""

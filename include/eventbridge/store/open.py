@@ -2,24 +2,60 @@
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
+from eventbridge.connection import Connection, connections_from_environment
 from eventbridge.errors import UserError
 from eventbridge.store.file import FileStore
 from eventbridge.store.protocol import Store
 
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_PREFIX = re.compile(r"[\w!*'()=-][\w.!*'()=-]*(/[\w!*'()=-][\w.!*'()=-]*)*", re.ASCII)
+_CONNECTION = re.compile(r"[\w.-]+", re.ASCII)
 
-def open_store(uri: str) -> Store:
-    """Return the store at `uri`, `file:///absolute/folder`; raises UserError for any other.
 
-    Nothing is made or read yet, so a store that cannot be reached shows with the first call.
+def open_store(uri: str, connections: Callable[[str], Connection] | None = None) -> Store:
+    """Return the store at `uri`, `file:///absolute/folder` or `s3://connection@bucket/prefix`; else raise UserError.
+
+    `connections` looks up the connection that an S3 store names, by default in this process's environment
+    (EVENTBRIDGE_CONN_<ID>): that is where Spark's workers find it.
+    Nothing is made, read or looked up yet, so a store that cannot be reached shows with the first call.
     """
     parts = urlsplit(uri)
     if parts.scheme == "s3":
-        raise UserError(f"The store {uri!r} is not in this version. Use file:///absolute/folder.")
+        return _s3_store(parts, connections or connections_from_environment(os.environ))
     if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
-        raise UserError(f"{uri!r} is no URI of a store. Write file:///absolute/folder, with three slashes.")
+        raise UserError(
+            f"{uri!r} is no URI of a store. Write file:///absolute/folder, with three slashes, or s3://bucket/prefix."
+        )
     if parts.query or parts.fragment:
         raise UserError(f"{uri!r} is no URI of a store. Write ? as %3F and # as %23.")
     return FileStore(Path(unquote(parts.path)))
+
+
+def _s3_store(parts: SplitResult, connections: Callable[[str], Connection]) -> Store:
+    from eventbridge.store.s3 import S3Store  # boto3 is needed here only
+    from eventbridge.store.s3_access import S3Access
+
+    connection_id, _, bucket = parts.netloc.rpartition("@")
+    prefix = parts.path.strip("/")
+    # Not the URI in a message: somebody may have written a secret into it.
+    if "@" in parts.netloc and not _CONNECTION.fullmatch(connection_id):
+        raise UserError(
+            "The store's URI names no connection before its @. "
+            "Write s3://connection@bucket/prefix; keys stand in the connection, never in the URI."
+        )
+    if not _BUCKET.fullmatch(bucket) or parts.query or parts.fragment or (prefix and not _PREFIX.fullmatch(prefix)):
+        raise UserError(
+            "The store's URI is not of the form s3://bucket/prefix or s3://connection@bucket/prefix. "
+            "A bucket has 3 to 63 of a-z 0-9 . -, a prefix parts of A-Z a-z 0-9 _ - . = ! * ' ( ) with / between them."
+        )
+
+    def access() -> S3Access:
+        return S3Access.from_connection(connections(connection_id)) if connection_id else S3Access()
+
+    return S3Store(bucket, prefix, access, connection_id=connection_id)

@@ -14,6 +14,7 @@ from eventbridge import rowset
 from eventbridge.errors import StoreError, StoreFileDamaged
 from eventbridge.store import schemas
 from eventbridge.store.protocol import Store
+from eventbridge.store.s3_errors import arrow_error, is_of_s3
 
 
 def write_table(
@@ -138,11 +139,16 @@ def count_rows(store: Store, path: str) -> int:
 def _opened(store: Store, path: str) -> Iterator[pq.ParquetFile]:
     with store.open(path) as source:
         try:
-            with pq.ParquetFile(source, page_checksum_verification=True) as file:
+            # pre_buffer: what is wanted in a few large reads; from a bucket, else, each column of each group is one.
+            with pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True) as file:
                 yield file
         except pa.ArrowException as error:
             raise StoreFileDamaged(f"{path!r} is not the Parquet file that was written: {error}") from error
         except OSError as error:
+            if is_of_s3(error):
+                raise StoreError(
+                    f"Cannot read {path!r} in the store {store.uri}: {'. '.join(arrow_error(error))}"
+                ) from error
             if error.errno is None:  # Arrow's own, for what it cannot make sense of
                 raise StoreFileDamaged(f"{path!r} is not the Parquet file that was written: {error}") from error
             raise StoreError(f"Cannot read {path!r} in the store: {error}. Look at the disk.") from error

@@ -1,0 +1,238 @@
+"""The store as a bucket: objects appear whole by themselves, and conditional puts say which of two writers won."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pyarrow as pa
+
+from eventbridge.errors import StoreError
+from eventbridge.faults import reach
+from eventbridge.store.protocol import checked_path, checked_prefix, missing
+from eventbridge.store.s3_access import ATTEMPTS, S3Access, S3Clients
+from eventbridge.store.s3_errors import s3_errors
+
+#: Larger files go up in parts of 16 MiB: what fails is sent again by the part, and one put holds 5 GB at most.
+PART_BYTES = 16 << 20
+#: Larger ones never go through pyarrow: it completes an upload of which a part has failed, as a file cut short.
+ARROW_MAX_BYTES = 8 << 20
+
+
+class S3Store:
+    """A store below `prefix` of a bucket, `access` tells how to reach it; asked for with the first call.
+
+    Reads, and small writes, go through pyarrow's S3 file system; what pyarrow cannot do goes through boto3:
+    conditional puts, encryption, uploads in parts, listings. A process that dies in the middle of an upload
+    leaves parts that nobody sees; a lifecycle rule of the bucket removes them.
+    """
+
+    def __init__(
+        self,
+        bucket: str,
+        prefix: str,
+        access: Callable[[], S3Access],
+        *,
+        connection_id: str = "",
+        attempts: int = ATTEMPTS,
+    ) -> None:
+        self._bucket = bucket
+        self._base = f"{prefix}/" if prefix else ""
+        self._access = access
+        self._connection_id = connection_id
+        self._attempts = attempts
+        self._lock = threading.Lock()
+        self._made: tuple[int, S3Clients] | None = None
+        self._bucket_is_there = False
+
+    @property
+    def uri(self) -> str:
+        """Return `s3://`, the connection's name if there is one, bucket and prefix: no secrets."""
+        user = f"{self._connection_id}@" if self._connection_id else ""
+        return f"s3://{user}{self._bucket}/{self._base}".rstrip("/")
+
+    def put(self, path: str, data: bytes | pa.Buffer) -> None:
+        """Write a file, in place of one that is there."""
+        key = self._key(path)
+        reach("store.put")
+        with self._errors("write", path) as clients:
+            if len(data) > ARROW_MAX_BYTES or clients.access.encryption:
+                self._upload(clients, key, data, {}, {})
+            else:
+                with clients.files().open_output_stream(f"{self._bucket}/{key}") as file:
+                    file.write(data)
+        reach("store.put.done")
+
+    def create(self, path: str, data: bytes | pa.Buffer) -> bool:
+        """Write a file unless there is one; the server decides who wins."""
+        key = self._key(path)
+        reach("store.create")
+        with self._errors("write", path) as clients:
+            won = self._create(clients, key, data)
+        reach("store.create.done")
+        return won
+
+    def get(self, path: str) -> bytes:
+        """Return the bytes of a file; raises StoreFileMissing."""
+        key = self._key(path)
+        with self._errors("read", path) as clients:
+            reach("store.get")
+            with self._file(clients, path, key) as file:
+                return bytes(file.read())
+
+    def open(self, path: str) -> pa.NativeFile:
+        """Return a file for reading at any place, by ranges; raises StoreFileMissing."""
+        key = self._key(path)
+        with self._errors("read", path) as clients:
+            reach("store.open")
+            return self._file(clients, path, key)
+
+    def exists(self, path: str) -> bool:
+        """Say whether there is a file of this name."""
+        key = self._key(path)
+        with self._errors("look for", path) as clients:
+            reach("store.exists")
+            found = self._head(clients, key)
+            if found is None:
+                self._require_bucket(clients)
+            return found is not None
+
+    def list(self, prefix: str, after: str = "") -> builtins.list[str]:
+        """Return the paths of all files that begin with `prefix` and sort after `after`; a request per 1,000."""
+        checked_prefix(prefix)
+        options = {"StartAfter": self._base + after} if after else {}
+        with self._errors("list", prefix) as clients:
+            reach("store.list")
+            pages = clients.boto.get_paginator("list_objects_v2").paginate(
+                Bucket=self._bucket, Prefix=self._base + prefix, **options
+            )
+            keys = [entry["Key"].removeprefix(self._base) for page in pages for entry in page.get("Contents", ())]
+        return sorted(path for path in keys if path > after and _is_path(path))
+
+    def delete(self, path: str) -> None:
+        """Remove a file; harmless if there is none."""
+        key = self._key(path)
+        with self._errors("delete", path) as clients:
+            reach("store.delete")
+            clients.boto.delete_object(Bucket=self._bucket, Key=key)
+        reach("store.delete.done")
+
+    def free_bytes(self) -> int | None:
+        """Return None: a bucket has no end."""
+        return None
+
+    def _key(self, path: str) -> str:
+        return self._base + checked_path(path)
+
+    @contextmanager
+    def _errors(self, verb: str, path: str) -> Iterator[S3Clients]:
+        place = "S3"
+        with s3_errors(verb, path, self._bucket, place):
+            clients = self._clients()
+        with s3_errors(verb, path, self._bucket, clients.place):
+            yield clients
+
+    def _clients(self) -> S3Clients:
+        """Return this process's clients: a fork must not talk on its parent's connections."""
+        with self._lock:
+            if self._made is None or self._made[0] != os.getpid():
+                self._made = (os.getpid(), S3Clients(self._access(), self._attempts))
+            return self._made[1]
+
+    def _file(self, clients: S3Clients, path: str, key: str) -> pa.NativeFile:
+        try:
+            return clients.files().open_input_file(f"{self._bucket}/{key}")
+        except FileNotFoundError as error:
+            self._require_bucket(clients)
+            raise missing(path, self.uri) from error
+
+    def _require_bucket(self, clients: S3Clients) -> None:
+        """Raise what says so if the bucket is missing: S3 answers a look for a file in it as for a missing file."""
+        from botocore.exceptions import ClientError
+
+        if self._bucket_is_there:
+            return
+        try:
+            clients.boto.head_bucket(Bucket=self._bucket)
+        except ClientError as error:
+            if _status(error) == 404:
+                error.response["Error"]["Code"] = "NoSuchBucket"
+            raise
+        self._bucket_is_there = True
+
+    def _head(self, clients: S3Clients, key: str) -> dict[str, Any] | None:
+        from botocore.exceptions import ClientError
+
+        try:
+            return dict(clients.boto.head_object(Bucket=self._bucket, Key=key))
+        except ClientError as error:
+            if _status(error) == 404:
+                return None
+            raise
+
+    def _create(self, clients: S3Clients, key: str, data: bytes | pa.Buffer) -> bool:
+        from botocore.exceptions import ClientError
+
+        writer = uuid.uuid4().hex
+        for attempt in range(self._attempts):
+            try:
+                self._upload(clients, key, data, {"Metadata": {"writer": writer}}, {"IfNoneMatch": "*"})
+                return True
+            except ClientError as error:
+                if _status(error) == 409 and attempt + 1 < self._attempts:  # the server cannot tell yet who is first
+                    time.sleep(random.uniform(0, min(2**attempt, 20)))
+                    continue
+                if _status(error) != 412 and error.response.get("Error", {}).get("Code") != "NoSuchUpload":
+                    raise
+                # Somebody is there: perhaps we, by a request whose answer was lost and which boto3 repeated.
+                found = self._head(clients, key)
+                if found is None:
+                    raise
+                return bool(found.get("Metadata", {}).get("writer") == writer)
+        raise StoreError(f"Nobody wins {key!r} in the bucket {self._bucket!r}. Let it run again.")  # not reached
+
+    def _upload(
+        self,
+        clients: S3Clients,
+        key: str,
+        data: bytes | pa.Buffer,
+        about: dict[str, Any],
+        condition: dict[str, str],
+    ) -> None:
+        view = memoryview(data)
+        where = {"Bucket": self._bucket, "Key": key}
+        about = about | clients.access.write_options()
+        if len(view) <= PART_BYTES:
+            clients.boto.put_object(**where, Body=bytes(view), **about, **condition)
+            return
+        upload = {**where, "UploadId": clients.boto.create_multipart_upload(**where, **about)["UploadId"]}
+        try:
+            parts = []
+            for number, start in enumerate(range(0, len(view), PART_BYTES), 1):
+                reach("store.part")
+                body = bytes(view[start : start + PART_BYTES])
+                sent = clients.boto.upload_part(**upload, PartNumber=number, Body=body)
+                parts.append({"PartNumber": number, "ETag": sent["ETag"]})
+            clients.boto.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts}, **condition)
+        except BaseException:
+            with suppress(Exception):
+                clients.boto.abort_multipart_upload(**upload)
+            raise
+
+
+def _status(error: Any) -> int:
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def _is_path(path: str) -> bool:
+    try:
+        return bool(checked_path(path))
+    except StoreError:
+        return False

@@ -1,0 +1,167 @@
+"""How an S3 store is reached: endpoint, credentials and encryption, from a connection or AWS's own chain."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from eventbridge.connection import Connection
+from eventbridge.errors import ConnectionUnusable
+
+#: How often a request is made before its error is told: with waits of up to 1, 2, 4, 8 and 16 s, by chance, between.
+ATTEMPTS = 6
+
+_EXTRAS = {"region_name", "endpoint_url", "aws_session_token", "profile_name", "encryption", "kms_key_id"}
+_ENCRYPTIONS = {"": "", "AES256": "AES256", "aws:kms": "aws:kms"}
+_REGION = "us-east-1"
+
+
+@dataclass(frozen=True)
+class S3Access:
+    """Where requests go and who signs them; what is empty, AWS's own chain says (environment, profile, role).
+
+    Its repr never shows credentials.
+    """
+
+    region: str = ""
+    endpoint: str = ""
+    profile: str = ""
+    encryption: str = ""
+    kms_key: str = ""
+    access_key: str = field(default="", repr=False)
+    secret_key: str = field(default="", repr=False)
+    session_token: str = field(default="", repr=False)
+
+    @classmethod
+    def from_connection(cls, connection: Connection) -> S3Access:
+        """Read a connection of type `aws`; raises ConnectionUnusable for what it cannot be used with."""
+
+        def refused(why: str) -> ConnectionUnusable:
+            return ConnectionUnusable(f"Connection {connection.id!r} cannot be used for a store: {why}")
+
+        if connection.type != "aws":
+            raise refused(
+                f"it is of type {connection.type!r}. Make it one of type aws: aws://key:secret@/?region_name=..."
+            )
+        unknown = sorted(set(connection.extra) - _EXTRAS)
+        if unknown:
+            known = ", ".join(sorted(_EXTRAS))
+            raise refused(
+                f"its extra {unknown[0]!r} is not understood. Extras are {known}; "
+                "a role to assume stands in an AWS profile, which profile_name names."
+            )
+        texts = {name: str(value) for name, value in connection.extra.items()}
+        if bool(connection.login) != bool(connection.password):
+            raise refused("it has only one of login (access key) and password (secret key). Give both or none.")
+        for name, secret in (("login", connection.login), ("password", connection.password)):
+            if any(letter.isspace() or not letter.isprintable() for letter in secret):
+                raise refused(f"its {name} holds white space. Copy the key again.")
+        if texts.get("encryption", "") not in _ENCRYPTIONS:
+            raise refused("its encryption is neither AES256 nor aws:kms.")
+        if texts.get("kms_key_id") and texts.get("encryption") != "aws:kms":
+            raise refused("kms_key_id needs encryption=aws:kms.")
+        endpoint = texts.get("endpoint_url", "").rstrip("/")
+        if endpoint and not _is_endpoint(endpoint):
+            raise refused("its endpoint_url is no URL such as https://host:port, without a path and credentials.")
+        return cls(
+            region=texts.get("region_name", ""),
+            endpoint=endpoint,
+            profile=texts.get("profile_name", ""),
+            encryption=texts.get("encryption", ""),
+            kms_key=texts.get("kms_key_id", ""),
+            access_key=connection.login,
+            secret_key=connection.password,
+            session_token=texts.get("aws_session_token", ""),
+        )
+
+    def write_options(self) -> dict[str, str]:
+        """Return the parameters by which S3 is told to encrypt what it is given."""
+        options = {"ServerSideEncryption": self.encryption, "SSEKMSKeyId": self.kms_key}
+        return {name: value for name, value in options.items() if value}
+
+
+class S3Clients:
+    """boto3's client and pyarrow's file system, both by the same credentials; made when first asked for.
+
+    Credentials that expire are renewed by boto3, and the file system then made anew.
+    """
+
+    def __init__(self, access: S3Access, attempts: int = ATTEMPTS) -> None:
+        import boto3
+        from botocore.config import Config
+
+        self.access = access
+        self._attempts = attempts
+        self._session = boto3.session.Session(
+            aws_access_key_id=access.access_key or None,
+            aws_secret_access_key=access.secret_key or None,
+            aws_session_token=access.session_token or None,
+            region_name=access.region or None,
+            profile_name=access.profile or None,
+        )
+        own = bool(access.endpoint)
+        self.boto = self._session.client(
+            "s3",
+            region_name=self._session.region_name or _REGION,
+            endpoint_url=access.endpoint or None,
+            config=Config(
+                signature_version="s3v4",
+                retries={"mode": "standard", "total_max_attempts": attempts},  # waits by chance: jitter
+                connect_timeout=5,
+                read_timeout=60,
+                max_pool_connections=32,
+                s3={"addressing_style": "path" if own else "auto"},
+                # Checksums that only Amazon's server understands, not every other.
+                request_checksum_calculation="when_required" if own else "when_supported",
+                response_checksum_validation="when_required" if own else "when_supported",
+            ),
+        )
+        self._files: Any = None
+        self._made_with: object = None
+
+    @property
+    def place(self) -> str:
+        """Where requests go, for messages."""
+        return str(self.boto.meta.endpoint_url)
+
+    def files(self) -> Any:
+        """Return pyarrow's S3FileSystem; raises botocore's NoCredentialsError where there are none."""
+        from botocore.exceptions import NoCredentialsError
+        from pyarrow import fs
+
+        credentials = self._session.get_credentials()
+        if credentials is None:
+            raise NoCredentialsError
+        frozen = credentials.get_frozen_credentials()
+        if self._files is None or self._made_with != frozen:
+            url = urlsplit(self.place)
+            elsewhere = self.access.endpoint or not (url.hostname or "").endswith(
+                (".amazonaws.com", ".amazonaws.com.cn")
+            )
+            self._files = fs.S3FileSystem(
+                access_key=frozen.access_key,
+                secret_key=frozen.secret_key,
+                session_token=frozen.token,
+                region=self.boto.meta.region_name,
+                scheme=url.scheme,
+                endpoint_override=url.netloc if elsewhere else None,
+                allow_delayed_open=True,  # a small file is one put
+                connect_timeout=5,
+                request_timeout=60,
+                retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=self._attempts),
+                tls_ca_file_path=os.environ.get("AWS_CA_BUNDLE"),  # as boto3 does
+            )
+            self._made_with = frozen
+        return self._files
+
+
+def _is_endpoint(text: str) -> bool:
+    try:
+        url = urlsplit(text)
+        port_is_one = url.port is None or url.port > 0
+    except ValueError:
+        return False
+    bare = not (url.path or url.query or url.fragment or url.username or url.password)
+    return url.scheme in ("http", "https") and bool(url.hostname) and port_is_one and bare

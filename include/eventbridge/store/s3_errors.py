@@ -1,0 +1,95 @@
+"""What S3 and the way to it refuse, as StoreErrors of one line: bucket, key, what it is, what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from eventbridge.errors import StoreError
+
+#: What pyarrow puts before S3's own words, e.g. `AWS Error SLOW_DOWN during UploadPart operation: Please ...`.
+_ARROW = re.compile(r"AWS Error (\w+)(?: \(HTTP status (\d+)\))? during \w+ operation: ?(.*)", re.DOTALL)
+
+_CREDENTIALS = "Correct the access key and the secret key (login and password) of the store's connection."
+_RIGHTS = "Give this user s3:ListBucket on the bucket and s3:GetObject, s3:PutObject, s3:DeleteObject on its files."
+_REGION = "Set region_name in the extra of the store's connection to the bucket's region."
+_LATER = "It was tried several times; let it run again later."
+_DOWN = "Start it, or correct endpoint_url in the extra of the store's connection, and let it run again."
+
+#: By code, in lower case without underscores, as boto3 and pyarrow spell them differently: what it is, what to do.
+_KNOWN = {
+    "nosuchbucket": ("the bucket does not exist", "Create it, or name another by EVENTBRIDGE_STORE_URI."),
+    "invalidaccesskeyid": ("the access key is not known there", _CREDENTIALS),
+    "signaturedoesnotmatch": ("the secret key is not that of the access key", _CREDENTIALS),
+    "expiredtoken": ("the session token has expired", "Renew the credentials of the store's connection."),
+    "invalidtoken": ("the session token is not valid", "Renew the credentials of the store's connection."),
+    "accessdenied": ("access is denied", _RIGHTS),
+    "forbidden": ("access is denied", _RIGHTS),
+    "403": ("access is denied", _RIGHTS),
+    "authorizationheadermalformed": ("the bucket is in another region", _REGION),
+    "permanentredirect": ("the bucket is in another region", _REGION),
+    "301": ("the bucket is in another region", _REGION),
+    "requesttimetooskewed": ("the clock of this machine is wrong", "Set it right."),
+    "slowdown": ("too many requests (SlowDown)", _LATER),
+    "internalerror": ("an error of the server's own", _LATER),
+    "internalfailure": ("an error of the server's own", _LATER),
+    "serviceunavailable": ("the service is not available", _LATER),
+    "500": ("an error of the server's own", _LATER),
+    "503": ("the service is not available", _LATER),
+    "networkconnection": ("the server cannot be reached", _DOWN),
+}
+
+
+@contextmanager
+def s3_errors(verb: str, path: str, bucket: str, place: str) -> Iterator[None]:
+    """Raise what boto3 and pyarrow raise as StoreError; `verb` and `path` say what was to be done."""
+    from botocore.exceptions import (
+        BotoCoreError,
+        ClientError,
+        ConnectionError,
+        HTTPClientError,
+        NoCredentialsError,
+        ProfileNotFound,
+    )
+
+    def told(what: str, remedy: str) -> StoreError:
+        return StoreError(f"Cannot {verb} {path!r} in the bucket {bucket!r} at {place}: {what}. {remedy}")
+
+    try:
+        yield
+    except ClientError as error:
+        answer = error.response.get("Error", {})
+        raise told(*_known(str(answer.get("Code", "")), str(answer.get("Message", "")))) from error
+    except NoCredentialsError as error:
+        remedy = (
+            "Name a connection in EVENTBRIDGE_STORE_URI, s3://<connection>@<bucket>/..., or set AWS's own variables."
+        )
+        raise told("there are no credentials", remedy) from error
+    except ProfileNotFound as error:
+        raise told(str(error), "Correct profile_name in the extra of the store's connection.") from error
+    except (ConnectionError, HTTPClientError) as error:  # cannot connect, timed out, broke off
+        raise told(f"the server cannot be reached ({type(error).__name__})", _DOWN) from error
+    except BotoCoreError as error:
+        raise told(str(error), "Correct the store's connection.") from error
+    except OSError as error:
+        raise told(*arrow_error(error)) from error
+
+
+def arrow_error(error: OSError) -> tuple[str, str]:
+    """Return what an error of pyarrow's S3 file system is, and what to do about it."""
+    found = _ARROW.search(str(error))
+    if found is None:
+        return str(error), "Let it run again."
+    code = found[2] if found[1] == "UNKNOWN" and found[2] else found[1]
+    return _known(code, found[3])
+
+
+def is_of_s3(error: OSError) -> bool:
+    """Say whether an error that was met while reading is the server's or the network's, and not the file's."""
+    return _ARROW.search(str(error)) is not None
+
+
+def _known(code: str, message: str) -> tuple[str, str]:
+    known = _KNOWN.get(code.lower().replace("_", ""))
+    return known if known is not None else (f"{code}: {message.strip().rstrip('.')}", "Look into the server's log.")

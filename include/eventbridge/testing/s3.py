@@ -1,0 +1,170 @@
+"""An S3 server of one's own on the loopback address, for tests and the demo: moto's, which can be made to fail.
+
+    python -m eventbridge.testing.s3 --port PORT --bucket BUCKET     serves until it is ended
+
+It keeps everything in memory, takes every key, and is gone with its process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+ACCESS_KEY = "AKIA-of-tests"
+SECRET_KEY = "secret/of+tests"
+
+#: What a server may be told to answer, with its status.
+_REFUSALS = {
+    "SlowDown": "503 Slow Down",
+    "InternalError": "500 Internal Server Error",
+    "AccessDenied": "403 Forbidden",
+    "InvalidAccessKeyId": "403 Forbidden",
+    "SignatureDoesNotMatch": "403 Forbidden",
+    "ConditionalRequestConflict": "409 Conflict",
+}
+
+
+@dataclass(frozen=True)
+class S3Request:
+    """A request as it arrived; `path` is `/bucket/key`."""
+
+    method: str
+    path: str
+    query: str
+    headers: dict[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def is_put(self) -> bool:
+        """Whether it is of the kind that S3 counts, and bills, as a put: a file, a part, a copy."""
+        return self.method == "PUT" or (self.method == "POST" and "delete" not in self.query)
+
+    @property
+    def is_listing(self) -> bool:
+        """Whether it lists a bucket."""
+        return self.method == "GET" and "list-type=2" in self.query
+
+
+class S3Server:
+    """A server while the context is open; `requests` are those that it has had.
+
+    `refuse`, asked before each request, may return an error code such as SlowDown instead of what would happen;
+    `lose_answer` says whether a request is carried out and its answer then lost.
+    """
+
+    def __init__(self, port: int = 0) -> None:
+        self.requests: list[S3Request] = []
+        self.refuse: Callable[[S3Request], str | None] = lambda request: None
+        self.lose_answer: Callable[[S3Request], bool] = lambda request: False
+        self._port = port
+        self._server: Any = None
+        self._application: Any = None
+        self._writing = threading.Lock()
+
+    @property
+    def endpoint(self) -> str:
+        """Its URL."""
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def connection(self) -> str:
+        """The URI of a connection to it, as it stands in EVENTBRIDGE_CONN_<ID>."""
+        return connection_uri(self._port)
+
+    def make_bucket(self, name: str) -> None:
+        """Make a bucket."""
+        import boto3
+
+        keys = {"aws_access_key_id": ACCESS_KEY, "aws_secret_access_key": SECRET_KEY, "region_name": "us-east-1"}
+        client = boto3.client("s3", endpoint_url=self.endpoint, **keys)
+        client.create_bucket(Bucket=name)
+        client.close()
+        self.requests.clear()
+
+    def start(self) -> None:
+        """Start to serve in a thread of its own."""
+        from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+        from werkzeug.serving import WSGIRequestHandler, make_server
+
+        class Quiet(WSGIRequestHandler):
+            def log(self, type: str, message: str, *args: Any) -> None:
+                return
+
+        self._application = DomainDispatcherApplication(create_backend_app)
+        self._server = make_server("127.0.0.1", self._port, self._answer, threaded=True, request_handler=Quiet)
+        self._port = self._server.server_port
+        threading.Thread(target=self._server.serve_forever, name="s3", daemon=True).start()
+
+    def stop(self) -> None:
+        """End it; harmless if it has ended."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.shutdown()
+            server.server_close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        headers = {name: str(value) for name, value in environ.items() if name.startswith("HTTP_")}
+        request = S3Request(environ["REQUEST_METHOD"], environ["PATH_INFO"], environ["QUERY_STRING"], headers)
+        self.requests.append(request)
+        code = self.refuse(request)
+        if code is None and self.lose_answer(request):
+            with self._writing:
+                b"".join(self._application(environ, lambda *answer: None))
+            code = "InternalError"
+        if code is not None:
+            start_response(_REFUSALS[code], [("Content-Type", "application/xml")])
+            text = f"<Error><Code>{code}</Code><Message>The server was told to say so.</Message></Error>"
+            return [] if request.method == "HEAD" else [f'<?xml version="1.0"?>{text}'.encode()]
+        if request.method in ("GET", "HEAD"):
+            return self._application(environ, start_response)  # type: ignore[no-any-return]
+        with self._writing:  # a real server's conditional writes exclude each other; moto's do not
+            return self._application(environ, start_response)  # type: ignore[no-any-return]
+
+
+def connection_uri(port: int) -> str:
+    """Return the URI of a connection to the server on a port."""
+    keys = f"{quote(ACCESS_KEY, safe='')}:{quote(SECRET_KEY, safe='')}"
+    return f"aws://{keys}@/?region_name=us-east-1&endpoint_url={quote(f'http://127.0.0.1:{port}', safe='')}"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Serve until the process is ended."""
+    parser = argparse.ArgumentParser(prog="python -m eventbridge.testing.s3")
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--bucket", required=True, type=_bucket)
+    options = parser.parse_args(arguments)
+    with S3Server(options.port) as server:
+        server.make_bucket(options.bucket)
+        server.requests = _Forgetful()
+        threading.Event().wait()
+
+
+class _Forgetful(list[S3Request]):
+    """Keeps nothing: a server that runs for long counts no requests."""
+
+    def append(self, item: S3Request) -> None:
+        return
+
+
+def _bucket(text: str) -> str:
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no name of a bucket")
+    return text
+
+
+if __name__ == "__main__":
+    main()
