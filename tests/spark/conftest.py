@@ -85,10 +85,10 @@ class Landed:
 
 @pytest.fixture
 def land(tmp_path: Path) -> Callable[..., Landed]:
-    """Land `count` events in slices of `step` rows."""
+    """Land `count` events in slices of `step` rows, in a `store` that is a folder if none is given."""
 
-    def make(count: int = 100, step: int = 25) -> Landed:
-        store = open_store(f"file://{tmp_path}/store")
+    def make(count: int = 100, step: int = 25, store: Store | None = None) -> Landed:
+        store = store or open_store(f"file://{tmp_path}/store")
         write_table(store, FILE, pa.Table.from_pylist([_row(number) for number in range(count)], schema=BUFFER))
         job = RouteJob(
             batch_id="019cfe00-0000-7000-8000-000000000000",

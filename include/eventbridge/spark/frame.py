@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import gc
 import json
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from eventbridge.connection import Connection, connections_from_environment
+from eventbridge.errors import ConnectionUnusable
 from eventbridge.rule import RuleSet
 from eventbridge.stages.compile_ahead import compile_ahead
 from eventbridge.stages.frozen_rules import frozen_rules
@@ -62,7 +65,7 @@ def route_numbers(
     compile_ahead()
     job = RouteJob.from_json(job_text)
     tasks = [read_task(values) for values in json.loads(descriptors)]
-    store = open_store(job.store_uri)
+    store = open_store(job.store_uri, worker_connection)
     for batch in batches:
         for number in batch.column(0).to_pylist():
             rules = _rules(job.store_uri, job.rule_set)
@@ -95,7 +98,20 @@ def _ending_after(seconds: float) -> Iterator[None]:
 
 @lru_cache(maxsize=8)  # a worker lives long, and every change of a rule makes another set
 def _rules(store_uri: str, rule_set_hash: str) -> RuleSet:
-    return frozen_rules(open_store(store_uri), rule_set_hash)
+    return frozen_rules(open_store(store_uri, worker_connection), rule_set_hash)
+
+
+def worker_connection(connection_id: str) -> Connection:
+    """Return a connection from the environment that Spark was started with: no secret travels with a job.
+
+    Raises ConnectionUnusable where it is not defined there.
+    """
+    try:
+        return connections_from_environment(os.environ)(connection_id)
+    except ConnectionUnusable as error:
+        raise ConnectionUnusable(
+            f"In the environment of Spark's workers, which Airflow does not see: {error}"
+        ) from None
 
 
 @lru_cache(maxsize=8)
@@ -116,7 +132,12 @@ def _manifest_row(result: SliceResult) -> pa.RecordBatch:
 
 def keep_answer(store: Store, job: RouteJob, number: int, result: SliceResult) -> None:
     """Write a worker's answer into the store; of two tasks of one slice the first one's counts."""
-    store.create(beside(job, f"answers/{number:06d}.json"), json.dumps(asdict(result)).encode())
+    store.create(answer_path(job, number), json.dumps(asdict(result)).encode())
+
+
+def answer_path(job: RouteJob, number: int) -> str:
+    """Return the path of the answer to the task of this number."""
+    return beside(job, f"answers/{number:06d}.json")
 
 
 def beside(job: RouteJob, name: str) -> str:

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -30,16 +31,24 @@ class SparkConnectServer:
     """A server that runs while the context is open; it ends with its Python workers, and takes nothing else along.
 
     It keeps its files and its log in `folder`, by default one of its own that goes with it. `port` 0 takes a free one.
+    Its workers see `environ`, by default this process's: that is where they find the connection of an S3 store.
     """
 
     def __init__(
-        self, folder: Path | None = None, *, port: int = 0, master: str = "local[2]", memory: str = "1g"
+        self,
+        folder: Path | None = None,
+        *,
+        port: int = 0,
+        master: str = "local[2]",
+        memory: str = "1g",
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         self._folder = folder.resolve() if folder is not None else None
         self._place = Path()  # where the running server keeps its files
         self._port = port or _free_port()
         self._master = master
         self._memory = memory
+        self._environ = environ
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -71,7 +80,7 @@ class SparkConnectServer:
             self._process = subprocess.Popen(
                 _command(self._place, self._port, self._master, self._memory),
                 cwd=self._place,
-                env=spark_environment(os.environ),
+                env=spark_environment(os.environ if self._environ is None else self._environ),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

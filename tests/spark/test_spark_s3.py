@@ -1,0 +1,84 @@
+"""Routing from and to an S3 store on Spark: the workers find the connection in Spark's environment, and only there."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventbridge.errors import SparkError
+from eventbridge.spark.route import ConnectRouter
+from eventbridge.spark.server import SparkConnectServer
+from eventbridge.spark.submit import LocalSubmit, SubmitRouter
+from eventbridge.stages.route_in_process import InProcessRouter
+from eventbridge.store.open import open_store
+from eventbridge.testing.s3 import ACCESS_KEY, SECRET_KEY, S3Request, S3Server
+
+APPLICATION = str(Path(__file__).parents[2] / "spark_apps" / "route_events.py")
+
+
+@pytest.fixture(scope="module")
+def spark_with_connection(
+    s3_process: S3Server, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkConnectServer]:
+    """A Spark whose environment has the connection of the store."""
+    environ = {**os.environ, "EVENTBRIDGE_CONN_S3": s3_process.connection}
+    with SparkConnectServer(tmp_path_factory.mktemp("spark"), environ=environ) as server:
+        yield server
+
+
+@pytest.fixture
+def landed(s3_server: S3Server, land: Callable[..., Any]) -> Any:
+    """A batch that was landed in an S3 store."""
+    return land(store=open_store(f"s3://s3@tests/{uuid.uuid4().hex}"))
+
+
+def test_workers_read_and_write_a_bucket(
+    spark_with_connection: SparkConnectServer, landed: Any, s3_server: S3Server
+) -> None:
+    """Row by row what this process gives, one put a slice, nothing listed, by pyarrow's file system."""
+    expected = landed.routed(InProcessRouter(landed.store))
+    job = landed.anew()
+    s3_server.requests.clear()
+    results = list(ConnectRouter(spark_with_connection.url).route_slices(job, landed.slices))
+    requests: list[S3Request] = list(s3_server.requests)
+
+    assert landed.comparable(results) == expected
+    assert sum(request.is_put for request in requests) == len(landed.slices)
+    assert not any(request.is_listing for request in requests)
+    assert all("aws-sdk-cpp" in request.headers["HTTP_USER_AGENT"] for request in requests)
+
+
+def test_no_secret_travels_with_a_job(landed: Any, spark_with_connection: SparkConnectServer) -> None:
+    """The job names the connection; its keys are neither in it nor in what Spark writes down."""
+    list(ConnectRouter(spark_with_connection.url).route_slices(landed.anew(), landed.slices))
+    seen = landed.job.to_json() + spark_with_connection.log.read_text()
+
+    assert "s3://s3@tests/" in landed.job.to_json()
+    assert ACCESS_KEY not in seen
+    assert SECRET_KEY not in seen
+
+
+def test_a_spark_without_the_connection(spark_server: SparkConnectServer, landed: Any) -> None:
+    """What is missing where is told, and which variable is to be set."""
+    with pytest.raises(SparkError, match=r"environment of Spark's workers.*set EVENTBRIDGE_CONN_S3"):
+        list(ConnectRouter(spark_server.url).route_slices(landed.anew(), landed.slices))
+
+
+def test_submit_reads_and_writes_a_bucket(landed: Any, tmp_path: Path, s3_server: S3Server) -> None:
+    """By spark-submit job file and answers lie in the bucket too, fetched by name without a listing."""
+    router = SubmitRouter(landed.store, APPLICATION, LocalSubmit(tmp_path / "submit"))
+    job = landed.anew()
+    s3_server.requests.clear()
+    results = list(router.route_slices(job, landed.slices))
+
+    assert landed.comparable(results) == landed.routed(InProcessRouter(landed.store))
+    assert not any(
+        request.is_listing for request in s3_server.requests if "answers" in request.query or "job" in request.query
+    )
+    assert json.loads(landed.store.get(f"deliveries/date=2026-03-01/{job.batch_id}/{job.attempt}/job.json"))["tasks"]
