@@ -74,6 +74,10 @@ Uri = Annotated[str, AfterValidator(_with_scheme)]
 LedgerUrl = Annotated[Uri, AfterValidator(_no_folder)]
 
 
+def _is_s3(data: Mapping[str, Any]) -> bool:
+    return str(data["store_uri"]).startswith("s3:")  # each file costs a put there: few large ones
+
+
 def _setting(default: object, unit: str, reason: str, **limits: Any) -> Any:
     if callable(default):
         return Field(default_factory=default, description=reason, json_schema_extra={"unit": unit}, **limits)
@@ -100,7 +104,8 @@ class Settings(BaseModel):
     store_uri: Uri = _setting(
         lambda data: f"file://{data['home']}/store",
         "URI",
-        "The object store of data: archive, deliveries, audit; this version has file:// only.",
+        "The object store of data: archive, deliveries, audit; a folder, or s3://connection@bucket/prefix.",
+        repr=False,  # somebody may have written a key into it
     )
     bus_folder: Folder = _setting(
         lambda data: data["home"] / "bus", "folder", "The embedded buses, one SQLite file each; a fast local disk."
@@ -177,12 +182,15 @@ class Settings(BaseModel):
         10_000, "events", "How many events buffer lands and records at a time: what a crash makes it read again.", ge=1
     )
     segment_answers: Count = _setting(
-        500, "answers", "After so many answers push writes them down: the most that a crash sends again.", ge=1
+        lambda data: 5_000 if _is_s3(data) else 500,
+        "answers",
+        "After so many answers push writes them down: the most that a crash sends again. In an S3 store 5000.",
+        ge=1,
     )
     segment_seconds: Seconds = _setting(
-        1.0,
+        lambda data: 5.0 if _is_s3(data) else 1.0,
         "seconds",
-        "After so long push writes down its answers and checks its claim: the most that a crash sends again.",
+        "After so long push writes down its answers and checks its claim: all that a crash sends again. In S3 5s.",
         gt=0,
         le=60,
     )

@@ -1,0 +1,182 @@
+"""Whole batches on an S3 store: how few requests they take, and what becomes of them where the server or we fail."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventbridge import faults
+from eventbridge.settings import Settings
+from eventbridge.stages import buffer as buffer_module
+from eventbridge.stages import route as route_module
+from eventbridge.stages.audit import audit
+from eventbridge.stages.buffer import buffer
+from eventbridge.stages.commit import commit
+from eventbridge.stages.dead_letters import write_dead_letters
+from eventbridge.stages.deliver import deliver_until_idle
+from eventbridge.stages.listen import listen
+from eventbridge.stages.push import push
+from eventbridge.stages.route import route
+from eventbridge.stages.route_in_process import InProcessRouter
+from eventbridge.stages.schedule_retries import schedule_retries
+from eventbridge.testing.s3 import S3Request, S3Server
+
+#: What the product promises of 50,000 events and 12 rules.
+MOST_PUTS = 60
+#: The test takes every size, and so the number of events, this much smaller: the number of files is the same.
+SCALE = 20
+
+
+class Killed(BaseException):
+    """The process died here."""
+
+
+@pytest.fixture
+def on_s3(site: Any, s3_server: S3Server) -> Any:
+    """The installation, its store an empty place on the S3 server."""
+    site.environ["EVENTBRIDGE_STORE_URI"] = f"s3://lake@tests/{uuid.uuid4().hex}"
+    site.environ["EVENTBRIDGE_CONN_LAKE"] = s3_server.connection
+    return site
+
+
+def twelve_rules(folder: Path) -> str:
+    """Return rules of which each takes a twelfth of the events, but one takes half; together three matches in two."""
+    patterns = [{"data": {"kind": [f"k{number}"]}} for number in range(11)] + [{"data": {"even": [True]}}]
+    rules = {
+        f"r{number}": {
+            "bus": "orders",
+            "pattern": pattern,
+            "priority": ("high", "medium", "low")[number % 3],
+            "targets": {"lines": {"type": "file", "path": str(folder / f"{number}.jsonl")}},
+        }
+        for number, pattern in enumerate(patterns)
+    }
+    bus = {"source": {"type": "embedded", "topics": ["placed"], "queues": 2, "start_at": "earliest"}}
+    return json.dumps({"buses": {"orders": bus}, "rules": rules})
+
+
+def event(number: int) -> bytes:
+    """Return the n-th event."""
+    attributes = {"specversion": "1.0", "id": str(number), "source": "/shop", "type": "order.placed"}
+    return json.dumps(attributes | {"data": {"kind": f"k{number % 12}", "even": number % 2 == 0}}).encode()
+
+
+def test_a_batch_of_12_rules_is_few_puts(
+    on_s3: Any, s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """50,000 events by 12 rules: at most 60 puts from the first stage to the last, and one listing a stage."""
+    monkeypatch.setattr(buffer_module, "ROW_GROUP_ROWS", 2_000 // SCALE)
+    monkeypatch.setattr(route_module, "ROW_GROUP_ROWS", 2_000 // SCALE)
+    usual = Settings.from_mapping({"EVENTBRIDGE_STORE_URI": "s3://tests/x"})
+    sizes = ("buffer_range_events", "chunk_max_deliveries", "segment_answers")
+    on_s3.write_rules(twelve_rules(tmp_path))
+    on_s3.publish(*(event(number) for number in range(50_000 // SCALE)))
+    work = on_s3.reopen(**{name: getattr(usual, name) // SCALE for name in sizes})
+    seen: dict[str, list[S3Request]] = {}
+
+    def counted(name: str, stage: Callable[[], Any]) -> Any:
+        s3_server.requests.clear()
+        result = stage()
+        seen[name] = list(s3_server.requests)
+        return result
+
+    batch_id = counted("listen", lambda: listen(work, "orders"))
+    counted("buffer", lambda: buffer(work, batch_id))
+    chunks = counted("route", lambda: route(work, batch_id, InProcessRouter(work.store)))
+    counted("push", lambda: [push(work, batch_id, chunk) for chunk in chunks])
+    counted("write_dead_letters", lambda: write_dead_letters(work, batch_id))
+    counted("schedule_retries", lambda: schedule_retries(work, batch_id))
+    counted("commit", lambda: commit(work, batch_id))
+
+    assert work.ledger.batch(batch_id).state == "committed"
+    assert sum(row["delivered"] for row in audit(work).deliveries.values()) > 70_000 // SCALE
+    puts = {name: sum(request.is_put for request in requests) for name, requests in seen.items()}
+    assert puts["buffer"] >= 5
+    assert puts["route"] >= 12
+    assert puts["push"] == len(chunks) >= 12
+    assert sum(puts.values()) <= MOST_PUTS, puts
+    listings = {name: sum(request.is_listing for request in requests) for name, requests in seen.items()}
+    assert max(listings.values()) <= 1, listings
+
+
+def test_a_server_that_fails_now_and_then_costs_time_only(
+    on_s3: Any, s3_server: S3Server, order: Callable[..., bytes], tmp_path: Path
+) -> None:
+    """500 and 503 SlowDown on every seventh request, and lost answers: all is delivered, the books balance."""
+    numbers, answers = count(1), count(1)
+    s3_server.refuse = lambda request: {0: "SlowDown", 7: "InternalError"}.get(next(numbers) % 14)
+    s3_server.lose_answer = lambda request: request.method == "PUT" and next(answers) % 5 == 0
+    on_s3.write_rules(one_rule(tmp_path))
+    on_s3.publish(*(order(number) for number in range(20)))
+
+    deliver_until_idle(on_s3.work, "orders", InProcessRouter(on_s3.work.store))
+
+    assert next(numbers) > 14
+    assert next(answers) > 5
+    assert audit(on_s3.work).differences == ()
+    assert len((tmp_path / "lines.jsonl").read_text().splitlines()) == 20
+
+
+def test_killed_after_any_write_leaves_garbage_only(on_s3: Any, order: Callable[..., bytes], tmp_path: Path) -> None:
+    """Dead between a file and its record in the ledger, at every write of a batch: the next run finishes it."""
+    on_s3.write_rules(one_rule(tmp_path))
+    written = 0
+    for fatal in range(1, 100):
+        on_s3.publish(*(order(f"{fatal}-{number}") for number in range(4)))
+        written += 4
+        work = on_s3.reopen()
+        if not dies_at_write(fatal, work):
+            break
+        work = on_s3.reopen()
+        deliver_until_idle(work, "orders", InProcessRouter(work.store))
+
+        assert audit(work).differences == ()
+        ids = {json.loads(line)["id"] for line in (tmp_path / "lines.jsonl").read_text().splitlines()}
+        assert len(ids) == written
+    assert fatal >= 6
+
+
+def one_rule(folder: Path) -> str:
+    """Return a rule that takes every order."""
+    return (
+        "buses: {orders: {source: {type: embedded, topics: [placed], queues: 2, start_at: earliest}}}\n"
+        "rules: {all: {bus: orders, pattern: {}, targets: {lines: {type: file, path: "
+        f"{folder}/lines.jsonl}}}}}}}}\n"
+    )
+
+
+def dies_at_write(fatal: int, work: Any) -> bool:
+    """Deliver until idle, but die when the n-th file is written; whether that came to be."""
+    writes = count(1)
+    lock = threading.Lock()
+
+    def hook(point: str) -> None:
+        with lock:
+            if point in ("store.put.done", "store.create.done") and next(writes) == fatal:
+                raise Killed(point)
+
+    faults.install(hook)
+    try:
+        deliver_until_idle(work, "orders", InProcessRouter(work.store))
+    except Killed:
+        return True
+    finally:
+        faults.install(None)
+    return False
+
+
+def test_more_answers_are_written_at_a_time_than_on_a_disk() -> None:
+    """Each file costs a put: unless told otherwise, push writes few large segments into an S3 store."""
+    on_s3 = Settings.from_mapping({"EVENTBRIDGE_STORE_URI": "s3://lake@tests/x"})
+    told = Settings.from_mapping({"EVENTBRIDGE_STORE_URI": "s3://tests", "EVENTBRIDGE_SEGMENT_ANSWERS": "100"})
+
+    assert (on_s3.segment_answers, on_s3.segment_seconds) == (on_s3.chunk_max_deliveries, 5.0)
+    assert told.segment_answers == 100
+    assert (Settings().segment_answers, Settings().segment_seconds) == (500, 1.0)
