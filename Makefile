@@ -11,6 +11,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 export EVENTS ?= 60000
+export STORE ?= file
 PAIRS ?= 10000000
 DOCUMENTS ?= 1000000
 
@@ -41,7 +42,7 @@ $(INSTALLED): requirements.txt pyproject.toml
 	$(BIN)/eventbridge compile
 	touch $@
 
-demo: setup ## deliver EVENTS flights (60000, or all) through Airflow and Spark, and prove that none is lost
+demo: setup ## deliver EVENTS flights (60000, or all) through Airflow and Spark, prove that none is lost; STORE=s3
 	@exec $(BIN)/python -m demo.run
 
 up: setup ## start Airflow, Spark and the receiver and leave them running; prints URL, user and password

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from demo.ports import reserve
 from eventbridge.rule.load import SUFFIXES
+from eventbridge.testing.s3 import connection_uri
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / ".demo"
@@ -31,6 +32,11 @@ RECEIVER_PORT = 8765
 FILES = ".demo/files"
 
 USER = "admin"
+
+
+#: What the store may be: a folder, or a bucket of an S3 server of the environment's own.
+STORES = ("file", "s3")
+BUCKET = "eventbridge"
 
 
 class DemoError(Exception):
@@ -51,6 +57,8 @@ class Places:
     signing_secret: str
     #: Settings of the product, EVENTBRIDGE_..., that are not the defaults.
     settings: dict[str, str] = field(default_factory=dict)
+    #: Where the S3 server listens that holds the store; 0: the store is a folder.
+    s3_port: int = 0
 
     @property
     def airflow_home(self) -> Path:
@@ -95,7 +103,11 @@ _kept: dict[Path, int] = {}
 
 
 def fresh(
-    folder: Path = FOLDER, *, rules_folder: Path = RULES_FOLDER, settings: Mapping[str, str] | None = None
+    folder: Path = FOLDER,
+    *,
+    rules_folder: Path = RULES_FOLDER,
+    settings: Mapping[str, str] | None = None,
+    store: str = STORES[0],
 ) -> Places:
     """Empty the folder and return the places of a new environment, whose ports and files no other one has.
 
@@ -103,6 +115,8 @@ def fresh(
     `.demo/`, a copy in the folder names the receiver and the files of this environment.
     Raises DemoError if another process has the folder.
     """
+    if store not in STORES:
+        raise DemoError(f"STORE is {store!r}; it must be {' or '.join(STORES)}")
     _keep(folder)
     for left in folder.iterdir():
         shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
@@ -120,6 +134,7 @@ def fresh(
         jwt_secret=secrets.token_hex(32),
         signing_secret=f"whsec_{base64.b64encode(secrets.token_bytes(24)).decode()}",
         settings=dict(settings or {}),
+        s3_port=reserve() if store == "s3" else 0,
     )
     for made in (places.airflow_home, places.home, places.logs):
         made.mkdir(parents=True)
@@ -182,6 +197,7 @@ def environment(places: Places, environ: Mapping[str, str]) -> dict[str, str]:
         "AIRFLOW_CONN_EVENTBRIDGE_AIRFLOW": f"http://{USER}:{places.password}@127.0.0.1:{places.airflow_port}/http",
         "AIRFLOW_CONN_EVENTBRIDGE_SPARK": f"spark-connect://127.0.0.1:{places.spark_port}",
         "AIRFLOW_CONN_FLIGHTS_RECEIVER": _receiver_connection(places),
+        **({"AIRFLOW_CONN_EVENTBRIDGE_STORE": connection_uri(places.s3_port)} if places.s3_port else {}),
         **{f"AIRFLOW__{name}": value for name, value in _airflow_options(places).items()},
     }
 
@@ -193,6 +209,17 @@ def product_settings(places: Places) -> dict[str, str]:
         "EVENTBRIDGE_HOME": str(places.home),
         "EVENTBRIDGE_RULES_FOLDER": str(places.rules_folder),
         "EVENTBRIDGE_CONN_FLIGHTS_RECEIVER": _receiver_connection(places),
+        **store_settings(places),
+    }
+
+
+def store_settings(places: Places) -> dict[str, str]:
+    """Return what says where the store is, and how it is reached, if it is no folder; Spark's workers need it too."""
+    if not places.s3_port:
+        return {}
+    return {
+        "EVENTBRIDGE_STORE_URI": f"s3://eventbridge_store@{BUCKET}/demo",
+        "EVENTBRIDGE_CONN_EVENTBRIDGE_STORE": connection_uri(places.s3_port),
     }
 
 

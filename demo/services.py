@@ -1,4 +1,4 @@
-"""Starts and ends the services of the demo environment: Airflow's four, Spark Connect, and the receiver."""
+"""Starts and ends the services of the demo environment: Airflow's four, Spark Connect, the receiver, S3 if wanted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 import psutil
 
-from demo.places import FOLDER, ROOT, DemoError, Places, environment, product_settings, save
+from demo.places import BUCKET, FOLDER, ROOT, DemoError, Places, environment, product_settings, save, store_settings
 from eventbridge.connection import connections_from_environment
 from eventbridge.errors import EventBridgeError
 from eventbridge.rule import load_rules
@@ -58,6 +58,8 @@ class Services:
         try:
             started = thread.submit(spark.start)  # it takes as long as all of Airflow
             self._start_receiver()
+            if self.places.s3_port:
+                self._start_s3()
             self._make_ledger()
             self._airflow("db", "migrate")
             for command in AIRFLOW:
@@ -84,10 +86,11 @@ class Services:
         spark.start()
         self._add("spark", spark.pid)
 
-    def stop(self) -> None:
-        """End every service, at first politely; harmless for those that have ended."""
-        stop_groups(self.groups)
-        self.groups.clear()
+    def stop(self, but: Collection[str] = ()) -> None:
+        """End every service `but` those named, at first politely; harmless for those that have ended."""
+        ending = {name: pid for name, pid in self.groups.items() if name not in but}
+        stop_groups(ending)
+        self.groups = {name: pid for name, pid in self.groups.items() if name not in ending}
         for child in self._children:
             child.poll()  # has ended: this tells the handle
         for spark in self._sparks:
@@ -101,13 +104,25 @@ class Services:
                 raise DemoError(f"{name} has ended: {_last_words(self.places.logs / f'{name}.log')}")
 
     def _spark(self) -> SparkConnectServer:
-        spark = SparkConnectServer(self.places.folder / "spark", port=self.places.spark_port)
+        environ = {**os.environ, **store_settings(self.places)}
+        spark = SparkConnectServer(self.places.folder / "spark", port=self.places.spark_port, environ=environ)
         self._sparks.append(spark)
         return spark
 
     def _start_receiver(self) -> None:
         command = [sys.executable, "-m", "eventbridge.testing.receiver", "--port", str(self.places.receiver_port)]
         self._spawn("receiver", [*command, "--log", str(self.places.received)])
+
+    def _start_s3(self) -> None:
+        """Start the S3 server and wait until its bucket is there."""
+        port = self.places.s3_port
+        self._spawn("s3", [sys.executable, "-m", "eventbridge.testing.s3", "--port", str(port), "--bucket", BUCKET])
+        until = time.monotonic() + _READY_SECONDS
+        while not _answers(f"http://127.0.0.1:{port}/{BUCKET}"):
+            self.check()
+            if time.monotonic() > until:
+                raise DemoError(f"After {_READY_SECONDS:g} s the S3 server does not answer.")
+            time.sleep(0.1)
 
     def _make_ledger(self) -> None:
         """Make the ledger once, before a dozen processes open it at the same time."""
@@ -210,6 +225,13 @@ def _started(pid: int) -> float | None:
         return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
     except psutil.NoSuchProcess:
         return None
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.head(url, timeout=5).is_success
+    except httpx.HTTPError:
+        return False
 
 
 def _unhealthy(url: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 
@@ -15,7 +16,7 @@ def main() -> int:
     try:
         if left_behind():
             raise DemoError("An environment is running already: `make down` ends it.")
-        places = fresh()
+        places = fresh(store=os.environ.get("STORE") or "file")
         print("Starting Airflow, Spark Connect and the receiver ...", flush=True)  # noqa: T201
         Services(places).start()
     except DemoError as error:
