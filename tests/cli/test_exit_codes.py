@@ -69,7 +69,7 @@ def test_what_a_person_wrote_wrong_is_2(arguments: tuple[str, ...], eventbridge:
     [
         ("EVENTBRIDGE_HOMME", "/x", "Did you mean EVENTBRIDGE_HOME?"),
         ("EVENTBRIDGE_CHUNK_MAX_BYTES", "8 MB", "EVENTBRIDGE_CHUNK_MAX_BYTES"),
-        ("EVENTBRIDGE_STORE_URI", "s3://bucket/x", "not in this version"),
+        ("EVENTBRIDGE_STORE_URI", "s3://key:secret@bucket/x", "keys stand in the connection"),
         ("EVENTBRIDGE_RULES_FOLDER", "nowhere", "nowhere:1:1"),
     ],
 )

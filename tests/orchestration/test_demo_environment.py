@@ -22,7 +22,9 @@ from demo.receipts import compare, duplicates, read_record
 from demo.services import left_behind, stop_groups
 from demo.tally import Tally
 
+from eventbridge.connection import connections_from_environment
 from eventbridge.rule import RuleSet, load_rules
+from eventbridge.store.open import open_store
 
 ROOT = Path(__file__).parents[2]
 
@@ -108,6 +110,50 @@ def test_the_command_line_sees_the_demo_by_its_settings_file(tmp_path: Path) -> 
     shell = dict(line.split("=", 1) for line in told.split("\0") if line)
 
     assert {name: shell[name] for name in places.product_settings(made)} == places.product_settings(made)
+
+
+def test_a_store_in_a_bucket_is_known_to_all_who_need_it(tmp_path: Path) -> None:
+    """STORE=s3: tasks, Spark's workers and the command line get URI and connection; by default there is none."""
+    made = fresh(tmp_path / "demo", store="s3")
+    save(made)
+    given = environment(made, {})
+    folder = fresh(tmp_path / "other")
+
+    assert given["EVENTBRIDGE_STORE_URI"] == "s3://eventbridge_store@eventbridge/demo"
+    assert f"127.0.0.1%3A{made.s3_port}" in given["AIRFLOW_CONN_EVENTBRIDGE_STORE"]
+    assert given["EVENTBRIDGE_CONN_EVENTBRIDGE_STORE"] == given["AIRFLOW_CONN_EVENTBRIDGE_STORE"]
+    assert places.store_settings(made).items() <= places.product_settings(made).items()
+    assert load(tmp_path / "demo") == made
+    assert not places.store_settings(folder)
+    assert "AIRFLOW_CONN_EVENTBRIDGE_STORE" not in environment(folder, {})
+
+
+def test_a_store_of_another_kind_is_refused_before_anything_is_emptied(tmp_path: Path) -> None:
+    """A typo in STORE is told, and what is there stays."""
+    made = fresh(tmp_path / "demo")
+    with pytest.raises(DemoError, match="STORE is 'S3'; it must be file or s3"):
+        fresh(tmp_path / "demo", store="S3")
+
+    assert made.home.is_dir()
+
+
+def test_the_s3_server_runs_until_it_is_ended_last(tmp_path: Path) -> None:
+    """It is there with its bucket once started, stays when the others end, and can be read meanwhile."""
+    made = fresh(tmp_path / "demo", store="s3")
+    running = services.Services(made)
+    try:
+        running._start_s3()
+        settings = places.store_settings(made)
+        store = open_store(settings["EVENTBRIDGE_STORE_URI"], connections_from_environment(settings))
+        store.put("a/x", b"1")
+        running.stop(but=["s3"])
+
+        assert store.get("a/x") == b"1"
+        assert "s3" in left_behind(made.folder)
+    finally:
+        running.stop()
+
+    assert left_behind(made.folder) == {}
 
 
 def test_a_port_is_given_to_one_environment_only() -> None:

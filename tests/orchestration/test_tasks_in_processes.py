@@ -26,8 +26,11 @@ ROOT = Path(__file__).parents[2]
 URI = "https://login:p%40ss@hooks.example:8443/v1?signing_secret=whsec_AA%3D%3D&token=t"
 
 
-def test_everything_that_is_preloaded_can_be_imported() -> None:
+@pytest.mark.parametrize("store", ["", "s3://bucket/x"])
+def test_everything_that_is_preloaded_can_be_imported(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A module that moves would silently cost every task its import time."""
+    monkeypatch.setenv("EVENTBRIDGE_STORE_URI", store)
+
     assert preload() == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +37,9 @@ MODULES = (
 def preload() -> list[str]:
     """Import every module of `MODULES` and return those that could not be; a task meets their errors by itself."""
     missing = []
-    for name in MODULES:
+    # A third of a second, for those who keep their store in a bucket only.
+    clients = ("boto3", "botocore.client") if os.environ.get("EVENTBRIDGE_STORE_URI", "").startswith("s3:") else ()
+    for name in (*MODULES, *clients):
         try:
             importlib.import_module(name)
         except Exception as error:  # the scheduler must start whatever is wrong with one module
