@@ -14,7 +14,6 @@ from eventbridge import rowset
 from eventbridge.errors import StoreError, StoreFileDamaged
 from eventbridge.store import schemas
 from eventbridge.store.protocol import Store
-from eventbridge.store.s3_errors import arrow_error, is_of_s3
 
 
 def write_table(
@@ -145,10 +144,6 @@ def _opened(store: Store, path: str) -> Iterator[pq.ParquetFile]:
         except pa.ArrowException as error:
             raise StoreFileDamaged(f"{path!r} is not the Parquet file that was written: {error}") from error
         except OSError as error:
-            if is_of_s3(error):
-                raise StoreError(
-                    f"Cannot read {path!r} in the store {store.uri}: {'. '.join(arrow_error(error))}"
-                ) from error
             if error.errno is None:  # Arrow's own, for what it cannot make sense of
                 raise StoreFileDamaged(f"{path!r} is not the Parquet file that was written: {error}") from error
             raise StoreError(f"Cannot read {path!r} in the store: {error}. Look at the disk.") from error

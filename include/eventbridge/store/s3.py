@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import builtins
 import os
-import random
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +17,7 @@ from eventbridge.faults import reach
 from eventbridge.store.protocol import checked_path, checked_prefix, missing
 from eventbridge.store.s3_access import ATTEMPTS, S3Access, S3Clients
 from eventbridge.store.s3_errors import s3_errors
+from eventbridge.store.s3_reader import S3File, again, wait_before
 
 #: Larger files go up in parts of 16 MiB: what fails is sent again by the part, and one put holds 5 GB at most.
 PART_BYTES = 16 << 20
@@ -66,8 +65,7 @@ class S3Store:
             if len(data) > ARROW_MAX_BYTES or clients.access.encryption:
                 self._upload(clients, key, data, {}, {})
             else:
-                with clients.files().open_output_stream(f"{self._bucket}/{key}") as file:
-                    file.write(data)
+                again(lambda: self._write(clients, key, data), self._attempts)
         reach("store.put.done")
 
     def create(self, path: str, data: bytes | pa.Buffer) -> bool:
@@ -84,15 +82,15 @@ class S3Store:
         key = self._key(path)
         with self._errors("read", path) as clients:
             reach("store.get")
-            with self._file(clients, path, key) as file:
-                return bytes(file.read())
+            with closing(self._file(clients, path, key)) as file:
+                return file.read()
 
     def open(self, path: str) -> pa.NativeFile:
         """Return a file for reading at any place, by ranges; raises StoreFileMissing."""
         key = self._key(path)
         with self._errors("read", path) as clients:
             reach("store.open")
-            return self._file(clients, path, key)
+            return pa.PythonFile(self._file(clients, path, key), mode="r")
 
     def exists(self, path: str) -> bool:
         """Say whether there is a file of this name."""
@@ -146,9 +144,14 @@ class S3Store:
                 self._made = (os.getpid(), S3Clients(self._access(), self._attempts))
             return self._made[1]
 
-    def _file(self, clients: S3Clients, path: str, key: str) -> pa.NativeFile:
+    def _write(self, clients: S3Clients, key: str, data: bytes | pa.Buffer) -> None:
+        with clients.files().open_output_stream(f"{self._bucket}/{key}") as file:
+            file.write(data)
+
+    def _file(self, clients: S3Clients, path: str, key: str) -> S3File:
         try:
-            return clients.files().open_input_file(f"{self._bucket}/{key}")
+            opened = again(lambda: clients.files().open_input_file(f"{self._bucket}/{key}"), self._attempts)
+            return S3File(opened, lambda: self._errors("read", path), self._attempts)
         except FileNotFoundError as error:
             self._require_bucket(clients)
             raise missing(path, self.uri) from error
@@ -187,7 +190,7 @@ class S3Store:
                 return True
             except ClientError as error:
                 if _status(error) == 409 and attempt + 1 < self._attempts:  # the server cannot tell yet who is first
-                    time.sleep(random.uniform(0, min(2**attempt, 20)))
+                    wait_before(attempt)
                     continue
                 if _status(error) != 412 and error.response.get("Error", {}).get("Code") != "NoSuchUpload":
                     raise

@@ -93,7 +93,6 @@ class S3Clients:
         from botocore.config import Config
 
         self.access = access
-        self._attempts = attempts
         self._session = boto3.session.Session(
             aws_access_key_id=access.access_key or None,
             aws_secret_access_key=access.secret_key or None,
@@ -150,7 +149,7 @@ class S3Clients:
                 allow_delayed_open=True,  # a small file is one put
                 connect_timeout=5,
                 request_timeout=60,
-                retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=self._attempts),
+                retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=1),  # s3_reader.again
                 tls_ca_file_path=os.environ.get("AWS_CA_BUNDLE"),  # as boto3 does
             )
             self._made_with = frozen

@@ -11,6 +11,16 @@ from eventbridge.errors import StoreError
 #: What pyarrow puts before S3's own words, e.g. `AWS Error SLOW_DOWN during UploadPart operation: Please ...`.
 _ARROW = re.compile(r"AWS Error (\w+)(?: \(HTTP status (\d+)\))? during \w+ operation: ?(.*)", re.DOTALL)
 
+#: Errors, as pyarrow spells them, that pass. INTERNAL_FAILURE is also whatever it cannot read the text of.
+_PASSING = {
+    "INTERNAL_FAILURE",
+    "NETWORK_CONNECTION",
+    "REQUEST_TIMEOUT",
+    "SERVICE_UNAVAILABLE",
+    "SLOW_DOWN",
+    "THROTTLING",
+}
+
 _CREDENTIALS = "Correct the access key and the secret key (login and password) of the store's connection."
 _RIGHTS = "Give this user s3:ListBucket on the bucket and s3:GetObject, s3:PutObject, s3:DeleteObject on its files."
 _REGION = "Set region_name in the extra of the store's connection to the bucket's region."
@@ -85,9 +95,10 @@ def arrow_error(error: OSError) -> tuple[str, str]:
     return _known(code, found[3])
 
 
-def is_of_s3(error: OSError) -> bool:
-    """Say whether an error that was met while reading is the server's or the network's, and not the file's."""
-    return _ARROW.search(str(error)) is not None
+def is_passing(error: OSError) -> bool:
+    """Say whether an error of pyarrow's S3 file system is one that another try may not meet."""
+    found = _ARROW.search(str(error))
+    return found is not None and (found[1] in _PASSING or (found[2] or "").startswith("5"))
 
 
 def _known(code: str, message: str) -> tuple[str, str]:
