@@ -25,14 +25,18 @@ def texts_of(array: pa.Array | pa.ChunkedArray) -> Texts:
     Raises TypeError for other arrays. The buffer may end where the memory ends: compiled code reads it through a
     `TextRoom`.
     """
+    if not isinstance(array, (pa.Array, pa.ChunkedArray)):
+        raise TypeError(f"an Arrow array is expected, not {type(array).__name__}: pa.array(texts) makes one")
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
+    if pa.types.is_null(array.type):
+        array = array.cast(pa.string())
     kind = array.type
     if kind in (pa.string_view(), pa.binary_view()):
         array = array.cast(pa.large_binary())
     elif not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
         if not (pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)):
-            raise TypeError(f"an Arrow array of strings or binaries is expected, not of {kind}")
+            raise TypeError(f"an Arrow array of strings or binaries is expected, not of {kind}: cast it to pa.string()")
     if array.null_count:
         array = array.fill_null(b"" if "binary" in str(array.type) else "")
     large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -36,17 +36,32 @@ class ExpressionSets:
         self._sets: list[tuple[re2.Set, list[int]]] = []
         self._single: list[tuple[object, int]] = []
         self._known: dict[tuple[bytes, bool], list[int]] = {}
+        self._options = options
         listed = [pair for pair in expressions if len(pair[0]) <= _LONGEST_IN_SET]
         for first in range(0, len(listed), SET_SIZE):
-            part = listed[first : first + SET_SIZE]
-            one = re2.Set.FullMatchSet(options)
-            for expression, _ in part:
+            self._add(listed[first : first + SET_SIZE])
+        self._add_singly(pair for pair in expressions if len(pair[0]) > _LONGEST_IN_SET)
+
+    def _add(self, expressions: Sequence[tuple[str, int]]) -> None:
+        """Add expressions as one set, or as several where RE2 finds them too large together."""
+        if len(expressions) == 1:
+            self._add_singly(expressions)
+            return
+        one = re2.Set.FullMatchSet(self._options)
+        try:
+            for expression, _ in expressions:
                 one.Add(_utf8(expression))
             one.Compile()
-            self._sets.append((one, [atom for _, atom in part]))
+        except re2.error:
+            half = len(expressions) // 2
+            self._add(expressions[:half])
+            self._add(expressions[half:])
+            return
+        self._sets.append((one, [atom for _, atom in expressions]))
+
+    def _add_singly(self, expressions: Iterable[tuple[str, int]]) -> None:
         for expression, atom in expressions:
-            if len(expression) > _LONGEST_IN_SET:
-                self._single.append((re2.compile(_utf8(expression), options), atom))
+            self._single.append((re2.compile(_utf8(expression), self._options), atom))
 
     def met_by(self, content: bytes, *, escaped: bool) -> list[int]:
         """Return the atoms of the expressions that match the content of a JSON string, ascending."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -28,6 +29,11 @@ from eventbridge.scan.tree import path_tree, tree_tables
 BLOCK_EVENTS: Final = 1024
 """Events scanned and judged at a time: their leaves and their text stay in the processor's cache."""
 
+BLOCK_BYTES: Final = 2 << 20
+"""Text of a block, but for an event that alone has more: what is noted of a block is bounded with it."""
+
+_KEPT_RULES: Final = 4 << 20  # room for results that stays between calls
+
 
 class Matches(NamedTuple):
     """What a block of events matched.
@@ -48,6 +54,7 @@ class Matcher:
 
     def __init__(self, patterns: Sequence[Pattern], *, class_rows: int = MAXIMUM_ROWS) -> None:
         self._patterns = tuple(patterns)
+        self._class_rows = class_rows
         program = compile_program(self._patterns, class_rows)
         self._program = program
         self._tables = program.tables
@@ -56,13 +63,18 @@ class Matcher:
         self._expressions = {path: ExpressionSets(listed) for path, listed in program.regexes.items()}
         self._event = EventTables(self._tables, len(self._patterns))
         self._leaves = room_for_leaves(16 * BLOCK_EVENTS)
-        self._rules = np.empty(64 * BLOCK_EVENTS + 64 * self._tables.number(t.WORDS), np.int32)
+        self._least_rules = 64 * BLOCK_EVENTS + 64 * self._tables.number(t.WORDS)
+        self._rules = np.empty(self._least_rules, np.int32)
         self._handed = np.empty((BLOCK_EVENTS, 2), np.int64)
         self._room = TextRoom()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._patterns)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Tables are addresses of this process: another one compiles the same rules again.
+        return partial(compile_rules, class_rows=self._class_rows), (self._patterns,)
 
     @property
     def clears(self) -> int:
@@ -86,8 +98,10 @@ class Matcher:
     def explain(self, event: str | bytes | Mapping[Any, Any], rule: int) -> list[Finding]:
         """Return why a rule does not match an event, one finding per failed condition; none if it matches.
 
-        Raises EventError if the event is not one strict JSON object.
+        Raises EventError if the event is not one strict JSON object, IndexError for a rule that is not there.
         """
+        if not 0 <= rule < len(self._patterns):
+            raise IndexError(f"there is no rule {rule}: the matcher has {len(self._patterns)}, from 0 on")
         document = parse_document(event) if isinstance(event, (str, bytes)) else as_document(event)
         return explain(self._patterns[rule], document)
 
@@ -97,16 +111,24 @@ class Matcher:
         status = np.empty(count, np.uint8)
         found: list[npt.NDArray[np.int32]] = []
         handed: list[npt.NDArray[np.int64]] = []
-        for first in range(0, count, BLOCK_EVENTS):
-            last = min(first + BLOCK_EVENTS, count)
+        last = 0
+        while last < count:
+            first = last
+            # The first event whose end is beyond the block's bytes begins the next one.
+            fitting = int(
+                np.searchsorted(texts.end[first : first + BLOCK_EVENTS], texts.start[first] + BLOCK_BYTES, "right")
+            )
+            last = first + max(1, fitting)
             block = self._room.take(texts, first, last)
-            ends, rules, back = self._match_block(block, status[first:last])
-            offsets[first + 1 : last + 1] = ends[1:] + offsets[first]
+            stops, rules, back = self._match_block(block, status[first:last])
+            offsets[first + 1 : last + 1] = stops[1:] + offsets[first]
             found.append(rules)
             if len(back):
                 handed.append(back + np.array([first, 0]))
         rules = np.concatenate(found) if found else np.zeros(0, np.int32)
         malformed = np.flatnonzero(status == MALFORMED).astype(np.int64)
+        if len(self._rules) > max(_KEPT_RULES, self._least_rules):
+            self._rules = np.empty(self._least_rules, np.int32)
         if not handed:
             return Matches(offsets, rules, malformed, 0)
         pairs = np.concatenate(handed)
@@ -183,9 +205,11 @@ class Matcher:
     ) -> Matches:
         """Add what the reference matcher says of the pairs that were handed back."""
         more_events, more_rules = [], []
-        for event in np.unique(pairs[:, 0]).tolist():
+        pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
+        events_asked, begins = np.unique(pairs[:, 0], return_index=True)
+        for event, asked_rules in zip(events_asked.tolist(), np.split(pairs[:, 1], begins[1:]), strict=True):
             leaves = flatten(parse_document(texts.buffer[texts.start[event] : texts.end[event]].tobytes()))
-            asked = pairs[pairs[:, 0] == event, 1].tolist()
+            asked = asked_rules.tolist()
             for rule in range(len(self._patterns)) if ALL_RULES in asked else asked:
                 if matches_leaves(self._patterns[rule], leaves):
                     more_events.append(event)
@@ -202,7 +226,14 @@ def compile_rules(patterns: Sequence[Pattern], *, class_rows: int = MAXIMUM_ROWS
 
     `class_rows` bounds the table of classes, which is dropped when it is full: it bounds memory, never an answer.
     """
-    return Matcher(patterns, class_rows=class_rows)
+    listed = [patterns] if isinstance(patterns, Pattern) else list(patterns)
+    for number, pattern in enumerate(listed):
+        if not isinstance(pattern, Pattern) or isinstance(patterns, Pattern):
+            kind = type(pattern).__name__
+            raise TypeError(
+                f"a sequence of parsed patterns is expected; number {number} is a {kind}: see parse_pattern"
+            )
+    return Matcher(listed, class_rows=class_rows)
 
 
 def _larger(leaves: Leaves) -> Leaves:

@@ -9,6 +9,7 @@ each in linear time. So neither the number of wildcards nor the variety of texts
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -19,6 +20,9 @@ from eventbridge.match.kernel import tables as t
 from eventbridge.match.kernel.hashing import same_bytes
 from eventbridge.scan.compiled import compiled, inlined
 from eventbridge.scan.memory import byte_at, int32_at, int64_at, put_int32, put_word
+
+_CROWD: Final = 8
+_LONGEST_LOOKED_INTO: Final = 200
 
 SIGN_BYTES: Final = 12
 """How much of a part the automaton looks for: its table has a row for each of these bytes of each sign."""
@@ -143,18 +147,32 @@ def failures_of(part: bytes) -> list[int]:
 def choose_signs(conditions: Sequence[tuple[bytes, ...]]) -> list[bytes]:
     """Return each condition's sign: of all beginnings and ends of its parts the one that fewest conditions have.
 
-    Of equally rare ones the longest.
+    Of equally rare ones the longest. Where more than `_CROWD` share even that, the insides of parts are looked at too.
     """
-    shared: dict[bytes, int] = {}
-    choices = [_signs_of(parts) for parts in conditions]
-    for signs in choices:
-        for sign in signs:
-            shared[sign] = shared.get(sign, 0) + 1
-    return [min(signs, key=lambda sign: (shared[sign], -len(sign), sign)) for signs in choices]
+    signs, shared = _rarest([_ends_of(parts) for parts in conditions])
+    crowded = [index for index, sign in enumerate(signs) if shared[sign] > _CROWD]
+    insides, _ = _rarest([_ends_of(conditions[index]) | _insides_of(conditions[index]) for index in crowded])
+    for index, sign in zip(crowded, insides, strict=True):
+        signs[index] = sign
+    return signs
 
 
-def _signs_of(parts: tuple[bytes, ...]) -> set[bytes]:
+def _rarest(choices: Sequence[set[bytes]]) -> tuple[list[bytes], Counter[bytes]]:
+    shared = Counter(sign for signs in choices for sign in signs)
+    return [min(signs, key=lambda sign: (shared[sign], -len(sign), sign)) for signs in choices], shared
+
+
+def _ends_of(parts: tuple[bytes, ...]) -> set[bytes]:
     return {sign for part in parts if part for sign in (part[:SIGN_BYTES], part[-SIGN_BYTES:])}
+
+
+def _insides_of(parts: tuple[bytes, ...]) -> set[bytes]:
+    return {
+        part[first : first + SIGN_BYTES]
+        for part in parts
+        for first in range(min(len(part) - SIGN_BYTES, _LONGEST_LOOKED_INTO) + 1)
+        if part
+    }
 
 
 def byte_classes(signs: Sequence[bytes]) -> tuple[npt.NDArray[np.uint8], int]:

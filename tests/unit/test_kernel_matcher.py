@@ -1,0 +1,93 @@
+"""What a matcher takes, refuses and costs, apart from its answers."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from eventbridge.match import compile_rules
+from eventbridge.match.kernel.texts import SIGN_BYTES, choose_signs
+from eventbridge.pattern import parse_pattern
+
+
+def test_expressions_that_are_too_large_together_are_split() -> None:
+    """64 expressions of which RE2 takes each and not all in one set: every one is asked."""
+    patterns = [parse_pattern({"a": [{"regex": rf"(?:\pL{{100}}{number}|x{number})y?"}]}) for number in range(64)]
+
+    found = compile_rules(patterns).match(pa.array(['{"a": "x7y"}', '{"a": "x"}']))
+
+    assert found.rules.tolist() == [7]
+
+
+def test_a_matcher_in_another_process_is_compiled_there() -> None:
+    """A pickled matcher gives the same answers, with tables of its own."""
+    matcher = compile_rules([parse_pattern({"a": [1]}), parse_pattern({"a": ["x"]})], class_rows=100)
+
+    copy = pickle.loads(pickle.dumps(matcher))
+
+    assert copy.match(pa.array(['{"a": "x"}'])).rules.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        (['{"a": 1}'], "an Arrow array is expected, not list"),
+        (pa.array([1, 2]), "not of int64: cast it"),
+        (pa.array(["{}"]).dictionary_encode(), "cast it to pa.string"),
+    ],
+)
+def test_what_is_no_array_of_texts_is_refused(events: Any, said: str) -> None:
+    """The error says what came and what to do."""
+    with pytest.raises(TypeError, match=said):
+        compile_rules([parse_pattern({})]).match(events)
+
+
+def test_what_is_no_parsed_pattern_is_refused() -> None:
+    """A pattern that was not parsed, or one pattern alone."""
+    unparsed: Any = {"a": [1]}
+    alone: Any = parse_pattern(unparsed)
+
+    for wrong in ([unparsed], alone):
+        with pytest.raises(TypeError, match="sequence of parsed patterns"):
+            compile_rules(wrong)
+
+
+def test_an_array_without_a_type_holds_no_events() -> None:
+    """pa.array([None]) and an empty array of no type are as many malformed events as they have rows."""
+    matcher = compile_rules([parse_pattern({})])
+
+    assert matcher.match(pa.array([None, None])).malformed.tolist() == [0, 1]
+    assert matcher.match(pa.array([])).offsets.tolist() == [0]
+
+
+def test_only_a_rule_that_is_there_is_explained() -> None:
+    """A number below 0 is not one from the end."""
+    matcher = compile_rules([parse_pattern({"a": [1]})])
+
+    for rule in (-1, 1):
+        with pytest.raises(IndexError, match="the matcher has 1"):
+            matcher.explain('{"a": 2}', rule)
+
+
+def test_a_block_holds_no_more_text_than_it_may() -> None:
+    """Events of 1 MB each are matched a few at a time: room for the text does not grow with their number."""
+    matcher = compile_rules([parse_pattern({"a": [{"suffix": "z"}]})])
+    large = '{"a": "' + "x" * 1_000_000 + 'z"}'
+
+    found = matcher.match(pa.array([large, "{}"] * 20))
+
+    assert len(found.rules) == 20
+    assert len(matcher._room._buffer) < 10_000_000
+
+
+def test_conditions_that_share_both_ends_are_told_apart_by_their_insides() -> None:
+    """Of parts that differ in the middle only, each has a sign that few others have."""
+    parts = [("", f"order-service/{number:05d}/events/created", "") for number in range(200)]
+
+    signs = choose_signs([(a.encode(), b.encode(), c.encode()) for a, b, c in parts])
+
+    assert len(set(signs)) > 150
+    assert all(len(sign) == SIGN_BYTES for sign in signs)
