@@ -45,6 +45,7 @@ def land(tmp_path: Path) -> Iterator[Callable[..., tuple[Workplace, str]]]:
         "EVENTBRIDGE_HOME": str(tmp_path),
         "EVENTBRIDGE_RULES_FOLDER": str(tmp_path / "rules"),
         "EVENTBRIDGE_ROUTE_SLICE_SECONDS": "5",
+        "EVENTBRIDGE_PREPARE_BUDGET_SECONDS": "600",  # a worker that loops takes its 5 s each time it is tried
     }
     work = Workplace.open(Settings.from_mapping(environ), connections_from_environment({}))
 
