@@ -25,7 +25,7 @@ WEIGHTS: dict[Priority, int] = {"high": 750, "medium": 500, "low": 250}
 
 
 #: Forms of transforms that are programs of the user's own.
-COSTLY_FORMS = frozenset({"JSONATA"})
+COSTLY_FORMS = frozenset({"JSONATA", "SQL"})
 
 
 class _Frozen(BaseModel):
@@ -55,7 +55,7 @@ class Transform(_Frozen):
     Numbers inside `value` and `steps` are `eventbridge.document.Number`, exact and as they were written.
     """
 
-    form: Literal["ORIGINAL", "CONSTANT", "JSONPATH", "TEMPLATE", "FIELDS", "JSONATA"] = "ORIGINAL"
+    form: Literal["ORIGINAL", "CONSTANT", "JSONPATH", "TEMPLATE", "FIELDS", "JSONATA", "SQL"] = "ORIGINAL"
     value: Annotated[Any, BeforeValidator(as_json_value)] = None
     template: str | None = None
     steps: Annotated[Any, BeforeValidator(as_json_value)] = None
@@ -129,6 +129,7 @@ class Rule(_Frozen):
     """Bus + pattern + targets.
 
     `pattern` is the pattern's JSON; its numbers are `eventbridge.document.Number`, exact and as they were written.
+    `where` is a Spark SQL expression that what the pattern lets through must meet as well, None: there is none.
     `version` is a hash of everything else, made if not given.
     """
 
@@ -137,6 +138,7 @@ class Rule(_Frozen):
     runner: str
     pattern: Annotated[dict[str, Any], BeforeValidator(as_document)]
     targets: dict[str, Target]
+    where: str | None = None
     description: str = ""
     enabled: bool = True
     priority: Priority = "medium"
@@ -161,7 +163,12 @@ class Rule(_Frozen):
     @property
     def costly(self) -> bool:
         """Whether routing it may take any time: it has a budget for each batch, and waits its turn beyond that."""
-        return any(target.transform.form in COSTLY_FORMS for target in self.targets.values())
+        return self.in_sql or any(target.transform.form in COSTLY_FORMS for target in self.targets.values())
+
+    @property
+    def in_sql(self) -> bool:
+        """Whether Spark SQL has a part in routing it: it has `where`, or a transform of the form SQL."""
+        return self.where is not None or any(target.transform.form == "SQL" for target in self.targets.values())
 
     @property
     def weight(self) -> int:

@@ -10,6 +10,7 @@ from eventbridge.rule.model import DAY_SECONDS, Bus, Rule, Source
 from eventbridge.rule.node import Node
 from eventbridge.rule.read_target import read_target
 from eventbridge.rule.vocabulary import PRIORITIES, SOURCE_TYPES, SOURCE_TYPES_LATER
+from eventbridge.sql import expression_problem
 
 #: Pools that the product itself makes begin like this.
 _OUR_POOLS = ("rule.", "rules.", "lane.")
@@ -41,6 +42,7 @@ def read_rule(name: str, node: Node, mistakes: list[Mistake]) -> Rule:
         runner=fields.name("runner", bus),
         enabled=fields.flag("enabled", default=True),
         pattern=_pattern(pattern, fields, mistakes),
+        where=_where(fields),
         priority=fields.choice("priority", "medium", PRIORITIES),
         concurrency=fields.whole("concurrency", None, 1, 10_000),
         pool=_pool(fields),
@@ -81,6 +83,13 @@ def _pattern(node: Node | None, fields: Fields, mistakes: list[Mistake]) -> dict
     found = [located(error, node) for error in rule_pattern_mistakes(pattern)]
     mistakes.extend(mistake for mistake in found if mistake is not None)
     return pattern
+
+
+def _where(fields: Fields) -> str | None:
+    text = fields.text("where")
+    if text and (problem := expression_problem(text)):
+        fields.add_to("where", *problem)
+    return text or None
 
 
 def _pool(fields: Fields) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from eventbridge.errors import TransformError
+from eventbridge.sql import expression_problem
 from eventbridge.transform.fields import read_steps
 from eventbridge.transform.fill import PREDEFINED
 from eventbridge.transform.jsonata.expression import expression_mistake
@@ -15,8 +16,7 @@ from eventbridge.transform.mistake import either, member, mistake, nearest, show
 from eventbridge.transform.source import constant, sources
 from eventbridge.transform.template import parse_template
 
-FORMS: Final = ("ORIGINAL", "CONSTANT", "JSONPATH", "TEMPLATE", "FIELDS", "JSONATA")
-LATER_FORMS: Final = ("SQL",)
+FORMS: Final = ("ORIGINAL", "CONSTANT", "JSONPATH", "TEMPLATE", "FIELDS", "JSONATA", "SQL")
 FIELDS: Final = ("form", "value", "template", "steps", "missing")
 
 
@@ -85,6 +85,16 @@ def _check_jsonata(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
         yield found
 
 
+def _check_sql(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
+    yield from _superfluous(definition, "SQL", "template", "steps")
+    value = definition.get("value")
+    if not isinstance(value, str):
+        where = "$" if value is None else "$.value"
+        yield mistake(where, "an SQL needs an expression as its value", value, "Write value: data:name::string")
+    elif problem := expression_problem(value):
+        yield mistake("$.value", problem[0], value, problem[1])
+
+
 def _check_template(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
     yield from _superfluous(definition, "TEMPLATE", "steps")
     names, mistakes = sources(definition.get("value"))
@@ -115,11 +125,9 @@ def _unknown_field(name: object) -> TransformError:
 
 def _unknown_form(form: object) -> TransformError:
     forms = either(FORMS)
-    if form in LATER_FORMS:
-        return mistake("$.form", f"the form {form} is not in this version", form, f"Use {forms}")
     if form is None:
         return mistake("$", "the transform has no form", form, f"Write form: and one of {forms}")
-    remedy = nearest(str(form).upper(), [*FORMS, *LATER_FORMS], f"Use {forms}")
+    remedy = nearest(str(form).upper(), FORMS, f"Use {forms}")
     return mistake("$.form", f"there is no form {shown(form)}", form, remedy)
 
 
@@ -141,7 +149,7 @@ def _superfluous(definition: Mapping[Any, Any], form: str, *fields: str) -> Iter
 
 
 #: The forms that take a field which not all take.
-_OWNERS = {"value": "CONSTANT, JSONPATH, TEMPLATE or JSONATA", "template": "TEMPLATE", "steps": "FIELDS"}
+_OWNERS = {"value": "CONSTANT, JSONPATH, TEMPLATE, JSONATA or SQL", "template": "TEMPLATE", "steps": "FIELDS"}
 _CHECKS: dict[str, Callable[[Mapping[Any, Any]], Iterable[TransformError]]] = {
     "ORIGINAL": _check_original,
     "CONSTANT": _check_constant,
@@ -149,4 +157,5 @@ _CHECKS: dict[str, Callable[[Mapping[Any, Any]], Iterable[TransformError]]] = {
     "TEMPLATE": _check_template,
     "FIELDS": _check_fields,
     "JSONATA": _check_jsonata,
+    "SQL": _check_sql,
 }

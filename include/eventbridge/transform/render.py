@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from eventbridge.document import as_json_value
+from eventbridge.errors import TransformError
 from eventbridge.transform.definition import transform_mistakes
 from eventbridge.transform.fields import Changed, read_steps
 from eventbridge.transform.fill import Constant, Filled, Part
@@ -36,7 +37,7 @@ class _Definition(Protocol):
 def compile_transform(transform: _Definition, *, content_mode: str = "structured") -> Renderer:
     """Return the renderer of a transform; `content_mode` (structured, binary, data) counts for ORIGINAL and FIELDS.
 
-    Raises TransformError, the first of `transform_mistakes`, if the definition has any.
+    Raises TransformError, the first of `transform_mistakes`, if the definition has any, and for the form SQL.
     """
     definition = {
         "form": transform.form,
@@ -61,5 +62,8 @@ def compile_transform(transform: _Definition, *, content_mode: str = "structured
             return Changed(steps, _ORIGINALS[content_mode]())
         case "JSONATA":
             return Evaluated(str(transform.value), missing_is_error=missing_is_error)
+        case "SQL":
+            remedy = "Route by Spark: eventbridge deliver, or the DAGs."
+            raise TransformError("the form SQL is evaluated by Spark", value=transform.value, remedy=remedy)
         case _:
             return _ORIGINALS[content_mode]()
