@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from eventbridge.errors import BooksError, SparkError
+from eventbridge.errors import BooksError, SparkError, UserError
 from eventbridge.ledger.records import Reference
 from eventbridge.rule import RuleSet, Transform
 from eventbridge.stages.audit import audit
@@ -422,3 +422,15 @@ def test_route_of_a_costly_rule_may_die_anywhere(
         assert waiting(work) == [("Budget", "due", 2)]
         settled(work, batch_id)
         assert audit(work).differences == ()
+
+
+def test_a_rule_with_sql_is_refused_without_spark(site: Any, order: Order) -> None:
+    """The router of this process cannot evaluate `where`: it says so, and what to do, and records nothing."""
+    site.write_rules(RULES[: RULES.index("  costly:")].replace("pattern: {}", "pattern: {}\n    where: 'true'"))
+    site.publish(order(0, 10), key="k")
+    work = site.reopen()
+    batch_id = landed(work)
+
+    with pytest.raises(UserError, match=r"rule cheap has `where` .* only Spark .* `eventbridge deliver`"):
+        route(work, batch_id, InProcessRouter(work.store))
+    assert work.ledger.batch(batch_id).state == "buffered"

@@ -55,7 +55,7 @@ def deliver(
     with Interrupts() as interrupts, workplace() as work, ExitStack() as stack:
         find_runner(work.rule_set(), runner)
         stack.enter_context(_alone(work.settings, runner))
-        router = ConnectRouter(_spark(work.settings, spark, stack))
+        router = ConnectRouter(_spark(work.settings, spark, stack), store=work.store)
         interrupts.begin()
         idle = deliver_until_idle(work, runner, router, wait_seconds=wait, stop=interrupts.stop)
     if as_json:

@@ -109,6 +109,8 @@ def try_on_events(
 ) -> None:
     """Say of each event whether a rule's pattern matches it: a line `number: true|false id` each.
 
+    `where` is not evaluated: only Spark can.
+
     The exit code is 0 whatever the answers are, 2 if a line is not one JSON object.
     """
     parsed = _pattern(rule, pattern, folder)
@@ -173,6 +175,8 @@ def _pattern(rule: str | None, file: Path | None, folder: Path | None) -> Patter
     found = find_rule(_load(folder), str(rule))
     if not found.enabled:
         note(f"the rule {rule} is not enabled")
+    if found.where is not None:
+        note("the rule has `where`, which only Spark can evaluate: what is true here it may still turn down")
     return parse_pattern(found.pattern)
 
 

@@ -35,7 +35,7 @@ def open_router(work: Workplace) -> Router:
     connection = airflow_connection(CONNECTION_ID)
     match connection.type:
         case "spark_connect":
-            return ConnectRouter(SparkConnectHook(CONNECTION_ID).get_connection_url())
+            return ConnectRouter(SparkConnectHook(CONNECTION_ID).get_connection_url(), store=work.store)
         case "spark":
             application = str(connection.extra.get("application", APPLICATION))
             return SubmitRouter(work.store, application, lambda name, arguments: _submit(connection, name, arguments))

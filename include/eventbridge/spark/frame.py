@@ -39,21 +39,22 @@ def routed_frame(
     job: RouteJob,
     tasks: Sequence[Task],
     *,
-    keep_answers: bool = False,
+    answers_from: int | None = None,
     route: RouteTask = route_task,
 ) -> DataFrame:
     """Return the frame of schema MANIFEST that routes every task when it is collected: a Spark task for each.
 
-    `keep_answers`: workers also write their answers into the store, for a driver that cannot hand them over.
+    `answers_from`: workers also write their answers into the store, for a driver that cannot hand them over, numbered
+    from there on.
     `route` routes one; workers must be able to import it.
     """
     descriptors = json.dumps([asdict(task) for task in tasks])
     numbers = spark.range(0, len(tasks), 1, numPartitions=len(tasks))
-    return numbers.mapInArrow(partial(route_numbers, route, job.to_json(), descriptors, keep_answers), MANIFEST)
+    return numbers.mapInArrow(partial(route_numbers, route, job.to_json(), descriptors, answers_from), MANIFEST)
 
 
 def route_numbers(
-    route: RouteTask, job_text: str, descriptors: str, keep_answers: bool, batches: Iterator[pa.RecordBatch]
+    route: RouteTask, job_text: str, descriptors: str, answers_from: int | None, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Route the tasks whose numbers come in and yield a manifest row for each; runs in Spark's Python workers.
 
@@ -72,8 +73,8 @@ def route_numbers(
             with _ending_after(_longest_seconds(job, tasks[number])):
                 result = route(store, rules, job, tasks[number])
             _keep(job.rule_set)
-            if keep_answers:
-                keep_answer(store, job, number, result)
+            if answers_from is not None:
+                keep_answer(store, job, answers_from + number, result)
             yield _manifest_row(result)
 
 

@@ -64,6 +64,8 @@ def submit_command(master: str, folder: Path, confs: Mapping[str, str], memory: 
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.shuffle.partitions": "2",
+        # Without it a task for which Java has not enough memory ends its executor, which here is everybody's.
+        "spark.executor.killOnFatalError.depth": "0",
         "spark.driver.extraJavaOptions": JVM_FLAGS,
     }
     command = [str(spark_home() / "bin" / "spark-submit"), "--master", master, "--driver-memory", memory]

@@ -3,30 +3,38 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from eventbridge.errors import SparkError
+from eventbridge.rule import Rule
+from eventbridge.spark.ask_sql import answered, in_sql
 from eventbridge.spark.failure import spark_errors
-from eventbridge.spark.frame import routed_frame
+from eventbridge.spark.frame import routed_frame, worker_connection
 from eventbridge.spark.session import connect, forget, is_closed
-from eventbridge.stages.route_job import RouteJob, RouteTask, SliceResult, Task
+from eventbridge.stages.route_job import RouteJob, RouteTask, RuleShare, SliceResult, Task
 from eventbridge.stages.route_task import route_task
+from eventbridge.store.open import open_store
+from eventbridge.store.protocol import Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.connect.session import SparkSession
 
 
 class ConnectRouter:
     """A router on a Spark Connect server, `sc://host:port`; the package must be installed where its workers run.
 
-    `route` routes one task there.
+    `route` routes one task there. `store` is where the answers of Spark SQL are put, on the driver; by default the
+    job's, opened as a worker opens it.
     """
 
-    def __init__(self, url: str, route: RouteTask = route_task) -> None:
+    def __init__(self, url: str, route: RouteTask = route_task, store: Store | None = None) -> None:
         self._url = url
         self._route = route
+        self._store = store
 
     def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
         """Route the tasks as one Spark job; yields what is finished, in their order."""
@@ -38,16 +46,37 @@ class ConnectRouter:
             raise
 
     def _routed(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
+        store = self._store or open_store(job.store_uri, worker_connection)
+        rules = in_sql(store, job, tasks)
+        plain = [task for task in tasks if task.slice_id not in rules]
+        if plain:
+            yield from self._retried(job, lambda spark: self._results(spark, job, plain))
+        for task in tasks:
+            if isinstance(task, RuleShare) and task.slice_id in rules:
+                # One rule after the other, each within its own budget; what is done is handed over at once.
+                yield from self._retried(job, partial(self._asked, store, job, rules[task.slice_id], task))
+
+    def _asked(
+        self, store: Store, job: RouteJob, rule: Rule, share: RuleShare, spark: SparkSession
+    ) -> Iterator[SliceResult]:
+        return self._results(spark, job, [answered(spark, store, job, rule, share)])
+
+    def _results(self, spark: SparkSession, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
+        with closing(_rows(routed_frame(spark, job, tasks, route=self._route))) as rows:
+            for row in rows:
+                yield SliceResult(row["slice_id"], row["path"], row["rows"], json.loads(row["detail"]))
+
+    def _retried(
+        self, job: RouteJob, results: Callable[[SparkSession], Iterator[SliceResult]]
+    ) -> Iterator[SliceResult]:
         from pyspark.errors import PySparkException
 
         first = True
         while True:
             try:
-                frame = routed_frame(connect(self._url, job.runner), job, tasks, route=self._route)
-                with closing(_rows(frame)) as rows:
-                    for row in rows:
-                        first = False
-                        yield SliceResult(row["slice_id"], row["path"], row["rows"], json.loads(row["detail"]))
+                for result in results(connect(self._url, job.runner)):
+                    first = False
+                    yield result
                 return
             except PySparkException as error:
                 # This process may have known the server before it was started anew.

@@ -80,7 +80,8 @@ def _create(url: str) -> SparkSession:
     from pyspark.sql.connect.session import SparkSession
 
     # PySpark logs each refused call with a traceback, and the caller gets the error anyway.
-    logging.getLogger("pyspark.sql.connect.client.logging").setLevel(logging.CRITICAL)
+    for name in ("pyspark.sql.connect.client.logging", "SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     builder: Any = SparkSession.builder
     session: SparkSession = builder.remote(url).create()
     # By default a client tries for ten minutes to reach a server that is gone; this is 0.05 + 0.2 + 0.8 + 3.2 s.

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eventbridge.errors import SparkError, StoreFileMissing
+from eventbridge.spark.ask_sql import answered, in_sql
 from eventbridge.spark.failure import first_error, first_error_of_log
 from eventbridge.spark.frame import answer_path, beside, routed_frame, worker_connection
 from eventbridge.spark.java import require_java, spark_environment, submit_command
-from eventbridge.stages.route_job import RouteJob, SliceResult, Task, read_task
+from eventbridge.stages.route_job import RouteJob, RuleShare, SliceResult, Task, read_task
 from eventbridge.store.open import open_store
 from eventbridge.store.protocol import Store
 
@@ -66,10 +67,19 @@ def run_job(spark: SparkSession, store_uri: str, path: str) -> int:
 
     Raises StoreError if the job file cannot be read, and what Spark raises if a slice fails.
     """
-    content = json.loads(open_store(store_uri, worker_connection).get(path))
+    store = open_store(store_uri, worker_connection)
+    content = json.loads(store.get(path))
     job = RouteJob.from_json(content["job"])
     tasks = [read_task(values) for values in content["tasks"]]
-    return len(routed_frame(spark, job, tasks, keep_answers=True).collect())
+    rules = in_sql(store, job, tasks)
+    plain = [task for task in tasks if task.slice_id not in rules]
+    if plain:
+        routed_frame(spark, job, plain, answers_from=0).collect()
+    for number, share in enumerate((task for task in tasks if task.slice_id in rules), len(plain)):
+        assert isinstance(share, RuleShare)
+        asked = answered(spark, store, job, rules[share.slice_id], share)
+        routed_frame(spark, job, [asked], answers_from=number).collect()
+    return len(tasks)
 
 
 class LocalSubmit:

@@ -105,7 +105,7 @@ def _close_deficit(work: Workplace, batch: Batch) -> None:
                 settled[file, number] -= 1
                 continue
             if row["failure"] is not None:
-                missing.append(failed_row(row, file, number, reasons.get(file)))
+                missing.append(failed_row(row, file, number, reasons.get((file, number))))
                 continue
             chunk, attempts = places.of(file, number)
             missing.append(verdict_row(row, file, number, chunk, attempts, None, None, now))

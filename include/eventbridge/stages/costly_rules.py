@@ -18,6 +18,7 @@ from eventbridge.errors import SparkError
 from eventbridge.ledger.records import Batch, BatchFile, Reference
 from eventbridge.stages.canary import Canary
 from eventbridge.stages.route_job import RouteJob, RuleShare, SliceResult
+from eventbridge.stages.route_share import ROUTE_FAILED
 from eventbridge.stages.route_singly import result_file, try_alone
 from eventbridge.stages.workplace import Workplace
 
@@ -26,13 +27,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Why a share is referred: the rule has older references; it is held; the run that was to route
-#: it died; routing it failed by itself, and it is held now.
-#: Beside these there is route_share.BUDGET.
+#: Why a share is referred: the rule has older references; it is held; the run that was to route it died.
+#: Beside these there are route_share.BUDGET and ROUTE_FAILED.
 BEHIND = "Behind"
 HELD = "Held"
 ABANDONED = "Abandoned"
-ROUTE_FAILED = "RouteFailed"
 _HOLDING = (HELD, ROUTE_FAILED)
 
 #: The longest a reference waits that was taken up for nothing; before that 2, 4, 8 ... seconds.
@@ -169,9 +168,9 @@ def _route(work: Workplace, job: RouteJob, router: Router, shares: Sequence[Rule
     try:
         together = [share for share in shares if share.slice_id not in tries]
         for result in router.route_slices(job.anew(), together) if together else ():
-            if not _record(work, result_file(job.batch_id, result)):
+            if not _record_result(work, job, left[result.slice_id], result):
                 return False
-            left.pop(result.slice_id, None)
+            left.pop(result.slice_id)
     except SparkError as error:
         failure = error
     if not left:
@@ -184,11 +183,21 @@ def _route(work: Workplace, job: RouteJob, router: Router, shares: Sequence[Rule
 def _route_alone(work: Workplace, job: RouteJob, router: Router, canary: Canary, share: RuleShare) -> bool:
     outcome = try_alone(work, job, router, canary, share)
     if isinstance(outcome, SliceResult):
-        return _record(work, result_file(job.batch_id, outcome))
-    version = work.rules_of(work.ledger.batch(job.batch_id)).rules[share.rule].version
-    log.error("ALARM the rule %s cannot be routed, it is held until its file changes: %s", share.rule, outcome)
-    work.ledger.hold_rule(share.rule, version, outcome)
+        return _record_result(work, job, share, outcome)
+    _hold(work, job, share, outcome)
     return _record(work, _referred(job.batch_id, share, ROUTE_FAILED, outcome))
+
+
+def _record_result(work: Workplace, job: RouteJob, share: RuleShare, result: SliceResult) -> bool:
+    if error := result.detail.get("error"):
+        _hold(work, job, share, error)
+    return _record(work, result_file(job.batch_id, result))
+
+
+def _hold(work: Workplace, job: RouteJob, share: RuleShare, error: str) -> None:
+    version = work.rules_of(work.ledger.batch(job.batch_id)).rules[share.rule].version
+    log.error("ALARM the rule %s cannot be routed, it is held until its file changes: %s", share.rule, error)
+    work.ledger.hold_rule(share.rule, version, error)
 
 
 def _referred(batch_id: str, share: RuleShare, reason: str, error: str) -> BatchFile:

@@ -67,6 +67,8 @@ class RuleShare:
 
     At most `cpu_seconds` are spent on it. `last_resort`: an event that takes them all by itself fails.
     `give_up` (reason, text): every event fails so, unseen.
+    Of a rule with Spark SQL `answers` is the file of what Spark made of its events, as far as it came (sql_answers);
+    `hold` says why Spark can make nothing of the others: they are left, and the rule is held.
     """
 
     slice_id: str
@@ -75,6 +77,8 @@ class RuleShare:
     cpu_seconds: float
     last_resort: bool = False
     give_up: tuple[str, str] | None = None
+    answers: str | None = None
+    hold: str = ""
 
 
 #: What a worker is asked to do.
@@ -94,11 +98,13 @@ class SliceResult:
     """What became of a slice: the delivery file (None: nothing matched), its rows, and the manifest `detail`.
 
     `detail` is JSON: `slice` (file, row_from, row_to), `rows_in` (valid rows read), `matched` (fingerprint per
-    "rule/target"), `failed` (count per "rule/target"), `failed_rows` (rows with a failure), `pieces`
+    "rule/target"), `failed` (count per "rule/target"), `failed_rows` (rows with a failure), `failure_reasons` (those of
+    them that failed otherwise than as TransformFailed, by reason), `pieces`
     ([pool, weight, rule, target, rows, count, bytes], within the job's limits, failed rows in none),
     `reference_matched` (events, and pairs of event and rule, that the reference matcher decided), `reference_rendered`
     (deliveries that compiled code handed back to their renderers); `survivors`: what the patterns of costly rules let
-    through, rows of the buffer file per rule. Of a share: `share`, see route_share.
+    through, rows of the buffer file per rule. Of a share: `share`, see route_share;
+    `error`: its rule is to be held.
     """
 
     slice_id: str

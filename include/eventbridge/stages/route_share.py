@@ -20,11 +20,12 @@ from typing import Any
 import pyarrow as pa
 
 from eventbridge import rowset
-from eventbridge.errors import BudgetSpent, TransformFailed
+from eventbridge.errors import BudgetSpent, TransformFailed, UserError
 from eventbridge.event import Event, parse_event
 from eventbridge.identity import Fingerprint, delivery_id, delivery_id_text
 from eventbridge.rule import Rule, RuleSet, Target
 from eventbridge.stages.route_job import RouteJob, RuleShare, SliceResult
+from eventbridge.stages.sql_answers import Answer, Place, answered_files, read_answers
 from eventbridge.store import layout
 from eventbridge.store.parquet import read_rows, write_table
 from eventbridge.store.protocol import Store
@@ -32,13 +33,17 @@ from eventbridge.store.schemas import DELIVERY
 from eventbridge.transform import Rendered, Renderer, Scope, compile_transform
 from eventbridge.transform.budget import Budget
 
-#: Why what is left of a share is left.
+#: Why what is left of a share is left; and why an event fails that `where` fails for.
 BUDGET = "Budget"
+ROUTE_FAILED = "RouteFailed"
 
 #: Events read at a time: a budget may be over long before a share is.
 _EVENTS_AT_ONCE = 500
 #: CPU-seconds after which a renderer that went on when it was told to stop is told again.
 _AGAIN_SECONDS = 0.05
+
+#: Why a row has a failure, if not because its transform failed; no column of a delivery file.
+_REASON = "reason"
 
 #: Returns the renderer of a target.
 CompileTarget = Callable[[Target], Renderer]
@@ -60,19 +65,30 @@ def route_share(
 
     Writes one delivery file for what was done. `detail["share"]` says of which `rule` it is, which rows are `done` and
     `left` (pairs of file and row set), why they are left (`reason`, "" if none is), and how many events were `rendered`
-    for a target at least. A budget is CPU time; a renderer that loops is interrupted, or, if it does not come back to
-    Python, ended with its process by whoever runs it.
+    for a target at least, or turned down by `where`. A budget is CPU time; a renderer that loops is interrupted, or, if
+    it does not come back to Python, ended with its process by whoever runs it.
     """
     rule = rule_set.rules[share.rule]
     deliveries = _Deliveries(job, rule)
-    renderers = {} if share.give_up else {name: compile_target(target) for name, target in rule.targets.items()}
+    answers = _answers(store, rule, share)
+    own = [target for target in rule.targets.values() if target.transform.form != "SQL" and not share.give_up]
+    renderers = {target.name: compile_target(target) for target in own}
     budget = _Budget(share.cpu_seconds)
+    files = share.files if answers is None else answered_files(share.files, answers)
     done: dict[str, list[int]] = {file: [] for file, _ in share.files}
     spent = well = 0
     with _interruptible():
-        for place, row, event in _events(store, job, share):
+        for place, row, event in _events(store, job, files):
+            answer = answers[place] if answers is not None else Answer(kept=True)
             try:
-                rendered = deliveries.render(place, row, event, renderers, budget, share.give_up)
+                if share.give_up:
+                    rendered = deliveries.failed(place, row, event, *reversed(share.give_up))
+                elif answer.failure is not None:
+                    rendered = deliveries.failed(place, row, event, f"where: {answer.failure}", ROUTE_FAILED)
+                elif answer.kept:
+                    rendered = deliveries.render(place, row, event, renderers | answer.renderers(rule), budget)
+                else:
+                    rendered = []
             except (_OutOfTime, BudgetSpent):
                 if not (share.last_resort and not any(done.values())):
                     break
@@ -81,27 +97,38 @@ def route_share(
                 spent += 1
             deliveries.take(rendered)
             done[place[0]].append(place[1])
-            well += any(each.get("failure") is None for each in rendered)
+            well += not rendered or any(each.get("failure") is None for each in rendered)
             if spent or budget.late:
                 break
     left = [[file, rowset.encode(sorted(set(rowset.decode(rows)) - set(done[file])))] for file, rows in share.files]
+    left = [[file, rows] for file, rows in left if rows]
     said = {
         "rule": share.rule,
         "done": [[file, rowset.encode(rows)] for file, rows in done.items() if rows],
-        "left": [[file, rows] for file, rows in left if rows],
-        "reason": BUDGET if any(rows for _, rows in left) else "",
+        "left": left,
+        "reason": (ROUTE_FAILED if share.hold else BUDGET) if left else "",
         "rendered": well,
     }
     path = deliveries.write(store, share)
-    reason = {"failure_reason": share.give_up[0]} if share.give_up else {}
-    return SliceResult(share.slice_id, path, deliveries.count, deliveries.detail() | reason | {"share": said})
+    error = {"error": share.hold} if share.hold and left else {}
+    return SliceResult(share.slice_id, path, deliveries.count, deliveries.detail() | error | {"share": said})
 
 
-_Place = tuple[str, int]
+def _answers(store: Store, rule: Rule, share: RuleShare) -> dict[Place, Answer] | None:
+    if not rule.in_sql or share.give_up:
+        return None
+    if share.answers is None:
+        raise UserError(
+            f"The rule {rule.name} has `where` or a transform of the form SQL, which only Spark can evaluate. "
+            "Route it on Spark: by `eventbridge deliver`, or by the DAGs"
+        )
+    return read_answers(store, share.answers)
 
 
-def _events(store: Store, job: RouteJob, share: RuleShare) -> Iterator[tuple[_Place, dict[str, Any], Event]]:
-    for file, rows in share.files:
+def _events(
+    store: Store, job: RouteJob, files: Iterable[tuple[str, str]]
+) -> Iterator[tuple[Place, dict[str, Any], Event]]:
+    for file, rows in files:
         numbers = list(rowset.decode(rows))
         for start in range(0, len(numbers), _EVENTS_AT_ONCE):
             some = numbers[start : start + _EVENTS_AT_ONCE]
@@ -165,16 +192,13 @@ class _Deliveries:
 
     def render(
         self,
-        place: _Place,
+        place: Place,
         row: dict[str, Any],
         event: Event,
         renderers: dict[str, Renderer],
         budget: _Budget,
-        give_up: tuple[str, str] | None,
     ) -> list[dict[str, Any]]:
         """Return the delivery rows of one event; raises _OutOfTime or BudgetSpent."""
-        if give_up:
-            return self.failed(place, row, event, give_up[1])
         rows = []
         for target in sorted(self.rule.targets):
             common = self._row(place, row, event, target)
@@ -185,9 +209,12 @@ class _Deliveries:
             rows.append(common | outcome)
         return rows
 
-    def failed(self, place: _Place, row: dict[str, Any], event: Event, text: str) -> list[dict[str, Any]]:
-        """Return the delivery rows of an event all of whose targets fail."""
-        return [self._row(place, row, event, target) | {"failure": text} for target in sorted(self.rule.targets)]
+    def failed(
+        self, place: Place, row: dict[str, Any], event: Event, text: str, reason: str = ""
+    ) -> list[dict[str, Any]]:
+        """Return the delivery rows of an event all of whose targets fail; for no `reason`, as TransformFailed."""
+        said = {"failure": text, _REASON: reason}
+        return [self._row(place, row, event, target) | said for target in sorted(self.rule.targets)]
 
     def take(self, rows: Iterable[dict[str, Any]]) -> None:
         """Keep the rows of an event that is done."""
@@ -212,7 +239,8 @@ class _Deliveries:
     def detail(self) -> dict[str, Any]:
         """Return what the manifest says of the file; see SliceResult."""
         detail: dict[str, Any] = {"rows_in": 0, "matched": {}, "failed": {}, "pieces": []}
-        failed_rows = []
+        failed_rows: list[int] = []
+        reasons: dict[str, list[int]] = {}
         first = 0
         for target in sorted(self.rows):
             rows, name = self.rows[target], f"{self.rule.name}/{target}"
@@ -221,11 +249,16 @@ class _Deliveries:
             if failed:
                 detail["failed"][name] = len(failed)
             failed_rows += failed
+            for index in failed:
+                if reason := rows[index - first].get(_REASON):
+                    reasons.setdefault(reason, []).append(index)
             sizes = {first + index: len(row["payload"]) for index, row in enumerate(rows) if row.get("failure") is None}
             detail["pieces"] += [
                 [self.rule.pool_name, self.rule.weight, self.rule.name, target, *piece] for piece in self._cut(sizes)
             ]
             first += len(rows)
+        if reasons:
+            detail["failure_reasons"] = {reason: rowset.encode(numbers) for reason, numbers in reasons.items()}
         return detail | {"failed_rows": rowset.encode(failed_rows)}
 
     def _cut(self, sizes: dict[int, int]) -> Iterator[tuple[str, int, int]]:
@@ -240,7 +273,7 @@ class _Deliveries:
         if rows:
             yield rowset.encode(rows), len(rows), size
 
-    def _row(self, place: _Place, row: dict[str, Any], event: Event, target: str) -> dict[str, Any]:
+    def _row(self, place: Place, row: dict[str, Any], event: Event, target: str) -> dict[str, Any]:
         taken = ("topic", "broker", "queue_id", "offset", "source", "event_id", "published_at", "arrived_at")
         raw_id = delivery_id(self.job.bus, event.source, event.id, self.rule.name, target, self.job.replay_id)
         return {name: row[name] for name in taken} | {

@@ -89,17 +89,22 @@ def _verdicts(work: Workplace, batch: Batch) -> Iterator[dict[str, Any]]:
     for file, numbers, table in batch_deliveries(work, batch, MATCHED_COLUMNS):
         for number, row in zip(numbers, table.to_pylist(), strict=True):
             if row["failure"] is not None:
-                yield failed_row(row, file, number, reasons.get(file))
+                yield failed_row(row, file, number, reasons.get((file, number)))
                 continue
             chunk, attempts = places.of(file, number)
             status = statuses.get((row["rule"], row["target"]))
             yield verdict_row(row, file, number, chunk, attempts, best.get(row["delivery_id"]), status, now)
 
 
-def failure_reasons(work: Workplace, batch: Batch) -> dict[str, str]:
-    """Return why the failed rows of delivery files failed, by path; a file that is absent: TransformFailed."""
-    files = work.ledger.files(batch.batch_id, "delivery")
-    return {file.path: file.detail["failure_reason"] for file in files if file.path and "failure_reason" in file.detail}
+def failure_reasons(work: Workplace, batch: Batch) -> dict[tuple[str, int], str]:
+    """Return why the failed rows of delivery files failed, by path and row; one that is absent: TransformFailed."""
+    return {
+        (file.path, row): reason
+        for file in work.ledger.files(batch.batch_id, "delivery")
+        for reason, rows in file.detail.get("failure_reasons", {}).items()
+        for row in rowset.decode(rows)
+        if file.path is not None
+    }
 
 
 class Places:

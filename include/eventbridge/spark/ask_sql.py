@@ -1,0 +1,229 @@
+"""Asks Spark SQL about a costly rule's events: its `where`, and its transforms of the form SQL; within its budget.
+
+Called by the routers, on the driver, before the share goes to a worker with the answers. An expression that means
+nothing holds its rule; one that fails for an event fails for that event alone. One that does not end is interrupted,
+and its rule held at once: Java goes on with the event that it is at, and keeps one of Spark's task slots as long.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from eventbridge import rowset
+from eventbridge.errors import SparkError
+from eventbridge.rule import Rule
+from eventbridge.spark.failure import first_error
+from eventbridge.spark.frame import beside
+from eventbridge.spark.sql_frame import CONFS, asked_frame, collected, events_frame, is_json, text_columns
+from eventbridge.stages.frozen_rules import frozen_rules
+from eventbridge.stages.route_job import RouteJob, RuleShare, Task
+from eventbridge.stages.sql_answers import Answer, Place, Value, write_answers
+from eventbridge.store.protocol import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+#: Events asked about at once: one at first, then at most so many times more than before.
+_MOST, _GROWTH = 2_000, 8
+#: A job is cut so that it should take at most this part of the budget, and none begins in its second half: one that
+#: is interrupted then has had several times what it should take.
+_PART = 1 / 8
+#: Seconds that Spark has for an event of which nothing is asked, and for ending a job that was interrupted.
+_PATIENCE_SECONDS = 60.0
+_GRACE_SECONDS = 15.0
+
+
+class _Late(Exception):
+    """The budget is over, and the job interrupted."""
+
+
+class _Failed(Exception):
+    """The job failed; the text is Spark's."""
+
+
+def in_sql(store: Store, job: RouteJob, tasks: Sequence[Task]) -> dict[str, Rule]:
+    """Return the rules, by slice id, of those tasks that Spark SQL must be asked about first."""
+    shares = [task for task in tasks if isinstance(task, RuleShare) and not task.give_up]
+    if not shares:
+        return {}
+    rules = frozen_rules(store, job.rule_set).rules
+    return {share.slice_id: rules[share.rule] for share in shares if rules[share.rule].in_sql}
+
+
+def answered(
+    spark: SparkSession | ConnectSession, store: Store, job: RouteJob, rule: Rule, share: RuleShare
+) -> RuleShare:
+    """Return the share with Spark's answers, as far as its budget went, or with why its rule is to be held.
+
+    The budget is time: twice the share's CPU-seconds and one more, as the CPU time of Spark's Java cannot be told
+    apart. Raises SparkError if Spark does not even answer where nothing is asked.
+    """
+    for name, value in CONFS.items():
+        spark.conf.set(name, value)
+    asking = _Asking(spark, job, rule, share)
+    asking.ask()
+    part = re.sub(r"[^\w.-]", "_", share.slice_id, flags=re.ASCII) + f"-{uuid.uuid4().hex}"
+    path = beside(job, f"sql/{part}.parquet")
+    write_answers(store, path, asking.answers)
+    return replace(share, answers=path, hold=asking.hold)
+
+
+class _Asking:
+    """The questions about one share, and the answers so far."""
+
+    def __init__(self, spark: SparkSession | ConnectSession, job: RouteJob, rule: Rule, share: RuleShare) -> None:
+        self.answers: dict[Place, Answer] = {}
+        self.hold = ""
+        self._spark = spark
+        self._job = job
+        self._where = rule.where
+        self._values = {
+            target.name: str(target.transform.value)
+            for target in rule.targets.values()
+            if target.transform.form == "SQL"
+        }
+        self._places = [(file, row) for file, rows in share.files for row in rowset.decode(rows)]
+        self._seconds = 2 * share.cpu_seconds + 1
+        self._names = {target: f"__value{number}" for number, target in enumerate(self._values)}
+        self._columns: dict[str, str] = {}
+        self._until = 0.0
+
+    def ask(self) -> None:
+        """Ask about one group after the other until all are answered, the time is over, or there is no point."""
+        self._require_spark(self._places[:1])
+        if not self._means_something():
+            return
+        self._until = time.monotonic() + self._seconds
+        left, size = self._places, 1
+        while left:
+            group, left = left[:size], left[size:]
+            began = time.monotonic()
+            try:
+                self._answer(group)
+            except _Late as late:
+                if late.args and self._is_quick(group):
+                    self.hold = late.args[0]
+                return
+            took = max(time.monotonic() - began, 0.001)
+            size = max(1, min(size * _GROWTH, _MOST, int(len(group) * self._seconds * _PART / took)))
+
+    def _is_quick(self, group: Sequence[Place]) -> bool:
+        """Whether Spark is quick when nothing is asked of these events, so that nothing but the question was slow."""
+        began = time.monotonic()
+        self._require_spark(group)
+        return time.monotonic() - began <= self._seconds * _PART
+
+    def _means_something(self) -> bool:
+        from pyspark.errors import AnalysisException
+
+        asked = asked_frame(
+            events_frame(self._spark, self._job, self._places[:1]), self._where, self._named(self._values)
+        )
+        try:
+            self._columns = dict(zip(self._values, text_columns(asked), strict=True))
+        except AnalysisException as error:  # syntax errors are of this class too
+            self.hold = f"Spark cannot make sense of its SQL: {first_error(str(error))}"
+            return False
+        return True
+
+    def _answer(self, group: Sequence[Place]) -> None:
+        try:
+            rows = self._run(group, self._where, self._values)
+        except _Failed as failure:
+            if len(group) == 1:
+                self._answer_apart(group[0], str(failure))
+                return
+            middle = len(group) // 2
+            self._answer(group[:middle])
+            self._answer(group[middle:])
+            return
+        for number, kept, *texts in rows:
+            values = {name: self._value(name, text) for name, text in zip(self._values, texts, strict=True)}
+            self.answers[group[number]] = Answer(kept, values=values if kept else {})
+
+    def _answer_apart(self, place: Place, failure: str) -> None:
+        """Find out which of the expressions fail for an event; raises SparkError if it is none of them."""
+        self._require_spark([place])
+        if self._where is not None:
+            try:
+                kept = not self._values or self._run([place], self._where, {})[0][1]
+            except _Failed as error:
+                failure, kept = str(error), None
+            if kept is None or not self._values:
+                self.answers[place] = Answer(kept=True, failure=failure)
+                return
+            if not kept:
+                self.answers[place] = Answer(kept=False)
+                return
+        values = {}
+        for name, value in self._values.items():
+            try:
+                values[name] = self._value(name, self._run([place], None, {name: value})[0][2])
+            except _Failed as error:
+                values[name] = Value(None, failure=str(error))
+        self.answers[place] = Answer(kept=True, values=values)
+
+    def _named(self, values: dict[str, str]) -> dict[str, str]:
+        return {self._names[target]: value for target, value in values.items()}
+
+    def _value(self, target: str, text: str | None) -> Value:
+        return Value(text, is_json(self._columns[target]))
+
+    def _run(self, group: Sequence[Place], where: str | None, values: dict[str, str]) -> list[list[Any]]:
+        seconds = self._until - time.monotonic()
+        if seconds <= self._seconds / 2:
+            raise _Late
+        return self._rows(group, where, values, seconds)
+
+    def _rows(
+        self, group: Sequence[Place], where: str | None, values: dict[str, str], seconds: float
+    ) -> list[list[Any]]:
+        """Return Spark's rows; raises _Failed, or _Late with a text after an interruption."""
+        asked = asked_frame(events_frame(self._spark, self._job, group), where, self._named(values))
+        found = _interrupted_after(self._spark, seconds, lambda: collected(asked, [self._columns[n] for n in values]))
+        if found is None:
+            raise _Late(f"its SQL does not end within {seconds:.0f} s for at most {len(group)} events")
+        if isinstance(found, str):
+            raise _Failed(found)
+        if sorted(row[0] for row in found) != list(range(len(group))):
+            raise _Failed("Spark gave other rows than one for each event")
+        return found
+
+    def _require_spark(self, places: Sequence[Place]) -> None:
+        """Raise SparkError unless Spark returns these events when nothing is asked about them."""
+        try:
+            self._rows(places, None, {}, _PATIENCE_SECONDS)
+        except (_Late, _Failed) as error:
+            raise SparkError(f"Spark does not evaluate what every event meets: {error}") from error
+
+
+def _interrupted_after(
+    spark: SparkSession | ConnectSession, seconds: float, job: Callable[[], list[list[Any]]]
+) -> list[list[Any]] | str | None:
+    """Return what a job returns, the error it ends with as text, or None: it was interrupted after so long."""
+    tag = f"eventbridge-{uuid.uuid4().hex}"
+    outcome: list[list[list[Any]] | Exception] = []
+
+    def work() -> None:
+        spark.addTag(tag)  # of this thread
+        try:
+            outcome.append(job())
+        except Exception as error:  # whatever Spark, gRPC or the JVM's gateway raises
+            outcome.append(error)
+
+    thread = threading.Thread(target=work, name=tag, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        spark.interruptTag(tag)
+        # The job is over at once, though its last event may keep a task of Spark's for longer.
+        thread.join(_GRACE_SECONDS)
+        return None
+    return first_error(str(outcome[0])) if isinstance(outcome[0], Exception) else outcome[0]

@@ -1,0 +1,149 @@
+"""The Spark job that evaluates a rule's expressions over some events: read in Python, evaluated by Spark SQL.
+
+Spark reads no file itself: a Python worker reads the rows from the store, as it does for every other route.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from eventbridge import rowset
+from eventbridge.document import Number, write_document
+from eventbridge.event import Event, parse_event
+from eventbridge.spark.frame import worker_connection
+from eventbridge.stages.route_job import RouteJob
+from eventbridge.stages.sql_answers import Place
+from eventbridge.store.open import open_store
+from eventbridge.store.parquet import read_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+#: CloudEvents' own attributes, each a column of text.
+ATTRIBUTES: Final = ("id", "source", "specversion", "type", "subject", "time", "datacontenttype", "dataschema")
+
+#: The event at a place in the list that was asked about.
+_NUMBER, _DATA, _KEPT = "__number", "__data", "__kept"
+
+_EVENTS = ", ".join(
+    [
+        f"{_NUMBER} long",
+        *(f"{name} string" for name in ATTRIBUTES),
+        f"extensions map<string, string>, data_base64 string, {_DATA} string",
+    ]
+)
+_ARROW = pa.schema(
+    [
+        pa.field(_NUMBER, pa.int64()),
+        *(pa.field(name, pa.string()) for name in ATTRIBUTES),
+        pa.field("extensions", pa.map_(pa.string(), pa.string())),
+        pa.field("data_base64", pa.string()),
+        pa.field(_DATA, pa.string()),
+    ]
+)
+
+#: Settings that expressions are evaluated under: the same answers wherever Spark runs. Constants are computed where
+#: events are, not by the planner, which nobody could interrupt.
+CONFS: Final = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.ConstantFolding",
+}
+
+_EVENTS_AT_ONCE = 500
+
+
+def events_frame(spark: SparkSession | ConnectSession, job: RouteJob, places: Sequence[Place]) -> DataFrame:
+    """Return the events at some places, one partition of them, with the columns that expressions may name."""
+    one = spark.range(0, 1, 1, numPartitions=1)
+    events = one.mapInArrow(partial(event_rows, job.store_uri, job.event_max_bytes, json.dumps(list(places))), _EVENTS)
+    return events.selectExpr("*", f"parse_json({_DATA}) AS data")
+
+
+def asked_frame(events: DataFrame, where: str | None, values: Mapping[str, str]) -> DataFrame:
+    """Return, per event, whether `where` keeps it, and then the value of each expression by its column."""
+    kept = f"CASE WHEN (\n{where}\n) THEN true ELSE false END" if where is not None else "true"
+    named = [f"CASE WHEN {_KEPT} THEN (\n{value}\n) END AS {column}" for column, value in values.items()]
+    return events.selectExpr("*", f"{kept} AS {_KEPT}").selectExpr(_NUMBER, _KEPT, *named)
+
+
+def text_columns(asked: DataFrame) -> list[str]:
+    """Return how each value becomes text: a string as it is, anything else as a JSON object of one member.
+
+    Asks Spark for the types: raises PySpark's AnalysisException for an expression that means nothing.
+    """
+    from pyspark.sql.types import CharType, NullType, StringType, VarcharType
+
+    columns = []
+    for each in asked.schema.fields[2:]:
+        if isinstance(each.dataType, StringType | CharType | VarcharType):
+            columns.append(each.name)
+        elif isinstance(each.dataType, NullType):
+            columns.append(f"CAST(NULL AS STRING) AS {each.name}")
+        else:
+            document = f"to_json(struct({each.name} AS v), map('ignoreNullFields', 'false'))"
+            columns.append(f"CASE WHEN {each.name} IS NOT NULL THEN {document} END AS {each.name}")
+    return columns
+
+
+def is_json(column: str) -> bool:
+    """Say whether a column of `text_columns` holds JSON rather than text as it is."""
+    return " " in column
+
+
+def collected(asked: DataFrame, columns: Sequence[str]) -> list[list[Any]]:
+    """Run the job; return [number, kept, text ...] for each event, JSON taken out of its object."""
+    table = asked.selectExpr(_NUMBER, _KEPT, *columns).toArrow()
+    texts = [
+        [text if text is None or not is_json(column) else text[len('{"v":') : -1] for text in values.to_pylist()]
+        for column, values in zip(columns, table.columns[2:], strict=True)
+    ]
+    return [list(row) for row in zip(table[0].to_pylist(), table[1].to_pylist(), *texts, strict=True)]
+
+
+def event_rows(
+    store_uri: str, max_bytes: int, places_text: str, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the events at some places as rows; runs in Spark's Python workers."""
+    store = open_store(store_uri, worker_connection)
+    places = [(file, row) for file, row in json.loads(places_text)]
+    for _ in batches:
+        for start in range(0, len(places), _EVENTS_AT_ONCE):
+            some = places[start : start + _EVENTS_AT_ONCE]
+            bodies: dict[Place, bytes] = {}
+            for file in dict.fromkeys(file for file, _ in some):
+                rows = sorted(row for other, row in some if other == file)
+                found = read_rows(store, file, rowset.encode(rows), columns=["body"])["body"].to_pylist()
+                bodies |= {(file, row): body for row, body in zip(rows, found, strict=True)}
+            events = [parse_event(bodies[place], max_bytes=max_bytes) for place in some]
+            rows_of_events = [_row(start + number, event) for number, event in enumerate(events)]
+            yield pa.RecordBatch.from_pylist(rows_of_events, schema=_ARROW)
+
+
+def _row(number: int, event: Event) -> dict[str, Any]:
+    document = event.document
+    known = {*ATTRIBUTES, "data", "data_base64"}
+    return {
+        _NUMBER: number,
+        **{name: document.get(name) for name in (*ATTRIBUTES, "data_base64")},
+        "extensions": [
+            (name, _text(value)) for name, value in document.items() if name not in known and value is not None
+        ],
+        _DATA: write_document(document["data"]) if "data" in document else None,
+    }
+
+
+def _text(value: object) -> str:
+    match value:
+        case str():
+            return value
+        case Number():
+            return value.text
+        case _:
+            return "true" if value is True else "false"

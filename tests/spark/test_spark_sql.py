@@ -1,0 +1,276 @@
+"""`where` and the form SQL on a real Spark: what they see, and what becomes of events and rules that they fail for."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from eventbridge.connection import connections_from_environment
+from eventbridge.settings import Settings
+from eventbridge.spark.route import ConnectRouter
+from eventbridge.spark.server import SparkConnectServer
+from eventbridge.spark.submit import LocalSubmit, SubmitRouter
+from eventbridge.stages.audit import audit
+from eventbridge.stages.deliver import deliver_batch, deliver_references
+from eventbridge.stages.records import dead_letters
+from eventbridge.stages.route import Router
+from eventbridge.stages.workplace import Workplace
+
+ROOT = Path(__file__).parents[2]
+APPLICATION = str(ROOT / "spark_apps" / "route_events.py")
+STOP = threading.Event()
+
+#: Half a minute of interpreted lambdas for one event, which Java does not let anybody interrupt.
+ENDLESS = "aggregate(sequence(1, 5000), 0L, (a, x) -> a + aggregate(sequence(1, 5000), 0L, (b, y) -> b + y + x))"
+
+
+class Place:
+    """One installation on a Spark Connect server, its rules, and what their targets have received."""
+
+    def __init__(self, folder: Path, url: str, budget_seconds: float = 20) -> None:
+        self.folder = folder
+        self.router: Router = ConnectRouter(url)
+        (folder / "rules").mkdir()
+        environ = {
+            "EVENTBRIDGE_HOME": str(folder),
+            "EVENTBRIDGE_RULES_FOLDER": str(folder / "rules"),
+            "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0",
+            "EVENTBRIDGE_ROUTE_COSTLY_BUDGET_SECONDS": str(budget_seconds),
+            "EVENTBRIDGE_ROUTE_REFERENCE_BUDGET_SECONDS": str(budget_seconds),
+        }
+        self.settings = Settings.from_mapping(environ)
+
+    def write_rules(self, **rules: dict[str, Any]) -> None:
+        """Write the rule file: by rule, its `where` and its targets' transforms."""
+        made = {
+            name: {
+                "bus": "orders",
+                "pattern": {"type": ["placed"]},
+                **({"where": rule["where"]} if "where" in rule else {}),
+                "targets": {
+                    target: {
+                        "type": "file",
+                        "path": str(self.folder / f"{name}-{target}.jsonl"),
+                        "transform": transform,
+                    }
+                    for target, transform in rule.get("targets", {"all": {"form": "ORIGINAL"}}).items()
+                },
+            }
+            for name, rule in rules.items()
+        }
+        source = {"type": "embedded", "queues": 1, "start_at": "earliest"}
+        text = json.dumps({"buses": {"orders": {"source": source}}, "rules": made})
+        (self.folder / "rules" / "rules.yaml").write_text(text)
+
+    def deliver(self, *events: dict[str, Any]) -> Workplace:
+        """Publish events, numbered from 0, and deliver a batch of them."""
+        work = Workplace.open(self.settings, connections_from_environment({}))
+        source = work.open_source(work.rule_set().buses["orders"])
+        base = {"specversion": "1.0", "source": "/shop", "type": "placed"}
+        bodies = [json.dumps({**base, "id": str(number), **event}) for number, event in enumerate(events)]
+        source.publish([(body.encode(), None) for body in bodies])  # type: ignore[attr-defined]
+        source.close()
+        deliver_batch(work, "orders", self.router, STOP)
+        return work
+
+    def received(self, name: str) -> list[Any]:
+        """Return the lines of a target, read as JSON."""
+        path = self.folder / f"{name}.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def ids(self, name: str) -> str:
+        """Return the ids of the whole events that a target has received."""
+        return "".join(event["id"] for event in self.received(name))
+
+
+@pytest.fixture
+def place(spark_server: SparkConnectServer, tmp_path: Path) -> Place:
+    """An installation on the session's server."""
+    return Place(tmp_path, spark_server.url)
+
+
+def failures(work: Workplace) -> list[tuple[str, str, str, str]]:
+    """Return event, rule/target, reason and the beginning of the detail of the dead letters."""
+    return sorted(
+        (row["event_id"], f"{row['rule']}/{row['target']}", row["reason"], row["detail"].split("]")[0])
+        for row in dead_letters(work)
+    )
+
+
+def waiting(work: Workplace) -> list[tuple[str, str, str, int]]:
+    """Return rule, reason, state and number of events of the references that wait."""
+    return [(each.rule, each.reason, each.state, each.count) for each in work.ledger.waiting_references()]
+
+
+SUBJECT = [
+    {"data": {"n": number, "text": f"{number}"}, "subject": f"s{number}", "fleet": number} for number in range(6)
+]
+
+
+def test_where_sees_attributes_and_data(place: Place) -> None:
+    """Columns are the attributes as text, extensions as a map, data as VARIANT; null is false."""
+    place.write_rules(
+        plain={},
+        data={"where": "data:n::int > 2 AND variant_get(data, '$.n', 'int') < 5"},
+        attributes={"where": "subject IN ('s1', 's4') AND source = '/shop' AND time IS NULL"},
+        extensions={"where": "extensions.fleet = '3' OR extensions['no'] = 'x'  -- a comment"},
+        null={"where": "data:missing::int > 0"},
+        fewer={"where": "data:n::int % 2 = 0", "targets": {"a": {"form": "JSONATA", "value": "id"}, "b": {}}},
+    )
+    work = place.deliver(*SUBJECT, {"type": "other"}, {"data": None}, {})
+
+    assert place.ids("plain-all") == "01234578"
+    assert place.ids("data-all") == "34"
+    assert place.ids("attributes-all") == "14"
+    assert place.ids("extensions-all") == "3"
+    assert place.ids("null-all") == ""
+    assert place.received("fewer-a") == ["0", "2", "4"]
+    assert place.ids("fewer-b") == "024"
+    assert waiting(work) == []
+    assert audit(work).differences == ()
+
+
+def test_an_event_that_where_fails_for_is_a_dead_letter_of_its_rule(place: Place) -> None:
+    """A cast that fails is that event's RouteFailed, once for each target; all others of the rule go on."""
+    place.write_rules(
+        plain={}, cast={"where": "data:n::int > 1", "targets": {"a": {}, "b": {"form": "JSONATA", "value": "id"}}}
+    )
+    bad = {"data": {"n": "many"}}
+    work = place.deliver(*SUBJECT[:3], bad, *SUBJECT[3:])
+
+    assert place.ids("plain-all") == "0123456"
+    assert place.ids("cast-a") == "2456"
+    assert place.received("cast-b") == ["2", "4", "5", "6"]
+    said = "where: [INVALID_VARIANT_CAST"
+    assert failures(work) == [("3", "cast/a", "RouteFailed", said), ("3", "cast/b", "RouteFailed", said)]
+    assert waiting(work) == []
+    assert audit(work).differences == ()
+
+
+def test_sql_that_means_nothing_holds_its_rule_alone(place: Place) -> None:
+    """An unknown column, a syntax error, a number as condition: held with Spark's words until the file is mended."""
+    place.write_rules(
+        plain={},
+        good={"where": "true"},
+        column={"where": "amuont > 5"},
+        syntax={"where": "data:n::int >"},
+        number={"where": "data:n::int"},
+        value={"targets": {"a": {"form": "SQL", "value": "explode(array(1, 2))"}}},
+    )
+    work = place.deliver(*SUBJECT)
+
+    assert place.ids("plain-all") == place.ids("good-all") == "012345"
+    held = work.ledger.held_rules()
+    assert sorted(held) == ["column", "number", "syntax", "value"]
+    assert "[UNRESOLVED_COLUMN" in held["column"].reason
+    assert "[PARSE_SYNTAX_ERROR]" in held["syntax"].reason
+    assert sorted(waiting(work)) == [(name, "RouteFailed", "held", 6) for name in sorted(held)]
+    assert audit(work).differences == ()
+    place.write_rules(plain={}, column={"where": "data:n::int > 3"})
+    work = Workplace.open(place.settings, connections_from_environment({}))
+    deliver_references(work, "orders", place.router, STOP)
+    assert place.ids("column-all") == "45"
+    assert audit(work).differences == ()
+
+
+def test_sql_gives_the_payload(place: Place) -> None:
+    """Text is text, anything else JSON; null is null or fails; a failure is one target's, of one event."""
+    targets = {
+        "text": {"form": "SQL", "value": "upper(subject)"},
+        "json": {"form": "SQL", "value": "named_struct('n', data:n, 'none', CAST(NULL AS INT), 'km', 2.50BD)"},
+        "part": {"form": "SQL", "value": "data:n"},
+        "null": {"form": "SQL", "value": "data:none::int"},
+        "must": {"form": "SQL", "value": "data:none::int", "missing": "error"},
+        "cast": {"form": "SQL", "value": "10 / data:text::int"},
+        "whole": {"form": "ORIGINAL"},
+    }
+    place.write_rules(plain={}, sql={"where": "data:n::int < 3", "targets": targets})
+    work = place.deliver(*SUBJECT)
+
+    assert place.received("sql-text") == ["S0", "S1", "S2"]
+    assert place.received("sql-json") == [{"n": n, "none": None, "km": 2.5} for n in range(3)]
+    assert place.received("sql-part") == [0, 1, 2]
+    assert place.received("sql-null") == [None, None, None]
+    assert place.received("sql-cast") == [10.0, 5.0]
+    assert place.ids("sql-whole") == "012"
+    null = "the expression is null for this event"
+    assert failures(work) == [
+        ("0", "sql/cast", "TransformFailed", "[DIVIDE_BY_ZERO"),
+        *((number, "sql/must", "TransformFailed", null) for number in "012"),
+    ]
+    assert audit(work).differences == ()
+
+
+def test_the_examples_of_the_page_give_what_it_shows(place: Place) -> None:
+    """Each SQL example of the page about transforms makes of its event what stands below it."""
+    page = (ROOT / "docs" / "transform-language.md").read_text()
+    event = json.loads(re.findall(r"^```json event\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[0])
+    found = re.findall(r"^```yaml sql\n(.*?)^```\n\n```\w+ gives\n(.*?)\n```$", page, re.MULTILINE | re.DOTALL)
+    targets = {f"t{number}": YAML(typ="safe").load(text)["transform"] for number, (text, _) in enumerate(found)}
+    place.write_rules(page={"targets": targets})
+    work = place.deliver(event | {"type": "placed"})
+
+    failed = {row["target"]: f"failed: {row['detail']}" for row in dead_letters(work)}
+    for number, (_, shown) in enumerate(found):
+        path = place.folder / f"page-t{number}.jsonl"
+        got = failed.get(f"t{number}") or path.read_text().rstrip("\n")
+        assert got.startswith(shown) or json.loads(got) == shown
+    assert len(found) == 4
+
+
+def test_an_expression_that_takes_all_memory_fails_for_its_event(place: Place) -> None:
+    """A sequence larger than Java's memory ends its own job only: a dead letter of its rule, and the batch goes on."""
+    place.write_rules(plain={}, greedy={"where": "data:n::int <> 3 OR size(sequence(1, 1000000000)) > 0"})
+    work = place.deliver(*SUBJECT)
+
+    assert place.ids("plain-all") == "012345"
+    assert place.ids("greedy-all") == "01245"
+    assert [row[:3] for row in failures(work)] == [("3", "greedy/all", "RouteFailed")]
+    assert audit(work).differences == ()
+
+
+def test_an_expression_that_does_not_end_delays_no_other_rule(spark_server: SparkConnectServer, tmp_path: Path) -> None:
+    """Its job is interrupted and its rule held, at once; a rule behind it in the same batch goes out; books balance."""
+    place = Place(tmp_path, spark_server.url, budget_seconds=2)
+    place.write_rules(endless={"where": f"data:n::int <> 3 OR {ENDLESS} > 0"}, other={"where": "true"}, plain={})
+    began = time.monotonic()
+    work = place.deliver(*SUBJECT)
+
+    assert place.ids("plain-all") == place.ids("other-all") == "012345"
+    done = place.ids("endless-all")
+    assert "012".startswith(done)
+    assert waiting(work) == [("endless", "RouteFailed", "held", 6 - len(done))]
+    assert "its SQL does not end within" in work.ledger.held_rules()["endless"].reason
+    assert time.monotonic() - began < 60
+    place.deliver(*SUBJECT)
+    assert place.ids("other-all") == "012345" * 2
+    assert audit(work).differences == ()
+    place.write_rules(endless={"where": "data:n::int <> 3"}, other={"where": "true"}, plain={})
+    while deliver_references(work, "orders", place.router, STOP):
+        pass
+    assert place.ids("endless-all") == "01245" * 2
+    assert audit(work).differences == ()
+
+
+def test_spark_submit_asks_too(tmp_path: Path) -> None:
+    """The submitted application evaluates `where` and SQL as Spark Connect does."""
+    place = Place(tmp_path, "")
+    work = Workplace.open(place.settings, connections_from_environment({}))
+    place.router = SubmitRouter(work.store, APPLICATION, LocalSubmit(tmp_path / "spark"))
+    target = {"form": "SQL", "value": "data:n"}
+    place.write_rules(
+        plain={}, sql={"where": "data:n::int > 3", "targets": {"a": target, "b": {}}}, held={"where": "no"}
+    )
+    work = place.deliver(*SUBJECT)
+
+    assert place.received("sql-a") == [4, 5]
+    assert place.ids("sql-b") == "45"
+    assert waiting(work) == [("held", "RouteFailed", "held", 6)]
+    assert audit(work).differences == ()
