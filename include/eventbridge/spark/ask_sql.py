@@ -108,25 +108,25 @@ class _Asking:
             try:
                 self._answer(group)
             except _Late as late:
-                if late.args and self._is_quick(group):
+                if late.args and self._is_quick(group, time.monotonic() - began):
                     self.hold = late.args[0]
                 return
             took = max(time.monotonic() - began, 0.001)
             size = max(1, min(size * _GROWTH, _MOST, int(len(group) * self._seconds * _PART / took)))
 
-    def _is_quick(self, group: Sequence[Place]) -> bool:
-        """Whether Spark is quick when nothing is asked of these events, so that nothing but the question was slow."""
+    def _is_quick(self, group: Sequence[Place], had_seconds: float) -> bool:
+        """Whether Spark needs less than half as long when nothing is asked: then nothing but the question was slow."""
         began = time.monotonic()
         self._require_spark(group)
-        return time.monotonic() - began <= self._seconds * _PART
+        return time.monotonic() - began <= had_seconds / 2
 
     def _means_something(self) -> bool:
         from pyspark.errors import AnalysisException
 
-        asked = asked_frame(
-            events_frame(self._spark, self._job, self._places[:1]), self._where, self._named(self._values)
-        )
+        events = events_frame(self._spark, self._job, self._places[:1])
         try:
+            # a session without a server looks at once, one with a server when it is asked for types
+            asked = asked_frame(events, self._where, self._named(self._values))
             self._columns = dict(zip(self._values, text_columns(asked), strict=True))
         except AnalysisException as error:  # syntax errors are of this class too
             self.hold = f"Spark cannot make sense of its SQL: {first_error(str(error))}"
