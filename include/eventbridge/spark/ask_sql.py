@@ -116,6 +116,7 @@ class _Asking:
 
     def _is_quick(self, group: Sequence[Place], had_seconds: float) -> bool:
         """Whether Spark needs less than half as long when nothing is asked: then nothing but the question was slow."""
+        self._require_spark(group)  # the interruption may have ended the Python worker: a new one takes seconds
         began = time.monotonic()
         self._require_spark(group)
         return time.monotonic() - began <= had_seconds / 2
