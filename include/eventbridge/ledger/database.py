@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ from sqlalchemy.exc import ArgumentError
 
 from eventbridge import faults
 from eventbridge.errors import SettingsError
-from eventbridge.ledger.remedies import ledger_errors
+from eventbridge.ledger.remedies import LOCKED, ledger_errors
 from eventbridge.ledger.turns import turn_to_write
 
 Clock = Callable[[], datetime]
@@ -103,7 +106,7 @@ class Database:
                 told = f"Ledger {shown}: its driver is missing. Run `pip install {error.name}`."
                 raise SettingsError(told) from error
         if self._sqlite:
-            event.listen(engine, "connect", _set_up_sqlite)
+            event.listen(engine, "connect", partial(_set_up_sqlite, self._busy_timeout_seconds))
         event.listen(engine, "before_cursor_execute", _reach_execute)
         return engine
 
@@ -139,13 +142,30 @@ def _checked(text: str) -> URL:
     return url
 
 
-def _set_up_sqlite(connection: Any, _record: object) -> None:
+def _set_up_sqlite(patience_seconds: float, connection: Any, _record: object) -> None:
     connection.isolation_level = None  # transactions begin where `_writing` and `_reading` say so
     cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode = WAL")
+    _keep_a_log_ahead(cursor, patience_seconds)
     cursor.execute("PRAGMA synchronous = FULL")
     cursor.execute("PRAGMA foreign_keys = ON")
     cursor.close()
+
+
+def _keep_a_log_ahead(cursor: Any, patience_seconds: float) -> None:
+    """Switch a new file to a write-ahead log, which only one connection can do at a time.
+
+    SQLite refuses the others at once, whatever the busy timeout: they would wait for one another.
+    """
+    until = time.monotonic() + patience_seconds
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if LOCKED not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 def _reach_execute(_connection: object, _cursor: object, statement: str, *_: object) -> None:
