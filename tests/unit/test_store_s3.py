@@ -260,7 +260,8 @@ def test_a_fault_while_reading_is_no_damaged_file(s3_server: S3Server) -> None:
     s3_server.refuse = lambda request: "SlowDown" if request.method == "GET" else None
 
     with pytest.raises(
-        StoreError, match=r"Cannot read 'a/t'.*(the service is not available|an error of the server's own)"
+        StoreError,
+        match=r"Cannot read 'a/t'.*(the service is not available|an error of the server's own|too many requests)",
     ) as told:
         read_rows(store, "a/t", "0-9")
     assert not isinstance(told.value, StoreFileDamaged)
