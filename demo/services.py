@@ -92,7 +92,11 @@ class Services:
         stop_groups(ending)
         self.groups = {name: pid for name, pid in self.groups.items() if name not in ending}
         for child in self._children:
-            child.poll()  # has ended: this tells the handle
+            if child.pid in ending.values():
+                # Its leader has ended, which is not yet the end of its last thread: this tells the handle.
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(_POLITE_SECONDS)
+            child.poll()
         for spark in self._sparks:
             spark.stop()
         self._note_pids()
