@@ -169,7 +169,9 @@ class Services:
     def _note_pids(self) -> None:
         if self.places.folder.exists():
             started = {name: [pid, _started(pid)] for name, pid in list(self.groups.items())}
-            (self.places.folder / _PIDS).write_text(json.dumps(started))
+            beside = self.places.folder / f"{_PIDS}.new"
+            beside.write_text(json.dumps(started))
+            beside.replace(self.places.folder / _PIDS)  # whoever reads it finds the old or the new, never half of it
 
     def _wait_for_airflow(self) -> None:
         until = time.monotonic() + _READY_SECONDS

@@ -38,6 +38,16 @@ def test_a_server_that_is_not_running_has_no_process() -> None:
         _ = SparkConnectServer().pid
 
 
+def test_a_server_that_was_stopped_before_it_started_is_never_started(tmp_path: Path) -> None:
+    """An interrupt that ends the services while another thread starts Spark leaves no server behind."""
+    server = SparkConnectServer(tmp_path)
+    server.stop()
+
+    with pytest.raises(SparkError, match="was stopped"):
+        server.start()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_warming_up_nobody_is_an_error() -> None:
     """A warm-up of an address where nobody listens says which."""
     url = SparkConnectServer().url

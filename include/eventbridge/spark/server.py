@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -50,6 +51,8 @@ class SparkConnectServer:
         self._memory = memory
         self._environ = environ
         self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = False
+        self._turn = threading.Lock()  # `stop` may come from another thread while `start` makes the process
 
     @property
     def url(self) -> str:
@@ -71,30 +74,21 @@ class SparkConnectServer:
     def start(self) -> None:
         """Start the server and return once it has run a real job.
 
-        Raises SparkError if Java is missing, or if the server ends or stays silent.
+        Raises SparkError if Java is missing, if the server ends or stays silent, or if it was stopped already.
         """
         require_java()
-        self._place = self._folder or Path(tempfile.mkdtemp(prefix="eventbridge-spark-"))
-        self._place.mkdir(parents=True, exist_ok=True)
-        with self.log.open("wb") as output:
-            self._process = subprocess.Popen(
-                _command(self._place, self._port, self._master, self._memory),
-                cwd=self._place,
-                env=spark_environment(os.environ if self._environ is None else self._environ),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # a group of its own: ended as a whole, and not by the terminal's Ctrl-C
-            )
+        process = self._spawn()
         try:
-            self._wait_until_ready(self._process)
+            self._wait_until_ready(process)
         except BaseException:
             self.stop()
             raise
 
     def stop(self) -> None:
-        """End the server's process group, at first politely; harmless if it has ended."""
-        process, self._process = self._process, None
+        """End the server's process group for good, at first politely; harmless if it has ended, or never started."""
+        with self._turn:
+            self._stopped = True
+            process, self._process = self._process, None
         for number in (signal.SIGTERM, signal.SIGKILL):
             if process is None or process.poll() is not None:
                 break
@@ -112,6 +106,24 @@ class SparkConnectServer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        with self._turn:
+            if self._stopped:
+                raise SparkError("The Spark Connect server was stopped.")
+            self._place = self._folder or Path(tempfile.mkdtemp(prefix="eventbridge-spark-"))
+            self._place.mkdir(parents=True, exist_ok=True)
+            with self.log.open("wb") as output:
+                self._process = subprocess.Popen(
+                    _command(self._place, self._port, self._master, self._memory),
+                    cwd=self._place,
+                    env=spark_environment(os.environ if self._environ is None else self._environ),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,  # a group of its own: ended as a whole, and not by the terminal's Ctrl-C
+                )
+            return self._process
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
         until = time.monotonic() + _PATIENCE_SECONDS
