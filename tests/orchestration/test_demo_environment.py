@@ -295,13 +295,14 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
     """Ctrl-C while the services start: exit code 130, every process ended, in a demo folder of its own."""
     code = (
         "import sys; from pathlib import Path; import demo.run as run; from demo.places import fresh;"
-        f"run.fresh = lambda: fresh(Path({str(tmp_path / 'demo')!r}));"
+        f"run.fresh = lambda store: fresh(Path({str(tmp_path / 'demo')!r}), store=store);"
         "run.left_behind = lambda: {}; sys.exit(run.main())"
     )
     demo = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, start_new_session=True, env=os.environ)
     pids = tmp_path / "demo" / "pids.json"
     end = time.monotonic() + 120
     while not (pids.exists() and "receiver" in pids.read_text()):
+        assert demo.poll() is None
         assert time.monotonic() < end
         time.sleep(0.05)
     noted = Counter(pid for pid, _ in json.loads(pids.read_text()).values())
