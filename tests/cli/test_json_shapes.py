@@ -105,7 +105,16 @@ SHAPES: dict[tuple[str, ...], Any] = {
                 "held": "str",
             }
         ],
+        "references": [],
+        "held_rules": [],
         "targets": [{"rule": "str", "target": "str", "state": "str", "reason": "str", "since": "str"}],
+    },
+    ("rules", "release", "big-orders"): {
+        "rule": "str",
+        "hold": "null",
+        "references": "int",
+        "events": "int",
+        "waits_for": "str",
     },
     ("deliver", "--runner", "orders", "--until-idle", "--spark", "sc://127.0.0.1:1"): {
         "batches": "int",

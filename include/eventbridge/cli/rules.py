@@ -1,4 +1,4 @@
-"""`eventbridge rules`: check rule files, show what they mean, try a rule or a pattern on events."""
+"""`eventbridge rules`: check rule files, show what they mean, try a rule or a pattern on events, release a rule."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 
 from eventbridge.cli.lines import numbered_lines
 from eventbridge.cli.output import JsonOption, json_text, note, say, show_json
+from eventbridge.cli.release import release
 from eventbridge.cli.table import counted, show_table, visible
 from eventbridge.cli.workplace import settings
 from eventbridge.errors import EventError, RuleFileError, UserError
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from eventbridge.pattern import Pattern
     from eventbridge.rule import RuleSet
 
-app = typer.Typer(help="Check rule files and try them.", no_args_is_help=True)
+app = typer.Typer(help="Check rule files and try them; release a rule that is held.", no_args_is_help=True)
+app.command()(release)
 
 FolderOption = Annotated[
     Path | None,

@@ -1,4 +1,4 @@
-"""`eventbridge status`: lag, batches, chunks, parked deliveries, targets that are not well."""
+"""`eventbridge status`: lag, batches, chunks, parked deliveries, references, rules and targets that are not well."""
 
 from __future__ import annotations
 
@@ -65,6 +65,14 @@ def _show(found: Status) -> None:
         ["rule", "target", "state", "reason", "deliveries", "next due, or held for"],
         [[p.rule, p.target, p.state, p.reason, p.count, p.next_due_at or p.held] for p in found.parked],
     )
+    say()
+    show_table(
+        "References: events that are routed later",
+        ["rule", "state", "reason", "events", "since", "next due, or held for"],
+        [[r.rule, r.state, r.reason, r.events, r.since, r.next_due_at or r.held] for r in found.references],
+    )
+    say()
+    show_table("Held rules", ["rule", "since", "reason"], [[r.rule, r.since, r.reason] for r in found.held_rules])
     say()
     show_table(
         "Targets that are not well",

@@ -196,7 +196,8 @@ def _record_result(work: Workplace, job: RouteJob, share: RuleShare, result: Sli
 
 def _hold(work: Workplace, job: RouteJob, share: RuleShare, error: str) -> None:
     version = work.rules_of(work.ledger.batch(job.batch_id)).rules[share.rule].version
-    log.error("ALARM the rule %s cannot be routed, it is held until its file changes: %s", share.rule, error)
+    remedy = "its file changes or `eventbridge rules release` is called"
+    log.error("ALARM the rule %s cannot be routed, it is held until %s: %s", share.rule, remedy, error)
     work.ledger.hold_rule(share.rule, version, error)
 
 

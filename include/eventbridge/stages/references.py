@@ -74,14 +74,15 @@ def _hold_and_release(
     held_rules = work.ledger.held_rules()
     for rule in {each.rule for each in waiting}:
         states = {each.state for each in waiting if each.rule == rule and each.taken_by is None}
-        reason = _hold_reason(rules, held_rules, pools, rule)
+        reason = hold_reason(rules, held_rules, pools, rule)
         if reason and "due" in states:
             work.ledger.hold_references(rule)
         elif not reason and "held" in states:
             work.ledger.release_references(rule)
 
 
-def _hold_reason(rules: RuleSet, held_rules: Mapping[str, HeldRule], pools: Mapping[str, PoolSlots], name: str) -> str:
+def hold_reason(rules: RuleSet, held_rules: Mapping[str, HeldRule], pools: Mapping[str, PoolSlots], name: str) -> str:
+    """Return what the references of a rule wait for beside their due time; "" if nothing holds them."""
     rule = rules.rules.get(name)
     if rule is None:
         return RULE_REMOVED

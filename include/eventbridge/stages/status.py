@@ -1,4 +1,4 @@
-"""Where every runner stands: lag, in flight and available per queue, batches, chunks, parked deliveries, targets."""
+"""Where every runner stands: lag, in flight and available per queue, batches, chunks, what waits, what is not well."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 
-from eventbridge.ledger.records import Batch, ParkedState, TargetStatus
+from eventbridge.ledger.records import Batch, HeldRule, ParkedState, Reference, TargetStatus
 from eventbridge.queue import Queue
 from eventbridge.rule import RuleSet
 from eventbridge.stages.bus_guard import offset_gaps
+from eventbridge.stages.references import hold_reason
 from eventbridge.stages.workplace import Workplace
 
 
@@ -74,6 +75,22 @@ class ParkedStatus:
 
 
 @dataclass(frozen=True)
+class ReferenceStatus:
+    """How many events of a rule wait to be routed, in one state, for one reason, since the oldest was first referred.
+
+    `next_due_at` is when the first of them is due, None if all are held; `held` says what they are held for.
+    """
+
+    rule: str
+    state: ParkedState
+    reason: str
+    events: int
+    since: datetime
+    next_due_at: datetime | None
+    held: str
+
+
+@dataclass(frozen=True)
 class Status:
     """What `eventbridge status` shows."""
 
@@ -83,6 +100,8 @@ class Status:
     batches: tuple[Batch, ...]  # newest first
     chunks: Mapping[str, int]  # of batches that are not committed
     parked: tuple[ParkedStatus, ...]
+    references: tuple[ReferenceStatus, ...]
+    held_rules: tuple[HeldRule, ...]  # in the version that today's file has
     targets: tuple[TargetStatus, ...]  # those that are not ok
 
 
@@ -104,6 +123,12 @@ def status(work: Workplace, *, batches: int = 10) -> Status:
         batches=tuple(work.ledger.batches(limit=batches)),
         chunks=work.ledger.chunk_counts(),
         parked=tuple(parked_statuses(work)),
+        references=tuple(reference_statuses(work, rules)),
+        held_rules=tuple(
+            each
+            for name, each in work.ledger.held_rules().items()
+            if name in rules.rules and rules.rules[name].version == each.version
+        ),
         targets=tuple(each for each in work.ledger.target_statuses().values() if each.state != "ok"),
     )
 
@@ -150,4 +175,28 @@ def parked_statuses(work: Workplace) -> list[ParkedStatus]:
             held=", ".join(sorted(held_for[row.rule, row.target])) if row.state == "held" else "",
         )
         for row in work.ledger.parked_counts()
+    ]
+
+
+#: What a held reference waits for if nothing in rule files and ledger holds it: pools are Airflow's.
+_POOL_OR_RUN = "its pool, if that is closed, or the next retry run"
+
+
+def reference_statuses(work: Workplace, rules: RuleSet) -> list[ReferenceStatus]:
+    """Return what of costly rules waits to be routed, taken by a batch or not, by rule, state and reason."""
+    held_rules = work.ledger.held_rules()
+    groups: dict[tuple[str, ParkedState, str], list[Reference]] = defaultdict(list)
+    for each in work.ledger.waiting_references():
+        groups[each.rule, each.state, each.reason].append(each)
+    return [
+        ReferenceStatus(
+            rule,
+            state,
+            reason,
+            sum(each.count for each in group),
+            since=min(each.made_at for each in group),
+            next_due_at=min(each.due_at for each in group) if state == "due" else None,
+            held=(hold_reason(rules, held_rules, {}, rule) or _POOL_OR_RUN) if state == "held" else "",
+        )
+        for (rule, state, reason), group in sorted(groups.items())
     ]

@@ -1,0 +1,117 @@
+"""`rules release`, and how `status` shows what is held: a costly rule whose worker dies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from eventbridge.connection import connections_from_environment
+from eventbridge.errors import SparkError
+from eventbridge.settings import Settings
+from eventbridge.stages.deliver import deliver_until_idle
+from eventbridge.stages.route_in_process import InProcessRouter
+from eventbridge.stages.route_job import RouteJob, RuleShare, SliceResult, Task
+from eventbridge.stages.workplace import Workplace
+
+COSTLY = """
+  costly:
+    bus: orders
+    enabled: ENABLED
+    pattern: {}
+    targets:
+      programmed: {type: file, path: FOLDER/programmed.jsonl, transform: {form: JSONATA, value: data.amount}}
+"""
+REASON = "the worker exited unexpectedly"
+
+
+class Crashing(InProcessRouter):
+    """A router whose worker dies of every share of a costly rule."""
+
+    def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
+        if any(isinstance(task, RuleShare) for task in tasks):
+            raise SparkError(REASON)
+        return super().route_slices(job, tasks)
+
+
+def write_rules(shop: Any, *, enabled: bool = True) -> None:
+    """Write the shop's rules and the costly one."""
+    shop.write_rules()
+    rules = shop.rules / "orders.yaml"
+    more = COSTLY.replace("ENABLED", str(enabled).lower()).replace("FOLDER", str(shop.folder))
+    rules.write_text(rules.read_text() + more)
+
+
+@pytest.fixture
+def held(shop: Any, eventbridge: Callable[..., Any]) -> Any:
+    """A shop whose rule `costly` is held with three events of two batches, all other rules delivered."""
+    write_rules(shop)
+    work = Workplace.open(Settings.from_mapping(shop.environ), connections_from_environment(shop.environ))
+    try:
+        for amounts in ((1, 2), (3,)):
+            eventbridge("bus", "publish", "orders", shop.orders(*amounts))
+            deliver_until_idle(work, "orders", Crashing(work.store))
+    finally:
+        work.close()
+    return shop
+
+
+def test_status_shows_what_is_held(held: Any, eventbridge: Callable[..., Any]) -> None:
+    """The rule with why and since when, and its references with what they wait for; in text and as JSON."""
+    shown = eventbridge("status").out
+    found = eventbridge("status", "--json").json
+
+    assert "References: events that are routed later\n" in shown
+    assert REASON in shown
+    (rule,) = found["held_rules"]
+    assert (rule["rule"], len(rule["version"])) == ("costly", 12)
+    assert REASON in rule["reason"]
+    references = [(each["reason"], each["state"], each["events"], each["held"]) for each in found["references"]]
+    assert references == [("Held", "held", 1, "rule held"), ("RouteFailed", "held", 2, "rule held")]
+    assert {each["next_due_at"] for each in found["references"]} == {None}
+
+
+def test_a_released_rule_goes_on(held: Any, eventbridge: Callable[..., Any]) -> None:
+    """Its references are due, the next delivery routes them, and nothing is held any more; again changes nothing."""
+    released = eventbridge("rules", "release", "costly")
+
+    assert released.code == 0
+    assert released.out.startswith("costly was held since ")
+    assert released.out.endswith(f"({REASON}) and goes on; 2 references with 3 events are due now\n")
+    found = eventbridge("status", "--json").json
+    assert found["held_rules"] == []
+    assert [each["state"] for each in found["references"]] == ["due", "due"]
+    held.deliver()
+    assert sorted((held.folder / "programmed.jsonl").read_text().split()) == ["1", "2", "3"]
+    assert eventbridge("status", "--json").json["references"] == []
+    assert eventbridge("audit").code == 0
+    assert eventbridge("rules", "release", "costly").out == (
+        "costly is not held, and nothing of it waits to be released\n"
+    )
+
+
+def test_a_release_is_told_as_json(held: Any, eventbridge: Callable[..., Any]) -> None:
+    """The hold that was lifted, and how much is due."""
+    found = eventbridge("rules", "release", "costly", "--json").json
+
+    assert found["hold"]["reason"] == REASON
+    assert (found["references"], found["events"], found["waits_for"]) == (2, 3, "")
+
+
+def test_a_disabled_rule_keeps_its_references(held: Any, eventbridge: Callable[..., Any]) -> None:
+    """The hold is lifted, and the command says what they go on waiting for."""
+    write_rules(held, enabled=False)
+
+    released = eventbridge("rules", "release", "costly")
+
+    assert released.out.endswith("and goes on; its references go on waiting: rule disabled\n")
+    assert [each["state"] for each in eventbridge("status", "--json").json["references"]] == ["held", "held"]
+
+
+def test_a_rule_that_nobody_knows_cannot_be_released(held: Any, eventbridge: Callable[..., Any]) -> None:
+    """It is the user's mistake, and the nearest name is told."""
+    wrong = eventbridge("rules", "release", "costy")
+
+    assert wrong.code == 2
+    assert wrong.err == "error: no rule file names a rule 'costy'. Did you mean costly?\n"
