@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import secrets
 import socket
 
@@ -10,6 +11,12 @@ _OTHERS = range(20_000, 30_000)
 
 #: What keeps a reserved port for this process, by port.
 _reserved: dict[int, socket.socket] = {}
+
+
+@atexit.register
+def _let_go() -> None:
+    for name in _reserved.values():
+        name.close()
 
 
 def reserve(wanted: int | None = None) -> int:

@@ -26,6 +26,8 @@ _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 #: Seconds: on two busy cores a cold start and its first job take about 30.
 _PATIENCE_SECONDS = 180.0
 _STOP_SECONDS = 10.0
+#: A process that was killed ends as soon as the system gets to it: seconds on a busy machine.
+_KILL_SECONDS = 60.0
 
 
 class SparkConnectServer:
@@ -89,12 +91,12 @@ class SparkConnectServer:
         with self._turn:
             self._stopped = True
             process, self._process = self._process, None
-        for number in (signal.SIGTERM, signal.SIGKILL):
+        for number, seconds in ((signal.SIGTERM, _STOP_SECONDS), (signal.SIGKILL, _KILL_SECONDS)):
             if process is None or process.poll() is not None:
                 break
             os.killpg(process.pid, number)
             with suppress(subprocess.TimeoutExpired):
-                process.wait(_STOP_SECONDS)
+                process.wait(seconds)
         if process is not None and self._folder is None:
             shutil.rmtree(self._place, ignore_errors=True)
 
