@@ -25,3 +25,11 @@ class RouteTriesContract:
 
         assert (ledger.begin_try("batch-1", ""), rival.begin_try("batch-1", "")) == (1, 2)
         assert (rival.tries("batch-1"), rival.tries("batch-2")) == ({"": 2}, {})
+
+    def test_tries_of_an_earlier_batch_count_once(self, ledger: Ledger) -> None:
+        """What is handed over with the first try is added then, and never again."""
+        ledger.plan_batch(a_batch(), [])
+
+        assert [ledger.begin_try("batch-1", "rule/x", before=2) for _ in range(2)] == [3, 4]
+        ledger.take_back_try("batch-1", "rule/x")
+        assert ledger.tries("batch-1") == {"rule/x": 3}

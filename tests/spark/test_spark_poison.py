@@ -22,7 +22,7 @@ from eventbridge.stages.records import dead_letters
 from eventbridge.stages.route import RouteJob, Slice, SliceResult, route
 from eventbridge.stages.schedule_retries import schedule_retries
 from eventbridge.stages.workplace import Workplace
-from eventbridge.testing.poison import DEADLY, ENDLESS, route_with_poison
+from eventbridge.testing.poison import DEADLY, ENDLESS, KILLING, route_with_poison
 
 RULES = """
 buses:
@@ -100,6 +100,30 @@ def test_a_spark_that_ends_meanwhile_blames_no_event(
         with pytest.raises(SparkError):
             route(work, batch_id, Ending(server.url))
 
-    assert work.ledger.tries(batch_id) == {}
+    assert work.ledger.tries(batch_id) == {"": 1}
     route(work, batch_id, ConnectRouter(spark_server.url))
     assert sum(chunk.rows for chunk in work.ledger.chunks(batch_id)) == 8
+
+
+def test_an_event_that_kills_java_is_one_dead_letter(
+    spark_server: SparkConnectServer, tmp_path: Path, land: Callable[..., tuple[Workplace, str]]
+) -> None:
+    """Spark itself goes down with it: the stage fails, counts that, and a Spark that is there again goes on without."""
+    work, batch_id = land(KILLING.decode(), "good")
+    (landed,) = work.ledger.files(batch_id, "buffer")
+    # what earlier runs found out: together and as a slice of two it ended Spark, and alone twice already
+    work.ledger.begin_try(batch_id, f"{landed.key}/000000")
+    for _ in range(2):
+        work.ledger.begin_try(batch_id, f"{landed.key}/000000-000001")
+
+    with SparkConnectServer(tmp_path / "spark") as server, pytest.raises(SparkError):
+        route(work, batch_id, ConnectRouter(server.url, route_with_poison))
+    route(work, batch_id, ConnectRouter(spark_server.url, route_with_poison))
+    write_dead_letters(work, batch_id)
+    schedule_retries(work, batch_id)
+    commit(work, batch_id)
+
+    (record,) = dead_letters(work)
+    assert (record["reason"], record["event_id"]) == ("RouteFailed", "0")
+    assert sum(chunk.rows for chunk in work.ledger.chunks(batch_id)) == 1
+    assert audit(work).differences == ()

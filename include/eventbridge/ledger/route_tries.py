@@ -9,11 +9,14 @@ from eventbridge.ledger.statements import route_tries as statements
 class RouteTries(Database):
     """The part of the ledger about tries of slices that failed or were never heard of again."""
 
-    def begin_try(self, batch_id: str, slice_id: str) -> int:
-        """Count one more try of a slice and return how many that makes; `slice_id` "" = of all that is left at once."""
+    def begin_try(self, batch_id: str, slice_id: str, before: int = 0) -> int:
+        """Count one more try of a slice and return how many that makes; `slice_id` "" = of all that is left at once.
+
+        `before`: how many tries of the same an earlier batch counted; they count from the first try on.
+        """
         of = {"of_batch": batch_id, "of_slice": slice_id}
         with self._writing() as connection:
-            connection.execute(statements.COUNT_SLICE, {"batch_id": batch_id, "slice_id": slice_id, "tries": 0})
+            connection.execute(statements.COUNT_SLICE, {"batch_id": batch_id, "slice_id": slice_id, "tries": before})
             connection.execute(statements.ADD_TRY, of | {"more": 1})
             return int(connection.execute(statements.TRIES_OF_SLICE, of).scalar_one())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -29,18 +30,23 @@ class Canary:
     """Routes one event by one rule through a router, on the same path as every other event of a job."""
 
     def __init__(self, store: Store, job: RouteJob, router: Router) -> None:
-        """Put the event and the rule into the store; raises StoreError."""
+        self._store = store
         self._router = router
         self._slice = Slice(_NAME, layout.canary(), 0, 1)
-        rule_set = freeze_rules(store, _rules())
-        if not store.exists(layout.canary()):
-            write_table(store, layout.canary(), pa.Table.from_pylist([_row()], schema=BUFFER), create=True)
-        self._job = replace(job, rule_set=rule_set, bus=_NAME)
+        self._any_job = job
+
+    @cached_property
+    def _job(self) -> RouteJob:
+        """Put the event and the rule into the store."""
+        rule_set = freeze_rules(self._store, _rules())
+        if not self._store.exists(layout.canary()):
+            write_table(self._store, layout.canary(), pa.Table.from_pylist([_row()], schema=BUFFER), create=True)
+        return replace(self._any_job, rule_set=rule_set, bus=_NAME)
 
     def require(self, failure: SparkError | None = None) -> None:
         """Return if the event routes now.
 
-        Otherwise raises `failure`, which is then our infrastructure's, or what the canary itself met.
+        Otherwise raises `failure`, which is then our infrastructure's, or what the canary itself met; StoreError.
         """
         try:
             results = list(self._router.route_slices(self._job.anew(), [self._slice]))

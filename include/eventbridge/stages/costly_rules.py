@@ -14,12 +14,12 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from eventbridge import rowset
-from eventbridge.errors import SparkError
 from eventbridge.ledger.records import Batch, BatchFile, Reference
 from eventbridge.stages.canary import Canary
 from eventbridge.stages.route_job import RouteJob, RuleShare, SliceResult
 from eventbridge.stages.route_share import ROUTE_FAILED
-from eventbridge.stages.route_singly import result_file, try_alone
+from eventbridge.stages.route_singly import result_file
+from eventbridge.stages.route_tries import ALL_SHARES, try_alone, try_together
 from eventbridge.stages.workplace import Workplace
 
 if TYPE_CHECKING:
@@ -164,28 +164,32 @@ def _route(work: Workplace, job: RouteJob, router: Router, shares: Sequence[Rule
     """Route shares as one job; if it fails, one at a time, and a rule that fails alone is held."""
     tries = work.ledger.tries(job.batch_id)
     left = {share.slice_id: share for share in shares}
-    failure = None
-    try:
-        together = [share for share in shares if share.slice_id not in tries]
-        for result in router.route_slices(job.anew(), together) if together else ():
-            if not _record_result(work, job, left[result.slice_id], result):
-                return False
-            left.pop(result.slice_id)
-    except SparkError as error:
-        failure = error
-    if not left:
-        return True
     canary = Canary(work.store, job, router)
-    canary.require(failure)
+    together = [share for share in shares if share.slice_id not in tries]
+
+    def record(result: SliceResult) -> bool:
+        return _record_result(work, job, left.pop(result.slice_id), result)
+
+    if len(together) > 1:
+        if try_together(work, job.anew(), router, canary, ALL_SHARES, together, record) is False:
+            return False
+    elif len(shares) > 1:
+        canary.require()  # one alone is tried without: its own tries tell whether Spark is there
     return all(_route_alone(work, job, router, canary, share) for share in left.values())
 
 
 def _route_alone(work: Workplace, job: RouteJob, router: Router, canary: Canary, share: RuleShare) -> bool:
-    outcome = try_alone(work, job, router, canary, share)
+    outcome = try_alone(work, job, router, canary, share, _tries_before(work, job.batch_id, share))
     if isinstance(outcome, SliceResult):
         return _record_result(work, job, share, outcome)
     _hold(work, job, share, outcome)
     return _record(work, _referred(job.batch_id, share, ROUTE_FAILED, outcome))
+
+
+def _tries_before(work: Workplace, batch_id: str, share: RuleShare) -> int:
+    """Return how many tries count of the batches that died with this share: it may be what ended them."""
+    abandoned = [each for each in work.ledger.references_taken_by(batch_id) if each.reason == ABANDONED]
+    return max((work.ledger.tries(each.batch_id).get(share.slice_id, 0) for each in abandoned), default=0)
 
 
 def _record_result(work: Workplace, job: RouteJob, share: RuleShare, result: SliceResult) -> bool:

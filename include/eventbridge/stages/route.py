@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
 
@@ -21,9 +20,11 @@ from eventbridge.flow import (
 from eventbridge.ledger.records import Batch, BatchFile, Chunk, Piece
 from eventbridge.stages.budget import PrepareBudget
 from eventbridge.stages.buffer import ROW_GROUP_ROWS
+from eventbridge.stages.canary import Canary
 from eventbridge.stages.costly_rules import references, route_costly_rules
 from eventbridge.stages.route_job import RouteJob, Slice, SliceResult, Task
 from eventbridge.stages.route_singly import result_file, route_singly
+from eventbridge.stages.route_tries import ALL_SLICES, try_together
 from eventbridge.stages.split_slice import leaves
 from eventbridge.stages.workplace import Workplace
 
@@ -36,11 +37,6 @@ _GROUPS_PER_SLICE = 2
 _SMALL_BATCH_GROUPS = 4
 _MOST_GROUPS_PER_SLICE = 5
 _ENOUGH_SLICES = 16
-
-#: How the tries are called that were made of all missing slices at once, and how many of them may end the process
-#: that made them before the slices are tried one at a time.
-_ALL = ""
-_TRIES_AT_ONCE = 3
 
 #: The pool that every Airflow has.
 _DEFAULT_POOL = "default_pool"
@@ -106,33 +102,19 @@ def _route_slices(work: Workplace, batch: Batch, job: RouteJob, router: Router) 
     missing = recording.missing()
     if not missing:
         return True
+    canary = Canary(work.store, job, router)
     suspects = recording.suspects(work.ledger.tries(batch.batch_id))
     others = [piece for piece in missing if piece not in suspects]
-    if others and not _route_at_once(work, job, router, others, recording):
+    done = try_together(work, job, router, canary, ALL_SLICES, others, recording.take) if others else None
+    if done is False:
         return False
-    if suspects or recording.failed:
-        return route_singly(work, job, router, recording, recording.failure)
+    if not others:
+        canary.require()
+    if suspects or done is None:
+        return route_singly(work, job, router, canary, recording)
     left = recording.missing()
     if left:
         raise SparkError(f"{len(left)} of {len(missing)} slices of batch {batch.batch_id} came back without a result.")
-    return True
-
-
-def _route_at_once(
-    work: Workplace, job: RouteJob, router: Router, slices: Sequence[Slice], recording: _Recording
-) -> bool:
-    """Route slices as one job; False: the batch has moved on. A failure is noted in `recording`, as whose it is."""
-    tries = work.ledger.begin_try(job.batch_id, _ALL)
-    recording.failed = tries > _TRIES_AT_ONCE
-    try:
-        with closing(_results(router, job, [] if recording.failed else slices)) as results:
-            for result in results:
-                if not recording.record(result_file(job.batch_id, result)):
-                    return False
-    except SparkError as error:
-        recording.failed, recording.failure = True, error
-    finally:
-        work.ledger.take_back_try(job.batch_id, _ALL)
     return True
 
 
@@ -145,8 +127,6 @@ class _Recording:
         self._budget = PrepareBudget(work, "route", batch.batch_id)
         self._wanted = slices_of(work.ledger.files(batch.batch_id, "buffer"))
         self._recorded = {file.key: file for file in work.ledger.files(batch.batch_id, "delivery")}
-        self.failed = False
-        self.failure: SparkError | None = None
 
     def missing(self) -> list[Slice]:
         """Return the slices, or parts of them, without a result."""
@@ -156,6 +136,10 @@ class _Recording:
     def suspects(self, tries: Mapping[str, int]) -> list[Slice]:
         """Return what is missing and was tried alone before, or is a part of what failed alone."""
         return [piece for piece in self.missing() if piece.slice_id in tries or piece not in self._wanted]
+
+    def take(self, result: SliceResult) -> bool:
+        """Record the result of a slice; False: the batch is not `buffered` any more."""
+        return self.record(result_file(self._batch.batch_id, result))
 
     def record(self, file: BatchFile) -> bool:
         """Record what became of a slice; False: the batch is not `buffered` any more."""
@@ -171,11 +155,6 @@ class _Recording:
         if self.missing():
             self._budget.check()
         return True
-
-
-def _results(router: Router, job: RouteJob, slices: Sequence[Slice]) -> Generator[SliceResult, None, None]:
-    # A generator of our own: a router may give any iterator, and only generators have close().
-    yield from router.route_slices(job, slices)
 
 
 def _job(work: Workplace, batch: Batch) -> RouteJob:

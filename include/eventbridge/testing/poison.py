@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from contextlib import suppress
+from pathlib import Path
 
 from eventbridge import rowset
 from eventbridge.errors import TransformFailed
@@ -18,7 +20,9 @@ from eventbridge.store.parquet import read_rows
 from eventbridge.store.protocol import Store
 from eventbridge.transform import Rendered, Renderer, Scope
 
-#: What the body of an event must contain to end its worker, to keep it for ever, or to raise in it.
+#: What the body of an event must contain to end its worker, the Spark that started it, to keep it for ever, or to
+#: raise in it.
+KILLING = b"poison: killing"
 DEADLY = b"poison: deadly"
 ENDLESS = b"poison: endless"
 RAISING = b"poison: raising"
@@ -72,7 +76,16 @@ def _take(store: Store, piece: Slice) -> None:
     for body in rows["body"].to_pylist():
         if DEADLY in body:
             os._exit(1)
+        if KILLING in body:
+            os.kill(_spark(), signal.SIGKILL)
+            os._exit(1)
         while ENDLESS in body:
             time.sleep(1)
         if RAISING in body:
             raise RuntimeError("poisoned")
+
+
+def _spark() -> int:
+    """Return the process id of the Java that started the daemon that this worker is a child of."""
+    status = Path(f"/proc/{os.getppid()}/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("PPid:"))
