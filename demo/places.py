@@ -15,6 +15,7 @@ from pathlib import Path
 
 from demo.ports import reserve
 from eventbridge.rule.load import SUFFIXES
+from eventbridge.testing.receiver import ADDRESSES
 from eventbridge.testing.s3 import connection_uri
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -205,6 +206,7 @@ def environment(places: Places, environ: Mapping[str, str]) -> dict[str, str]:
 def product_settings(places: Places) -> dict[str, str]:
     """Return the settings that make the command line see what the services see."""
     return {
+        "EVENTBRIDGE_ALLOW_ADDRESSES": ADDRESSES,
         **places.settings,
         "EVENTBRIDGE_HOME": str(places.home),
         "EVENTBRIDGE_RULES_FOLDER": str(places.rules_folder),

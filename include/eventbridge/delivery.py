@@ -23,6 +23,7 @@ class Answer:
     `accepted` answers that carry no HTTP code come from targets such as files. `code` is an HTTP status,
     None where there was no response; then `error_class` names what happened instead
     (`Timeout`, `ConnectionRefused`, `HostUnknown`, `TlsError`, `Interrupted`, `NetworkError`, `FileError`;
+    `AddressRefused`: it would have gone inside; `NoToken`: its credentials could not be had;
     `InvalidHeader`: it cannot be sent as it is, now or later).
     """
 

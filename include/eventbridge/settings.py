@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -50,6 +51,15 @@ def _read_count(value: object) -> object:
     return value
 
 
+def _read_networks(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return tuple(ip_network(each, strict=False) for each in re.split(r"[\s,]+", value.strip(" ,")) if each)
+    except ValueError:
+        raise ValueError(f"{value!r} is no list of address blocks such as 10.1.0.0/16, fd00::/8") from None
+
+
 def _with_scheme(uri: str) -> str:
     if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", uri):
         raise ValueError("it has no scheme such as file:// or sqlite://")  # not the value: it may hold a password
@@ -70,6 +80,7 @@ Folder = Annotated[Path, AfterValidator(_absolute)]
 Size = Annotated[int, BeforeValidator(_read_size)]
 Seconds = Annotated[float, BeforeValidator(_read_seconds)]
 Count = Annotated[int, BeforeValidator(_read_count)]
+Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], BeforeValidator(_read_networks)]
 Uri = Annotated[str, AfterValidator(_with_scheme)]
 LedgerUrl = Annotated[Uri, AfterValidator(_no_folder)]
 
@@ -202,6 +213,11 @@ class Settings(BaseModel):
     )
     retry_max_per_target: Count = _setting(
         5_000, "deliveries", "The most of one target that one retry run takes: its fair share of the slow lane.", ge=1
+    )
+    allow_addresses: Networks = _setting(
+        (),
+        "CIDR blocks",
+        "Addresses inside (private, loopback ...) that http targets may connect to; public ones always are allowed.",
     )
     spark_remote: Uri | None = _setting(
         None,

@@ -22,7 +22,7 @@ from eventbridge.settings import Settings
 from eventbridge.stages.deliver import Idle, deliver_until_idle
 from eventbridge.stages.route_in_process import InProcessRouter
 from eventbridge.stages.workplace import Workplace
-from eventbridge.testing.receiver import Receiver
+from eventbridge.testing.receiver import ADDRESSES, Receiver
 
 RULES = """
 buses:
@@ -141,6 +141,7 @@ def open_shop(folder: Path) -> Shop:
             "EVENTBRIDGE_HOME": str(folder / "home"),
             "EVENTBRIDGE_RULES_FOLDER": str(folder / "rules"),
             "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0",
+            "EVENTBRIDGE_ALLOW_ADDRESSES": ADDRESSES,
         },
     )
     made.write_rules()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_network
 from itertools import count
 from pathlib import Path
 
@@ -17,10 +18,12 @@ from eventbridge import faults
 from eventbridge.rule import Target as TargetRule
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
-from eventbridge.testing.receiver import Receiver
+from eventbridge.testing.receiver import ADDRESSES, Receiver
 from eventbridge.testing.targets import InMemoryTarget
 
 Clock = Callable[[], datetime]
+
+LOOPBACK = (ip_network(ADDRESSES),)
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ def http_kit(folder: Path, receiver: Receiver) -> Kit:
     path = f"/healthy/{uuid.uuid4()}"
     rule = TargetRule(name="crm", type="http", url=receiver.url(path), allow_http=True, max_in_flight=4)
     return Kit(
-        lambda clock: open_target("r", rule, no_connection, clock),  # type: ignore[arg-type]
+        lambda clock: open_target("r", rule, no_connection, clock, LOOPBACK),  # type: ignore[arg-type]
         lambda: [seen["body"] for seen in receiver.requests() if seen["path"] == path],
     )
 
@@ -56,7 +59,7 @@ def file_kit(folder: Path, receiver: Receiver) -> Kit:
     path = folder / "made" / "crm.jsonl"
     rule = TargetRule(name="crm", type="file", path=str(path))
     return Kit(
-        lambda clock: open_target("r", rule, no_connection, clock),  # type: ignore[arg-type]
+        lambda clock: open_target("r", rule, no_connection, clock, LOOPBACK),  # type: ignore[arg-type]
         lambda: path.read_bytes().splitlines() if path.exists() else [],
     )
 

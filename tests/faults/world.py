@@ -25,6 +25,7 @@ from eventbridge.stages.route import route
 from eventbridge.stages.route_in_process import InProcessRouter
 from eventbridge.stages.schedule_retries import schedule_retries
 from eventbridge.stages.workplace import Workplace
+from eventbridge.testing.receiver import ADDRESSES
 
 RUNNER = "orders"
 EVENTS = 12
@@ -74,6 +75,7 @@ def settings_of(folder: Path) -> Settings:
             "EVENTBRIDGE_RULES_FOLDER": str(folder / "rules"),
             "EVENTBRIDGE_BUFFER_RANGE_EVENTS": "4",
             "EVENTBRIDGE_SEGMENT_ANSWERS": "5",
+            "EVENTBRIDGE_ALLOW_ADDRESSES": ADDRESSES,
         }
     )
 

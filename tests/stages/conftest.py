@@ -19,6 +19,7 @@ from eventbridge.settings import Settings
 from eventbridge.sources.embedded import EmbeddedBus
 from eventbridge.stages import route as route_module
 from eventbridge.stages.workplace import Workplace
+from eventbridge.testing.receiver import ADDRESSES
 
 RULES = """
 buses:
@@ -135,7 +136,9 @@ def clock() -> Clock:
 @pytest.fixture
 def site(tmp_path: Path, clock: Clock) -> Iterator[Site]:
     """An installation with the bus `orders` (two queues, start_at earliest) and four rules of the runner `orders`."""
-    site = Site(tmp_path / "home", clock, {"EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0"})
+    site = Site(
+        tmp_path / "home", clock, {"EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0", "EVENTBRIDGE_ALLOW_ADDRESSES": ADDRESSES}
+    )
     site.write_rules(RULES)
     yield site
     site.close()

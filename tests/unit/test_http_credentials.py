@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_network
 
 import pytest
 
@@ -18,7 +19,9 @@ from eventbridge.rule import Target as TargetRule
 from eventbridge.targets.credentials import credentials_of
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
-from eventbridge.testing.receiver import Receiver
+from eventbridge.testing.receiver import ADDRESSES, Receiver
+
+LOOPBACK = (ip_network(ADDRESSES),)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +45,7 @@ def connection(extra: Mapping[str, object] | None = None, **fields: str) -> Conn
 
 def target_of(url: str, connections: Callable[[str], Connection], **fields: object) -> Target:
     rule = TargetRule(name="crm", type="http", url=url, allow_http=True, connection="crm", **fields)  # type: ignore[arg-type]
-    return open_target("r", rule, connections, now)
+    return open_target("r", rule, connections, now, LOOPBACK)
 
 
 def codes(target: Target, number: int = 1) -> list[int | None]:
@@ -89,6 +92,67 @@ def test_a_token_is_sent_as_bearer_and_secrets_sign(receiver: Receiver) -> None:
     signature = base64.b64encode(hmac.new(b"k" * 24, message, hashlib.sha256).digest()).decode()
     assert headers["authorization"] == "Bearer t0p"
     assert headers["webhook-signature"] == f"v1,{signature}"
+
+
+@pytest.mark.parametrize(
+    ("extra", "name", "value"),
+    [
+        ({}, "x-api-key", "k3y/+=&?"),
+        ({"api_key_header": "X-Shop-Key"}, "x-shop-key", "k3y/+=&?"),
+        ({"api_key_header": "Authorization", "api_key": "ApiKey k3y"}, "authorization", "ApiKey k3y"),
+    ],
+)
+def test_an_api_key_is_sent_in_a_header(receiver: Receiver, extra: dict[str, str], name: str, value: str) -> None:
+    """In `x-api-key`, or the header that the connection names."""
+    path = f"/healthy/key/{uuid.uuid4()}"
+    with closing(target_of(receiver.url(path), lambda _: connection({"api_key": "k3y/+=&?"} | extra))) as target:
+        codes(target)
+
+    [headers] = headers_of(receiver, path)
+    assert headers[name] == value
+
+
+@pytest.mark.parametrize(
+    ("url", "sent"), [("/healthy/q", "/healthy/q?k%20y="), ("/healthy/q?a=1", "/healthy/q?a=1&k%20y=")]
+)
+def test_an_api_key_is_sent_in_the_query(receiver: Receiver, url: str, sent: str) -> None:
+    """Behind what the URL has, escaped; another URL of the same target never has it."""
+    extra = {"api_key": "k3y/+=&?", "api_key_query": "k y"}
+    with closing(target_of(receiver.url(url), lambda _: connection(extra))) as target:
+        codes(target, 2)
+
+    got = [request["path"] for request in receiver.requests() if request["path"].startswith(sent)]
+    assert got == [f"{sent}k3y%2F%2B%3D%26%3F"] * 2
+
+
+def test_a_new_api_key_in_the_query_replaces_the_old_one(receiver: Receiver) -> None:
+    """After 401 the URL is made anew: the old key is in it no more."""
+    extra = {"api_key_query": "key"}
+    look_up, _ = answers_in_turn(connection(extra | {"api_key": "old-key"}), connection(extra | {"api_key": "new-key"}))
+    with closing(target_of(receiver.url("/status/401"), look_up, max_in_flight=1)) as target:
+        codes(target, 2)
+
+    got = [request["path"].partition("=")[2] for request in receiver.requests() if "/status/401" in request["path"]]
+    assert got == ["old-key", "new-key", "new-key"]
+
+
+def test_an_answer_that_repeats_a_secret_is_kept_without_it(receiver: Receiver) -> None:
+    """An error page that shows headers and URL shows asterisks for credentials, escaped or not, and the rest."""
+    held = {
+        "basic": connection(login="shop", password="hush/&hush"),
+        "token": connection({"token": "hush.hush.hush"}),
+        "header": connection({"api_key": "ApiKey hush-hush", "api_key_header": "authorization"}),
+        "query": connection({"api_key": "hush/&hush", "api_key_query": "key"}),
+    }
+    for name, each in held.items():
+        with closing(target_of(receiver.url(f"/mirror/{name}"), lambda _, each=each: each)) as target:  # type: ignore[misc]
+            [(_, answer)] = target.deliver([Request(0, str(uuid.uuid4()), b"{}", "application/json")], later())
+
+        assert answer.response_head.startswith(f"Cannot POST /mirror/{name}".encode())
+        assert b"webhook-id: " in answer.response_head
+        assert b"***" in answer.response_head
+        assert b"hush" not in answer.response_head
+        assert base64.b64encode(b"shop:hush/&hush") not in answer.response_head
 
 
 def test_after_401_new_credentials_are_used_once(receiver: Receiver) -> None:
@@ -165,6 +229,24 @@ def test_a_connection_that_went_away_changes_nothing(receiver: Receiver) -> None
         (connection(password="hush"), "no login"),
         (connection(login="a:hush"), "colon"),
         (connection({"signing_secret": "hush"}), "whsec_"),
+        (connection({"token": "hush", "api_key": "hush"}), "Keep one"),
+        (connection({"api_key": "hush"}, login="zoe"), "Keep one"),
+        (connection({"api_key": "hush", "api_key_header": "a", "api_key_query": "b"}), "Keep one"),
+        (connection({"api_key": "hush", "api_key_header": "host"}), "not for credentials"),
+        (connection({"api_key": "hush", "api_key_header": "Webhook-Id"}), "not for credentials"),
+        (connection({"api_key": "hush", "api_key_header": "a b"}), "no header name"),
+        (connection({"api_key": "hush\r\nevil: 1"}), "line break"),
+        (connection({"api_key_query": "hush"}), "no `api_key`"),
+        (connection({"scope": "hush"}), "no `token_url`"),
+        (connection({"token_url": "https://x.example/hush"}), "client id"),
+        (connection({"token_url": "https://x.example/hush"}, login="a"), "client secret"),
+        (connection({"token_url": "hush"}, login="a", password="b"), "no https://host/path"),
+        (connection({"token_url": "https://a:hush@x.example/"}, login="a", password="b"), "holds a login"),
+        (connection({"token_url": "https://x.example:hush/"}, login="a", password="b"), "no https://host/path"),
+        (
+            connection({"token_url": "https://x.example/", "client_secret_in": "hush"}, login="a", password="b"),
+            "neither header nor body",
+        ),
     ],
 )
 def test_a_connection_that_cannot_be_used(unusable: Connection, part: str) -> None:

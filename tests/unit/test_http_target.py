@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_network
 
 import pytest
 
@@ -19,7 +20,9 @@ from eventbridge.delivery import Answer
 from eventbridge.rule import Target as TargetRule
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
-from eventbridge.testing.receiver import Receiver
+from eventbridge.testing.receiver import ADDRESSES, Receiver
+
+LOOPBACK = (ip_network(ADDRESSES),)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +53,7 @@ def target_of(url: str, *, timeout_seconds: float = 10.0, max_in_flight: int = 8
         timeout_seconds=timeout_seconds,
         max_in_flight=max_in_flight,
     )
-    return open_target("r", rule, no_connection, now)
+    return open_target("r", rule, no_connection, now, LOOPBACK)
 
 
 def a_request(index: int = 0, payload: bytes = b"{}", **fields: object) -> Request:

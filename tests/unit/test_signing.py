@@ -7,6 +7,7 @@ import hashlib
 import hmac
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from eventbridge.errors import ConnectionUnusable
 from eventbridge.targets.signing import Signer, parse_secrets, traceparent
@@ -37,6 +38,40 @@ def test_several_secrets_give_several_signatures() -> None:
     assert signer.sign(DELIVERY_ID, "1700000000", b"\xff payload") == expected
 
 
+@pytest.mark.parametrize("form", ["seed", "both halves"])
+def test_an_ed25519_key_signs_v1a(form: str) -> None:
+    """A `whsk_` secret, of 32 bytes or with its public key behind them, signs by ed25519 beside HMAC secrets."""
+    private = Ed25519PrivateKey.from_private_bytes(b"s" * 32)
+    public = private.public_key()
+    key = b"s" * 32 + (public.public_bytes_raw() if form == "both halves" else b"")
+    text = f"whsk_{base64.b64encode(key).decode()} whsec_{base64.b64encode(b'k' * 32).decode()}"
+
+    signed = Signer(parse_secrets("crm", text)).sign(DELIVERY_ID, "1700000000", b"payload")
+
+    by_version = dict(each.split(",", 1) for each in signed.split(" "))
+    assert sorted(by_version) == ["v1", "v1a"]
+    public.verify(base64.b64decode(by_version["v1a"]), DELIVERY_ID.encode() + b".1700000000.payload")
+
+
+def test_the_published_vector_of_ed25519() -> None:
+    """RFC 8032, 7.1, test 3: the key and what it signs are those of the standard."""
+    seed = bytes.fromhex("c5aa8df43f9f837bedb7442f31dcb7b166d38535076f094b85ce3a2e0b4458f7")
+    [key] = parse_secrets("crm", f"whsk_{base64.b64encode(seed).decode()}")
+
+    expected = (
+        "6291d657deec24024827e69c3abe01a30ce548a284743a445e3680d7db5ac3ac"
+        "18ff9b538d16f290ae67f760984dc6594a7c15e9716ed28dc027beceea1ec40a"
+    )
+    assert Ed25519PrivateKey.from_private_bytes(key.key).sign(bytes.fromhex("af82")).hex() == expected
+
+
+def test_a_key_is_not_shown() -> None:
+    """Printed by mistake, it is its version only."""
+    keys = parse_secrets("crm", f"whsk_{base64.b64encode(b's' * 32).decode()} whsec_aHVzaGh1c2g=")
+
+    assert repr(keys) == "(SigningKey(version='v1a'), SigningKey(version='v1'))"
+
+
 def test_no_secret_no_keys() -> None:
     """An empty text holds no secret."""
     assert parse_secrets("crm", " ") == ()
@@ -50,7 +85,9 @@ def test_no_secret_no_keys() -> None:
         ("whsec_", "no base64"),
         ("whsec_c2Vj*cmV0", "no base64"),
         ("whsec_c2VjcmV", "no base64"),
-        ("whsk_c2VjcmV0", "not in this version"),
+        ("whsk_c2VjcmV0", "has 6 bytes"),
+        (f"whsk_{base64.b64encode(b'k' * 64).decode()}", "public half"),
+        (f"whpk_{base64.b64encode(b'k' * 32).decode()}", "is a public key"),
     ],
 )
 def test_a_secret_that_cannot_be_read(text: str, part: str) -> None:
@@ -61,6 +98,7 @@ def test_a_secret_that_cannot_be_read(text: str, part: str) -> None:
     assert "'crm'" in str(caught.value)
     assert part in str(caught.value)
     assert "c2Vj" not in str(caught.value)
+    assert "a2tr" not in str(caught.value)
 
 
 def test_the_trace_is_made_of_the_delivery_id() -> None:

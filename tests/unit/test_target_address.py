@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_network
 from urllib.parse import quote
 
 import pytest
@@ -18,9 +19,11 @@ from eventbridge.rule import Target as TargetRule
 from eventbridge.targets.address import address_of, secrets_in
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
-from eventbridge.testing.receiver import Receiver
+from eventbridge.testing.receiver import ADDRESSES, Receiver
 
 SECRET = "https://hooks.example/services/hunter2"
+
+LOOPBACK = (ip_network(ADDRESSES),)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +46,7 @@ def holding(url: object, **fields: object) -> Connection:
 
 
 def opened(look_up: Callable[[str], Connection], **fields: object) -> Target:
-    return open_target("r", target_rule(allow_http=True, **fields), look_up, now)
+    return open_target("r", target_rule(allow_http=True, **fields), look_up, now, LOOPBACK)
 
 
 def answer_of(target: Target) -> Answer:

@@ -68,7 +68,7 @@ class Workplace:
 
     def open_target(self, rule: str, target: TargetRule) -> Target:
         """Open one target of a rule for one push task; the caller closes it."""
-        return open_target(rule, target, self.connections, self.clock)
+        return open_target(rule, target, self.connections, self.clock, self.settings.allow_addresses)
 
 
 def _make_home(home: Path) -> None:

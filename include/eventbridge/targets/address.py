@@ -8,10 +8,9 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from eventbridge import rule as rules
 from eventbridge.connection import Connection
 from eventbridge.errors import ConnectionUnusable, UserError
+from eventbridge.targets.veil import SHORTEST_SECRET
 
 _NOT_IN_A_URL = re.compile(r"[\x00-\x20\x7f]")
-#: A shorter piece of a URL is no secret, and would be found in every other answer.
-_SHORTEST_SECRET = 6
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -40,7 +39,7 @@ def secrets_in(url: str) -> tuple[bytes, ...]:
     parts = urlsplit(url)
     values = [each.partition("=")[2] or each for each in re.split("[&;]", parts.query)]
     pieces = {form for piece in (*parts.path.split("/"), *values) for form in (piece, unquote(piece))}
-    return tuple(sorted((each.encode() for each in pieces if len(each) >= _SHORTEST_SECRET), key=len, reverse=True))
+    return tuple(sorted((each.encode() for each in pieces if len(each) >= SHORTEST_SECRET), key=len, reverse=True))
 
 
 def _secret_url(connection: Connection | None) -> str:

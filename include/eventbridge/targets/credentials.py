@@ -1,57 +1,158 @@
-"""What a connection lets an HTTP target prove: who sends (authorization) and that it was not changed (signature)."""
+"""What a connection lets an HTTP target prove: who sends, and that nothing was changed on the way."""
 
 from __future__ import annotations
 
 import base64
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from urllib.parse import quote, urlsplit
 
 from eventbridge.connection import Connection
 from eventbridge.errors import ConnectionUnusable
-from eventbridge.targets.signing import parse_secrets
+from eventbridge.targets.headers import HeaderRefused, header_line, is_reserved
+from eventbridge.targets.signing import SigningKey, parse_secrets
+from eventbridge.targets.tokens import TokenClient
+from eventbridge.targets.veil import forms_of
 
 # RFC 6750, 2.1, and what other issuers put into tokens: anything visible
-_TOKEN = re.compile(r"[\x21-\x7e]+")
+_VISIBLE = re.compile(r"[\x21-\x7e]+")
+_DEFAULT_API_KEY_HEADER = "x-api-key"
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """The value of `authorization`, if any, and the keys to sign with; never shown."""
+    """Header lines and a query (`name=value`) to send, keys to sign with; never shown.
 
-    authorization: str | None = field(default=None, repr=False)
-    signing_keys: tuple[bytes, ...] = field(default=(), repr=False)
+    `client` gets a token that is to be sent too: `with_token` has it. `secrets` are what an answer may repeat of all
+    this and must not be kept, the longest first.
+    """
+
+    lines: tuple[str | bytes, ...] = field(default=(), repr=False)
+    query: str = field(default="", repr=False)
+    signing_keys: tuple[SigningKey, ...] = field(default=(), repr=False)
+    client: TokenClient | None = None
+    secrets: tuple[bytes, ...] = field(default=(), repr=False)
+
+    def with_token(self, token: str) -> Credentials:
+        """Return the same with a bearer token that its client got."""
+        return replace(self, lines=(*self.lines, _bearer(token)), secrets=(*forms_of([token]), *self.secrets))
 
 
 def credentials_of(connection: Connection) -> Credentials:
-    """Return what a connection holds: login and password (basic), or extra `token` (bearer); extra `signing_secret`.
+    """Return what a connection holds.
 
+    One of: login and password (basic), extra `token` (bearer), extra `api_key` (header or query), extra `token_url`
+    with login and password (OAuth2 client credentials). With any of them, or alone, extra `signing_secret`.
     Raises ConnectionUnusable, which never shows a value.
     """
     keys = parse_secrets(connection.id, _text(connection, "signing_secret"))
-    return Credentials(_authorization(connection), keys)
+    ways = [name for name in ("token", "api_key", "token_url") if _text(connection, name)]
+    if len(ways) > 1:
+        raise _unusable(connection, f"has the extras `{ways[0]}` and `{ways[1]}`. Keep one of the two")
+    way = ways[0] if ways else ""
+    if way in ("token", "api_key") and (connection.login or connection.password):
+        raise _unusable(connection, f"has a login or password and an extra `{way}`. Keep one of the two")
+    _refuse_strays(connection, way)
+    if way == "token":
+        found = _of_token(connection)
+    elif way == "api_key":
+        found = _of_api_key(connection)
+    elif way == "token_url":
+        found = _of_client(connection)
+    else:
+        found = _of_login(connection)
+    return replace(found, signing_keys=keys)
 
 
-def _authorization(connection: Connection) -> str | None:
+def _refuse_strays(connection: Connection, way: str) -> None:
+    """Refuse an extra that says how to send something which is not there: it was meant to count."""
+    belongs = {"api_key": ("api_key_header", "api_key_query"), "token_url": ("scope", "audience", "client_secret_in")}
+    for owner, names in belongs.items():
+        for name in names:
+            if _text(connection, name) and way != owner:
+                raise _unusable(connection, f"has an extra `{name}` and no `{owner}`. Add that, or remove it")
+
+
+def _of_token(connection: Connection) -> Credentials:
     token = _text(connection, "token")
-    where = f"Connection {connection.id!r}"
-    if token:
-        if connection.login or connection.password:
-            raise ConnectionUnusable(f"{where} has a login or password and an extra `token`. Keep one of the two.")
-        if not _TOKEN.fullmatch(token):
-            raise ConnectionUnusable(f"{where}: its extra `token` holds a space or control character. Copy it again.")
-        return f"Bearer {token}"
+    if not _VISIBLE.fullmatch(token):
+        raise _unusable(connection, "has an extra `token` with a space or control character. Copy it again")
+    return Credentials((_bearer(token),), secrets=forms_of([token]))
+
+
+def _of_api_key(connection: Connection) -> Credentials:
+    key, name, parameter = (_text(connection, each) for each in ("api_key", "api_key_header", "api_key_query"))
+    if name and parameter:
+        raise _unusable(connection, "has the extras `api_key_header` and `api_key_query`. Keep one of the two")
+    secrets = forms_of([key, key.rpartition(" ")[2]])  # `ApiKey 123`: an answer may repeat 123 alone
+    if parameter:
+        return Credentials(query=f"{quote(parameter, safe='')}={quote(key, safe='')}", secrets=secrets)
+    name = name or _DEFAULT_API_KEY_HEADER
+    if is_reserved(name) and name.lower() != "authorization":
+        raise _unusable(connection, f"has {name!r} as `api_key_header`, which is not for credentials. Use another")
+    try:
+        line = header_line(name, key)
+    except HeaderRefused:
+        what = "has an `api_key_header` that is no header name, or an `api_key` with a line break or control character"
+        raise _unusable(connection, f"{what}. Copy them again") from None
+    return Credentials((line,), secrets=secrets)
+
+
+def _of_client(connection: Connection) -> Credentials:
+    url, place = _text(connection, "token_url"), _text(connection, "client_secret_in") or "header"
+    if not connection.login or not connection.password:
+        what = "has an extra `token_url`, and no login (the client id) or no password (the client secret)"
+        raise _unusable(connection, f"{what}. Add them")
+    if place not in ("header", "body"):
+        raise _unusable(
+            connection, "has an extra `client_secret_in` that is neither header nor body. Write one of them"
+        )
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:  # its message may quote what is secret
+        parts = urlsplit("")
+    if (
+        parts.scheme not in ("http", "https")
+        or not parts.hostname
+        or not _VISIBLE.fullmatch(url)
+        or "@" in parts.netloc
+    ):
+        what = "has an extra `token_url` that is no https://host/path, or holds a login"
+        raise _unusable(connection, f"{what}. Write the whole URL, without one")
+    client = TokenClient(
+        connection=connection.id,
+        url=url,
+        client_id=connection.login,
+        client_secret=connection.password,
+        scope=_text(connection, "scope"),
+        audience=_text(connection, "audience"),
+        secret_in_body=place == "body",
+    )
+    return Credentials(client=client, secrets=client.secrets)
+
+
+def _of_login(connection: Connection) -> Credentials:
     if not connection.login:
         if connection.password:
-            raise ConnectionUnusable(f"{where} has a password and no login. Put a bearer token into extra `token`.")
-        return None
+            raise _unusable(connection, "has a password and no login. Put a bearer token into extra `token`")
+        return Credentials()
     if ":" in connection.login:
-        raise ConnectionUnusable(f"{where}: a login with a colon cannot be sent (RFC 7617). Use another login.")
-    pair = f"{connection.login}:{connection.password}".encode()
-    return f"Basic {base64.b64encode(pair).decode('ascii')}"
+        raise _unusable(connection, "has a login with a colon, which cannot be sent (RFC 7617). Use another login")
+    pair = base64.b64encode(f"{connection.login}:{connection.password}".encode()).decode("ascii")
+    return Credentials((f"authorization: Basic {pair}",), secrets=forms_of([pair, connection.password]))
+
+
+def _bearer(token: str) -> str:
+    return f"authorization: Bearer {token}"
 
 
 def _text(connection: Connection, name: str) -> str:
     value = connection.extra.get(name, "")
     if not isinstance(value, str):
-        raise ConnectionUnusable(f"Connection {connection.id!r}: its extra `{name}` is not text. Write it in quotes.")
+        raise _unusable(connection, f"has an extra `{name}` that is not text. Write it in quotes")
     return value.strip()
+
+
+def _unusable(connection: Connection, what: str) -> ConnectionUnusable:
+    return ConnectionUnusable(f"Connection {connection.id!r} {what}.")

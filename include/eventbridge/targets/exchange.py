@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pycurl
 
-from eventbridge import __version__
 from eventbridge.delivery import Answer
 from eventbridge.targets.credentials import Credentials
+from eventbridge.targets.endpoint import Door, Endpoint, easy_handle
 from eventbridge.targets.protocol import Request
+from eventbridge.targets.veil import veiled
 
 #: What of an answer's body is kept, and where reading stops: a target must not fill memory or a budget.
 KEPT_BYTES = 20 * 1024
 READ_BYTES = 1024 * 1024
-
-#: A connection that takes longer is no better than none.
-_CONNECT_SECONDS = 5.0
 
 _TIMEOUT = frozenset({pycurl.E_OPERATION_TIMEDOUT})
 _HOST_UNKNOWN = frozenset({pycurl.E_COULDNT_RESOLVE_HOST})
@@ -43,53 +39,73 @@ _TLS = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class Endpoint:
-    """What all requests of a target share; `ca_file` holds the authorities to trust, None = libcurl's own.
-
-    `secrets` are what an answer may repeat of the URL and must not be kept, the longest first.
-    """
-
-    url: str = field(repr=False)
-    timeout_seconds: float
-    allow_http: bool
-    ca_file: Path | None
-    secrets: tuple[bytes, ...] = field(default=(), repr=False)
+#: The error number of headers that are too large for libcurl, which has no name for it here.
+_TOO_LARGE = 100
 
 
 class Exchange:
     """An easy handle set up for one endpoint, the request that is out on it, and what has come back."""
 
-    __slots__ = ("_lines", "_parts", "_read_bytes", "_secrets", "credentials", "curl", "request", "started_at")
+    __slots__ = (
+        "_door",
+        "_endpoint",
+        "_lines",
+        "_parts",
+        "_read_bytes",
+        "_room_bytes",
+        "_secrets",
+        "credentials",
+        "curl",
+        "request",
+        "started_at",
+    )
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.request: Request | None = None
-        self.credentials: Credentials | None = None
+        self.credentials = Credentials()
         self.started_at = datetime.min.replace(tzinfo=UTC)
+        self._endpoint = endpoint
         self._lines: list[bytes] = []
         self._parts: list[bytes] = []
         self._read_bytes = 0
-        self._secrets = endpoint.secrets
-        self.curl = self._easy(endpoint)
+        self._hide(())
+        self._door = Door(endpoint.guard)
+        self.curl = easy_handle(endpoint, self._door, self._lines.append, self._take_body)
+
+    def use(self, credentials: Credentials) -> None:
+        """Take up other credentials for the next requests."""
+        if credentials.query != self.credentials.query:
+            url = self._endpoint.url
+            self.curl.setopt(pycurl.URL, with_query(url, credentials.query) if credentials.query else url)
+        self.credentials = credentials
+        self._hide(credentials.secrets)
 
     def prepare(self, lines: Sequence[str | bytes], payload: bytes) -> None:
         """Set the handle up for one request with these header lines."""
-        self._lines.clear()
-        self._parts.clear()
         self._read_bytes = 0
         self.curl.setopt(pycurl.HTTPHEADER, lines)
         self.curl.setopt(pycurl.POSTFIELDS, payload)
 
     def forget(self) -> None:
-        """Let go of the request, so that an idle handle holds no payload."""
+        """Let go of the request and its answer, so that an idle handle holds neither."""
         self.request = None
-        self.credentials = None
+        self._lines.clear()
         self._parts.clear()
+        if self._door.opened or self._door.refusals:
+            self._door.close()
+
+    def close(self) -> None:
+        """Let go of the handle."""
+        self.curl.close()
+
+    @property
+    def body(self) -> bytes:
+        """What of the answer's body was kept, with all that is in it."""
+        return b"".join(self._parts)
 
     def answer(self, error_number: int, message: str) -> Answer:
         """Return what the ended transfer came to; `error_number` and `message` are libcurl's."""
-        cut_off = error_number == pycurl.E_WRITE_ERROR and self._read_bytes > READ_BYTES
-        if error_number and not cut_off:
+        if error_number and not self._cut_off(error_number):
             return self._failed(error_number, message)
         code: int = self.curl.getinfo(pycurl.RESPONSE_CODE)
         accepted = 200 <= code < 300
@@ -109,7 +125,15 @@ class Exchange:
         passed_ms = (now - self.started_at).total_seconds() * 1000
         return self._no_answer("Interrupted", "the push ended before the answer came", passed_ms)
 
+    def _cut_off(self, error_number: int) -> bool:
+        """Return whether we ended the transfer, because the answer is too large: its status counts as it is."""
+        if error_number == pycurl.E_WRITE_ERROR:
+            return self._read_bytes > READ_BYTES
+        return error_number == _TOO_LARGE and self.curl.getinfo(pycurl.RESPONSE_CODE) >= 200
+
     def _failed(self, error_number: int, message: str) -> Answer:
+        if self._door.refusals and not self._door.opened:
+            return self._no_answer("AddressRefused", self._door.told(), self._duration_ms())
         # A status whose body breaks off is no answer (RFC 9112, 8): it must be recorded as incomplete
         code = self.curl.getinfo(pycurl.RESPONSE_CODE)
         detail = f"{message} (after status {code})" if code else message
@@ -144,10 +168,12 @@ class Exchange:
         return self._veiled(b"".join(self._parts))[:KEPT_BYTES]
 
     def _veiled(self, text: bytes) -> bytes:
-        """Return text with asterisks for what it repeats of a secret URL; no byte moves."""
-        for secret in self._secrets:
-            text = text.replace(secret, b"*" * len(secret))
-        return text
+        return veiled(text, self._secrets) if text else text
+
+    def _hide(self, secrets: tuple[bytes, ...]) -> None:
+        self._secrets = tuple(sorted({*self._endpoint.secrets, *secrets}, key=len, reverse=True))
+        # as much more of a body as a secret is long is read: half of one would not be found
+        self._room_bytes = KEPT_BYTES + max(map(len, self._secrets), default=0)
 
     def _header_fields(self) -> dict[str, str]:
         fields: dict[str, str] = {}
@@ -159,33 +185,14 @@ class Exchange:
         return fields
 
     def _take_body(self, part: bytes) -> int | None:
-        # and as much more as a secret is long: half of one would not be found
-        if self._read_bytes < KEPT_BYTES + max(map(len, self._secrets), default=0):
+        if self._read_bytes < self._room_bytes:
             self._parts.append(part)
         self._read_bytes += len(part)
         return -1 if self._read_bytes > READ_BYTES else None  # -1 ends the transfer
 
-    def _easy(self, endpoint: Endpoint) -> pycurl.Curl:
-        curl = pycurl.Curl()
-        protocols = pycurl.PROTO_HTTPS | (pycurl.PROTO_HTTP if endpoint.allow_http else 0)
-        options = {
-            pycurl.URL: endpoint.url,
-            pycurl.PROTOCOLS: protocols,
-            pycurl.POST: 1,
-            pycurl.USERAGENT: f"EventBridge/{__version__}",
-            pycurl.TIMEOUT_MS: round(endpoint.timeout_seconds * 1000),
-            pycurl.CONNECTTIMEOUT_MS: round(min(endpoint.timeout_seconds, _CONNECT_SECONDS) * 1000),
-            pycurl.NOSIGNAL: 1,
-            pycurl.FOLLOWLOCATION: 0,
-            pycurl.SSL_VERIFYPEER: 1,
-            pycurl.SSL_VERIFYHOST: 2,
-            pycurl.PROXY: "",  # not None: http_proxy and its kin would count
-            pycurl.TCP_KEEPALIVE: 1,
-            pycurl.HEADERFUNCTION: self._lines.append,
-            pycurl.WRITEFUNCTION: self._take_body,
-        }
-        if endpoint.ca_file is not None:
-            options[pycurl.CAINFO] = str(endpoint.ca_file)
-        for option, value in options.items():
-            curl.setopt(option, value)
-        return curl
+
+def with_query(url: str, query: str) -> str:
+    """Return a URL with one more parameter, `name=value`; what the URL has stays, but for a #fragment, never sent."""
+    url = url.partition("#")[0]
+    separator = "&" if "?" in url else "?"
+    return f"{url}{separator}{query}"

@@ -9,30 +9,39 @@ _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 # RFC 9110, 5.5: a line break or NUL in a value would let an event write headers, or a request, of its own
 _FORBIDDEN = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
-#: Set by the target itself: framing, credentials, signature.
+#: Set by the target itself, or by whoever carries the request: framing, credentials, what ends at the next hop.
 _OWN = frozenset(
     {
         "authorization",
         "connection",
+        "content-encoding",
         "content-length",
         "content-type",
+        "cookie",
         "expect",
         "host",
+        "http2-settings",
         "keep-alive",
-        "proxy-authorization",
         "te",
         "trailer",
         "transfer-encoding",
         "upgrade",
-        "webhook-id",
-        "webhook-signature",
-        "webhook-timestamp",
+        "user-agent",
     }
 )
 
 
+_OWN_PREFIXES = ("proxy-", "webhook-")
+
+
 class HeaderRefused(Exception):
     """A header that cannot be sent; the message names it, and not its value."""
+
+
+def is_reserved(name: str) -> bool:
+    """Return whether a header is the target's own business, in whatever case it is written."""
+    lower = name.lower()
+    return lower in _OWN or lower.startswith(_OWN_PREFIXES)
 
 
 def header_line(name: str, value: str) -> str | bytes:
@@ -57,9 +66,8 @@ def event_lines(headers: Mapping[str, str]) -> list[str | bytes]:
     """
     lines: list[str | bytes] = []
     for name, value in headers.items():
-        lower = name.lower()
-        if lower in _OWN:
+        if is_reserved(name):
             raise HeaderRefused(f"header {name!r} is set by the target, not by an event")
-        if lower != "traceparent":
+        if name.lower() != "traceparent":
             lines.append(header_line(name, value))
     return lines

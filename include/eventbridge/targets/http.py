@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 import pycurl
@@ -10,12 +11,15 @@ import pycurl
 from eventbridge.delivery import Answer
 from eventbridge.errors import EventBridgeError
 from eventbridge.faults import reach
+from eventbridge.targets.access import Access
 from eventbridge.targets.credentials import Credentials
-from eventbridge.targets.exchange import Endpoint, Exchange
+from eventbridge.targets.endpoint import Endpoint
+from eventbridge.targets.exchange import Exchange
 from eventbridge.targets.headers import HeaderRefused, event_lines, header_line
 from eventbridge.targets.multi import Multi
 from eventbridge.targets.protocol import Request
 from eventbridge.targets.signing import Signer, traceparent
+from eventbridge.targets.tokens import NoToken
 
 #: Longest sleep without a look at the clock.
 _WAIT_SECONDS = 1.0
@@ -25,31 +29,26 @@ class HttpTarget:
     """Delivers to one URL, at most `max_in_flight` requests at a time; never follows a redirect.
 
     Requests carry `webhook-id` (the delivery id), `webhook-timestamp`, `webhook-signature` (with signing keys)
-    and `traceparent`. After 401 or 407 `renew` is asked once per `deliver`; if it then answers other credentials,
-    the request is sent once more.
+    and `traceparent`. After 401 or 407 no more are started until what is in flight has its answer; then `access` is
+    renewed, once per `deliver`, and if that gives other credentials, what was refused is sent once more.
     """
 
     flush_every = 1
 
     def __init__(
-        self,
-        endpoint: Endpoint,
-        *,
-        max_in_flight: int,
-        credentials: Credentials,
-        renew: Callable[[], Credentials],
-        clock: Callable[[], datetime],
+        self, endpoint: Endpoint, *, max_in_flight: int, access: Access, clock: Callable[[], datetime]
     ) -> None:
         self._clock = clock
-        self._ask_credentials = renew
-        self._take_up(credentials)
+        self._access = access
+        self._take_up(Credentials())
         self._delivering = False
-        self._may_ask = True
+        self._may_renew = True
         self._multi = Multi(max_in_flight)
         self._endpoint = endpoint
         self._max_in_flight = max_in_flight
         self._idle: list[Exchange] = []  # made when first needed: a chunk may hold one delivery for this target
         self._flying: dict[pycurl.Curl, Exchange] = {}
+        self._refused: list[tuple[Request, Answer]] = []  # for want of better credentials
         self._content_type = ("", header_line("content-type", ""))
 
     def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Answer], None, None]:
@@ -59,25 +58,34 @@ class HttpTarget:
         """
         if self._delivering:
             raise RuntimeError("an HTTP target makes one delivery at a time: close the previous one first")
-        self._delivering = self._may_ask = True
+        self._delivering = self._may_renew = True
         waiting = iter(requests)
         try:
+            failure = self._make_ready(until) if requests else None
+            if failure is not None:
+                yield from self._unsent(waiting, failure, until)
+                return
             while True:
                 yield from self._fill(waiting, until)
                 if not self._flying:
-                    return
+                    if not self._refused:
+                        return
+                    yield from self._send_again(until)
+                    continue
                 left = (until - self._clock()).total_seconds()
                 for curl, error_number, message in self._multi.ended(max(0.0, min(left, _WAIT_SECONDS))):
                     reach("target.answered")
-                    done = self._finish(curl, error_number, message, until)
+                    done = self._finish(curl, error_number, message)
                     if done is not None:
                         yield done
                 if left <= 0:
                     break
             while self._flying:
                 yield self._give_up()
+            yield from self._last_refused()
         finally:
             self._delivering = False
+            self._refused.clear()
             while self._flying:
                 self._give_up()
 
@@ -88,12 +96,28 @@ class HttpTarget:
         """Close all connections."""
         self._multi.close()
         for exchange in self._idle:
-            exchange.curl.close()
+            exchange.close()
         self._idle.clear()
+
+    def _make_ready(self, until: datetime) -> str | None:
+        """Take up today's credentials; returns why there are none."""
+        try:
+            self._take_up(self._access.ready(until))
+        except NoToken as error:
+            return str(error)
+        return None
+
+    def _unsent(self, waiting: Iterator[Request], failure: str, until: datetime) -> Iterator[tuple[int, Answer]]:
+        """Answer what cannot be sent for want of a token; asked again for every one, its endpoint would be flooded."""
+        for request in waiting:
+            now = self._clock()
+            if now >= until:
+                return
+            yield request.index, Answer(False, now, 0.0, error_class="NoToken", error=failure)
 
     def _fill(self, waiting: Iterator[Request], until: datetime) -> Iterator[tuple[int, Answer]]:
         """Send while there is time and room in flight; yields only what could not be sent."""
-        while len(self._flying) < self._max_in_flight:
+        while len(self._flying) < self._max_in_flight and not self._refused:
             now = self._clock()
             if now >= until:
                 return
@@ -109,31 +133,48 @@ class HttpTarget:
     def _send(self, request: Request, now: datetime) -> None:
         lines = self._lines_of(request, now)
         exchange = self._idle.pop() if self._idle else Exchange(self._endpoint)
+        if exchange.credentials is not self._credentials:
+            exchange.use(self._credentials)
         exchange.prepare(lines, request.payload)
         exchange.request = request
-        exchange.credentials = self._credentials
         exchange.started_at = now
-        self._start(exchange)
-
-    def _start(self, exchange: Exchange) -> None:
         reach("target.send")
         self._multi.start(exchange.curl)
         self._flying[exchange.curl] = exchange
 
-    def _finish(self, curl: pycurl.Curl, error_number: int, message: str, until: datetime) -> tuple[int, Answer] | None:
-        """Take an ended transfer out; None if it was sent once more with new credentials."""
+    def _finish(self, curl: pycurl.Curl, error_number: int, message: str) -> tuple[int, Answer] | None:
+        """Take an ended transfer out; None if it was refused, and other credentials may help."""
         exchange = self._flying.pop(curl)
         self._multi.remove(curl)
         request = exchange.request
         assert request is not None
         answer = exchange.answer(error_number, message)
-        if answer.code in (401, 407) and self._renewed(exchange) and self._clock() < until:
-            exchange.credentials = self._credentials
-            exchange.prepare(self._lines_of(request, self._clock()), request.payload)
-            self._start(exchange)
-            return None
         self._free(exchange)
+        if answer.code in (401, 407) and self._may_renew:
+            self._refused.append((request, answer))
+            return None
         return request.index, answer
+
+    def _send_again(self, until: datetime) -> Iterator[tuple[int, Answer]]:
+        """Send once more what was refused, as many at a time as before, if there are other credentials by now.
+
+        Nothing is in flight here: what is asked may take its time, and no request's own time goes by meanwhile.
+        """
+        self._may_renew = False
+        before, problem = self._credentials, None
+        try:
+            self._take_up(self._access.renewed(until))
+        except NoToken as error:
+            problem = str(error)
+        except EventBridgeError:  # the connection is gone or broken: what there was stays, and 401 is the answer
+            pass
+        refused, self._refused = self._refused, []
+        for request, answer in refused:
+            now = self._clock()
+            if self._credentials == before or now >= until:
+                yield request.index, answer if problem is None else replace(answer, error=problem)
+            else:
+                self._send(request, now)
 
     def _give_up(self) -> tuple[int, Answer]:
         curl, exchange = self._flying.popitem()
@@ -148,25 +189,16 @@ class HttpTarget:
         exchange.forget()
         self._idle.append(exchange)
 
-    def _renewed(self, exchange: Exchange) -> bool:
-        """Return whether there are other credentials than those it was sent with, asking once per `deliver`."""
-        if self._may_ask and exchange.credentials == self._credentials:
-            self._may_ask = False
-            try:
-                fresh = self._ask_credentials()
-            except EventBridgeError:  # the connection is gone or broken: what there was stays, and 401 is the answer
-                return False
-            if fresh != self._credentials:
-                self._take_up(fresh)
-        return exchange.credentials != self._credentials
+    def _last_refused(self) -> Iterator[tuple[int, Answer]]:
+        while self._refused:
+            request, answer = self._refused.pop()
+            yield request.index, answer
 
     def _take_up(self, credentials: Credentials) -> None:
         self._credentials = credentials
         self._signer = Signer(credentials.signing_keys) if credentials.signing_keys else None
         # libcurl would wait for "100 Continue" before large bodies
-        self._own_lines: list[str | bytes] = ["Expect:"]
-        if credentials.authorization is not None:
-            self._own_lines.append(f"authorization: {credentials.authorization}")
+        self._own_lines: list[str | bytes] = ["Expect:", *credentials.lines]
 
     def _lines_of(self, request: Request, now: datetime) -> list[str | bytes]:
         timestamp = str(int(now.timestamp()))

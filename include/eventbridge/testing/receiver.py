@@ -18,12 +18,16 @@ import ssl
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from eventbridge.testing.receiver_http import Connection, Record
 from eventbridge.testing.receiver_paths import Paths
+
+#: The block that a receiver listens in, for EVENTBRIDGE_ALLOW_ADDRESSES: without it nothing is delivered there.
+ADDRESSES = "127.0.0.0/8"
 
 _START_SECONDS = 30.0
 _POLL_SECONDS = 0.01
@@ -32,13 +36,25 @@ _POLL_SECONDS = 0.01
 class Receiver:
     """The receiver as a child process, in a `with` block; it ends with the block, and if this process dies.
 
-    `certificate` is a PEM file of key and certificate: with it the receiver speaks TLS.
+    `certificate` is a PEM file of key and certificate: with it the receiver speaks TLS. `client_authorities` is one of
+    certificates: with it every client must show a certificate that one of them vouches for.
+    `http2`: it offers HTTP/2 too, for which the package h2 must be there.
     """
 
-    def __init__(self, log: Path, *, whole: bool = False, certificate: Path | None = None) -> None:
+    def __init__(
+        self,
+        log: Path,
+        *,
+        whole: bool = False,
+        certificate: Path | None = None,
+        client_authorities: Path | None = None,
+        http2: bool = False,
+    ) -> None:
         self._log = log
         self._whole = whole
         self._certificate = certificate
+        self._client_authorities = client_authorities
+        self._http2 = http2
         self.port = 0
 
     def __enter__(self) -> Self:
@@ -46,6 +62,8 @@ class Receiver:
         command += ["--with-parent"]
         command += ["--whole"] if self._whole else []
         command += ["--certificate", str(self._certificate)] if self._certificate else []
+        command += ["--client-authorities", str(self._client_authorities)] if self._client_authorities else []
+        command += ["--http2"] if self._http2 else []
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
@@ -88,25 +106,42 @@ class Receiver:
         return received
 
 
-async def _serve(port: int, log: Path, *, whole: bool, certificate: Path | None, with_parent: bool) -> None:
+async def _serve(
+    port: int, log: Path, context: ssl.SSLContext | None, *, whole: bool, http2: bool, with_parent: bool
+) -> None:
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
     if with_parent:  # the parent never writes: its end of the pipe closes when it dies
         loop.add_reader(0, lambda: ended.set() if not os.read(0, 1024) else None)
-    context = None
-    if certificate is not None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate)
     log.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     paths, record = Paths(), Record(descriptor, whole)
-    server = await loop.create_server(lambda: Connection(paths, record), "127.0.0.1", port, ssl=context, backlog=1024)
+    speak = _protocol(http2=http2)
+    server = await loop.create_server(lambda: speak(paths, record), "127.0.0.1", port, ssl=context, backlog=1024)
     sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
     sys.stdout.flush()
     await ended.wait()
     server.close()
+
+
+def _protocol(*, http2: bool) -> Callable[[Paths, Record], asyncio.Protocol]:
+    if not http2:
+        return Connection
+    from eventbridge.testing.receiver_http2 import Chooser  # the package h2 belongs to tests alone
+
+    return Chooser
+
+
+def _context(certificate: Path, client_authorities: Path | None, *, http2: bool) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    context.set_alpn_protocols(["h2", "http/1.1"] if http2 else ["http/1.1"])
+    if client_authorities is not None:
+        context.load_verify_locations(client_authorities)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
 
 
 def main() -> None:
@@ -116,10 +151,15 @@ def main() -> None:
     parser.add_argument("--log", type=Path, required=True, help="JSON lines, one a request")
     parser.add_argument("--whole", action="store_true", help="log headers and bodies too")
     parser.add_argument("--certificate", type=Path, help="PEM file of key and certificate: speak TLS")
+    parser.add_argument("--client-authorities", type=Path, help="PEM file: clients need a certificate of theirs")
+    parser.add_argument("--http2", action="store_true", help="offer HTTP/2 too")
     parser.add_argument("--with-parent", action="store_true", help="end when standard input closes")
     given = parser.parse_args()
+    context = None
+    if given.certificate is not None:
+        context = _context(given.certificate, given.client_authorities, http2=given.http2)
     asyncio.run(
-        _serve(given.port, given.log, whole=given.whole, certificate=given.certificate, with_parent=given.with_parent)
+        _serve(given.port, given.log, context, whole=given.whole, http2=given.http2, with_parent=given.with_parent)
     )
 
 

@@ -180,7 +180,7 @@ class Connection(asyncio.Protocol):
         self._busy = True
         self._record.in_flight += 1
         webhook_id = incoming.headers.get("webhook-id", "")
-        reply = self._paths.reply(incoming.path, webhook_id, incoming.headers)
+        reply = self._paths.reply(incoming.path, webhook_id, incoming.headers, incoming.body)
         self._record.write(incoming, webhook_id, reply.status, self._number)
         if reply.status is None:
             return

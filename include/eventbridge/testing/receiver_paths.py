@@ -6,9 +6,17 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from urllib.parse import unquote
 
-#: What must follow these first parts: a status, milliseconds.
-_NUMBERED = {"status": "[1-9][0-9]{2}", "delay": "[0-9]{1,5}"}
+from eventbridge.testing.receiver_tokens import TokenEndpoint
+
+#: What must follow these first parts: a status, milliseconds, seconds and a secret, uses of a token and a name.
+_NUMBERED = {
+    "status": "[1-9][0-9]{2}",
+    "delay": "[0-9]{1,5}",
+    "token": "[0-9]{1,5}/[^/]+(/.*)?",
+    "with-token": "[1-9][0-9]{0,4}(/.*)?",
+}
 
 
 @dataclass(frozen=True)
@@ -32,13 +40,20 @@ class Seen:
     rest: str  # of the path, after the first part
     webhook_id: str
     headers: Mapping[str, str]
+    path: str = ""  # the whole of it
+    body: bytes = b""
 
 
 class Paths:
-    """Chooses replies; remembers how often /flaky refused each webhook-id."""
+    """Chooses replies; remembers how often /flaky refused each webhook-id, and the tokens that /token gave.
+
+    /token/SECONDS/SECRET is an OAuth2 token endpoint for every client with that secret; /with-token/USES takes each
+    of its tokens so many times.
+    """
 
     def __init__(self) -> None:
         self._refused: Counter[str] = Counter()
+        self._tokens = TokenEndpoint()
         self._replies: dict[str, Callable[[Seen], Reply]] = {
             "healthy": lambda seen: Reply(200),
             "slow": lambda seen: Reply(200, delay_seconds=0.2),
@@ -53,26 +68,45 @@ class Paths:
             "echo": lambda seen: Reply(404, body=f"Cannot POST /echo/{seen.rest}\n".encode()),
             "empty": lambda seen: Reply(204, body=b""),
             "guarded": _guarded,
+            "head": lambda seen: Reply(200, {f"X-{number}": "x" * 8_000 for number in range(60)}),
             "hint": lambda seen: Reply(503, {"Retry-After": "5"}, hints={"Webhook-Delivery": "abort-message"}),
+            "mirror": _mirror,
             "huge": lambda seen: Reply(200, body=b"x" * 3_000_000, announced_bytes=10**10),
             "once": lambda seen: Reply(200, close=True),
             "redirect": lambda seen: Reply(302, {"Location": "/healthy/redirected"}),
             "retry-after": lambda seen: Reply(503, {"Retry-After": seen.rest}),
             "status": lambda seen: Reply(int(seen.rest)),
+            "token": self._token,
+            "with-token": self._with_token,
         }
 
-    def reply(self, path: str, webhook_id: str, headers: Mapping[str, str]) -> Reply:
+    def reply(self, path: str, webhook_id: str, headers: Mapping[str, str], body: bytes) -> Reply:
         """Return the reply for a request; 404 where the path or what follows it is not known."""
         first, _, rest = path.partition("?")[0].removeprefix("/").partition("/")
         if first not in self._replies or (first in _NUMBERED and not re.fullmatch(_NUMBERED[first], rest)):
             return Reply(404, body=f"paths: {' '.join(sorted(self._replies))}\n".encode())
-        return self._replies[first](Seen(rest, webhook_id, headers))
+        return self._replies[first](Seen(rest, webhook_id, headers, path, body))
 
     def _flaky(self, seen: Seen) -> Reply:
         if self._refused[seen.webhook_id] < 2:
             self._refused[seen.webhook_id] += 1
             return Reply(503, {"Retry-After": "1"}, body=b"try again\n")
         return Reply(200)
+
+    def _token(self, seen: Seen) -> Reply:
+        seconds, _, secret = seen.rest.partition("/")
+        status, answer = self._tokens.give(int(seconds), unquote(secret.partition("/")[0]), seen.headers, seen.body)
+        return Reply(status, body=answer)
+
+    def _with_token(self, seen: Seen) -> Reply:
+        uses = int(seen.rest.partition("/")[0])
+        return Reply(200) if self._tokens.takes(seen.headers.get("authorization", ""), uses) else Reply(401)
+
+
+def _mirror(seen: Seen) -> Reply:
+    """Refuse, and tell everything that was sent but the body, as some frameworks' error pages do."""
+    lines = [f"Cannot POST {seen.path}", *(f"{name}: {value}" for name, value in seen.headers.items()), ""]
+    return Reply(400, body="\n".join(lines).encode("latin-1"))
 
 
 def _guarded(seen: Seen) -> Reply:

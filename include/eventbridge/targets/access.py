@@ -1,0 +1,86 @@
+"""What a target's requests prove themselves with: of its connection, with a token where that takes one, renewed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+import pycurl
+
+from eventbridge.faults import reach
+from eventbridge.targets.credentials import Credentials
+from eventbridge.targets.endpoint import Endpoint
+from eventbridge.targets.exchange import Exchange
+from eventbridge.targets.tokens import NoToken, Token, TokenClient, Tokens, read_token, why_refused
+
+#: The tokens that this process holds.
+_TOKENS = Tokens()
+
+
+class Access:
+    """Gives a target its credentials; `read` reads its connection, `token_endpoint` says how to reach an endpoint."""
+
+    def __init__(
+        self,
+        read: Callable[[], Credentials],
+        token_endpoint: Callable[[TokenClient, float], Endpoint],
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._read = read
+        self._token_endpoint = token_endpoint
+        self._clock = clock
+        self._held = read()
+        self._token = ""
+        self._current = self._held
+
+    def ready(self, until: datetime) -> Credentials:
+        """Return what to send, the same object as long as it is the same; may ask for a token until `until`.
+
+        Raises NoToken.
+        """
+        return self._with_token(until, refused="")
+
+    def renewed(self, until: datetime) -> Credentials:
+        """Return what to send after what `ready` returned was refused: the connection is read again.
+
+        Raises NoToken, and whatever reading raises.
+        """
+        fresh = self._read()
+        same_client = fresh.client == self._held.client
+        if fresh != self._held:
+            self._held = self._current = fresh
+        return self._with_token(until, refused=self._token if same_client else "")
+
+    def _with_token(self, until: datetime, *, refused: str) -> Credentials:
+        client = self._held.client
+        if client is None:
+            return self._current
+        token = _TOKENS.token(client, lambda seconds: self._ask(client, seconds), self._clock(), until, refused)
+        if token != self._token or self._current is self._held:
+            self._token = token
+            self._current = self._held.with_token(token)
+        return self._current
+
+    def _ask(self, client: TokenClient, seconds: float) -> Token:
+        """Ask a token endpoint, by the rules that hold for targets; raises NoToken."""
+        exchange = Exchange(self._token_endpoint(client, seconds))
+        exchange.started_at = self._clock()
+        exchange.prepare(*client.request())
+        reach("token.ask")
+        number, message = 0, ""
+        try:
+            exchange.curl.perform()
+        except pycurl.error as error:
+            number, message = error.args
+        reach("token.answered")
+        answer = exchange.answer(number, message)
+        body = exchange.body
+        exchange.close()
+        if answer.accepted:
+            return read_token(client, body)
+        where = f"{client.place} (token_url of connection {client.connection!r})"
+        if answer.code is None:
+            raise NoToken(f"{where} gave no token: {answer.error_class}: {answer.error}")
+        said = why_refused(answer.response_head)
+        remedy = " Check the connection's login and password." if answer.code in (400, 401, 403) else ""
+        raise NoToken(f"{where} gave no token: HTTP {answer.code}{f', {said}' if said else ''}.{remedy}")

@@ -1,0 +1,114 @@
+"""Where requests of one kind go, and the libcurl handle that carries them there under the installation's rules."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pycurl
+
+from eventbridge import __version__
+from eventbridge.targets.guard import SETTING, AddressGuard
+from eventbridge.targets.tls import Tls
+
+#: A connection that takes longer is no better than none.
+_CONNECT_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """What all requests of a target share: address, time, what is verified, and where they must not go.
+
+    `secrets` are what an answer may repeat of the URL and must not be kept, the longest first.
+    """
+
+    url: str = field(repr=False)
+    timeout_seconds: float
+    allow_http: bool
+    guard: AddressGuard
+    tls: Tls = field(default_factory=Tls)
+    secrets: tuple[bytes, ...] = field(default=(), repr=False)
+
+
+class _Handed(socket.socket):
+    """A socket that pycurl makes a duplicate of and lets go: closed then, without a warning about it."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class Door:
+    """Opens the sockets of one handle's connections, but none to an address that the guard refuses."""
+
+    __slots__ = ("_guard", "opened", "refusals")
+
+    def __init__(self, guard: AddressGuard) -> None:
+        self._guard = guard
+        self.refusals: list[str] = []
+        self.opened = False
+
+    def open(self, _purpose: int, address: pycurl.CurlSockAddr) -> socket.socket | int:
+        """Return a socket for an address that libcurl is about to connect to, the one that the name led to just now."""
+        refusal = self._guard.refusal(address.addr[0])
+        if refusal is not None:
+            self.refusals.append(refusal)
+            return int(pycurl.SOCKET_BAD)
+        self.opened = True
+        try:
+            return _Handed(address.family, address.socktype, address.protocol)
+        except OSError:  # such as too many open files: libcurl has its words for a connection that failed
+            return int(pycurl.SOCKET_BAD)
+
+    def close(self) -> None:
+        """Forget what the last request met."""
+        self.refusals.clear()
+        self.opened = False
+
+    def told(self) -> str:
+        """Return what was refused, and what to do about it."""
+        shown = "; ".join(dict.fromkeys(self.refusals))
+        return f"{shown}: nothing is delivered there unless {SETTING} names its block"
+
+
+def easy_handle(
+    endpoint: Endpoint, door: Door, take_header: Callable[[bytes], object], take_body: Callable[[bytes], int | None]
+) -> pycurl.Curl:
+    """Return a handle that POSTs to an endpoint: TLS 1.2 at least, no redirect, no proxy, no address inside."""
+    curl = pycurl.Curl()
+    tls = endpoint.tls
+    options = {
+        pycurl.URL: endpoint.url,
+        pycurl.PROTOCOLS: pycurl.PROTO_HTTPS | (pycurl.PROTO_HTTP if endpoint.allow_http else 0),
+        pycurl.POST: 1,
+        pycurl.USERAGENT: f"EventBridge/{__version__}",
+        pycurl.TIMEOUT_MS: round(endpoint.timeout_seconds * 1000),
+        pycurl.CONNECTTIMEOUT_MS: round(min(endpoint.timeout_seconds, _CONNECT_SECONDS) * 1000),
+        pycurl.NOSIGNAL: 1,
+        pycurl.FOLLOWLOCATION: 0,
+        pycurl.SSLVERSION: pycurl.SSLVERSION_TLSv1_2,  # at least
+        pycurl.SSL_VERIFYPEER: 1,
+        pycurl.SSL_VERIFYHOST: 2,
+        pycurl.PROXY: "",  # not None: http_proxy and its kin would count
+        pycurl.TCP_KEEPALIVE: 1,
+        pycurl.OPENSOCKETFUNCTION: door.open,
+        pycurl.HEADERFUNCTION: take_header,
+        pycurl.WRITEFUNCTION: take_body,
+    }
+    if endpoint.url.lower().startswith("https:"):
+        # HTTP/2 where the server offers it; whoever comes second waits to see whether one connection carries both
+        options |= {pycurl.HTTP_VERSION: pycurl.CURL_HTTP_VERSION_2TLS, pycurl.PIPEWAIT: 1}
+    else:
+        options[pycurl.HTTP_VERSION] = pycurl.CURL_HTTP_VERSION_1_1
+    if tls.authorities is not None:
+        options[pycurl.CAINFO_BLOB] = tls.authorities
+    elif tls.system_file is not None:
+        options[pycurl.CAINFO] = str(tls.system_file)
+    if tls.certificate is not None and tls.private_key is not None:
+        options |= {pycurl.SSLCERT_BLOB: tls.certificate, pycurl.SSLKEY_BLOB: tls.private_key}
+    for option, value in options.items():
+        curl.setopt(option, value)
+    if tls.authorities is not None:  # and nobody else: libcurl was built with files of its own
+        curl.unsetopt(pycurl.CAINFO)
+        curl.unsetopt(pycurl.CAPATH)
+    return curl

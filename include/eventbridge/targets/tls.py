@@ -1,0 +1,116 @@
+"""What a connection says about TLS: the authorities that a target's server is to be vouched for by, and who we are."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+
+from eventbridge.connection import Connection
+from eventbridge.errors import ConnectionUnusable
+
+_PEM = "-----BEGIN "
+
+
+@dataclass(frozen=True)
+class Tls:
+    """How a target's servers are verified and what they are shown; PEM throughout.
+
+    `authorities` None: those of the system, in `system_file` (None: libcurl's own). `certificate`, its chain included,
+    and `private_key` come together or not at all.
+    """
+
+    system_file: Path | None = None
+    authorities: bytes | None = None
+    certificate: bytes | None = None
+    private_key: bytes | None = field(default=None, repr=False)
+
+
+def tls_of(connection: Connection | None) -> Tls:
+    """Return what the extras `ca_certificate`, `client_certificate`, `private_key`, `private_key_password` say.
+
+    Each holds PEM, or the path of a file that does. Raises ConnectionUnusable, which shows nothing of a key.
+    """
+    found = ssl.get_default_verify_paths().cafile  # honours SSL_CERT_FILE
+    system_file = Path(found) if found else None
+    if connection is None:
+        return Tls(system_file)
+    authorities = _pem(connection, "ca_certificate")
+    if authorities is not None:
+        _certificates(connection, "ca_certificate", authorities)
+    certificate, key = _pem(connection, "client_certificate"), _pem(connection, "private_key")
+    if (certificate is None) != (key is None):
+        missing = "private_key" if key is None else "client_certificate"
+        raise _unusable(connection, f"has no extra `{missing}`, and a client proves itself with both. Add it.")
+    if certificate is None or key is None:
+        if connection.extra.get("private_key_password"):
+            raise _unusable(connection, "has an extra `private_key_password` and no `private_key`. Remove it.")
+        return Tls(system_file, authorities)
+    return Tls(system_file, authorities, certificate, _unlocked(connection, certificate, key))
+
+
+def _pem(connection: Connection, name: str) -> bytes | None:
+    value = connection.extra.get(name, "")
+    if not isinstance(value, str):
+        raise _unusable(connection, f"has an extra `{name}` that is not text. Write PEM, or a path, in quotes.")
+    text = value.strip()
+    if not text:
+        return None
+    if text.startswith(_PEM):
+        return text.encode() + b"\n"
+    if "\n" in text or len(text) > 4096:  # a key without its first line is not to be shown as a path
+        raise _unusable(connection, f"has an extra `{name}`, neither PEM nor a path. Copy it from -----BEGIN on.")
+    try:
+        return Path(text).read_bytes()
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "it is no path"
+        raise _unusable(
+            connection,
+            f"has an extra `{name}` whose file cannot be read: {why}. Name one that workers have, or put PEM there.",
+        ) from None
+
+
+def _certificates(connection: Connection, name: str, pem: bytes) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(pem)
+    except ValueError:
+        raise _unusable(
+            connection, f"has an extra `{name}` that holds no PEM certificate. Copy it from -----BEGIN CERTIFICATE on."
+        ) from None
+
+
+def _unlocked(connection: Connection, certificate: bytes, pem: bytes) -> bytes:
+    """Return the private key as libcurl reads it at every handshake: without its password, which stays here."""
+    password = connection.extra.get("private_key_password") or None
+    if password is not None and not isinstance(password, str):
+        raise _unusable(connection, "has an extra `private_key_password` that is not text. Write it in quotes.")
+    own = _certificates(connection, "client_certificate", certificate)[0]
+    try:
+        key = load_pem_private_key(pem, password.encode() if password else None)
+    except TypeError:
+        what = "is locked: add its extra `private_key_password`" if password is None else "has no password: remove that"
+        raise _unusable(connection, f"has an extra `private_key` that {what}.") from None
+    except ValueError:  # its message says nothing that helps
+        what = "cannot be unlocked by `private_key_password`" if password else "is no PEM private key"
+        raise _unusable(connection, f"has an extra `private_key` that {what}. Copy both again.") from None
+    form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    if own.public_key().public_bytes(*form) != key.public_key().public_bytes(*form):
+        raise _unusable(
+            connection,
+            "has a `private_key` that is not that of the first certificate in `client_certificate`. "
+            "Put the client's own certificate first, and its key.",
+        )
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _unusable(connection: Connection, what: str) -> ConnectionUnusable:
+    return ConnectionUnusable(f"Connection {connection.id!r} {what}")

@@ -1,0 +1,153 @@
+"""OAuth2 client credentials (RFC 6749, 4.4): a token for a target, kept by the process until shortly before its end."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from urllib.parse import quote_plus, urlencode, urlsplit
+
+from eventbridge.errors import EventBridgeError
+from eventbridge.targets.veil import forms_of
+
+#: A token is not used for the last part of its life, so that it outlasts the requests that are sent with it.
+_MARGIN = timedelta(seconds=60)
+_MARGIN_SHARE = 0.2
+#: How long a token is taken for good of which its issuer says nothing (RFC 6749, 5.1, leaves it open).
+_UNSAID_SECONDS = 300.0
+_LONGEST_SECONDS = 86_400.0
+
+
+class NoToken(EventBridgeError):
+    """A token endpoint gave no token; the deliveries that need it are tried again."""
+
+
+@dataclass(frozen=True)
+class TokenClient:
+    """Who asks for tokens, and where; equal clients share a token. Nothing secret is shown."""
+
+    connection: str
+    url: str = field(repr=False)
+    client_id: str = field(repr=False)
+    client_secret: str = field(repr=False)
+    scope: str = ""
+    audience: str = ""
+    secret_in_body: bool = False
+
+    @property
+    def place(self) -> str:
+        """Return where the endpoint is, as far as it may be shown."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc}"
+
+    @property
+    def secrets(self) -> tuple[bytes, ...]:
+        """Return what an answer must not repeat."""
+        return forms_of([self.client_secret, self.basic])
+
+    @property
+    def basic(self) -> str:
+        """Return id and secret as the header takes them: each form-encoded first (RFC 6749, 2.3.1)."""
+        pair = f"{quote_plus(self.client_id)}:{quote_plus(self.client_secret)}"
+        return base64.b64encode(pair.encode()).decode("ascii")
+
+    def request(self) -> tuple[list[str | bytes], bytes]:
+        """Return header lines and body of a request for a token."""
+        form = {"grant_type": "client_credentials", "scope": self.scope, "audience": self.audience}
+        lines: list[str | bytes] = ["content-type: application/x-www-form-urlencoded", "accept: application/json"]
+        if self.secret_in_body:
+            form |= {"client_id": self.client_id, "client_secret": self.client_secret}
+        else:
+            lines.append(f"authorization: Basic {self.basic}")
+        return lines, urlencode({name: value for name, value in form.items() if value}).encode()
+
+
+@dataclass(frozen=True)
+class Token:
+    """What a token endpoint gave, and how many seconds it is good for."""
+
+    text: str = field(repr=False)
+    seconds: float
+
+
+@dataclass
+class _Held:
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    text: str = ""
+    good_until: datetime | None = None
+    failures: int = 0
+    failure: str = ""
+
+
+class Tokens:
+    """The tokens of one process, a token for each client; threads that need the same one ask once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: dict[TokenClient, _Held] = {}
+
+    def token(
+        self, client: TokenClient, ask: Callable[[float], Token], now: datetime, until: datetime, refused: str = ""
+    ) -> str:
+        """Return a token that is good for a while; `ask(seconds)` fetches one, in that time. Not the `refused` one.
+
+        Raises NoToken if there is none before `until`; a failure that another thread had meanwhile counts for all
+        that waited for it, so that an endpoint that hangs is waited for once.
+        """
+        with self._lock:
+            held = self._held.setdefault(client, _Held())
+        failures = held.failures
+        seconds = (until - now).total_seconds()
+        if seconds <= 0 or not held.lock.acquire(timeout=seconds):
+            raise NoToken(f"There was no time left to ask {client.place} for a token.")
+        try:
+            if held.good_until is not None and now < held.good_until and held.text != refused:
+                return held.text
+            if held.failures != failures:
+                raise NoToken(held.failure)
+            token = ask(seconds)
+            margin = min(_MARGIN, timedelta(seconds=token.seconds * _MARGIN_SHARE))
+            held.text, held.good_until = token.text, now + timedelta(seconds=token.seconds) - margin
+            return token.text
+        except NoToken as error:
+            held.failures += 1
+            held.failure = str(error)
+            raise
+        finally:
+            held.lock.release()
+
+
+def read_token(client: TokenClient, body: bytes) -> Token:
+    """Return the token in an answer (RFC 6749, 5.1); raises NoToken, which shows none of it."""
+    where = f"{client.place} (token_url of connection {client.connection!r})"
+    try:
+        answer = json.loads(body)
+    except (ValueError, RecursionError):
+        raise NoToken(f"{where} answered no JSON. Is it the token endpoint?") from None
+    text = answer.get("access_token") if isinstance(answer, dict) else None
+    if not isinstance(text, str) or not text or not text.isascii() or not text.isprintable() or " " in text:
+        raise NoToken(f"{where} answered JSON without an access_token that can be sent. Is it the token endpoint?")
+    if str(answer.get("token_type", "bearer")).lower() != "bearer":
+        raise NoToken(f"{where} gives tokens of another type than bearer, which cannot be sent.")
+    return Token(text, _seconds(answer.get("expires_in")))
+
+
+def why_refused(body: bytes) -> str:
+    """Return what an error answer says (RFC 6749, 5.2), e.g. `invalid_client: no such client`; empty if nothing."""
+    try:
+        answer = json.loads(body)
+    except (ValueError, RecursionError):
+        return ""
+    told = [answer.get(name) for name in ("error", "error_description")] if isinstance(answer, dict) else []
+    return ": ".join(" ".join(each.split())[:200] for each in told if isinstance(each, str) and each)
+
+
+def _seconds(said: object) -> float:
+    try:
+        seconds = float(said) if isinstance(said, int | float | str) else _UNSAID_SECONDS
+    except ValueError:
+        seconds = _UNSAID_SECONDS
+    return min(seconds, _LONGEST_SECONDS) if seconds > 0 else _UNSAID_SECONDS
