@@ -136,6 +136,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "differences": [],
     },
     ("dead-letters", "list", "--target", "bad"): [DEAD_LETTER],
+    ("dead-letters", "export", "letters.jsonl", "--target", "bad"): {"file": "str", "dead_letters": "int"},
     ("dead-letters", "show", "BAD"): DEAD_LETTER
     | {"event": "str", "request": "str", "request_headers": "null", "attempts": [ATTEMPT]},
     ("targets", "enable", "all-orders", "gone"): {"rule": "str", "target": "str", "before": "str", "released": "int"},

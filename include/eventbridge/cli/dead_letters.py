@@ -2,32 +2,44 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from eventbridge.cli.choose import (
+    ErrorOption,
+    NameOption,
+    ReasonOption,
+    RuleOption,
+    SinceOption,
+    SqlOption,
+    TargetOption,
+    UntilOption,
+    note_unknown,
+    selection_of,
+)
+from eventbridge.cli.export import with_text_id
 from eventbridge.cli.output import JsonOption, json_text, note, say, show_json, text
-from eventbridge.cli.table import show_fields, show_table, show_text
+from eventbridge.cli.table import counted, show_fields, show_table, show_text
 from eventbridge.cli.workplace import workplace
 from eventbridge.errors import EventError, UserError
 
-if TYPE_CHECKING:
-    from eventbridge.stages.workplace import Workplace
-
-app = typer.Typer(help="Look at what was given up, and why.", no_args_is_help=True)
+app = typer.Typer(help="What was given up, and why.", no_args_is_help=True)
 
 _ANSWER_LINES = 20
 
 
 @app.command("list")
 def list_dead_letters(
-    rule: Annotated[str | None, typer.Option(metavar="RULE", help="Only those of this rule.")] = None,
-    target: Annotated[str | None, typer.Option(metavar="TARGET", help="Only those of targets of this name.")] = None,
-    reason: Annotated[
-        str | None, typer.Option(metavar="REASON", help="Only those with this reason, e.g. NonRetryable.")
-    ] = None,
+    rule: RuleOption = None,
+    target: TargetOption = None,
+    reason: ReasonOption = None,
+    error: ErrorOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    name: NameOption = None,
+    sql: SqlOption = None,
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many.")] = 50,
     as_json: JsonOption = False,
 ) -> None:
@@ -36,25 +48,62 @@ def list_dead_letters(
     The first column is what `dead-letters show` takes: a delivery id or, of an event that is no CloudEvent
     (Malformed), where it lies: bus/topic/queue/offset.
     """
-    from eventbridge.stages.records import dead_letters, name_of
+    from eventbridge.stages.records import letters
+    from eventbridge.stages.selection import name_of
 
     with workplace(looking=True) as work:
-        wanted = dead_letters(work, rule=rule, target=target, reason=_reason(reason))
-        found = list(islice(wanted, limit + 1))
+        selection = selection_of(work.clock(), rule, target, reason, error, since, until, name, sql)
+        found = list(islice(letters(work, selection), limit + 1))
         if rule is not None and not found:
-            _note_unknown(work, rule)
+            note_unknown(work, rule)
     more, found = len(found) > limit, found[:limit]
+    records = [each.record for each in found]
     if as_json:
-        show_json([{"name": name_of(each)} | _with_text_id(each) for each in found])
+        show_json([{"name": name_of(each)} | with_text_id(each) for each in records])
         return
     show_table(
         "Dead letters",
         ["name", "rule", "target", "reason", "event", "detail"],
-        [[name_of(r), r["rule"], r["target"], r["reason"], r["event_id"], r["detail"]] for r in found],
+        [[name_of(r), r["rule"], r["target"], r["reason"], r["event_id"], r["detail"]] for r in records],
         ids={"name"},
     )
     if more:
-        note(f"there are more than {limit}; --limit, --rule, --target and --reason choose")
+        note(f"there are more than {limit}; --limit and the other options choose")
+
+
+@app.command()
+def export(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="Where to write: a name ending in .jsonl or .parquet, or - (lines).")
+    ],
+    rule: RuleOption = None,
+    target: TargetOption = None,
+    reason: ReasonOption = None,
+    error: ErrorOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    name: NameOption = None,
+    sql: SqlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write whole dead letters into a file, with event, request and attempts: JSON lines or Parquet.
+
+    A file that is there is not overwritten. It appears when all is written, or not at all.
+    """
+    from eventbridge.cli.export import export_letters
+    from eventbridge.stages.records import letters
+
+    if as_json and file == "-":
+        raise UserError("--json tells what was written into a file, and - is no file. Leave --json out: - gives JSON")
+    with workplace(looking=True) as work:
+        selection = selection_of(work.clock(), rule, target, reason, error, since, until, name, sql)
+        count = export_letters(file, letters(work, selection, whole=True))
+        if rule is not None and not count:
+            note_unknown(work, rule)
+    if as_json:
+        show_json({"file": file, "dead_letters": count})
+    elif file != "-":
+        say(f"{counted(count, 'dead letter', 'dead letters')} written to {file}")
 
 
 @app.command()
@@ -68,7 +117,8 @@ def show(
 
     NAME is what `dead-letters list` shows first, and what the target saw as `webhook-id`.
     """
-    from eventbridge.stages.records import find_dead_letters, name_of, read_dead_letter
+    from eventbridge.stages.records import find_dead_letters, read_dead_letter
+    from eventbridge.stages.selection import name_of
 
     with workplace(looking=True) as work:
         newest, *others = find_dead_letters(work, name)
@@ -76,7 +126,7 @@ def show(
     if others:
         note(f"{len(others) + 1} dead letters have this name, as the event came more than once; this is the newest")
     if as_json:
-        show_json({"name": newest.name} | _with_text_id(record))
+        show_json({"name": newest.name} | with_text_id(record))
     else:
         _show(name_of(record), record)
 
@@ -127,28 +177,3 @@ def _code(attempt: dict[str, Any]) -> str | None:
 
 def _error(attempt: dict[str, Any]) -> str | None:
     return ": ".join(part for part in (attempt["error_class"], attempt["error"]) if part) or None
-
-
-def _reason(name: str | None) -> str | None:
-    from eventbridge.rule.fields import nearest
-    from eventbridge.stages.records import REASONS
-
-    if name is not None and name not in REASONS:
-        raise UserError(f"{name!r} is no reason. {nearest(name, REASONS) or 'Reasons: ' + ', '.join(REASONS)}")
-    return name
-
-
-def _note_unknown(work: Workplace, rule: str) -> None:
-    from eventbridge.rule.fields import nearest
-
-    with suppress(UserError):  # dead letters can be looked at while the rule files are being mended
-        rules = work.rule_set().rules
-        if rule not in rules:
-            note(f"no rule file names a rule {rule!r}. {nearest(rule, rules)}".rstrip())
-
-
-def _with_text_id(record: dict[str, Any]) -> dict[str, Any]:
-    from eventbridge.identity import delivery_id_text
-
-    raw = record["delivery_id"]
-    return record | {"delivery_id": delivery_id_text(raw) if raw is not None else None}

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from eventbridge import rowset
-from eventbridge.errors import NotFoundError, UserError
-from eventbridge.identity import delivery_id_text
+from eventbridge.errors import NotFoundError
+from eventbridge.stages.selection import SELECTED_BY, Selection, checked_name, is_named, name_of
 from eventbridge.stages.workplace import Workplace
 from eventbridge.store import schemas
 from eventbridge.store.parquet import read_rows, read_table
-
-#: Why a delivery, or an event that never became one, is given up.
-REASONS = (
-    "MaximumRetryAttempts",
-    "MaximumEventAge",
-    "NonRetryable",
-    "TransformFailed",
-    "RouteFailed",
-    "Malformed",
-    "TargetGone",
-    "RuleRemoved",
-)
 
 _LONG_COLUMNS = ("event", "request", "request_headers", "attempts")
 _LIST_COLUMNS = [name for name in schemas.DEAD_LETTER.names if name not in _LONG_COLUMNS]
@@ -42,28 +30,63 @@ class DeadLetterName:
     row: int
 
 
+@dataclass(frozen=True)
+class Letter:
+    """One dead letter: its file in the store, its row there, and its columns; the long ones only if asked for."""
+
+    file: str
+    row: int
+    record: dict[str, Any]
+
+
 def dead_letters(
-    work: Workplace,
-    *,
-    rule: str | None = None,
-    target: str | None = None,
-    reason: str | None = None,
-    whole: bool = False,
+    work: Workplace, selection: Selection | None = None, *, whole: bool = False
 ) -> Iterator[dict[str, Any]]:
-    """Yield dead letters, those of the newest batch first; `whole` = with event, request and attempts."""
-    for file in _files(work):
-        for record in read_table(work.store, file, columns=None if whole else _LIST_COLUMNS).to_pylist():
-            if (
-                rule in (None, record["rule"])
-                and target in (None, record["target"])
-                and reason in (None, record["reason"])
-            ):
-                yield record
+    """Yield the columns of the selected dead letters; see `letters`."""
+    return (letter.record for letter in letters(work, selection, whole=whole))
 
 
-def name_of(record: dict[str, Any]) -> str:
-    """Return the delivery id or, of an event that never became a delivery, `<bus>/<topic>/<queue>/<offset>`."""
-    return _place(record) if record["delivery_id"] is None else delivery_id_text(record["delivery_id"])
+def letters(work: Workplace, selection: Selection | None = None, *, whole: bool = False) -> Iterator[Letter]:
+    """Yield the selected dead letters, those of the newest batch first; `whole` = with event, request and attempts.
+
+    Raises UserError if the selection's SQL is no condition.
+    """
+    chosen = Chosen(work, selection or Selection(), dead_letter_files(work))
+    for file in chosen.files:
+        rows = chosen.rows_of(file)
+        if rows:
+            columns = None if whole else _LIST_COLUMNS
+            found = read_rows(work.store, file, rowset.encode(rows), columns=columns).to_pylist()
+            yield from (Letter(file, row, record) for row, record in zip(rows, found, strict=True))
+
+
+class Chosen:
+    """Which rows of some dead letter files a selection chooses; SQL is asked once, about all of them."""
+
+    def __init__(self, work: Workplace, selection: Selection, files: list[str]) -> None:
+        self.files = files
+        self._work = work
+        self._selection = selection
+        self._keys: set[tuple[Any, ...]] | None = None
+        if selection.sql is not None and files:
+            from eventbridge.store.dead_letter_sql import keys_where  # DuckDB is needed here only
+
+            self._keys = keys_where(work.store, files, selection.sql)
+
+    def rows_of(self, file: str) -> list[int]:
+        """Return the chosen rows of a file, in ascending order."""
+        columns = [*SELECTED_BY, "batch_id"]
+        if self._selection.error is not None:
+            columns.append("attempts")  # with their answers: long
+        records = read_table(self._work.store, file, columns=columns).to_pylist()
+        return [row for row, each in enumerate(records) if self._selection.fits(each) and self._meets_sql(each)]
+
+    def _meets_sql(self, record: dict[str, Any]) -> bool:
+        if self._keys is None:
+            return True
+        from eventbridge.store.dead_letter_sql import KEY
+
+        return tuple(name_of(record) if column == "name" else record[column] for column in KEY) in self._keys
 
 
 def find_dead_letters(work: Workplace, name: str) -> list[DeadLetterName]:
@@ -72,14 +95,7 @@ def find_dead_letters(work: Workplace, name: str) -> list[DeadLetterName]:
     `name` is a delivery id or its beginning, or where the event lies: `<bus>/<topic>/<queue>/<offset>`, the bus may
     be left out. Raises UserError for what is neither, NotFoundError if nothing, or more than one delivery, has it.
     """
-    wanted = name.strip().lower()
-    by_place = "/" in wanted
-    if not by_place and not re.fullmatch(r"[0-9a-f-]+", wanted):
-        raise UserError(
-            f"{name!r} names no dead letter. Write a delivery id or its beginning, or <topic>/<queue>/<offset> "
-            "of the event, as `eventbridge dead-letters list` shows them."
-        )
-    found = list(_named(work, wanted, by_place=by_place))
+    found = list(_named(work, checked_name(name)))
     names = dict.fromkeys(each.name for each in found)
     if not found:
         raise NotFoundError(f"there is no dead letter {name!r}. `eventbridge dead-letters list` shows the newest.")
@@ -96,26 +112,20 @@ def read_dead_letter(work: Workplace, found: DeadLetterName) -> dict[str, Any]:
     return dict(record)
 
 
-def _named(work: Workplace, wanted: str, *, by_place: bool) -> Iterator[DeadLetterName]:
-    digits = wanted.replace("-", "")
-    for file in _files(work):
+def dead_letter_files(work: Workplace, *, before: datetime | None = None) -> list[str]:
+    """Return the recorded dead letter files, the newest batch's first; only of batches planned before a time."""
+    return [
+        file.path
+        for batch in work.ledger.batches(limit=None)
+        if before is None or batch.planned_at < before
+        for file in work.ledger.files(batch.batch_id, "dead_letter")
+        if file.path is not None
+    ]
+
+
+def _named(work: Workplace, wanted: str) -> Iterator[DeadLetterName]:
+    for file in dead_letter_files(work):
         for row, record in enumerate(read_table(work.store, file, columns=_NAME_COLUMNS).to_pylist()):
-            if by_place:
-                right = f"/{_place(record)}".lower().endswith(f"/{wanted.strip('/')}")
-            else:
-                right = record["delivery_id"] is not None and record["delivery_id"].hex().startswith(digits)
-            if right:
+            if is_named(record, wanted):
                 about = f"{record['rule']}/{record['target']} " if record["rule"] else ""
                 yield DeadLetterName(name_of(record), about + record["reason"], file, row)
-
-
-def _place(record: dict[str, Any]) -> str:
-    parts = (record["bus"], record["topic"], record["broker"], str(record["queue_id"]), str(record["offset"]))
-    return "/".join(part for part in parts if part)
-
-
-def _files(work: Workplace) -> Iterator[str]:
-    for batch in work.ledger.batches(limit=None):
-        for file in work.ledger.files(batch.batch_id, "dead_letter"):
-            if file.path is not None:
-                yield file.path

@@ -1,0 +1,77 @@
+"""The options by which commands choose dead letters."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eventbridge.cli.output import note
+from eventbridge.errors import UserError
+
+if TYPE_CHECKING:
+    from eventbridge.stages.selection import Selection
+    from eventbridge.stages.workplace import Workplace
+
+RuleOption = Annotated[str | None, typer.Option("--rule", metavar="RULE", help="Only those of this rule.")]
+TargetOption = Annotated[
+    str | None, typer.Option("--target", metavar="TARGET", help="Only those of targets of this name.")
+]
+ReasonOption = Annotated[
+    str | None, typer.Option("--reason", metavar="REASON", help="Only those with this reason, e.g. NonRetryable.")
+]
+ErrorOption = Annotated[
+    str | None, typer.Option("--error", metavar="TEXT", help="Only those whose detail or attempts' errors have it.")
+]
+SinceOption = Annotated[
+    str | None,
+    typer.Option("--since", metavar="TIME", help="Only those last tried since: ISO 8601, or 2h: so long ago."),
+]
+UntilOption = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only those last tried before.")]
+NameOption = Annotated[
+    list[str] | None,
+    typer.Option("--name", metavar="NAME", help="Only those that `show` would show; may be given several times."),
+]
+SqlOption = Annotated[
+    str | None,
+    typer.Option("--sql", metavar="CONDITION", help="Only those that meet a condition in DuckDB's SQL on the records."),
+]
+
+
+def selection_of(
+    now: datetime,
+    rule: str | None,
+    target: str | None,
+    reason: str | None,
+    error: str | None,
+    since: str | None,
+    until: str | None,
+    names: list[str] | None,
+    sql: str | None,
+) -> Selection:
+    """Return what the options choose; raises UserError for what a person wrote wrong."""
+    from eventbridge.stages.selection import make_selection
+
+    return make_selection(
+        now,
+        rule=rule,
+        target=target,
+        reason=reason,
+        error=error,
+        since=since,
+        until=until,
+        names=names or (),
+        sql=sql,
+    )
+
+
+def note_unknown(work: Workplace, rule: str) -> None:
+    """Note that no rule file names a rule, if none does: nothing was found, and this is perhaps why."""
+    from eventbridge.rule.fields import nearest
+
+    with suppress(UserError):  # dead letters can be looked at while the rule files are being mended
+        rules = work.rule_set().rules
+        if rule not in rules:
+            note(f"no rule file names a rule {rule!r}. {nearest(rule, rules)}".rstrip())

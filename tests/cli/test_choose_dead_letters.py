@@ -1,0 +1,114 @@
+"""`dead-letters list` and `export` by error text, time, names and SQL."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from eventbridge.store import schemas
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        (("--error", "http 400"), 4),
+        (("--error", "NO SUCH TEXT"), 0),
+        (("--since", "1h"), 8),
+        (("--until", "1h"), 0),
+        (("--since", "2020-01-01"), 8),
+        (("--since", "2020-01-01T00:00:00+02:00", "--until", "2020-01-02"), 0),
+        (("--name", "placed/0/0", "--name", "paid/9/9"), 2),
+        (("--sql", "reason = 'NonRetryable'"), 4),
+        (("--sql", "attempts[1].code = 410"), 1),
+        (("--sql", "(event->>'$.data.amount')::INT > 1000 -- large", "--target", "bad"), 2),
+        (("--sql", "name IN (SELECT name FROM dead_letters WHERE rule IS NULL)"), 2),
+        (("--sql", "given_up_at < '2020-01-01' OR delivery_id IS NULL"), 2),
+    ],
+)
+def test_dead_letters_are_chosen(
+    options: tuple[str, ...], count: int, delivered: Any, eventbridge: Callable[..., Any]
+) -> None:
+    """Error text in any case, times in UTC or so long ago, names, and conditions in SQL."""
+    result = eventbridge("dead-letters", "list", *options, "--json")
+
+    assert result.code == 0, result.err
+    assert len(result.json) == count, [each["detail"] for each in result.json]
+
+
+def test_a_name_chooses_by_the_beginning_of_an_id(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """A delivery id, or its beginning, is a name as it is for `show`."""
+    wanted = eventbridge("dead-letters", "list", "--target", "gone", "--json").json[0]["name"]
+
+    (found,) = eventbridge("dead-letters", "list", "--name", wanted[:11].upper(), "--json").json
+
+    assert found["name"] == wanted
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--since", "yesterday"), "since 'yesterday' is no time"),
+        (("--name", "no-such-thing"), "names no dead letter"),
+        (("--sql", "reasn = 'x'"), "reason"),
+        (("--sql", "true) ; SELECT (1"), "several statements"),
+        (("--sql", "name IN (SELECT * FROM read_csv('/etc/passwd'))"), "disabled by configuration"),
+        (("--sql", "name IN (SELECT path FROM paths)"), "paths does not exist"),
+        (("--sql", "rule"), "is no condition in SQL"),
+    ],
+)
+def test_what_chooses_nothing_is_said(
+    options: tuple[str, ...], said: str, delivered: Any, eventbridge: Callable[..., Any]
+) -> None:
+    """A time, a name or a condition that is none is the user's mistake; SQL reaches no file and no variable."""
+    result = eventbridge("dead-letters", "list", *options)
+
+    assert result.code == 2
+    assert said in result.err
+
+
+def test_a_damaged_file_is_no_mistake_of_the_user(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """A file that DuckDB cannot read because it is gone is told as what it is."""
+    for path in (delivered.folder / "home" / "store" / "dead_letters").rglob("*.parquet"):
+        path.unlink()
+
+    result = eventbridge("dead-letters", "list", "--sql", "true")
+
+    assert result.code == 4
+    assert "holds no file" in result.err
+
+
+def test_dead_letters_are_exported_whole(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """As JSON lines, with event, request and attempts, or as Parquet with the columns of the store."""
+    lines, table = delivered.folder / "letters.jsonl", delivered.folder / "letters.parquet"
+
+    told = eventbridge("dead-letters", "export", str(lines), "--target", "bad")
+    as_table = eventbridge("dead-letters", "export", str(table), "--json")
+    printed = eventbridge("dead-letters", "export", "-", "--target", "bad")
+
+    assert told.out == f"4 dead letters written to {lines}\n"
+    records = [json.loads(line) for line in lines.read_text().splitlines()]
+    assert {each["attempts"][0]["code"] for each in records} == {400}
+    assert all(each["name"] == each["delivery_id"] and each["event"] and each["request"] for each in records)
+    assert as_table.json == {"file": str(table), "dead_letters": 8}
+    assert pq.read_table(table).schema.equals(schemas.DEAD_LETTER)
+    assert printed.out == lines.read_text()
+
+
+def test_an_export_overwrites_nothing(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """A file that is there, one of another form and a folder that is not there: nothing is written."""
+    there = delivered.write("there.jsonl", "mine")
+
+    results = [
+        eventbridge("dead-letters", "export", there),
+        eventbridge("dead-letters", "export", str(delivered.folder / "letters.csv")),
+        eventbridge("dead-letters", "export", str(delivered.folder / "nowhere" / "letters.jsonl")),
+        eventbridge("dead-letters", "export", "-", "--json"),
+    ]
+
+    assert [each.code for each in results] == [2, 2, 4, 2]
+    assert (delivered.folder / "there.jsonl").read_text() == "mine\n"
+    assert not list(delivered.folder.glob(".*letters*"))

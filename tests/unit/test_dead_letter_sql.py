@@ -1,0 +1,76 @@
+"""SQL over dead letter files: through the store, wherever it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from eventbridge.errors import StoreError
+from eventbridge.store import schemas
+from eventbridge.store.dead_letter_sql import keys_where
+from eventbridge.store.open import open_store
+from eventbridge.store.parquet import write_table
+from eventbridge.store.protocol import Store
+
+AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture(params=["file", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """An empty store of each kind."""
+    if request.param == "file":
+        return open_store(tmp_path.as_uri())
+    request.getfixturevalue("s3_server")
+    return open_store(f"s3://s3@tests/{tmp_path.name}")
+
+
+def letter(number: int, **changes: Any) -> dict[str, Any]:
+    """Return a dead letter."""
+    return {
+        "delivery_id": bytes([number] * 16), "rule": "orders", "rule_version": "1", "bus": "orders", "target": "crm",
+        "topic": "placed", "broker": "", "queue_id": 0, "offset": number, "source": "/shop", "event_id": str(number),
+        "event": b'{"data": {"amount": %d}}' % number, "request": None, "request_content_type": None,
+        "request_headers": None, "reason": "NonRetryable", "detail": None, "attempts": [], "arrived_at": AT,
+        "first_attempt_at": None, "last_attempt_at": None, "batch_id": "batch-1",
+    } | changes  # fmt: skip
+
+
+@pytest.fixture
+def written(store: Store) -> Callable[..., str]:
+    """Write letters into a file of the store and return its path."""
+
+    def write(name: str, *letters: dict[str, Any]) -> str:
+        path = f"dead_letters/date=2026-03-01/{name}.parquet"
+        write_table(store, path, pa.Table.from_pylist(list(letters), schema=schemas.DEAD_LETTER))
+        return path
+
+    return write
+
+
+def test_a_condition_chooses_over_all_files(store: Store, written: Callable[..., str]) -> None:
+    """Keys of all files come back, also by a condition on what is inside the event; only named files are seen."""
+    files = [written("a", letter(1), letter(7)), written("b", letter(9), letter(2))]
+    written("c", letter(8))
+
+    found = keys_where(store, files, "(event->>'$.data.amount')::INT > 5")
+
+    assert {key[-1] for key in found} == {7, 9}
+    assert ("batch-1", "07070707-0707-0707-0707-070707070707", "placed", "", 0, 7) in found
+
+
+def test_an_event_that_is_no_text_is_null(store: Store, written: Callable[..., str]) -> None:
+    """Bytes that are no UTF-8 do not fail the query; the letter is chosen by its other columns."""
+    file = written("a", letter(1, event=b"\xff\xfe", delivery_id=None))
+
+    assert keys_where(store, [file], "event IS NULL") == {("batch-1", "orders/placed/0/1", "placed", "", 0, 1)}
+
+
+def test_a_missing_file_is_the_stores_error(store: Store) -> None:
+    """Not a mistake in the condition."""
+    with pytest.raises(StoreError, match="no file"):
+        keys_where(store, ["dead_letters/date=2026-03-01/gone.parquet"], "true")
