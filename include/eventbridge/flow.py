@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import NamedTuple
 
 from eventbridge.queue import Queue
@@ -94,6 +95,7 @@ class RoutedPiece:
     rows: str
     count: int
     size: int  # payload bytes
+    shard: int | None = None  # of an ordered target
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,9 @@ def cut_chunks(
     A chunk is of one pool and one weight. Rows of a target stay together, so that a target that hangs touches few
     chunks; small ones share. `statuses` is `ok`, `degraded` or `disabled` by (rule, target), absent = ok.
     Not handed out: a disabled target and a pool of 0 slots (both held), a degraded target, what exceeds twice a
-    pool's free slots, and what exceeds `max_handed_out` once every pool had its turn (all due at once).
+    pool's free slots, and what exceeds `max_handed_out` once every pool had its turn (all due at once). An order shard
+    is never split over chunks that are handed out: what of it is too much for one chunk, its last rows, is not.
+    An ordered target is never taken for degraded: its retries wait by key.
     """
     ready: dict[tuple[str, int], list[RoutedPiece]] = defaultdict(list)
     apart: dict[tuple[str, str, str, int, str], list[RoutedPiece]] = defaultdict(list)
@@ -145,7 +149,12 @@ def cut_chunks(
             ready[piece.pool, piece.weight].append(piece)
         else:
             apart[piece.rule, piece.target, piece.pool, piece.weight, held].append(piece)
-    chunks = [chunk for group in ready.values() for chunk in _pack(group, limits)]
+    chunks = []
+    for group in ready.values():
+        kept, rest = _shards_within(group, limits)
+        chunks += _pack(kept, limits)
+        for piece in rest:
+            apart[piece.rule, piece.target, piece.pool, piece.weight, ""].append(piece)
     withheld = [
         replace(chunk, handed_out=False, held=key[-1]) for key, group in apart.items() for chunk in _pack(group, limits)
     ]
@@ -159,25 +168,53 @@ def _held(piece: RoutedPiece, limits: ChunkLimits, statuses: Mapping[tuple[str, 
         return TARGET_DISABLED
     if limits.pools is not None and piece.pool in limits.pools and limits.pools[piece.pool].slots == 0:
         return POOL_CLOSED
-    return "" if status == "degraded" else None
+    return "" if status == "degraded" and piece.shard is None else None
 
 
-def _order(piece: RoutedPiece) -> tuple[int, str, str, str, str, int]:
+def _order(piece: RoutedPiece) -> tuple[int, str, str, str, int, str, int]:
     first = int(piece.rows.partition(",")[0].partition("-")[0])
-    return (-piece.weight, piece.pool, piece.rule, piece.target, piece.file, first)
+    shard = -1 if piece.shard is None else piece.shard
+    return (-piece.weight, piece.pool, piece.rule, piece.target, shard, piece.file, first)
+
+
+def _shards_within(pieces: Iterable[RoutedPiece], limits: ChunkLimits) -> tuple[list[RoutedPiece], list[RoutedPiece]]:
+    """Return what of sorted pieces may be handed out, and what of their shards is too much for one chunk each."""
+    kept: list[RoutedPiece] = []
+    rest: list[RoutedPiece] = []
+    for unit in _units(pieces):
+        count = size = 0
+        for number, piece in enumerate(unit):
+            count += piece.count
+            size += piece.size
+            if number and (count > limits.max_deliveries or size > limits.max_bytes):
+                rest += unit[number:]  # all that follows: what is sent of a shard is always its first rows
+                break
+            kept.append(piece)
+    return kept, rest
+
+
+def _units(pieces: Iterable[RoutedPiece]) -> Iterator[list[RoutedPiece]]:
+    """Yield what of sorted pieces must share a chunk: the pieces of an order shard, any other piece by itself."""
+    for _, unit in groupby(enumerate(pieces), _unit):
+        yield [piece for _, piece in unit]
+
+
+def _unit(numbered: tuple[int, RoutedPiece]) -> tuple[int, str, str, int]:
+    number, piece = numbered
+    return (number, "", "", 0) if piece.shard is None else (-1, piece.rule, piece.target, piece.shard)
 
 
 def _pack(pieces: Iterable[RoutedPiece], limits: ChunkLimits) -> list[ChunkPlan]:
     chunks: list[list[RoutedPiece]] = []
     count = size = 0
-    for piece in pieces:
-        full = count + piece.count > limits.max_deliveries or size + piece.size > limits.max_bytes
-        if full or not chunks:
+    for unit in _units(pieces):
+        more, larger = sum(piece.count for piece in unit), sum(piece.size for piece in unit)
+        if not chunks or count + more > limits.max_deliveries or size + larger > limits.max_bytes:
             chunks.append([])
             count = size = 0
-        chunks[-1].append(piece)
-        count += piece.count
-        size += piece.size
+        chunks[-1] += unit
+        count += more
+        size += larger
     return [ChunkPlan(chunk[0].pool, chunk[0].weight, tuple(chunk)) for chunk in chunks]
 
 

@@ -14,8 +14,11 @@ from eventbridge.ledger.columns import microseconds
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.records import Batch, Chunk, DueTarget, Parked, ParkedCount, ParkedState, WaitingTarget
 from eventbridge.ledger.statements import batches as batch_statements
+from eventbridge.ledger.statements import order as order_statements
 from eventbridge.ledger.statements import parking as statements
 from eventbridge.ledger.tables import PARKED_NAME
+from eventbridge.order import Span
+from eventbridge.queue import Queue
 
 #: Rows named by one UPDATE; a database limits the parameters of a statement (SQLite: 32,766).
 _IDS_AT_ONCE = 1_000
@@ -60,18 +63,21 @@ class Parking(Database):
         """
         of = {"now": now, "of_rule": rule, "of_target": target}
         with self._reading() as connection:
-            return [_to_parked(row) for row in connection.execute(statements.due_parked(limit_rows, runner), of)]
+            return [to_parked(row) for row in connection.execute(statements.due_parked(limit_rows, runner), of)]
 
     def plan_taken(self, batch: Batch, chunks: Sequence[Chunk], parked_ids: Sequence[int]) -> bool:
         """Add a batch with its chunks and give it the parked rows it takes up: all of them, or nothing and False.
 
-        False if any of the rows is not due or was taken by another batch. The batch and its chunks are added as
+        False if any of the rows is not due or was taken by another batch, or is of an order shard of which another
+        batch has rows: of a shard one batch at a time is under way. The batch and its chunks are added as
         they are given (a batch that begins at push: routed, with a deadline).
         """
         ids = sorted(set(parked_ids))
         with self._writing() as connection:
             free = [connection.execute(statements.FREE_PARKED, {"ids": some}).all() for some in _slices(ids)]
             if sum(map(len, free)) != len(ids):
+                return False
+            if any(connection.execute(order_statements.SHARD_TAKEN, {"ids": some}).first() for some in _slices(ids)):
                 return False
             connection.execute(batch_statements.INSERT_BATCH, vars(batch))
             insert_chunks(connection, chunks)
@@ -87,19 +93,19 @@ class Parking(Database):
     def parked_taken_by(self, batch_id: str) -> list[Parked]:
         """Return the parked rows that a batch took up, also after it closed them."""
         with self._reading() as connection:
-            return [_to_parked(row) for row in connection.execute(statements.PARKED_TAKEN_BY, {"of_batch": batch_id})]
+            return [to_parked(row) for row in connection.execute(statements.PARKED_TAKEN_BY, {"of_batch": batch_id})]
 
     def parked_of(self, batch_id: str) -> list[Parked]:
         """Return the rows that a batch parked, whatever became of them."""
         with self._reading() as connection:
-            return [_to_parked(row) for row in connection.execute(statements.PARKED_OF, {"of_batch": batch_id})]
+            return [to_parked(row) for row in connection.execute(statements.PARKED_OF, {"of_batch": batch_id})]
 
     def parked(
         self, state: ParkedState | None = None, runner: str | None = None, rule: str | None = None
     ) -> list[Parked]:
         """Return parked rows, closed ones included unless `state` says otherwise, in the order they were parked."""
         with self._reading() as connection:
-            return [_to_parked(row) for row in connection.execute(statements.parked_rows(state, runner, rule))]
+            return [to_parked(row) for row in connection.execute(statements.parked_rows(state, runner, rule))]
 
     def parked_counts(self, runner: str | None = None) -> list[ParkedCount]:
         """Return how much waits (due or held, taken or not) by rule, target, state and reason."""
@@ -170,11 +176,13 @@ def _parked_row(row: Parked, now: datetime) -> dict[str, Any]:
     return values
 
 
-def _to_parked(row: Row[Any]) -> Parked:
+def to_parked(row: Row[Any]) -> Parked:
+    """Return the record of a row of table `parked`."""
     values = dict(row._mapping)
     del values["due_bucket"], values["held_bucket"]
     values["files"] = tuple((file, rows) for file, rows in values["files"])
     values["lineage"] = tuple((batch, chunk) for batch, chunk in values["lineage"])
+    values["order_spans"] = tuple(Span(Queue(*queue), first, last) for queue, first, last in values["order_spans"])
     return Parked(**values)
 
 

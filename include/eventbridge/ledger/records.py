@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
+from eventbridge.order import Span
 from eventbridge.queue import Queue
 
 BatchKind = Literal["normal", "retry", "replay", "redrive"]
@@ -133,7 +134,8 @@ class Parked:
     held_seconds: float = 0.0
     lineage: tuple[tuple[str, int], ...] = ()
     expires_at: datetime | None = None
-    order_shard: int | None = None
+    order_shard: int | None = None  # of an ordered target
+    order_spans: tuple[Span, ...] = ()  # where in their queues its deliveries lie
     state: ParkedState = "due"
     parked_at: datetime | None = None
     held_since: datetime | None = None

@@ -167,6 +167,7 @@ parked = Table(
     Column("closed_by", Text, ForeignKey("batch.batch_id")),
     Column("lineage", JsonText, nullable=False),
     Column("files", JsonText, nullable=False),
+    Column("order_spans", JsonText, nullable=False, server_default="[]"),
     one_of("state", ParkedState),
     sqlite_autoincrement=True,
 )
@@ -214,7 +215,7 @@ REFERENCE_WAITING = reference.c.state != word("closed")
 partial("ix_reference_waiting", REFERENCE_WAITING, reference.c.rule)
 partial("ix_reference_taken_by", reference.c.taken_by.is_not(None), reference.c.taken_by)
 
-#: Who may deliver the parked rows of an ordered target's shard, and until when.
+#: Who may send what belongs to an ordered target's shard, and until when; a holder's name is never used again.
 order_shard = Table(
     "order_shard",
     metadata,

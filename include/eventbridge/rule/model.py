@@ -108,7 +108,7 @@ class RetryPolicy(_Frozen):
 class Target(_Frozen):
     """Where deliveries of a rule go, and how: `url` and `connection` belong to `http`, `path` to `file`.
 
-    An http target without `url` sends to the URL that its connection holds.
+    An http target without `url` sends to the URL that its connection holds. `ordered_by` is a JSONPath, or `queue`.
     """
 
     name: str
@@ -120,9 +120,15 @@ class Target(_Frozen):
     timeout_seconds: float = 10.0
     max_in_flight: int = 32
     retry: RetryPolicy = RetryPolicy()
-    errors_tolerance: Literal["all"] = "all"
+    errors_tolerance: Literal["all", "none"] = "all"
+    ordered_by: str | None = None
     content_mode: Literal["structured", "binary", "data"] = "structured"
     allow_http: bool = False
+
+    @property
+    def ordered(self) -> bool:
+        """Whether deliveries of one key go one after the other; with `errors_tolerance: none` all are of one key."""
+        return self.ordered_by is not None or self.errors_tolerance == "none"
 
 
 class Rule(_Frozen):

@@ -13,7 +13,6 @@ from eventbridge.rule.node import Node
 from eventbridge.rule.vocabulary import (
     CONTENT_MODES,
     ERRORS_TOLERANCE,
-    ERRORS_TOLERANCE_LATER,
     FILE_ONLY,
     HTTP_ONLY,
     OWN_ONLY,
@@ -22,7 +21,7 @@ from eventbridge.rule.vocabulary import (
     TARGET_TYPES,
     TARGET_TYPES_LATER,
 )
-from eventbridge.transform import transform_mistakes
+from eventbridge.transform import order_path_problem, transform_mistakes
 
 
 def read_target(name: str, node: Node, mistakes: list[Mistake]) -> Target:
@@ -42,12 +41,24 @@ def read_target(name: str, node: Node, mistakes: list[Mistake]) -> Target:
         type=kind or "http",
         transform=transform,
         retry=_retry(fields.get("retry"), mistakes),
-        errors_tolerance=fields.choice("errors_tolerance", "all", ERRORS_TOLERANCE, ERRORS_TOLERANCE_LATER),
+        errors_tolerance=fields.choice("errors_tolerance", "all", ERRORS_TOLERANCE),
+        ordered_by=_ordered_by(fields),
         **(_http_fields(fields, required=kind == "http") if kind != "file" else {}),
         **(_file_fields(fields, required=kind == "file") if kind != "http" else {}),
     )
     fields.close()
     return target
+
+
+def _ordered_by(fields: Fields) -> str | None:
+    text = fields.text("ordered_by")
+    node = fields.get("errors_tolerance")
+    if text and node is not None and node.value == "none":
+        message = "errors_tolerance: none keeps all deliveries of the target in one order, by no key"
+        fields.add_to("ordered_by", message, "Remove ordered_by, or write errors_tolerance: all")
+    elif text and text != "queue" and (problem := order_path_problem(text)):
+        fields.add_to("ordered_by", *problem)
+    return text or None
 
 
 def _http_fields(fields: Fields, *, required: bool) -> dict[str, Any]:

@@ -30,6 +30,7 @@ FIELDS: Final = {
         "max_in_flight",
         "retry",
         "errors_tolerance",
+        "ordered_by",
         "content_mode",
         "allow_http",
     ),
@@ -42,14 +43,14 @@ FIELDS_LATER: Final[dict[str, tuple[str, ...]]] = {
     "a bus": (),
     "a source": ("connection", "group"),
     "a rule": ("parked",),
-    "a target": ("batch", "rate", "ordered_by", "dead_letter_queue", "not_before", "deliver_between"),
+    "a target": ("batch", "rate", "dead_letter_queue", "not_before", "deliver_between"),
     "a transform": (),
     "a retry policy": (),
 }
 
 SOURCE_TYPES, SOURCE_TYPES_LATER = ("embedded",), ("kafka", "rocketmq", "sqs", "files")
 TARGET_TYPES, TARGET_TYPES_LATER = ("http", "file"), ("kafka", "rocketmq", "sqs")
-ERRORS_TOLERANCE, ERRORS_TOLERANCE_LATER = ("all",), ("none",)
+ERRORS_TOLERANCE: Final = ("all", "none")
 CONTENT_MODES: Final = ("structured", "binary", "data")
 PRIORITIES: Final = ("high", "medium", "low")
 POLICIES: Final = ("EXPONENTIAL_DECAY_RETRY", "BACKOFF_RETRY", "own")

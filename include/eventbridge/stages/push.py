@@ -5,7 +5,6 @@ Called once per chunk by a mapped Airflow task, or in a row by `eventbridge deli
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import queue
@@ -19,14 +18,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from eventbridge.delivery import DeadLettered, expired
-from eventbridge.identity import delivery_id_text
 from eventbridge.ledger.records import Batch, Chunk, ChunkState, Piece
 from eventbridge.rule import RuleSet
+from eventbridge.stages.ordered_chunk import ordered_runs
 from eventbridge.stages.outcomes import Shown, segments, shown, write_segment
-from eventbridge.stages.target_run import Item, TargetReport, TargetRun, outcome_row
+from eventbridge.stages.target_run import Item, TargetReport, TargetRun, outcome_row, request_of
 from eventbridge.stages.workplace import Workplace
 from eventbridge.store.parquet import read_rows
-from eventbridge.targets.protocol import Request
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +36,7 @@ _TICK_SECONDS = 0.05
 #: How long a push that is stopped or fails waits for its targets' threads to notice: Airflow kills it after 5 s.
 _LAST_ANSWERS_SECONDS = 2.0
 
-_PUSH_COLUMNS = ["delivery_id", "arrived_at", "payload", "content_type", "headers", "order_key"]
+_PUSH_COLUMNS = ["delivery_id", "arrived_at", "payload", "content_type", "headers", "order_key", "failure"]
 
 
 @dataclass(frozen=True)
@@ -124,10 +122,24 @@ class _Push:
         for piece in self._chunk.pieces:
             by_target[piece.rule, piece.target].append(piece)
         statuses = self._work.ledger.target_statuses()
-        runs = []
+        runs: list[TargetRun] = []
         for (rule, target), pieces in by_target.items():
             items = [item for piece in pieces for item in self._items(piece, done)]
             status = statuses.get((rule, target))
+            spec = self._rule_set.rules[rule].targets[target] if _named(self._rule_set, rule, target) else None
+            if spec is not None and spec.ordered and (status is None or status.state != "disabled"):
+                items = [item for item in items if item.request.order_key is None]
+                runs += ordered_runs(
+                    self._work,
+                    self._batch,
+                    self._chunk,
+                    pieces,
+                    done,
+                    spec,
+                    until=self._until,
+                    stop=self._stop,
+                    rows=self._rows,
+                )
             if not items:
                 continue
             if not _named(self._rule_set, rule, target):
@@ -166,13 +178,13 @@ class _Push:
         table = read_rows(self._work.store, piece.file, piece.rows, columns=_PUSH_COLUMNS)
         for row in table.to_pylist():
             seen = done.get(row["delivery_id"])
-            if seen is not None and seen.verdict != "Unknown":
+            if (seen is not None and seen.verdict != "Unknown") or row["failure"] is not None:
                 continue
             yield Item(
                 delivery_id=row["delivery_id"],
                 rule=piece.rule,
                 target=piece.target,
-                request=_request(row),
+                request=request_of(row),
                 arrived_at=row["arrived_at"],
                 attempts=max(piece.attempts, seen.attempts if seen else 0),
                 held_seconds=piece.held_seconds,
@@ -267,14 +279,3 @@ class _Push:
 
 def _named(rule_set: RuleSet, rule: str, target: str) -> bool:
     return rule in rule_set.rules and target in rule_set.rules[rule].targets
-
-
-def _request(row: dict[str, Any]) -> Request:
-    return Request(
-        index=0,
-        delivery_id=delivery_id_text(row["delivery_id"]),
-        payload=row["payload"] or b"",
-        content_type=row["content_type"] or "application/json",
-        headers=json.loads(row["headers"]) if row["headers"] else {},
-        order_key=row["order_key"],
-    )

@@ -19,6 +19,7 @@ from eventbridge.stages.costly_rules import refer_again
 from eventbridge.stages.dead_letters import write_dead_letters
 from eventbridge.stages.frozen_rules import freeze_rules
 from eventbridge.stages.ledger_guard import refuse_lost_ledger
+from eventbridge.stages.ordered_retries import is_ordered, keeps_waiting, let_go, ordered_due
 from eventbridge.stages.schedule_retries import schedule_retries
 from eventbridge.stages.workplace import Workplace
 
@@ -50,7 +51,8 @@ def plan_retries(work: Workplace, runner: str | None = None, pools: Mapping[str,
     refuse_lost_ledger(work)
     rules = work.rule_set()
     hold_and_release(work, rules, runner, pools or {})
-    chunks = _chunks(work, runner)
+    let_go(work, rules, runner)
+    chunks = _chunks(work, rules, runner)
     if not chunks:
         return RetryPlan()
     now = work.clock()
@@ -94,6 +96,8 @@ def hold_and_release(work: Workplace, rules: RuleSet, runner: str | None, pools:
     for waiting in work.ledger.waiting_targets(runner):
         rule, target, held = waiting.rule, waiting.target, waiting.held
         reason = hold_reason(rules, statuses, pools, rule, target)
+        if keeps_waiting(rules, rule, target, held):
+            continue
         if reason == held:
             if _grace_is_over(waiting, now):
                 work.ledger.give_up_parked(rule, target, RULE_REMOVED)
@@ -131,7 +135,7 @@ def _grace_is_over(waiting: WaitingTarget, now: datetime) -> bool:
     return now - waiting.newest_held_since >= REMOVED_RULE_GRACE
 
 
-def _chunks(work: Workplace, runner: str | None) -> list[list[Parked]]:
+def _chunks(work: Workplace, rules: RuleSet, runner: str | None) -> list[list[Parked]]:
     now = work.clock()
     busy = work.ledger.taken_targets()
     statuses = work.ledger.target_statuses()
@@ -139,9 +143,13 @@ def _chunks(work: Workplace, runner: str | None) -> list[list[Parked]]:
     for due in work.ledger.due_targets(now, runner):
         rule, target = due.rule, due.target
         status = statuses.get((rule, target))
-        if status is not None and status.state == "degraded" and (rule, target) in busy:
+        ordered = is_ordered(rules, rule, target)
+        if status is not None and status.state == "degraded" and (rule, target) in busy and not ordered:
             continue  # a degraded target gets one chunk at a time
         rows = work.ledger.due_parked(now, rule, target, work.settings.retry_max_per_target, runner)
+        if ordered and (status is None or status.state != "disabled"):
+            rows = [row for row in rows if row.order_shard is None]
+            rows += ordered_due(work, rule, target, now, runner)
         rows = _within(rows, work.settings.chunk_max_deliveries, work.settings.chunk_max_bytes)
         if rows:
             chunks.append(rows)

@@ -194,12 +194,12 @@ def _publish(work: Workplace, batch: Batch, pools: Mapping[str, PoolSlots] | Non
 
 def _pieces(batch: Batch, files: Sequence[BatchFile], pools: Mapping[str, PoolSlots] | None) -> Iterator[RoutedPiece]:
     for file in files:
-        for asked, weight, rule, target, rows, count, size in file.detail["pieces"]:
+        for asked, weight, rule, target, rows, count, size, *shard in file.detail["pieces"]:
             if file.path is not None:
                 if batch.kind == "retry":
                     asked, weight = SLOW_LANE_POOL, SLOW_LANE_WEIGHT
                 pool = asked if pools is None or asked in pools else _DEFAULT_POOL
-                yield RoutedPiece(pool, weight, rule, target, file.path, rows, count, size)
+                yield RoutedPiece(pool, weight, rule, target, file.path, rows, count, size, *shard)
 
 
 def _chunk(batch: Batch, chunk_id: int, plan: ChunkPlan, held_seconds: float) -> Chunk:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from eventbridge.errors import TransformFailed
 from eventbridge.identity import delivery_id_text
+from eventbridge.stages.order_keys import order_keys, shards_of
 from eventbridge.stages.route_events import SliceEvents
 from eventbridge.stages.route_program import Route, RouteProgram
 from eventbridge.store.schemas import DELIVERY
@@ -39,10 +40,11 @@ class Place:
 
 @dataclass(frozen=True)
 class Block:
-    """Rows of schema DELIVERY, texts that repeat as dictionaries; per row the payload's size, and whether it failed."""
+    """Rows of schema DELIVERY, texts that repeat as dictionaries; per row payload size, shard, whether it failed."""
 
     table: pa.Table
     sizes: npt.NDArray[np.int64]
+    shards: npt.NDArray[np.int16]
     failed: npt.NDArray[np.bool_]
     handed_back: int
 
@@ -58,7 +60,8 @@ def block_of(
     arrays = [columns[field.name] for field in DELIVERY]
     schema = pa.schema([field.with_type(array.type) for field, array in zip(DELIVERY, arrays, strict=True)])
     sizes: npt.NDArray[np.int64] = pc.binary_length(columns["payload"]).fill_null(0).to_numpy().astype(np.int64)
-    return Block(pa.Table.from_arrays(arrays, schema=schema), sizes, made.failures.given, made.handed_back)
+    shards = shards_of(columns["order_key"])
+    return Block(pa.Table.from_arrays(arrays, schema=schema), sizes, shards, made.failures.given, made.handed_back)
 
 
 def runs_of(targets: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -85,7 +88,7 @@ def _columns(program: RouteProgram, events: SliceEvents, deliveries: Deliveries,
         "bus": _repeated([place.bus], [count]),
         "event_file": _repeated([place.event_file], [count]),
         "event_row": pa.array(events.rows[deliveries.events]),
-        "order_key": pa.nulls(count, pa.string()),
+        "order_key": order_keys([route.target for route in routes], counts, events, deliveries.events),
         "not_before": pa.nulls(count, DELIVERY.field("not_before").type),
     }
 

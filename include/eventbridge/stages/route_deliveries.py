@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from eventbridge import rowset
 from eventbridge.scan.texts import padded_texts
+from eventbridge.stages.order_keys import UNORDERED
 from eventbridge.stages.route_block import Place, block_of, runs_of
 from eventbridge.stages.route_events import MatchedRows, SliceEvents
 from eventbridge.stages.route_program import Route, RouteProgram
@@ -43,7 +44,12 @@ class Account:
     reference_rendered: int = 0
 
     def enter(
-        self, program: RouteProgram, deliveries: Deliveries, sizes: npt.NDArray[np.int64], failed: npt.NDArray[np.bool_]
+        self,
+        program: RouteProgram,
+        deliveries: Deliveries,
+        sizes: npt.NDArray[np.int64],
+        shards: npt.NDArray[np.int16],
+        failed: npt.NDArray[np.bool_],
     ) -> None:
         """Enter all deliveries of one or more targets, which are the next rows of the file."""
         starts, counts = runs_of(deliveries.targets)
@@ -59,12 +65,31 @@ class Account:
             route = program.routes[target]
             self.matched[route.name] = each.as_list()
             first = self.rows + start
-            if not fails and count <= self.limits.deliveries and size <= self.limits.size:
+            if shards[start] != UNORDERED:
+                span = slice(start, start + count)
+                self._enter_shards(route, first, sizes[span], shards[span], failed[span])
+            elif not fails and count <= self.limits.deliveries and size <= self.limits.size:
                 self.pieces.append([*route.head, rowset.run(first, first + count - 1), count, size])
             else:
                 span = slice(start, start + count)
                 self._enter_parts(route, first, sizes[span], failed[span])
         self.rows += len(sizes)
+
+    def _enter_shards(
+        self,
+        route: Route,
+        first: int,
+        sizes: npt.NDArray[np.int64],
+        shards: npt.NDArray[np.int16],
+        failed: npt.NDArray[np.bool_],
+    ) -> None:
+        """Enter the deliveries of an ordered target, those of each shard in pieces of their own that name it."""
+        if failed.any():
+            self.failed[route.name] = int(failed.sum())
+            self.failed_rows += (np.flatnonzero(failed) + first).tolist()
+        for shard in np.unique(shards[~failed]).tolist():
+            chosen = np.flatnonzero((shards == shard) & ~failed)
+            self.pieces += [[*piece, shard] for piece in _pieces(route, chosen + first, sizes[chosen], self.limits)]
 
     def _enter_parts(
         self, route: Route, first: int, sizes: npt.NDArray[np.int64], failed: npt.NDArray[np.bool_]
@@ -87,13 +112,15 @@ def delivery_tables(
     for numbers, targets in _runs(matched, program.rule_of_route):
         deliveries = Deliveries(numbers, targets, program.ids.of(sources, event_ids, numbers, targets))
         sizes, failed = np.zeros(len(numbers), np.int64), np.zeros(len(numbers), np.bool_)
+        shards = np.full(len(numbers), UNORDERED, np.int16)
         for payloads in program.renderers.render(texts, deliveries):
             block = block_of(program, events, deliveries, payloads, place)
             sizes[payloads.first : payloads.last] = block.sizes
+            shards[payloads.first : payloads.last] = block.shards
             failed[payloads.first : payloads.last] = block.failed
             account.reference_rendered += block.handed_back
             yield block.table
-        account.enter(program, deliveries, sizes, failed)
+        account.enter(program, deliveries, sizes, shards, failed)
 
 
 def _runs(
@@ -119,7 +146,7 @@ def _pieces(
 ) -> list[list[Any]]:
     """Return the rows of one target as pieces that fit a chunk; a payload larger than a chunk is a piece alone.
 
-    A piece is [pool, weight, rule, target, rows, count, bytes].
+    A piece is [pool, weight, rule, target, rows, count, bytes], of an ordered target also its shard.
     """
     ends = np.cumsum(sizes)
     pieces: list[list[Any]] = []

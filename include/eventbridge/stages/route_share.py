@@ -24,6 +24,7 @@ from eventbridge.errors import BudgetSpent, TransformFailed, UserError
 from eventbridge.event import Event, parse_event
 from eventbridge.identity import Fingerprint, delivery_id, delivery_id_text
 from eventbridge.rule import Rule, RuleSet, Target
+from eventbridge.stages.order_keys import by_shard, order_key
 from eventbridge.stages.route_job import RouteJob, RuleShare, SliceResult
 from eventbridge.stages.sql_answers import Answer, Place, answered_files, read_answers
 from eventbridge.store import layout
@@ -253,9 +254,9 @@ class _Deliveries:
                 if reason := rows[index - first].get(_REASON):
                     reasons.setdefault(reason, []).append(index)
             sizes = {first + index: len(row["payload"]) for index, row in enumerate(rows) if row.get("failure") is None}
-            detail["pieces"] += [
-                [self.rule.pool_name, self.rule.weight, self.rule.name, target, *piece] for piece in self._cut(sizes)
-            ]
+            head = [self.rule.pool_name, self.rule.weight, self.rule.name, target]
+            for shard, rows_of_shard in by_shard(rows, first, sizes).items():
+                detail["pieces"] += [[*head, *piece, *shard] for piece in self._cut(rows_of_shard)]
             first += len(rows)
         if reasons:
             detail["failure_reasons"] = {reason: rowset.encode(numbers) for reason, numbers in reasons.items()}
@@ -284,6 +285,7 @@ class _Deliveries:
             "bus": self.job.bus,
             "event_file": place[0],
             "event_row": place[1],
+            "order_key": order_key(self.rule.targets[target], event.document, row),
         }
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from eventbridge import rowset
 from eventbridge.ledger.records import Batch, Parked, Piece
 from eventbridge.rule import RuleSet
+from eventbridge.stages.ordered_parking import Ordered, OrderedParking, gives_nothing_up, release_after_progress
 from eventbridge.stages.outcomes import segments
 from eventbridge.stages.settle import settlements
 from eventbridge.stages.workplace import Workplace
@@ -21,7 +22,7 @@ _LONGEST_BUCKET_SECONDS = 16
 
 _COLUMNS = [
     "rule", "target", "chunk_id", "file", "row", "verdict", "attempts", "due_at", "lane", "held", "arrived_at",
-    "settled_at",
+    "settled_at", "reason", "delivery_id",
 ]  # fmt: skip
 
 
@@ -35,6 +36,7 @@ class _Group(NamedTuple):
     due_second: int
     lane: str
     held: str
+    shard: int | None = None
 
 
 def schedule_retries(work: Workplace, batch_id: str) -> None:
@@ -45,19 +47,23 @@ def schedule_retries(work: Workplace, batch_id: str) -> None:
     """
     batch = work.ledger.batch(batch_id)
     if batch.state == "settling":
-        work.ledger.park(parked_rows(work, batch))
+        rows = parked_rows(work, batch)
+        work.ledger.park(rows)
+        release_after_progress(work, batch, rows)
 
 
 def parked_rows(work: Workplace, batch: Batch) -> list[Parked]:
     """Return the parked rows that follow from a batch's settlement, supplements included."""
     groups: dict[_Group, list[dict[str, Any]]] = defaultdict(list)
+    order = OrderedParking(work, batch)
     for number, rows in settlements(work, batch.batch_id, _COLUMNS):
-        for row in rows:
-            if row["verdict"] in ("RetryAt", "Unknown"):
-                groups[_group(number, row)].append(row)
+        waiting = [row for row in rows if row["verdict"] in ("RetryAt", "Unknown")]
+        order.read(waiting)
+        for row in waiting:
+            groups[_in_order(_group(number, row), order.of(row))].append(row)
     if not groups:
         return []
-    context = _Context(work, batch)
+    context = _Context(work, batch, order)
     return [context.parked(group, rows) for group, rows in groups.items()]
 
 
@@ -75,6 +81,12 @@ def _group(settlement: int, row: dict[str, Any]) -> _Group:
     )
 
 
+def _in_order(group: _Group, ordered: Ordered | None) -> _Group:
+    if ordered is None:
+        return group
+    return group._replace(reason=ordered.reason, lane=ordered.lane, held=ordered.held, shard=ordered.shard)
+
+
 def _due_second(row: dict[str, Any]) -> int:
     """Return the second since 1970 at which a delivery's row is due; never before its policy allows."""
     due_at: float = row["due_at"].timestamp()
@@ -90,7 +102,8 @@ def _due_second(row: dict[str, Any]) -> int:
 class _Context:
     """What parked rows inherit from the chunks they come from: lineage, time held, runner, size."""
 
-    def __init__(self, work: Workplace, batch: Batch) -> None:
+    def __init__(self, work: Workplace, batch: Batch, order: OrderedParking) -> None:
+        self._order = order
         self._batch = batch
         self._rule_set = work.rules_of(batch)
         self._tried = {int(file.key.split("-", 1)[0]) for file in segments(work, batch.batch_id)}
@@ -125,6 +138,8 @@ class _Context:
             held_seconds=held_seconds,
             lineage=self._lineage(group.chunk_id, pieces),
             expires_at=_expires_at(self._rule_set, group, rows, held_seconds),
+            order_shard=group.shard,
+            order_spans=self._order.spans(rows),
         )
 
     def _runner(self, pieces: Iterable[Piece]) -> str:
@@ -149,7 +164,7 @@ def _share(pieces: list[Piece], count: int) -> int:
 
 def _expires_at(rule_set: RuleSet, group: _Group, rows: list[dict[str, Any]], held_seconds: float) -> datetime | None:
     rule = rule_set.rules.get(group.rule)
-    if rule is None or group.target not in rule.targets:
+    if rule is None or group.target not in rule.targets or gives_nothing_up(rule_set, group.rule, group.target):
         return None
     age = rule.targets[group.target].retry.maximum_event_age_seconds + held_seconds
     youngest: datetime = max(row["arrived_at"] for row in rows)

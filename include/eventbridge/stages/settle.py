@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from eventbridge import rowset
 from eventbridge.ledger.records import Batch, BatchFile, Chunk, TargetStatus
+from eventbridge.stages.ordered_parking import gives_nothing_up
 from eventbridge.stages.outcomes import Shown, segments, shown
 from eventbridge.stages.workplace import Workplace
 from eventbridge.store import layout, schemas
@@ -86,10 +87,12 @@ def _verdicts(work: Workplace, batch: Batch) -> Iterator[dict[str, Any]]:
     statuses = work.ledger.target_statuses()
     now = work.clock()
     reasons = failure_reasons(work, batch)
+    rules = work.rules_of(batch)
     for file, numbers, table in batch_deliveries(work, batch, MATCHED_COLUMNS):
         for number, row in zip(numbers, table.to_pylist(), strict=True):
-            if row["failure"] is not None:
-                yield failed_row(row, file, number, reasons.get((file, number)))
+            if row["failure"] is not None and row["delivery_id"] not in best:
+                kept = now if gives_nothing_up(rules, row["rule"], row["target"]) else None
+                yield failed_row(row, file, number, reasons.get((file, number)), kept, *places.of(file, number))
                 continue
             chunk, attempts = places.of(file, number)
             status = statuses.get((row["rule"], row["target"]))
@@ -123,10 +126,24 @@ class Places:
         return self._by_file.get(file, {}).get(row, (None, 0))
 
 
-def failed_row(row: dict[str, Any], file: str, number: int, reason: str | None) -> dict[str, Any]:
-    """Return the row of schema SETTLEMENT for a delivery without payload; `reason` None: its transform failed."""
-    result = _settlement_row(row, file, number, -1, 0)
-    return result | {"verdict": "DeadLettered", "reason": reason or "TransformFailed", "detail": row["failure"]}
+def failed_row(
+    row: dict[str, Any],
+    file: str,
+    number: int,
+    reason: str | None,
+    kept: datetime | None = None,
+    chunk: Chunk | None = None,
+    attempts: int = 0,
+) -> dict[str, Any]:
+    """Return the row of schema SETTLEMENT for a delivery without payload; `reason` None: its transform failed.
+
+    It is a dead letter, or, `kept` since then, waits, where a target gives nothing up.
+    """
+    said = {"reason": reason or "TransformFailed", "detail": row["failure"]}
+    result = _settlement_row(row, file, number, chunk.chunk_id if chunk is not None else -1, attempts) | said
+    if kept is None:
+        return result | {"verdict": "DeadLettered"}
+    return result | {"verdict": "RetryAt", "lane": _SLOW, "due_at": kept}
 
 
 def verdict_row(

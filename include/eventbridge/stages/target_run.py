@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import queue
 import random
 import threading
@@ -22,6 +23,7 @@ from eventbridge.delivery import (
     expired,
 )
 from eventbridge.errors import InfrastructureError
+from eventbridge.identity import delivery_id_text
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.targets.protocol import Request, Target
 
@@ -204,6 +206,18 @@ class TargetRun(threading.Thread):
 
     def _has_unsettled_work(self) -> bool:
         return self._interrupted or any(item.due_at is None or item.due_at <= self._until for item in self._waiting)
+
+
+def request_of(row: dict[str, Any]) -> Request:
+    """Return the request of a row of a delivery file."""
+    return Request(
+        index=0,
+        delivery_id=delivery_id_text(row["delivery_id"]),
+        payload=row["payload"] or b"",
+        content_type=row["content_type"] or "application/json",
+        headers=json.loads(row["headers"]) if row["headers"] else {},
+        order_key=row["order_key"],
+    )
 
 
 def outcome_row(item: Item, outcome: Outcome, answer: Answer | None, now: datetime) -> dict[str, Any]:

@@ -2,7 +2,17 @@
 
 from eventbridge.transform.budget import Budget
 from eventbridge.transform.definition import transform_mistakes
+from eventbridge.transform.order_path import find_order_key, order_path_problem
 from eventbridge.transform.render import compile_transform
 from eventbridge.transform.rendered import Rendered, Renderer, Scope
 
-__all__ = ["Budget", "Rendered", "Renderer", "Scope", "compile_transform", "transform_mistakes"]
+__all__ = [
+    "Budget",
+    "Rendered",
+    "Renderer",
+    "Scope",
+    "compile_transform",
+    "find_order_key",
+    "order_path_problem",
+    "transform_mistakes",
+]

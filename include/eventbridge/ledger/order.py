@@ -1,0 +1,66 @@
+"""Ordered targets in the ledger: leases of their shards, what is open of them, at what a rule is held."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from eventbridge.ledger.columns import microseconds
+from eventbridge.ledger.database import Database
+from eventbridge.ledger.parking import to_parked
+from eventbridge.ledger.records import Parked
+from eventbridge.ledger.statements import order as statements
+from eventbridge.order import BEHIND_ITS_KEY
+
+
+class Order(Database):
+    """The part of the ledger about order."""
+
+    def take_lease(self, rule: str, target: str, shard: int, holder: str, until: datetime) -> bool:
+        """Take the lease of a shard until then, or make one's own longer; False while somebody else has it.
+
+        A holder's name is given once and never to another: who has lost the lease cannot take it for its own.
+        """
+        now = self.now()
+        of = {"of_rule": rule, "of_target": target, "of_shard": shard, "holder": holder, "until": until, "now": now}
+        first = {"rule": rule, "target": target, "shard": shard, "lease_holder": holder, "lease_until": until}
+        with self._writing() as connection:
+            if connection.execute(statements.TAKE_LEASE, of).rowcount == 1:
+                return True
+            return connection.execute(statements.FIRST_LEASE, first).rowcount == 1
+
+    def end_lease(self, rule: str, target: str, shard: int, holder: str) -> bool:
+        """End one's own lease now: nothing of it is in flight any more. False if it is not one's own."""
+        of = {"of_rule": rule, "of_target": target, "of_shard": shard, "holder": holder, "now": self.now()}
+        with self._writing() as connection:
+            return connection.execute(statements.END_LEASE, of).rowcount == 1
+
+    def leases(self, rule: str, target: str) -> dict[int, str]:
+        """Return who has the lease of a target's shards now; a shard that nobody has is absent."""
+        of = {"of_rule": rule, "of_target": target, "now": self.now()}
+        with self._reading() as connection:
+            return {row.shard: row.lease_holder for row in connection.execute(statements.LEASES, of)}
+
+    def open_of_target(self, rule: str, target: str, shard: int | None = None) -> list[Parked]:
+        """Return the parked rows of an ordered target, or of one shard, that are not closed: also those taken."""
+        of = {"of_rule": rule, "of_target": target} | ({} if shard is None else {"of_shard": shard})
+        statement = statements.OPEN_OF_TARGET if shard is None else statements.OPEN_OF_SHARD
+        with self._reading() as connection:
+            return [to_parked(row) for row in connection.execute(statement, of)]
+
+    def release_shard(self, rule: str, target: str, shard: int) -> int:
+        """Make due what of a shard waits behind its keys, and return how many rows; their age stood still."""
+        now = self.now()
+        of = {"of_rule": rule, "of_target": target, "of_shard": shard, "because": BEHIND_ITS_KEY, "now": now}
+        with self._writing() as connection:
+            return connection.execute(statements.RELEASE_SHARD, of | {"microseconds": microseconds(now)}).rowcount
+
+    def held_of_rule(self, rule: str) -> list[Parked]:
+        """Return the open rows of a rule's ordered targets that are held, or were and are marked, in their order."""
+        with self._reading() as connection:
+            return [to_parked(row) for row in connection.execute(statements.HELD_OF_RULE, {"of_rule": rule})]
+
+    def mark_held(self, parked_id: int, held: str, instead: str) -> bool:
+        """Make a row due that is held for one reason, and note another at it; False if it is not held for that."""
+        of = {"of_row": parked_id, "because": held, "instead": instead, "now": self.now()}
+        with self._writing() as connection:
+            return connection.execute(statements.MARK_HELD, of).rowcount == 1

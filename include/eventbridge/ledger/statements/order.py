@@ -1,0 +1,97 @@
+"""Statements about ordered targets: what is open of them, who may send what of a shard, at what a rule is held."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Integer, bindparam, exists, select, type_coerce, update
+
+from eventbridge.ledger.columns import UtcTime
+from eventbridge.ledger.statements.inserts import insert_or_skip
+from eventbridge.ledger.tables import HELD, UNTAKEN, WAITING, order_shard, parked
+
+_NOW = bindparam("now", type_=UtcTime)
+_TARGET = (parked.c.rule == bindparam("of_rule")) & (parked.c.target == bindparam("of_target"))
+_SHARD = (
+    (order_shard.c.rule == bindparam("of_rule"))
+    & (order_shard.c.target == bindparam("of_target"))
+    & (order_shard.c.shard == bindparam("of_shard"))
+)
+_MINE = order_shard.c.lease_holder == bindparam("holder")
+
+_taken = parked.alias("taken_before")
+
+#: Whether a batch has taken rows of a shard that one of some rows belongs to.
+SHARD_TAKEN = select(parked.c.parked_id).where(
+    parked.c.parked_id.in_(bindparam("ids", expanding=True)),
+    parked.c.order_shard.is_not(None),
+    exists().where(
+        _taken.c.rule == parked.c.rule,
+        _taken.c.target == parked.c.target,
+        _taken.c.order_shard == parked.c.order_shard,
+        _taken.c.state != "closed",
+        _taken.c.taken_by.is_not(None),
+    ),
+)
+
+#: What is open of an ordered target, or of one shard of it, taken or not.
+OPEN_OF_TARGET = select(parked).where(_TARGET, WAITING, parked.c.order_shard.is_not(None)).order_by(parked.c.parked_id)
+OPEN_OF_SHARD = OPEN_OF_TARGET.where(parked.c.order_shard == bindparam("of_shard", type_=Integer))
+
+#: The first lease of a shard.
+FIRST_LEASE = insert_or_skip(order_shard)
+
+#: Takes a lease that nobody has, or makes one's own longer.
+TAKE_LEASE = (
+    update(order_shard)
+    .where(_SHARD, _MINE | (order_shard.c.lease_until <= _NOW))
+    .values(lease_holder=bindparam("holder"), lease_until=bindparam("until", type_=UtcTime))
+)
+
+#: Ends one's own lease.
+END_LEASE = update(order_shard).where(_SHARD, _MINE).values(lease_until=_NOW)
+
+#: The leases of a target that have not run out.
+LEASES = select(order_shard.c.shard, order_shard.c.lease_holder).where(
+    order_shard.c.rule == bindparam("of_rule"),
+    order_shard.c.target == bindparam("of_target"),
+    order_shard.c.lease_until > _NOW,
+)
+
+_HELD_FOR = bindparam("microseconds", type_=BigInteger) - type_coerce(parked.c.held_since, BigInteger)
+
+#: Makes due what of a shard waits behind its keys; the time it waited does not count towards its age.
+RELEASE_SHARD = (
+    update(parked)
+    .where(
+        _TARGET,
+        UNTAKEN,
+        parked.c.state == "held",
+        parked.c.held == bindparam("because", type_=parked.c.held.type),
+        parked.c.order_shard == bindparam("of_shard", type_=Integer),
+    )
+    .values(
+        state="due",
+        due_at=_NOW,
+        held="",
+        held_since=None,
+        held_seconds=parked.c.held_seconds + _HELD_FOR / 1_000_000.0,
+        expires_at=type_coerce(parked.c.expires_at, BigInteger) + _HELD_FOR,
+    )
+)
+
+#: Held rows of a rule whose deliveries may not be given up.
+HELD_OF_RULE = (
+    select(parked)
+    .where(parked.c.rule == bindparam("of_rule"), WAITING, parked.c.order_shard.is_not(None), parked.c.held != "")
+    .order_by(parked.c.parked_id)
+)
+
+#: Notes at a held row what a person said to it, and makes it due: the note stays, so that it is not held again.
+MARK_HELD = (
+    update(parked)
+    .where(
+        parked.c.parked_id == bindparam("of_row"),
+        HELD,
+        parked.c.held == bindparam("because", type_=parked.c.held.type),
+    )
+    .values(state="due", due_at=_NOW, held=bindparam("instead", type_=parked.c.held.type))
+)

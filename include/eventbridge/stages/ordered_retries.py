@@ -1,0 +1,74 @@
+"""Which parked rows of ordered targets a retry batch takes: of each shard that nobody is at work on, the first ones.
+
+Called by `plan_retries`. Whether a delivery may go is decided by its push; here it is only made likely.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from eventbridge.ledger.records import Parked
+from eventbridge.order import BEHIND_ITS_KEY, RELEASED, SKIPPED, is_marked, waits_for_order
+from eventbridge.rule import RuleSet
+from eventbridge.stages.workplace import Workplace
+
+
+def is_ordered(rules: RuleSet, rule: str, target: str) -> bool:
+    """Return whether today's rules name a target and it is ordered."""
+    found = rules.rules.get(rule)
+    return found is not None and target in found.targets and found.targets[target].ordered
+
+
+def keeps_waiting(rules: RuleSet, rule: str, target: str, held: str) -> bool:
+    """Return whether rows that are held for the sake of order stay so: today's rules still want that order."""
+    if not waits_for_order(held) or not is_ordered(rules, rule, target):
+        return False
+    return held == BEHIND_ITS_KEY or rules.rules[rule].targets[target].errors_tolerance == "none"
+
+
+def ordered_due(work: Workplace, rule: str, target: str, now: datetime, runner: str | None) -> list[Parked]:
+    """Return the due rows of an ordered target, of the shards that no batch has rows of and no push a lease of.
+
+    What was tried comes first, as all else of its key waits for it; then the oldest, by the batch that routed it.
+    """
+    rows = work.ledger.open_of_target(rule, target)
+    busy = {row.order_shard for row in rows if row.taken_by is not None} | set(work.ledger.leases(rule, target))
+    due = [row for row in rows if row.state == "due" and row.due_at <= now and row.order_shard not in busy]
+    return sorted((row for row in due if runner is None or row.runner == runner), key=_turn)
+
+
+def let_go(work: Workplace, rules: RuleSet, runner: str | None) -> None:
+    """Make due what was held for the sake of order and has nothing left to wait for.
+
+    That is what a person has spoken about, and shards in which everything waits for something that is no more.
+    """
+    waiting = {
+        (each.rule, each.target)
+        for each in work.ledger.waiting_targets(runner)
+        if each.state == "held" and keeps_waiting(rules, each.rule, each.target, each.held)
+    }
+    for rule, target in sorted(waiting):
+        rows = work.ledger.open_of_target(rule, target)
+        for note in (RELEASED, SKIPPED):
+            if any(row.held == note and row.state == "held" for row in rows):
+                work.ledger.give_up_parked(rule, target, note)
+        for shard in sorted(_forgotten(rows)):
+            work.ledger.release_shard(rule, target, shard)
+
+
+def _forgotten(rows: Iterable[Parked]) -> list[int]:
+    by_shard: dict[int, list[Parked]] = defaultdict(list)
+    for row in rows:
+        if row.order_shard is not None:
+            by_shard[row.order_shard].append(row)
+    return [shard for shard, found in by_shard.items() if _all_behind(found)]
+
+
+def _all_behind(rows: Sequence[Parked]) -> bool:
+    return all(row.taken_by is None and row.state == "held" and row.held == BEHIND_ITS_KEY for row in rows)
+
+
+def _turn(row: Parked) -> tuple[bool, str, int]:
+    return (row.attempts == 0 and not is_marked(row.held), row.files[0][0], row.parked_id or 0)

@@ -1,0 +1,285 @@
+"""One shard of an ordered target in a chunk: deliveries of a key one after the other, under the shard's lease."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from eventbridge.delivery import Answer, DeadLettered, Outcome, RetryAt, Unknown, decide, expired
+from eventbridge.errors import InfrastructureError
+from eventbridge.ledger.records import Batch, Chunk
+from eventbridge.order import (
+    BLOCKED,
+    REFERENCE_FIRST,
+    RELEASED,
+    SKIPPED,
+    Open,
+    Place,
+    Turns,
+    is_due_for_renewal,
+    last_start,
+    lease_until,
+)
+from eventbridge.queue import Queue
+from eventbridge.rule import Target as TargetRule
+from eventbridge.stages.open_deliveries import open_deliveries
+from eventbridge.stages.target_run import Item, TargetRun, outcome_row
+from eventbridge.stages.workplace import Workplace
+from eventbridge.targets.protocol import Target
+
+#: How long a push waits for its next retry with nothing else to do; how often a waiting one looks up.
+_LINGER_SECONDS = 2.0
+_NAP_SECONDS = 0.2
+#: How long what waits for events that are not routed yet is left alone.
+_REFERENCE_SECONDS = 10.0
+
+_NOWHERE = Place(Queue("", "", 0), 0)
+
+
+@dataclass(frozen=True)
+class OrderedItem(Item):
+    """A delivery with its key and place; `failure`: it has no payload; `note`: what a person said to it, and why."""
+
+    key: str = ""
+    place: Place = _NOWHERE
+    failure: str | None = None
+    note: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What the runs of an ordered target share, and who they are for the ledger."""
+
+    work: Workplace
+    batch: Batch
+    chunk: Chunk
+    spec: TargetRule
+    rule: str
+    number: int
+
+    @property
+    def holder(self) -> str:
+        """The name of the lease's holder: this claim of this chunk, and nobody else ever."""
+        return f"{self.batch.batch_id}/{self.chunk.chunk_id}/{self.chunk.claim}"
+
+    @property
+    def own(self) -> set[int]:
+        """The parked rows that the chunk has in hand."""
+        return {piece.parked_id for piece in self.chunk.pieces if piece.parked_id is not None}
+
+
+class OrderedRun(TargetRun):
+    """Delivers what a chunk has of one shard until all is answered or must wait, the budget is over, or `stop` is set.
+
+    A delivery goes once every earlier one of its key has its verdict; one that fails blocks its key, the others go on.
+    What must wait is reported as RetryAt without an attempt. Nothing starts that the shard's lease would not outlast.
+    """
+
+    def __init__(
+        self,
+        shard: Shard,
+        items: Sequence[OrderedItem],
+        failed: Iterable[OrderedItem],
+        in_flight: int,
+        *,
+        until: datetime,
+        stop: threading.Event,
+        rows: queue.SimpleQueue[list[dict[str, Any]]],
+    ) -> None:
+        super().__init__(
+            items,
+            open_target=lambda: shard.work.open_target(shard.rule, shard.spec),
+            policy=shard.spec.retry,
+            until=until,
+            clock=shard.work.clock,
+            stop=stop,
+            rows=rows,
+        )
+        self._shard = shard
+        self._ordered = items
+        self._failed = list(failed)
+        self._in_flight = max(1, in_flight)
+        self._keeps = shard.spec.errors_tolerance == "none"
+        self._timeout = shard.spec.timeout_seconds
+        self._lease = until
+        self._unclear = False
+        self._open = Open()
+
+    def _deliver_all(self, target: Target) -> None:
+        if not self._wait_for_lease():
+            self.report.spent = not self._stop_asked.is_set()
+            return
+        places = [item.place for item in self._ordered]
+        shard = self._shard
+        self._open = open_deliveries(
+            shard.work, shard.batch, (shard.rule, shard.spec.name), shard.number, places, shard.own
+        )
+        for item in self._failed:
+            self._open.add(item.key, item.place, head=True)
+        turns = Turns((item.key, item.place, item) for item in self._ordered)
+        while turns and not self._stop_asked.is_set() and not self.report.gone and self._clock() < self._until:
+            ready = self._next_ones(turns)
+            if not turns:
+                break
+            if ready:
+                if not self._renew():
+                    break
+                self._send(target, turns, ready)
+            elif not self._nap_until_due(turns):
+                break
+        self._end(turns)
+
+    def _next_ones(self, turns: Turns[OrderedItem]) -> list[OrderedItem]:
+        """Return what may be sent now, one of a key at most; report what is decided without being sent."""
+        now = self._clock()
+        ready: list[OrderedItem] = []
+        for key, first in turns.heads():
+            item: OrderedItem | None = first
+            while item is not None and (outcome := self._without_sending(item, now)) is not None:
+                self._report(item, outcome, None)
+                turns.next(key)
+                if isinstance(outcome, RetryAt) and outcome.reason not in (BLOCKED, REFERENCE_FIRST):
+                    self._block(turns, key, outcome.due_at)
+                item = turns.head(key)
+            if item is not None and (item.due_at is None or item.due_at <= now):
+                ready.append(item)
+        return ready[: self._in_flight]
+
+    def _without_sending(self, item: OrderedItem, now: datetime) -> Outcome | None:
+        """Return what becomes of a delivery that is not to be sent (now), None if it is."""
+        if item.note == SKIPPED:
+            return DeadLettered(item.reason or "NonRetryable", "skipped by `eventbridge rules release --skip`")
+        if item.failure is not None:
+            return self._kept(DeadLettered("TransformFailed", item.failure), now)
+        if item.attempts == 0 and (reason := self._open.reason_to_wait(item.key, item.place)):
+            due_at = now + timedelta(seconds=1.0 if reason == BLOCKED else _REFERENCE_SECONDS)
+            return RetryAt(due_at, reason)
+        if item.note == RELEASED:
+            return None  # a person wants it tried, whatever its age
+        end = expired(self._policy, item.arrived_at, item.held_seconds, now)
+        return None if end is None else self._kept(end, now)
+
+    def _kept(self, end: DeadLettered, now: datetime) -> Outcome:
+        """Return the end of a delivery, or, where none may be given up, that its rule is held at it."""
+        return RetryAt(now, end.reason) if self._keeps else end
+
+    def _send(self, target: Target, turns: Turns[OrderedItem], ready: Sequence[OrderedItem]) -> None:
+        until = min(self._until, last_start(self._lease, self._timeout))
+        requests = [replace(item.request, index=index) for index, item in enumerate(ready)]
+        answers: list[tuple[OrderedItem, Answer]] = []
+        answered: set[int] = set()
+        unsure = True
+        try:
+            with closing(target.deliver(requests, until)) as coming:
+                for index, answer in coming:
+                    answered.add(index)
+                    answers.append((ready[index], answer))
+                    if self._stop_asked.is_set():
+                        break
+            unsure = self._stop_asked.is_set()
+        finally:
+            self._unclear = self._unclear or unsure
+        lost = _flush(target)
+        for item, answer in answers:
+            self._take(turns, item, answer if lost is None else _not_flushed(answer, lost))
+
+    def _take(self, turns: Turns[OrderedItem], item: OrderedItem, answer: Answer) -> None:
+        now = self._clock()
+        tried = replace(item, attempts=item.attempts + 1, note="")
+        outcome: Outcome
+        if answer.error_class == "Interrupted":
+            self._unclear, outcome = True, Unknown()
+        else:
+            outcome = decide(
+                answer,
+                self._policy,
+                attempts=tried.attempts,
+                arrived_at=item.arrived_at,
+                held_seconds=item.held_seconds,
+                now=now,
+                draw=self._dice.random(),
+            )
+        ended = isinstance(outcome, DeadLettered)
+        if isinstance(outcome, DeadLettered):
+            self.report.gone = self.report.gone or outcome.disable_target
+            outcome = self._kept(outcome, now)
+        self._report(tried, outcome, answer)
+        if isinstance(outcome, Unknown):
+            turns.close(item.key)  # what follows has no outcome either: it comes back behind it
+        elif isinstance(outcome, RetryAt):
+            soon = min(self._until, now + timedelta(seconds=_LINGER_SECONDS))
+            if not ended and outcome.due_at < soon:
+                turns.put_back(item.key, replace(tried, due_at=outcome.due_at))
+            else:
+                turns.next(item.key)
+                self._block(turns, item.key, outcome.due_at)
+        else:
+            turns.next(item.key)
+
+    def _block(self, turns: Turns[OrderedItem], key: str, due_at: datetime) -> None:
+        """Report all that is left of a key as waiting for its first, until that is due again."""
+        blocked = turns.close(key)
+        now = self._clock()
+        if blocked:
+            self.report.retried += len(blocked)
+            outcome = RetryAt(max(due_at, now), BLOCKED)
+            self._rows.put([outcome_row(item, outcome, None, now) for item in blocked])
+
+    def _nap_until_due(self, turns: Turns[OrderedItem]) -> bool:
+        """Wait a little for the next retry; False if none falls due soon enough to wait for."""
+        now = self._clock()
+        due = min(item.due_at or now for _, item in turns.heads())
+        if due >= min(self._until, now + timedelta(seconds=_LINGER_SECONDS)):
+            return False
+        self._stop_asked.wait(max(0.0, min((due - now).total_seconds(), _NAP_SECONDS)))
+        return True
+
+    def _end(self, turns: Turns[OrderedItem]) -> None:
+        left = False
+        for key, item in turns.heads():
+            if item.due_at is None:
+                left = True
+            else:  # it was tried, and its next try comes later
+                turns.next(key)
+                self._block(turns, key, item.due_at)
+        self.report.spent = left and not self.report.gone and not self._stop_asked.is_set()
+        if not self._unclear:
+            shard = self._shard
+            shard.work.ledger.end_lease(shard.rule, shard.spec.name, shard.number, shard.holder)
+
+    def _wait_for_lease(self) -> bool:
+        while not self._stop_asked.is_set() and self._clock() < self._until:
+            if self._take_lease():
+                return True
+            self._stop_asked.wait(_NAP_SECONDS)
+        return False
+
+    def _renew(self) -> bool:
+        """Return whether the lease, made longer if need be, is still ours."""
+        return not is_due_for_renewal(self._lease, self._clock(), self._timeout) or self._take_lease()
+
+    def _take_lease(self) -> bool:
+        shard = self._shard
+        until = lease_until(self._clock(), self._timeout)
+        taken = shard.work.ledger.take_lease(shard.rule, shard.spec.name, shard.number, shard.holder, until)
+        if taken:
+            self._lease = until
+        return taken
+
+
+def _flush(target: Target) -> str | None:
+    try:
+        target.flush()
+    except InfrastructureError as error:
+        return str(error)
+    return None
+
+
+def _not_flushed(answer: Answer, error: str) -> Answer:
+    return replace(answer, accepted=False, code=None, error_class="FlushFailed", error=error)
