@@ -12,21 +12,27 @@ from eventbridge.cli.workplace import workplace
 
 if TYPE_CHECKING:
     from eventbridge.stages.release import Released
+    from eventbridge.stages.release_held import HeldDelivery
 
 
 def release(
-    rule: Annotated[str, typer.Argument(metavar="RULE", help="Name of the rule.")], as_json: JsonOption = False
+    rule: Annotated[str, typer.Argument(metavar="RULE", help="Name of the rule.")],
+    skip: Annotated[
+        str | None,
+        typer.Option("--skip", metavar="DELIVERY", help="Give up this delivery, which the rule is held at, and go on."),
+    ] = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Let a rule go on that is held because routing it failed by itself: its references are due now.
+    """Let a rule go on that is held: because routing it failed by itself, or at a delivery that may not be given up.
 
-    Do it once what made it fail is mended elsewhere; a change of the rule's file releases it by itself.
+    Do it once what made it fail is mended: its references are due, and the delivery is tried again, or skipped.
     """
     from eventbridge.cli.find import find_rule
     from eventbridge.stages.release import release_rule
 
     with workplace(looking=True) as work:
         find_rule(work.rule_set(), rule)
-        released = release_rule(work, rule)
+        released = release_rule(work, rule, skip)
     if as_json:
         show_json(released)
     else:
@@ -34,9 +40,23 @@ def release(
 
 
 def _told(released: Released) -> str:
-    """Return what was released, in one line."""
+    """Return what was released, a line each."""
     if released.nothing:
         return f"{released.rule} is not held, and nothing of it waits to be released"
+    if released.skipped:
+        (skipped,) = released.skipped
+        return f"{released.rule}: {_named(skipped)} becomes a dead letter, and the rule goes on behind it"
+    lines = [f"{released.rule}: {_named(each)} is tried again" for each in released.retried]
+    if released.hold is not None or released.references or released.waits_for:
+        lines.insert(0, _of_routing(released))
+    return "\n".join(lines)
+
+
+def _named(held: HeldDelivery) -> str:
+    return f"the delivery {held.delivery_id} to {held.target} ({held.reason})"
+
+
+def _of_routing(released: Released) -> str:
     hold = released.hold
     since = f" since {cell_text(hold.since)} UTC ({cell_text(hold.reason)})" if hold else ""
     head = f"{released.rule} was held{since} and goes on" if hold else f"{released.rule} is not held"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eventbridge.ledger.records import HeldRule
 from eventbridge.stages.references import hold_reason
+from eventbridge.stages.release_held import HeldDelivery, skip_held, try_held_again
 from eventbridge.stages.workplace import Workplace
 
 
@@ -13,7 +14,8 @@ from eventbridge.stages.workplace import Workplace
 class Released:
     """What was released of a rule: its hold (None: it was not held), references that are due now, and their events.
 
-    `waits_for` says why references that wait go on waiting: something else holds them.
+    `waits_for` says why references that wait go on waiting: something else holds them. `retried` and `skipped` are
+    the deliveries that the rule was held at, as none of its target may be given up.
     """
 
     rule: str
@@ -21,18 +23,28 @@ class Released:
     references: int = 0
     events: int = 0
     waits_for: str = ""
+    retried: tuple[HeldDelivery, ...] = ()
+    skipped: tuple[HeldDelivery, ...] = ()
 
     @property
     def nothing(self) -> bool:
         """Whether there was nothing to release."""
-        return self.hold is None and not self.references and not self.waits_for
+        return self.hold is None and not (self.references or self.waits_for or self.retried or self.skipped)
 
 
-def release_rule(work: Workplace, rule: str) -> Released:
-    """Lift the hold of a rule whose routing failed by itself, and make its references due; they age from then on.
+def release_rule(work: Workplace, rule: str, skip: str | None = None) -> Released:
+    """Let a rule go on: lift the hold of one whose routing failed by itself, try again what it is held at.
 
-    Harmless if the rule is not held. One that fails again is held again. Of a disabled rule only the hold is lifted.
+    With `skip`, a delivery's id or the beginning of it, only that is done: it becomes a dead letter; raises
+    NotFoundError if the rule is not held at it. Harmless if the rule is not held; one that fails again is held again.
     """
+    if skip is not None:
+        return Released(rule, skipped=(skip_held(work, rule, skip),))
+    return replace(_release_routing(work, rule), retried=tuple(try_held_again(work, rule)))
+
+
+def _release_routing(work: Workplace, rule: str) -> Released:
+    """Lift a rule's hold and make its references due; they age from then on. Of a disabled rule only the hold."""
     hold = work.ledger.held_rules().get(rule)
     if hold is not None:
         work.ledger.release_rule(rule)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from stages.delivering import RUNNER, RunningClock, Sending, routed
+from stages.delivering import RunningClock, Sending, rules
 
 from eventbridge.delivery import Answer
+from eventbridge.errors import NotFoundError
+from eventbridge.identity import delivery_id_text
 from eventbridge.stages.audit import audit
+from eventbridge.stages.records import dead_letters
+from eventbridge.stages.release import release_rule
+from eventbridge.stages.release_held import held_deliveries
 from eventbridge.targets.protocol import Request
 from eventbridge.testing.targets import InMemoryTarget, accept
 
@@ -37,7 +41,8 @@ class Recorder:
 
     refused: dict[tuple[str, int], int] = field(default_factory=dict)
     down: bool = False
-    got: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    plain: bool = False
+    got: dict[Any, list[Any]] = field(default_factory=lambda: defaultdict(list))
     asked: list[tuple[str, int]] = field(default_factory=list)
 
     def open(self, *_: Any) -> InMemoryTarget:
@@ -45,7 +50,7 @@ class Recorder:
         return InMemoryTarget(self._answer)
 
     def _answer(self, request: Request) -> Answer:
-        order = number_of(request)
+        order = ("plain", request.payload) if self.plain else number_of(request)
         self.asked.append(order)
         code = 503 if self.down else self.refused.get(order)
         if code is None:
@@ -60,6 +65,12 @@ RETRY = "retry: {policy: own, attempts: 3, initial: 1h, multiplier: 1, maximum: 
 def ordered(by: str = "ordered_by: $.data.customer", retry: str = RETRY) -> str:
     """Return an ordered target as flow YAML."""
     return f"{{type: http, url: https://shop.example/hook, {by}, {retry}}}"
+
+
+def publish(sending: Sending, *orders: bytes) -> None:
+    """Publish orders, those of one customer to one queue."""
+    for body in orders:
+        sending.site.publish(body, key=str(json.loads(body)["data"].get("customer")))
 
 
 @pytest.fixture
@@ -80,11 +91,12 @@ def later(sending: Sending, clock: RunningClock, rounds: int = 3) -> None:
 def test_a_failed_delivery_blocks_its_key_and_no_other(
     sending: Sending, clock: RunningClock, recorder: Recorder
 ) -> None:
-    """The third of one customer fails: it and all later ones, also of later batches, come behind it once it is taken."""
-    work = sending.begin(*[keyed(n, c) for n in range(6) for c in "ab"], crm=ordered())
+    """The third of one customer fails: it and all later ones, also of later batches, come once it is taken."""
+    publish(sending, *[keyed(n, c) for n in range(6) for c in "ab"])
+    work = sending.begin(crm=ordered())
     recorder.refused[("a", 3)] = 503
     sending.deliver()
-    sending.publish(*[keyed(n, c) for n in range(6, 9) for c in "ab"])
+    publish(sending, *[keyed(n, c) for n in range(6, 9) for c in "ab"])
     sending.deliver()
     assert recorder.got == {"a": [0, 1, 2], "b": list(range(9))}
     assert [order for order in recorder.asked if order[0] == "a"] == [("a", 0), ("a", 1), ("a", 2), ("a", 3)]
@@ -95,3 +107,164 @@ def test_a_failed_delivery_blocks_its_key_and_no_other(
     assert recorder.got["a"] == list(range(9))
     assert audit(work).differences == ()
     assert audit(work).deliveries["orders/crm"] == {"matched": 18, "delivered": 18, "dead": 0, "parked": 0}
+
+
+def test_a_dead_target_gets_its_backlog_in_order_once_it_is_back(
+    sending: Sending, clock: RunningClock, recorder: Recorder
+) -> None:
+    """Down over three batches and two rounds of retries: nothing is tried but the first of each key, then all comes."""
+    publish(sending, keyed(0, "a"))
+    sending.begin(crm=ordered())
+    recorder.down = True
+    for n in range(1, 4):
+        sending.deliver()
+        publish(sending, keyed(n, "a"), keyed(n, "b"))
+    sending.deliver()
+    later(sending, clock, rounds=1)
+    assert set(recorder.asked) == {("a", 0), ("b", 1)}
+
+    recorder.down = False
+    later(sending, clock)
+
+    assert recorder.got == {"a": [0, 1, 2, 3], "b": [1, 2, 3]}
+    assert audit(sending.work).differences == ()
+
+
+def test_what_is_given_up_does_not_block(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
+    """A delivery that becomes a dead letter is passed by, at once or after its retries."""
+    publish(sending, *[keyed(n, "a") for n in range(5)])
+    sending.begin(crm=ordered())
+    recorder.refused |= {("a", 1): 400, ("a", 3): 503}
+    sending.deliver()
+    later(sending, clock, rounds=4)
+
+    assert recorder.got["a"] == [0, 2, 4]
+    assert audit(sending.work).deliveries["orders/crm"] == {"matched": 5, "delivered": 3, "dead": 2, "parked": 0}
+
+
+def test_events_without_a_value_are_ordered_among_themselves(
+    sending: Sending, clock: RunningClock, recorder: Recorder
+) -> None:
+    """A path that leads to nothing gives a key of its own; 1 and "1" are two keys."""
+    publish(sending, *[keyed(n, None) for n in range(3)], keyed(0, "a"))
+    sending.begin(crm=ordered())
+    recorder.refused[None, 0] = 503
+    sending.deliver()
+    assert recorder.got == {"a": [0]}
+
+    recorder.refused.clear()
+    later(sending, clock)
+
+    assert recorder.got[None] == [0, 1, 2]
+
+
+def test_by_queue_a_queue_is_one_key(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
+    """`ordered_by: queue`: what lies in the queue of the failed one waits, the other queue goes on."""
+    bodies = [keyed(n, "a") for n in range(6)]
+    places = [place for body in bodies for place in sending.site.publish(body)]
+    sending.begin(crm=ordered("ordered_by: queue"))
+    (failing,) = {queue for queue, _ in places if queue == places[0][0]}
+    mine = [n for n, (queue, _) in enumerate(places) if queue == failing]
+    recorder.refused["a", mine[0]] = 503
+    sending.deliver()
+    assert sorted(recorder.got["a"]) == sorted(set(range(6)) - set(mine))
+
+    recorder.refused.clear()
+    later(sending, clock)
+
+    assert [n for n in recorder.got["a"] if n in mine] == mine
+
+
+NONE = "errors_tolerance: none"
+
+
+def test_without_tolerance_a_rule_is_held_and_nobody_else_notices(
+    sending: Sending, clock: RunningClock, recorder: Recorder
+) -> None:
+    """Refused for good, a delivery is held and all behind it waits, over batches; the other target has everything."""
+    publish(sending, *[keyed(n, "a") for n in range(4)])
+    work = sending.begin(strict=ordered(NONE), easy=ordered())
+    recorder.refused["a", 1] = 400
+    sending.deliver()
+    publish(sending, keyed(4, "b"))
+    sending.deliver()
+    later(sending, clock)
+
+    books = audit(work)
+    assert books.differences == ()
+    assert books.deliveries["orders/easy"] == {"matched": 5, "delivered": 4, "dead": 1, "parked": 0}
+    assert books.deliveries["orders/strict"]["dead"] == 0
+    assert books.deliveries["orders/strict"]["parked"] >= 3
+    (held,) = held_deliveries(work, "orders").values()
+    assert (held.target, held.reason) == ("strict", "NonRetryable")
+
+
+def test_a_held_rule_goes_on_once_the_delivery_is_taken(
+    sending: Sending, clock: RunningClock, recorder: Recorder
+) -> None:
+    """Released while it still fails it is held again; released after the repair everything comes in order."""
+    publish(sending, *[keyed(n, "a") for n in range(4)])
+    work = sending.begin(strict=ordered(NONE))
+    recorder.refused["a", 1] = 400
+    sending.deliver()
+    release_rule(work, "orders")
+    sending.deliver()
+    assert [order for order in recorder.asked if order == ("a", 1)] == [("a", 1)] * 2
+    (held,) = held_deliveries(work, "orders").values()
+
+    recorder.refused.clear()
+    released = release_rule(work, "orders")
+    later(sending, clock)
+
+    assert released.retried == (held,)
+    got = recorder.got["a"]
+    assert sorted(got) == [0, 1, 2, 3]
+    assert audit(work).deliveries["orders/strict"] == {"matched": 4, "delivered": 4, "dead": 0, "parked": 0}
+    assert held_deliveries(work, "orders") == {}
+
+
+def test_a_skipped_delivery_is_a_dead_letter_and_the_rest_goes_on(
+    sending: Sending, clock: RunningClock, recorder: Recorder
+) -> None:
+    """Exactly that one is given up, with its reason, its attempt, and that a person did it."""
+    publish(sending, *[keyed(n, "a") for n in range(4)])
+    work = sending.begin(strict=ordered(NONE))
+    recorder.refused["a", 1] = 400
+    sending.deliver()
+    with pytest.raises(NotFoundError, match=r"held at no delivery 'ffff'. It is held at: .* \(strict, NonRetryable\)"):
+        release_rule(work, "orders", "ffff")
+    (held,) = held_deliveries(work, "orders").values()
+
+    release_rule(work, "orders", held.delivery_id[:10])
+    later(sending, clock)
+
+    assert sorted(recorder.got["a"]) == [0, 2, 3]
+    (record,) = list(dead_letters(work, whole=True))
+    assert delivery_id_text(record["delivery_id"]) == held.delivery_id
+    assert (record["reason"], len(record["attempts"])) == ("NonRetryable", 1)
+    assert "rules release --skip" in record["detail"]
+    assert audit(work).differences == ()
+
+
+def test_a_transform_that_fails_holds_the_rule_too(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
+    """With errors_tolerance: none it is no dead letter; what lies behind it in its queue waits until it is skipped."""
+    transform = "transform: {form: JSONPATH, value: $.data.customer, missing: error}"
+    target = f"{{type: http, url: https://shop.example/hook, {NONE}, {transform}, {RETRY}}}"
+    sending.write(rules({"strict": target}))
+    for number, customer in enumerate(["a", None, "b"]):
+        sending.site.publish(keyed(number, customer), key="one")
+    work = sending.work
+    recorder.plain = True
+    sending.deliver()
+    assert recorder.got["plain"] == [b'"a"']
+    assert list(dead_letters(work, whole=True)) == []
+    (held,) = held_deliveries(work, "orders").values()
+    assert held.reason == "TransformFailed"
+
+    release_rule(work, "orders", held.delivery_id)
+    later(sending, clock)
+
+    assert recorder.got["plain"] == [b'"a"', b'"b"']
+    (record,) = list(dead_letters(work, whole=True))
+    assert record["reason"] == "TransformFailed"
+    assert audit(work).differences == ()
