@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from stages.delivering import Received, RunningClock, Sending
+from stages.ordering import Recorder
 
 from eventbridge.testing.receiver import Receiver
 
@@ -34,3 +35,11 @@ def receiver(server: Receiver) -> Received:
 def sending(site: Any, receiver: Received, order: Callable[..., bytes]) -> Sending:
     """The installation, whose rules name the receiver by path, with nothing published yet."""
     return Sending(site, receiver, order)
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    """What all targets of the test are."""
+    made = Recorder()
+    monkeypatch.setattr("eventbridge.stages.workplace.open_target", made.open)
+    return made

@@ -1,0 +1,66 @@
+"""What the tests of ordered targets share: orders of customers, a target that records them, rules."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from stages.delivering import Sending
+
+from eventbridge.delivery import Answer
+from eventbridge.targets.protocol import Request
+from eventbridge.testing.targets import InMemoryTarget, accept
+
+
+def keyed(number: int, customer: str | None) -> bytes:
+    """Return the order `number` of a customer."""
+    data = {"number": number} | ({"customer": customer} if customer is not None else {})
+    event = {"specversion": "1.0", "id": f"{customer}-{number}", "source": "/shop", "type": "order.placed"}
+    return json.dumps(event | {"data": data}).encode()
+
+
+def number_of(request: Request) -> tuple[str, int]:
+    """Return the customer and the number of an order as a target gets it."""
+    data = json.loads(request.payload)["data"]
+    return data.get("customer"), data["number"]
+
+
+@dataclass
+class Recorder:
+    """A target that keeps what it accepted, by customer in order, and refuses what `refused` names, with that code."""
+
+    refused: dict[tuple[str, int], int] = field(default_factory=dict)
+    down: bool = False
+    plain: bool = False
+    got: dict[Any, list[Any]] = field(default_factory=lambda: defaultdict(list))
+    asked: list[tuple[str, int]] = field(default_factory=list)
+
+    def open(self, *_: Any) -> InMemoryTarget:
+        """Return the target as a push opens it."""
+        return InMemoryTarget(self._answer)
+
+    def _answer(self, request: Request) -> Answer:
+        order = ("plain", request.payload) if self.plain else number_of(request)
+        self.asked.append(order)
+        code = 503 if self.down else self.refused.get(order)
+        if code is None:
+            self.got[order[0]].append(order[1])
+            return accept(request)
+        return Answer(accepted=False, started_at=datetime.min.replace(tzinfo=UTC), duration_ms=0.0, code=code)
+
+
+RETRY = "retry: {policy: own, attempts: 3, initial: 1h, multiplier: 1, maximum: 1h}"
+
+
+def ordered(by: str = "ordered_by: $.data.customer", retry: str = RETRY) -> str:
+    """Return an ordered target as flow YAML."""
+    return f"{{type: http, url: https://shop.example/hook, {by}, {retry}}}"
+
+
+def publish(sending: Sending, *orders: bytes) -> None:
+    """Publish orders, those of one customer to one queue."""
+    for body in orders:
+        sending.site.publish(body, key=str(json.loads(body)["data"].get("customer")))

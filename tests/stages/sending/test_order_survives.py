@@ -1,0 +1,183 @@
+"""Order is kept whatever comes between: failures, dying processes, two pushes of one chunk, retries, new batches."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from stages.conftest import Killed, Site
+from stages.delivering import RUNNER, RunningClock, rules
+from stages.ordering import Recorder, keyed, ordered
+
+from eventbridge import faults
+from eventbridge.ledger.records import Batch
+from eventbridge.stages.audit import audit
+from eventbridge.stages.buffer import buffer
+from eventbridge.stages.commit import commit
+from eventbridge.stages.dead_letters import write_dead_letters
+from eventbridge.stages.deliver import deliver_until_idle
+from eventbridge.stages.listen import listen
+from eventbridge.stages.push import push
+from eventbridge.stages.retries import plan_retries, settle_stale
+from eventbridge.stages.route import route
+from eventbridge.stages.route_in_process import InProcessRouter
+from eventbridge.stages.schedule_retries import schedule_retries
+
+KEYS = "abc"
+#: Short, so that two pushes of one chunk do not wait for one another for long.
+_CHANGES = {"push_budget_seconds": 1, "chunk_max_deliveries": 4, "segment_answers": 2}
+
+_READS = ("ledger.select", "store.get", "store.open", "store.exists", "store.list", "bus.read")
+#: What happens, one after the other; a number says at which of its writes and sends a process dies, 0 = it does not.
+_dying = st.integers(0, 40)
+_steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("publish"), st.sampled_from(KEYS), st.integers(1, 4)),
+        st.tuples(st.just("refuse"), st.sampled_from(KEYS), st.sampled_from([503, 400])),
+        st.tuples(st.just("mend"), st.sampled_from(KEYS), st.just(0)),
+        st.tuples(st.just("deliver"), st.just(""), _dying),
+        st.tuples(st.just("retry"), st.just(""), _dying),
+        st.tuples(st.just("deliver twice at once"), st.just(""), _dying),
+        st.tuples(st.just("wait"), st.just(""), st.sampled_from([40, 7200])),
+    ),
+    min_size=4,
+    max_size=14,
+)
+
+
+@dataclass
+class Life:
+    """An installation with one ordered target, and what was published to it."""
+
+    site: Site
+    clock: RunningClock
+    recorder: Recorder
+    published: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KEYS, 0))
+
+    def take(self, step: tuple[str, str, int]) -> None:
+        """Have a step happen; a process that dies is a new one at the next."""
+        what, key, number = step
+        if what == "publish":
+            for _ in range(number):
+                self.site.publish(keyed(self.published[key], key), key=key)
+                self.published[key] += 1
+        elif what == "refuse":
+            self.recorder.refused[key, self.published[key]] = number
+        elif what == "mend":
+            self.recorder.refused = {order: code for order, code in self.recorder.refused.items() if order[0] != key}
+        elif what == "wait":
+            self.clock.advance(number)
+        else:
+            with dying(number), suppress(Killed):
+                self._process(what)
+            self.site.reopen(**_CHANGES)
+
+    def _process(self, what: str) -> None:
+        work = self.site.work
+        batch = None
+        if what == "retry":
+            settle_stale(work, RUNNER)
+            batch = plan_retries(work, RUNNER).batch_id
+        elif (batch := listen(work, RUNNER)) is not None:
+            buffer(work, batch)
+            route(work, batch, InProcessRouter(work.store))
+        if batch is not None:
+            self._push(work.ledger.batch(batch), 2 if what == "deliver twice at once" else 1)
+            write_dead_letters(work, batch)
+            schedule_retries(work, batch)
+            commit(work, batch)
+
+    def _push(self, batch: Batch, times: int) -> None:
+        work = self.site.work
+        for chunk in work.ledger.chunks(batch.batch_id):
+            others = [
+                threading.Thread(target=self._push_beside, args=(batch, chunk.chunk_id)) for _ in range(times - 1)
+            ]
+            for other in others:
+                other.start()
+            if chunk.handed_out:
+                push(work, batch.batch_id, chunk.chunk_id)
+            for other in others:
+                other.join()
+
+    def _push_beside(self, batch: Batch, chunk_id: int) -> None:
+        with suppress(Killed):
+            push(self.site.work, batch.batch_id, chunk_id)
+
+    def heal(self) -> None:
+        """Mend everything and deliver until nothing waits."""
+        self.recorder.refused.clear()
+        work = self.site.reopen()
+        for _ in range(12):
+            self.clock.advance(2 * 3600)
+            deliver_until_idle(work, RUNNER, InProcessRouter(work.store))
+            if not [row for row in work.ledger.parked() if row.state != "closed"]:
+                return
+        raise AssertionError(f"it does not come to an end: {work.ledger.parked('due')} {work.ledger.parked('held')}")
+
+
+@contextmanager
+def dying(number: int) -> Iterator[None]:
+    """Let everything fail from its n-th write or send on, as a process that is dead can do nothing more."""
+    count = 0
+    lock = threading.Lock()
+
+    def hook(point: str) -> None:
+        nonlocal count
+        if point in _READS:
+            return
+        with lock:
+            count += 1
+        if count >= number:
+            raise Killed
+
+    if number:
+        faults.install(hook)
+    try:
+        yield
+    finally:
+        faults.install(None)
+
+
+def firsts(numbers: list[int]) -> list[int]:
+    """Return numbers without their repetitions."""
+    return list(dict.fromkeys(numbers))
+
+
+@given(_steps)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example([("publish", "a", 4), ("refuse", "a", 503), ("publish", "a", 4), ("deliver", "", 0), ("publish", "a", 4),
+          ("deliver twice at once", "", 0), ("mend", "a", 0), ("wait", "", 7200), ("retry", "", 9), ("publish", "a", 2),
+          ("deliver", "", 22), ("wait", "", 7200), ("retry", "", 0), ("retry", "", 0)])  # fmt: skip
+def test_order_is_kept_whatever_happens(monkeypatch: pytest.MonkeyPatch, steps: list[tuple[str, str, int]]) -> None:
+    """Everything of a key arrives, or is given up, in bus order, and nothing is tried while an earlier one is open."""
+    recorder, clock = Recorder(), RunningClock()
+    monkeypatch.setattr("eventbridge.stages.workplace.open_target", recorder.open)
+    with tempfile.TemporaryDirectory() as folder:
+        site = Site(Path(folder), clock, {})  # type: ignore[arg-type]
+        site.write_rules(rules({"crm": ordered()}))
+        site.reopen(**_CHANGES)
+        life = Life(site, clock, recorder)
+        try:
+            for step in steps:
+                life.take(step)
+            life.heal()
+            books = audit(site.work)
+        finally:
+            site.close()
+
+    assert books.differences == ()
+    for key, count in life.published.items():
+        got = firsts(recorder.got[key])
+        assert got == sorted(got), steps
+        tried = firsts([number for customer, number in recorder.asked if customer == key])
+        assert tried == list(range(count)), steps
+    delivered, dead = (sum(row[name] for row in books.deliveries.values()) for name in ("delivered", "dead"))
+    assert delivered + dead == sum(life.published.values())
