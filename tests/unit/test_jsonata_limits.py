@@ -61,7 +61,7 @@ def test_a_budget_counts_cpu_time_and_stops_when_it_is_spent() -> None:
     assert 0 < budget.spent_seconds < 0.5
     with pytest.raises(TransformFailed):
         evaluated("($f := function($x) {$f($x)}; $f(1))", budget=budget)
-    assert 0.9 < budget.spent_seconds < 3
+    assert 0.5 < budget.spent_seconds < 3  # ticks, not seconds, end an evaluation after about one
 
     spent = budget.spent_seconds
     with pytest.raises(BudgetSpent, match=r"the CPU budget of 0\.5 s is spent"):
