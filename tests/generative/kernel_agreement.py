@@ -14,6 +14,7 @@ from generative.vocabulary import Vocabulary
 from eventbridge.document import parse_document
 from eventbridge.errors import EventError
 from eventbridge.match import Matcher, Matches, compile_rules
+from eventbridge.match.kernel.program import FEW_PATHS
 from eventbridge.match.reference import flatten, matches_leaves
 from eventbridge.pattern import write_pattern
 from eventbridge.pattern.nodes import Pattern
@@ -86,7 +87,12 @@ def made(seed: int, rules: int, events: int) -> tuple[list[Pattern], list[bytes]
 
 
 def compare_seed(seed: int, rules: int = 100, events: int = 200) -> Agreement:
-    """Compare on a random rule set; the differences name the seed."""
+    """Compare on a random rule set; the differences name the seed.
+
+    Half of the seeds have anchors, and half have rules that another matcher has, in every combination.
+    """
     patterns, texts = made(seed, rules, events)
-    agreement = compare(patterns, texts)
+    previous = compile_rules(patterns[::2]) if seed % 4 > 1 else None
+    matcher = compile_rules(patterns, few_paths=(FEW_PATHS, 0)[seed % 2], previous=previous)
+    agreement = compare(patterns, texts, matcher)
     return agreement._replace(differences=[f"seed {seed}: {one}" for one in agreement.differences])

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from generative.kernel_agreement import compare
 
 from eventbridge.match import compile_rules
 from eventbridge.match.kernel.texts import SIGN_BYTES, choose_signs
@@ -91,3 +92,29 @@ def test_conditions_that_share_both_ends_are_told_apart_by_their_insides() -> No
 
     assert len(set(signs)) > 150
     assert all(len(sign) == SIGN_BYTES for sign in signs)
+
+
+def test_exponents_of_any_length_are_compared_by_the_kernel() -> None:
+    """A number beyond all that a rule names is above, below or next to 0; nothing is handed back for it."""
+    bounds = [">", 0], ["<", 0], [">", 1e300], ["<", 1e-300], ["=", 5], [">", 5, "<", 10**30]
+    patterns = [parse_pattern({"a": [{"numeric": bound}]}) for bound in map(list, bounds)]
+    patterns += [parse_pattern('{"a": [{"numeric": ["<", 1e99999999999999999]}]}')]
+    zeros = "0" * 1_000
+    numbers = [f"{sign}1{more}e{power}{nines}" for sign in ("", "-") for more in ("", ".5") for power in ("", "-")
+               for nines in ("9" * 17, "9" * 18, "1" + "0" * 18, "9" * 40, zeros + "7")]  # fmt: skip
+    numbers += [f"0.{zeros}1e1{'0' * 17}", f"0.{zeros}1e1{'0' * 18}", f"1{zeros}e-1{'0' * 17}"]
+    matcher = compile_rules(patterns)
+    events = [f'{{"a": {number}}}'.encode() for number in numbers]
+
+    assert compare(patterns, events, matcher).differences == []
+    assert matcher.match(pa.array(events, pa.binary())).handed_back == 0
+
+
+def test_only_a_rule_that_names_an_exponent_beyond_all_is_handed_back() -> None:
+    """The rules beside it are decided by the tables."""
+    patterns = [parse_pattern('{"a": [{"numeric": ["<", 1e999999999999999999]}]}'), parse_pattern({"a": [1]})]
+    matcher = compile_rules(patterns)
+    events = [b'{"a": 1}', b'{"a": 1e9999999999999999999}', b'{"a": "x"}']
+
+    assert compare(patterns, events, matcher).differences == []
+    assert matcher.match(pa.array(events, pa.binary())).handed_back == 3

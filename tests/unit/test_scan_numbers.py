@@ -9,7 +9,7 @@ from generative.vocabulary import Vocabulary
 from unit.raw_memory import Raw
 
 from eventbridge.document import Number
-from eventbridge.scan.numbers import compare, normal_form, number_end, simple_number
+from eventbridge.scan.numbers import FAR, NEAR, compare, normal_form, number_end, simple_number
 
 Normal = tuple[int, int, Raw, int]
 
@@ -55,19 +55,21 @@ def test_normal_forms_compare_as_numbers_do() -> None:
     texts = spelled(1_000)
     forms = [normal(text) for text in texts]
     for (one, left), (other, right) in itertools.pairwise(zip(texts, forms, strict=True)):
-        if left[0] != 2 and right[0] != 2:
+        if min(abs(left[1]), abs(right[1])) <= NEAR:
             expected = (Number(one) > Number(other)) - (Number(one) < Number(other))
 
             assert order(left, right) == expected, (one, other)
             assert order(right, left) == -expected, (one, other)
 
 
-def test_only_exponents_of_more_than_17_digits_are_left_to_others() -> None:
+def test_only_exponents_of_more_than_18_digits_are_not_counted_with() -> None:
     """Zeros in front of an exponent do not count; a number that is zero has no exponent."""
-    assert normal("1e99999999999999999")[0] == 1
-    assert normal("1e-000000000000000000000099999999999999999")[0] == 1
-    assert normal("1e100000000000000000")[0] == 2
-    assert normal("0e100000000000000000")[0] == 0
+    assert normal("1e99999999999999999")[:2] == (1, 10**17)
+    assert normal("-1e-0000000000000000000000199999999999999999")[:2] == (-1, 1 - NEAR + 1)
+    assert normal("1e999999999999999999")[:2] == (1, 10**18)
+    assert normal("1e1000000000000000000")[:2] == (1, FAR)
+    assert normal("-1e-1000000000000000000")[:2] == (-1, -FAR)
+    assert normal("0e1000000000000000000")[0] == 0
 
 
 def test_simple_numbers_are_the_nearest_doubles() -> None:

@@ -18,8 +18,15 @@ _ZERO, _NINE, _MINUS, _PLUS, _POINT, _E = ord("0"), ord("9"), ord("-"), ord("+")
 SIMPLE_DIGITS: Final = 15
 """Decimals of so many digits each have a double of their own (IEEE 754), so equal doubles mean equal numbers."""
 
-POSITION_DIGITS: Final = 17
-"""An exponent of more digits than this is not counted with here: 64 bits would not hold the position."""
+POSITION_DIGITS: Final = 18
+"""An exponent of more digits than this is not counted with: 64 bits would not hold the position."""
+
+FAR: Final = 1 << 61
+"""Stands for the position that such an exponent gives."""
+
+NEAR: Final = 2 * 10**17
+"""A number whose position is at most so far from 0 compares rightly with every other: those that are not counted
+with lie beyond it, as what stands in front of an exponent is shorter than 2^32 bytes."""
 
 _POWERS = 10.0 ** np.arange(SIMPLE_DIGITS + 1)
 
@@ -94,8 +101,8 @@ def simple_number(text: int, position: int, length: int) -> tuple[bool, float]:
 def normal_form(text: int, position: int, length: int, digits: int) -> tuple[int, int, int]:
     """Write a number's digits into `digits`, without leading and trailing zeros; return (sign, position, count).
 
-    The sign is -1, 0 or 1. `digits` must have room for `length` bytes. A sign of 2 says that the exponent is too
-    long for this function.
+    The sign is -1, 0 or 1. `digits` must have room for `length` bytes. A position that is not counted is FAR
+    or -FAR.
     """
     stop = position + length
     sign = 1
@@ -127,7 +134,7 @@ def normal_form(text: int, position: int, length: int, digits: int) -> tuple[int
         while position < stop and byte_at(text, position) == _ZERO:
             position += 1
         if stop - position > POSITION_DIGITS:
-            return 2, 0, 0
+            return sign, -FAR if negative else FAR, count
         while position < stop:
             exponent = exponent * 10 + (byte_at(text, position) - _ZERO)
             position += 1

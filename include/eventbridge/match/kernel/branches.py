@@ -6,43 +6,53 @@ part below `$not` is negative: the rule does not match where it holds.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from eventbridge.pattern.nodes import And, AnythingBut, Exists, Field, Path, Pattern
+from eventbridge.match.kernel.effects import Effect, effect_of
+from eventbridge.pattern.nodes import And, AnythingBut, Exists, Field, Pattern
 
 MAXIMUM_BRANCHES: Final = 64
 """A pattern with more alternatives than this becomes one branch that lets too much through and is checked again."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Branch:
-    """One AND of leaf lists of a rule; with `uncertain` the reference matcher has the last word where it holds."""
+    """One AND of leaf lists; with `uncertain` the reference matcher has the last word where it holds.
+
+    `may_conflict`: two of the leaf lists can lie in one array, as they share the first key of their paths.
+    """
+
+    effects: tuple[Effect, ...]
+    negative: bool
+    uncertain: bool
+    may_conflict: bool
+
+
+class Placed(NamedTuple):
+    """A branch of a rule set; `rule` is the rule's number."""
 
     rule: int
-    fields: tuple[Field, ...]
-    negative: bool = False
-    uncertain: bool = False
-
-    @property
-    def may_conflict(self) -> bool:
-        """Whether two of the fields can lie in one array: they share the first key of their paths."""
-        firsts = [field.path[0] for field in self.fields]
-        return len(set(firsts)) < len(firsts)
+    branch: Branch
 
 
-def branches_of(pattern: Pattern, rule: int) -> list[Branch]:
-    """Return the branches of a rule; where a pattern has too many alternatives, one that is uncertain."""
+def branches_of(pattern: Pattern) -> list[Branch]:
+    """Return the branches of a pattern; where it has too many alternatives, one that is uncertain."""
     where = _alternatives(pattern.where)
     unless = [] if pattern.unless is None else _alternatives(pattern.unless.pattern)
     if where is None or unless is None:
         plain = tuple(clause for clause in pattern.where.clauses if isinstance(clause, Field))
         simple = [field for field in plain if wants_leaf(field) and len(_parts(field)) == 1]
-        return [Branch(rule, tuple(simple), uncertain=True)]
-    return [
-        *(Branch(rule, fields) for fields in where),
-        *(Branch(rule, fields, negative=True) for fields in unless),
-    ]
+        return [_branch(simple, uncertain=True)]
+    return [*(_branch(fields) for fields in where), *(_branch(fields, negative=True) for fields in unless)]
+
+
+def _branch(fields: Sequence[Field], *, negative: bool = False, uncertain: bool = False) -> Branch:
+    effects = tuple(effect_of(field) for field in fields)
+    firsts = {effect.path[0] for effect in effects}
+    uncertain = uncertain or any(effect.uncertain for effect in effects)
+    return Branch(effects, negative, uncertain, len(firsts) < len(effects))
 
 
 def _alternatives(where: And) -> list[tuple[Field, ...]] | None:
@@ -80,6 +90,3 @@ def wants_leaf(field: Field) -> bool:
     other fields nothing can be said of it.
     """
     return Exists(False) not in field.conditions
-
-
-__all__ = ["MAXIMUM_BRANCHES", "Branch", "Path", "branches_of", "wants_leaf"]

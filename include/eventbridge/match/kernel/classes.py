@@ -119,16 +119,22 @@ def _atoms_of_key(tables: int, path: int, kind: int, size: int) -> Any:
 def _make_rows(tables: int, path: int, kind: int, row: int, width: int, atom_count: int) -> None:
     """Fill the rows of a new class and their summaries.
 
-    A row begins as what any leaf gives: the branches without a leaf list in this column, those with `exists`, those
-    with an `anything-but`. Then the atoms break `anything-but`s, complete `all`s, and set their own bits, in this
-    order: a bit that is taken away by one condition of a leaf list may be given back by another.
+    A row begins as all branches but those that a leaf must earn: what is left are the branches without a leaf list in
+    this column, those with `exists`, those with an `anything-but`. Then the atoms break `anything-but`s, complete
+    `all`s, and set their own bits, in this order: a bit that is taken away by one condition of a leaf list may be
+    given back by another.
     """
     stride = int64_at(tables, t.STRIDE)
     rows, atoms = int64_at(tables, t.ROWS), int64_at(tables, t.ATOMS)
-    base = int64_at(tables, t.BASE_ROWS)
-    first_base = int32_at(int64_at(tables, t.PATH_BASE), path)
-    for index in range(width * stride):
-        put_word(rows, row * stride + index, word_at(base, first_base * stride + index))
+    first_column, summary_words = int32_at(int64_at(tables, t.PATH_COLUMN), path), int64_at(tables, t.SUMMARY_WORDS)
+    for offset in range(width):
+        start = rows + 8 * (row + offset) * stride
+        for index in range(stride):
+            put_word(start, index, word_at(rows, t.ROW_OF_ALL * stride + index))
+        firsts, taken = int64_at(tables, t.TAKEN_FIRST), int64_at(tables, t.TAKEN_BITS)
+        for place in range(int32_at(firsts, first_column + offset), int32_at(firsts, first_column + offset + 1)):
+            word = summary_words + int32_at(int64_at(tables, t.TAKEN_WORD), place)
+            put_word(start, word, word_at(start, word) & ~word_at(taken, place))
     counters = int64_at(tables, t.COUNTERS)
     stamp = int64_at(counters, t.COUNTER_STAMP) + 1
     put_word(counters, t.COUNTER_STAMP, np.uint64(stamp))
@@ -144,7 +150,7 @@ def _make_rows(tables: int, path: int, kind: int, row: int, width: int, atom_cou
     _complete_unions(tables, path, row, atom_count, stamp)
     for index in range(atom_count):
         _set_bits(tables, row, t.ATOM_BITS_FIRST, t.ATOM_BITS, int32_at(atoms, index))
-    words, summary_words = int64_at(tables, t.WORDS), int64_at(tables, t.SUMMARY_WORDS)
+    words = int64_at(tables, t.WORDS)
     for number in range(row, row + width):
         start = rows + 8 * number * stride
         summarise(start + 8 * summary_words, words, start)

@@ -33,9 +33,6 @@ from eventbridge.scan.memory import (
 )
 from eventbridge.scan.strings import unescape
 
-UNDECIDED: Final = -2
-"""This leaf is beyond the compiled code (an exponent of more than 17 digits): the reference matcher decides."""
-
 _ONE, _ZERO = np.uint64(1), np.uint64(0)
 _UPPER = np.uint64(0xFFFF_FFFF_0000_0000)
 _MIX_ONE, _MIX_TWO = np.uint64(0x9E37_79B9_7F4A_7C15), np.uint64(0xC2B2_AE3D_27D4_EB4F)
@@ -59,7 +56,7 @@ def class_of(
     plain: int,
     folded: int,
 ) -> Any:
-    """Return the row of a leaf's class for the path's first column, NO_ROOM or UNDECIDED.
+    """Return the row of a leaf's class for the path's first column, or NO_ROOM.
 
     `regexes` are the atoms of regular expressions that the leaf meets; `plain` and `folded` room for the string
     without escapes and case-folded (three times as long).
@@ -133,10 +130,7 @@ def _class_of(
     if kind == NUMBER:
         line = int32_at(int64_at(tables, t.PATH_NUMBERS), path)
         if line >= 0:
-            interval = number_interval(tables, line, text, position, length, plain)
-            if interval < 0:
-                return UNDECIDED
-            put_int32(key, 1, interval | t.KEY_INTERVAL)
+            put_int32(key, 1, number_interval(tables, line, text, position, length, plain) | t.KEY_INTERVAL)
             size = 2
     elif kind >= STRING:
         if kind == ESCAPED:

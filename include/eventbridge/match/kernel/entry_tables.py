@@ -14,11 +14,10 @@ from eventbridge.scan.compiled import compiled
 from eventbridge.scan.memory import address_of, byte_at, put_int32
 
 
-def put_entries(tables: t.Tables, paths: int, conditions: Conditions) -> None:
+def put_entries(tables: t.Tables, conditions: Conditions) -> None:
     """Lay out the strings that are looked up, and which look-ups each path needs."""
-    found = [
-        (name[1] * paths + name[2], name[3], atom) for name, atom in conditions.atoms.items() if name[0] == "entry"
-    ]
+    paths = len(conditions.by_path)
+    found = [(name[1] * paths + path, name[2], atom) for path, name, atom in conditions.of_kind("entry")]
     owners = np.array([owner for owner, _, _ in found], np.int32)
     lengths = np.array([len(text) for _, text, _ in found], np.int32)
     starts = (np.cumsum(lengths) - lengths).astype(np.int32)

@@ -29,11 +29,14 @@ from eventbridge.scan.memory import address_of
     RULE_NO,
     RULE_BACK,
     TOUCHED_RULES,
-    COLUMN_ADDRESS,  # per column: where its row begins
+    COLUMN_ADDRESS,  # per column that takes part in the AND: where its row begins
+    COLUMN_PATH,
+    COLUMN_OFFSET,
+    CANDIDATES,  # a row: the branches whose anchor has a leaf that it admits, and those without an anchor
     PRESENT_PATHS,
     TOUCHED_COUNT,  # a plain number
-) = range(19)
-EVENT_TABLE_COUNT: Final = 19
+) = range(22)
+EVENT_TABLE_COUNT: Final = 22
 
 
 class EventTables:
@@ -58,6 +61,9 @@ class EventTables:
         self._put(RULE_BACK, np.zeros(rules + 1, np.int64))
         self._put(TOUCHED_RULES, np.zeros(rules + 1, np.int32))
         self._put(COLUMN_ADDRESS, np.zeros(columns + 1, np.int64))
+        self._put(COLUMN_PATH, tables.array(t.COLUMN_PATH).copy())
+        self._put(COLUMN_OFFSET, tables.array(t.COLUMN_OFFSET).copy())
+        self._put(CANDIDATES, np.zeros(tables.number(t.STRIDE), np.uint64))
         self._put(PRESENT_PATHS, np.zeros(paths + 1, np.int32))
 
     def make_room(self, leaves: Leaves, longest_event: int) -> None:

@@ -20,8 +20,9 @@ import numpy as np
 
 from eventbridge.match.kernel import tables as t
 from eventbridge.match.kernel.classes import NO_ROOM, clear
-from eventbridge.match.kernel.classify import UNDECIDED, class_of
+from eventbridge.match.kernel.classify import class_of
 from eventbridge.match.kernel.event_tables import (
+    CANDIDATES,
     CHAIN_NEXT,
     CHAIN_ROW,
     LEAF_NEXT,
@@ -34,7 +35,7 @@ from eventbridge.match.kernel.event_tables import (
     ROW_STAMP,
     TOUCHED_COUNT,
 )
-from eventbridge.match.kernel.survivors import collect_chained, collect_single, decide
+from eventbridge.match.kernel.survivors import collect_chained, collect_single, decide, gather_all, gather_present
 from eventbridge.scan.compiled import compiled, inlined
 from eventbridge.scan.leaves import FREE, MALFORMED, NESTED
 from eventbridge.scan.memory import int32_at, int64_at, prefetch, put_int32, put_word
@@ -77,7 +78,10 @@ def judge(
     counters = int64_at(tables, t.COUNTERS)
     leaf_rows = int64_at(event_tables, LEAF_ROW)
     rows, stride = int64_at(tables, t.ROWS), int64_at(tables, t.STRIDE)
+    anchored, candidates = int64_at(tables, t.ANCHORED) != 0, int64_at(event_tables, CANDIDATES)
     row_bytes = min(8 * stride, _PREFETCHED)
+    if anchored:
+        row_bytes = 8 * int64_at(tables, t.SUMMARY_WORDS)  # of long rows few words are looked at
     output, room = rules.ctypes.data, rules.shape[0]
     back_output, back_room = handed.ctypes.data, handed.shape[0]
     count = offsets[first_event]
@@ -129,10 +133,16 @@ def judge(
                 chained = _note_lacks(tables, event_tables, present, chained, stamp)
                 put_word(event_tables, TOUCHED_COUNT, _ZERO)
                 nested = status[event] == NESTED
-                if chained == 0:
-                    found = collect_single(tables, event_tables, stamp, output, room, count, nested)
+                if anchored:
+                    first_row, columns = candidates, gather_present(tables, event_tables, present)
                 else:
-                    found = collect_chained(tables, event_tables, stamp, output, room, count, nested)
+                    first_row, columns = rows, gather_all(tables, event_tables)
+                if chained == 0:
+                    found = collect_single(tables, event_tables, first_row, columns, stamp, output, room, count, nested)
+                else:
+                    found = collect_chained(
+                        tables, event_tables, first_row, columns, stamp, output, room, count, nested
+                    )
                 touched = int64_at(event_tables, TOUCHED_COUNT)
                 full = found < 0 or (touched > 0 and (found + touched > room or back + touched > back_room))
                 if not full:
@@ -144,7 +154,7 @@ def judge(
                 clear(tables)
                 cleared = True
                 continue
-            if verdict == NO_ROOM or verdict == UNDECIDED:
+            if verdict == NO_ROOM:
                 full = back == back_room
                 if not full:
                     handed[back, 0], handed[back, 1] = event, ALL_RULES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,16 +14,19 @@ from eventbridge.match.kernel.addresses import MAPPED
 from eventbridge.match.kernel.lines import segments
 from eventbridge.pattern.address import Block
 from eventbridge.scan.memory import address_of
-from eventbridge.scan.numbers import normal_form, simple_number
+from eventbridge.scan.numbers import NEAR, normal_form, simple_number
 
 _OPEN: Final = {">": (2, 0), ">=": (1, 0), "<": (0, 0), "<=": (0, 1), "=": (1, 1)}
 """How far behind a point's interval begins what a comparison lets through, and where before it that ends."""
 
 
+Bounds: TypeAlias = tuple[tuple[str, Number], ...]
+
+
 def put_lines(
     tables: t.Tables,
     paths: int,
-    numbers: Mapping[int, dict[int, list[tuple[str, Number]]]],
+    numbers: Mapping[int, dict[int, Bounds]],
     blocks: Mapping[int, dict[int, Block]],
 ) -> None:
     """Lay out the lines of a rule set: of numbers and blocks by path and atom."""
@@ -50,7 +53,7 @@ class _Lines:
         self.segments_first = [0]
         self.atom_count = 0
 
-    def add_numbers(self, ranges: dict[int, list[tuple[str, Number]]]) -> int:
+    def add_numbers(self, ranges: dict[int, Bounds]) -> int:
         points = sorted({number for bounds in ranges.values() for _, number in bounds})
         rank = {number: index for index, number in enumerate(points)}
         last = 2 * len(points)
@@ -134,6 +137,11 @@ def normal_form_of(text: str) -> tuple[int, int, bytes]:
     digits = np.zeros(len(text) + 8, np.uint8)
     sign, power, count = normal_form(address_of(encoded), 0, len(text), address_of(digits))
     return sign, power, digits[:count].tobytes()
+
+
+def is_far(form: tuple[int, int, bytes]) -> bool:
+    """Tell whether a number in normal form is so far out that it may compare wrongly with others such."""
+    return abs(form[1]) > NEAR
 
 
 def _simple(text: str) -> tuple[bool, float]:

@@ -20,7 +20,7 @@ from eventbridge.scan.numbers import compare, normal_form, simple_number
 
 @compiled
 def number_interval(tables: int, line: int, text: int, position: int, length: int, room: int) -> Any:
-    """Return the interval in which a number lies, by exact decimal value; -1 if its exponent is too long to tell.
+    """Return the interval in which a number lies, by exact decimal value.
 
     Most numbers have few digits, and so have the points: then the nearest doubles are as good as the decimals.
     `room` is for `length` digits.
@@ -42,8 +42,6 @@ def number_interval(tables: int, line: int, text: int, position: int, length: in
         if byte_at(int64_at(tables, t.POINT_SIMPLE), low) != 0:
             return 2 * (low - first) + 1
     sign, power, count = normal_form(text, position, length, room)
-    if sign == 2:
-        return -1
     low, high = first, stop
     while low < high:
         middle = (low + high) >> 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -15,10 +17,12 @@ from eventbridge.document import as_document, parse_document
 from eventbridge.errors import EventError
 from eventbridge.match.explain import Finding, explain
 from eventbridge.match.kernel import tables as t
+from eventbridge.match.kernel.branches import Branch, branches_of
+from eventbridge.match.kernel.classes import clear
 from eventbridge.match.kernel.event_tables import EventTables
 from eventbridge.match.kernel.expressions import ExpressionSets
 from eventbridge.match.kernel.judge import ALL_RULES, judge
-from eventbridge.match.kernel.program import MAXIMUM_ROWS, compile_program
+from eventbridge.match.kernel.program import FEW_PATHS, MAXIMUM_ROWS, compile_program
 from eventbridge.match.reference import flatten, matches_leaves
 from eventbridge.pattern.nodes import Pattern
 from eventbridge.scan.leaves import MALFORMED, STRING, Leaves, room_for_leaves, scan
@@ -52,29 +56,51 @@ class Matches(NamedTuple):
 class Matcher:
     """A compiled rule set; made by `compile_rules`. Calls of one matcher take turns, as they share its tables."""
 
-    def __init__(self, patterns: Sequence[Pattern], *, class_rows: int = MAXIMUM_ROWS) -> None:
+    def __init__(
+        self,
+        patterns: Sequence[Pattern],
+        *,
+        class_rows: int = MAXIMUM_ROWS,
+        few_paths: int = FEW_PATHS,
+        previous: Matcher | None = None,
+    ) -> None:
         self._patterns = tuple(patterns)
-        self._class_rows = class_rows
-        program = compile_program(self._patterns, class_rows)
-        self._program = program
+        self._class_rows, self._few_paths = class_rows, few_paths
+        known: dict[Pattern, list[Branch]] = previous._branches if previous else {}
+        self._branches: dict[Pattern, list[Branch]] = {
+            pattern: known.get(pattern) or branches_of(pattern) for pattern in self._patterns
+        }
+        program = compile_program([self._branches[pattern] for pattern in self._patterns], class_rows, few_paths)
         self._tables = program.tables
         self._tree = path_tree(program.paths)
         self._tree_tables = tree_tables(self._tree)
-        self._expressions = {path: ExpressionSets(listed) for path, listed in program.regexes.items()}
-        self._event = EventTables(self._tables, len(self._patterns))
+        self._regexes = program.regexes
         self._leaves = room_for_leaves(16 * BLOCK_EVENTS)
         self._least_rules = 64 * BLOCK_EVENTS + 64 * self._tables.number(t.WORDS)
         self._rules = np.empty(self._least_rules, np.int32)
         self._handed = np.empty((BLOCK_EVENTS, 2), np.int64)
-        self._room = TextRoom()
+        self._begin()
         self._lock = threading.Lock()
+        _matchers.add(self)
+
+    def _begin(self) -> None:
+        """Make what changes while events are matched, but for the table of classes."""
+        self._expressions = {path: ExpressionSets(listed) for path, listed in self._regexes.items()}
+        self._event = EventTables(self._tables, len(self._patterns))
+        self._room = TextRoom()
+        self._cut_off = False
+
+    def _restore(self) -> None:
+        """Make anew what a call that another thread was in when this process was forked left in disorder."""
+        clear(self._tables.address)
+        self._begin()
 
     def __len__(self) -> int:
         return len(self._patterns)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Tables are addresses of this process: another one compiles the same rules again.
-        return partial(compile_rules, class_rows=self._class_rows), (self._patterns,)
+        return partial(compile_rules, class_rows=self._class_rows, few_paths=self._few_paths), (self._patterns,)
 
     @property
     def clears(self) -> int:
@@ -93,6 +119,8 @@ class Matcher:
     def match_texts(self, texts: Texts) -> Matches:
         """Return which rules each event matches, as `match`, for who has the events as texts already."""
         with self._lock:
+            if self._cut_off:
+                self._restore()
             return self._match(texts)
 
     def explain(self, event: str | bytes | Mapping[Any, Any], rule: int) -> list[Finding]:
@@ -221,10 +249,36 @@ class Matcher:
         return Matches(ends, merged[order], malformed, len(pairs))
 
 
-def compile_rules(patterns: Sequence[Pattern], *, class_rows: int = MAXIMUM_ROWS) -> Matcher:
+_matchers: Final[weakref.WeakSet[Matcher]] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """Give back, in a process that was forked, the matchers that were in use: the threads that used them are not here.
+
+    What they left is mended when a matcher is asked the next time, if ever.
+    """
+    for matcher in _matchers:
+        if matcher._lock.locked():
+            matcher._lock = threading.Lock()
+            matcher._cut_off = True
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def compile_rules(
+    patterns: Sequence[Pattern],
+    *,
+    class_rows: int = MAXIMUM_ROWS,
+    few_paths: int = FEW_PATHS,
+    previous: Matcher | None = None,
+) -> Matcher:
     """Return a matcher of any number of rules, whose answers are those of `eventbridge.match.reference`.
 
-    `class_rows` bounds the table of classes, which is dropped when it is full: it bounds memory, never an answer.
+    `class_rows` bounds the table of classes, which is dropped when it is full; with more than `few_paths` paths
+    branches have anchors: both change what it costs, never an answer.
+    With the `previous` matcher of a rule set that was changed, patterns that it has too cost less; its answers and
+    its tables are its own.
     """
     listed = [patterns] if isinstance(patterns, Pattern) else list(patterns)
     for number, pattern in enumerate(listed):
@@ -233,7 +287,7 @@ def compile_rules(patterns: Sequence[Pattern], *, class_rows: int = MAXIMUM_ROWS
             raise TypeError(
                 f"a sequence of parsed patterns is expected; number {number} is a {kind}: see parse_pattern"
             )
-    return Matcher(listed, class_rows=class_rows)
+    return Matcher(listed, class_rows=class_rows, few_paths=few_paths, previous=previous)
 
 
 def _larger(leaves: Leaves) -> Leaves:

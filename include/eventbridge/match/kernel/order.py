@@ -3,53 +3,62 @@
 Paths are ranked by how many branches they rule out, over all; branches are sorted by what they ask at the first path,
 then at the second, and so on. What an event lets through then lies in few words, so the AND touches few. The answer
 does not depend on it.
+
+A rule set of many paths has anchors besides. The *anchor* of a branch is one of its leaf lists that want a leaf: where
+that path has none, nobody need look at the branch. It is the one whose path lets the fewest branches through, and
+branches of one anchor stand side by side.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from eventbridge.match.kernel.branches import Branch
-from eventbridge.pattern.nodes import All, AnythingBut, Condition, Exactly, Exists, Field, Numeric, Path
+from eventbridge.match.kernel.branches import Branch, Placed
+from eventbridge.pattern.nodes import Path
 
-_WEAK: Final = {AnythingBut: 0.8, Exists: 0.6}
-_RANGE, _HALF_LINE = 0.05, 0.4
+NO_ANCHOR: Final = -1
+"""The anchor of a branch that no leaf need meet, and of all where there are no anchors."""
 
 
-def clustered(branches: Sequence[Branch]) -> list[Branch]:
-    """Return the branches in an order that puts like ones together."""
-    variety: defaultdict[tuple[Path, type], set[Condition]] = defaultdict(set)
-    for branch in branches:
-        for field in branch.fields:
-            for condition in field.conditions:
-                variety[field.path, type(condition)].add(condition)
-    numbers = {key: len(conditions) for key, conditions in variety.items()}
-    text = {condition: repr(condition) for conditions in variety.values() for condition in conditions}
+class Ordered(NamedTuple):
+    """A branch in its place; `anchor` is the number of the leaf list that is its anchor, or NO_ANCHOR."""
 
-    def share(field: Field) -> float:
-        """Guess the share of events that meet a field."""
-        total = 0.0
-        for condition in field.conditions:
-            if isinstance(condition, Numeric):
-                total += _RANGE if len(condition.bounds) == 2 else _HALF_LINE
-            elif isinstance(condition, Exactly) and not isinstance(condition.value, str):
-                total += 0.5
-            else:
-                kind = type(condition)
-                total += _WEAK.get(kind, 1 / numbers[field.path, kind] if kind is not All else 0.3)
-        return total
+    rule: int
+    branch: Branch
+    anchor: int
 
-    weight: defaultdict[Path, float] = defaultdict(float)
-    for branch in branches:
-        for field in branch.fields:
-            weight[field.path] += 1 - min(share(field), 1.0)
-    rank = {path: place for place, path in enumerate(sorted(weight, key=lambda path: (-weight[path], path)))}
 
-    def key(branch: Branch) -> list[tuple[int, str]]:
-        return sorted(
-            (rank[field.path], "".join(sorted(map(text.__getitem__, field.conditions)))) for field in branch.fields
-        )
+def ordered(branches: Sequence[Placed], *, anchored: bool) -> list[Ordered]:
+    """Return the branches in an order that puts like ones together, with anchors if wanted."""
+    effects = [effect for _, branch in branches for effect in branch.effects]
+    variety: defaultdict[tuple[Path, type], set[str]] = defaultdict(set)
+    for effect in effects:
+        for kind, text in effect.varied:
+            variety[effect.path, kind].add(text)
+    one_of = {key: 1 / len(texts) for key, texts in variety.items()}
+    ruled_out: defaultdict[Path, float] = defaultdict(float)
+    let_through: defaultdict[Path, float] = defaultdict(float)
+    for effect in effects:
+        path, share = effect.path, effect.certain_share
+        for kind, _ in effect.varied:
+            share += one_of[path, kind]
+        ruled_out[path] += max(0.0, 1.0 - share)
+        let_through[path] += min(1.0, share)
+    ranked = sorted(ruled_out, key=lambda path: (-ruled_out[path], path))
+    rank = {path: place for place, path in enumerate(ranked)}
 
-    return sorted(branches, key=key)
+    def anchor_of(branch: Branch) -> int:
+        wanting = [number for number, effect in enumerate(branch.effects) if not effect.may_be_absent]
+        if not wanting:
+            return NO_ANCHOR
+        return min(wanting, key=lambda number: (let_through[branch.effects[number].path], number))
+
+    def key(one: Ordered) -> list[tuple[int, str]]:
+        asked = [(rank[effect.path], effect.text) for effect in one.branch.effects]
+        first = [] if one.anchor == NO_ANCHOR else [asked[one.anchor]]
+        return first + sorted(asked)
+
+    found = [Ordered(rule, branch, anchor_of(branch) if anchored else NO_ANCHOR) for rule, branch in branches]
+    return sorted(found, key=key)

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from eventbridge.match.kernel import tables as t
-from eventbridge.match.kernel.branches import Branch, branches_of
+from eventbridge.match.kernel.branches import Branch, Placed
 from eventbridge.match.kernel.classes import summarise
 from eventbridge.match.kernel.conditions import Conditions
 from eventbridge.match.kernel.entry_tables import power_of_two, put_entries
 from eventbridge.match.kernel.line_tables import put_lines
-from eventbridge.match.kernel.order import clustered
+from eventbridge.match.kernel.order import NO_ANCHOR, Ordered, ordered
 from eventbridge.match.kernel.text_tables import put_texts
-from eventbridge.pattern.nodes import (
-    Path,
-    Pattern,
-)
+from eventbridge.pattern.nodes import Path
 from eventbridge.scan.compiled import compiled
 from eventbridge.scan.memory import address_of
 
@@ -35,6 +31,12 @@ KEY_INTEGERS: Final = 1 << 20
 MEMORY_ENTRIES: Final = 4096
 """Short values remembered with their class; a power of two. 256 KiB: more would not stay in the processor's cache."""
 
+FEW_PATHS: Final = 128
+"""Up to so many paths an event's AND goes over all columns; with more, branches have anchors. Where it is faster was
+measured: both cost the same at 150 paths or so, at 5,000 anchors are 200 times as fast."""
+
+_Integers: TypeAlias = npt.NDArray[np.int64]
+
 
 class Program(NamedTuple):
     """A rule set compiled: its tables, the paths it wants, and per path the regular expressions with their atoms."""
@@ -42,138 +44,166 @@ class Program(NamedTuple):
     tables: t.Tables
     paths: list[Path]
     regexes: dict[int, list[tuple[str, int]]]
-    rules: int
-    longest_key: int
 
 
-def compile_program(patterns: Sequence[Pattern], class_rows: int = MAXIMUM_ROWS) -> Program:
-    """Return the program of a rule set; a rule's number is its place in `patterns`."""
-    branches = [branch for rule, pattern in enumerate(patterns) for branch in branches_of(pattern, rule)]
-    return _Compiler(clustered(branches), len(patterns), class_rows).compile()
+def compile_program(branches: Sequence[Sequence[Branch]], class_rows: int, few_paths: int) -> Program:
+    """Return the program of a rule set: of the branches of each rule, whose number is its place."""
+    placed = [Placed(rule, branch) for rule, listed in enumerate(branches) for branch in listed]
+    numbered: dict[Path, int] = {}
+    for _, branch in placed:
+        for effect in branch.effects:
+            numbered.setdefault(effect.path, len(numbered))
+    anchored = len(numbered) > few_paths
+    return _Compiler(ordered(placed, anchored=anchored), numbered, anchored, class_rows).compile()
+
+
+class _Fields(NamedTuple):
+    """Every leaf list of every branch, branch after branch: one array each of what there is to know of it."""
+
+    bit: _Integers
+    path: _Integers
+    offset: _Integers  # its place among the leaf lists of its branch at the same path
+    may_be_absent: npt.NDArray[np.bool_]
+    present: npt.NDArray[np.bool_]
+    anchor: npt.NDArray[np.bool_]
 
 
 class _Compiler:
-    def __init__(self, branches: list[Branch], rules: int, class_rows: int) -> None:
+    def __init__(self, branches: list[Ordered], paths: dict[Path, int], anchored: bool, class_rows: int) -> None:
         self.branches = branches
-        self.rules = rules
+        self.paths = paths
+        self.anchored = anchored
         self.class_rows = class_rows
         self.words = max(1, -(-len(branches) // 64))
         self.summary_words = -(-self.words // 64)
         self.stride = self.summary_words + self.words
         self.tables = t.Tables()
-        self.conditions = Conditions()
-        self.paths: dict[Path, int] = {}
-        self.columns: list[list[dict[int, bool]]] = []  # path, column: of each branch with a field, if it may be absent
-        self.places: list[list[tuple[int, int, bool]]] = []  # branch, field: path, column, whether it may be absent
+        self.conditions = Conditions(len(paths))
 
     def compile(self) -> Program:
-        for bit, branch in enumerate(self.branches):
-            self._add_branch(bit, branch)
+        fields = self._add_branches()
         tables = self.tables
         tables.put_number(t.WORDS, self.words)
         tables.put_number(t.SUMMARY_WORDS, self.summary_words)
         tables.put_number(t.STRIDE, self.stride)
         tables.put_number(t.PATHS, len(self.paths))
+        tables.put_number(t.ANCHORED, int(self.anchored))
         conditions, paths = self.conditions, len(self.paths)
-        conditions.put(tables, paths)
-        put_entries(tables, paths, conditions)
+        conditions.put(tables)
+        put_entries(tables, conditions)
         put_lines(tables, paths, conditions.numbers, conditions.blocks)
         put_texts(tables, paths, conditions.texts)
-        self._put_branches()
-        self._put_rows()
-        longest = 16 + len(conditions.texts) + sum(map(len, conditions.regexes.values()))
+        self._put_branches(fields)
+        self._put_columns(fields)
+        regexes = conditions.regexes
+        longest = 16 + len(conditions.texts) + sum(map(len, regexes.values()))
         tables.put(t.KEY, np.empty(longest, np.int32))
-        tables.put(t.ATOMS, np.empty(len(conditions.atoms) + longest, np.int32))
-        return Program(tables, list(self.paths), dict(conditions.regexes), self.rules, longest)
+        tables.put(t.ATOMS, np.empty(len(conditions.atom_bits) + longest, np.int32))
+        return Program(tables, list(self.paths), regexes)
 
-    def _add_branch(self, bit: int, branch: Branch) -> None:
-        seen: dict[int, int] = {}
-        places: list[tuple[int, int, bool]] = []
-        self.places.append(places)
-        for field in branch.fields:
-            path = self.paths.setdefault(field.path, len(self.paths))
-            if path == len(self.columns):
-                self.columns.append([])
-            column = seen.get(path, 0)
-            seen[path] = column + 1
-            if column == len(self.columns[path]):
-                self.columns[path].append({})
-            may_be_absent = field.may_be_absent
-            self.columns[path][column][bit] = may_be_absent
-            places.append((path, column, may_be_absent))
-            place = column * self.stride * 64 + bit
-            self.conditions.add(field, path, place, bit)
+    def _add_branches(self) -> _Fields:
+        rows: list[tuple[int, int, int, bool, bool, bool]] = []
+        stride_bits = self.stride * 64
+        for bit, (_, branch, anchor) in enumerate(self.branches):
+            seen: dict[int, int] = {}
+            for number, effect in enumerate(branch.effects):
+                path = self.paths[effect.path]
+                offset = seen.get(path, 0)
+                seen[path] = offset + 1
+                rows.append((bit, path, offset, effect.may_be_absent, effect.present, number == anchor))
+                self.conditions.add(effect, path, offset * stride_bits + bit)
+        columns = np.array(rows, np.int64).reshape(-1, 6).T
+        return _Fields(columns[0], columns[1], columns[2], columns[3] != 0, columns[4] != 0, columns[5] != 0)
 
-    def _put_branches(self) -> None:
-        tables = self.tables
-        of_rule: defaultdict[int, int] = defaultdict(int)
-        for branch in self.branches:
-            of_rule[branch.rule] += 1
+    def _put_branches(self, fields: _Fields) -> None:
+        tables, count = self.tables, len(self.branches)
+        rules = np.zeros(self.words * 64, np.int32)
+        rules[:count] = [rule for rule, _, _ in self.branches]
+        branches_of_rule = np.bincount(rules[:count])
+        wanting = np.bincount(fields.bit[~fields.may_be_absent], minlength=count)
         flags = np.zeros(self.words * 64, np.uint8)
-        for bit, branch in enumerate(self.branches):
-            uncertain = branch.uncertain or bit in self.conditions.uncertain
-            if of_rule[branch.rule] == 1 and not uncertain and not branch.negative:
+        for bit, (rule, branch, anchor) in enumerate(self.branches):
+            if branches_of_rule[rule] == 1 and not branch.uncertain and not branch.negative:
                 flags[bit] |= t.BRANCH_SIMPLE
             flags[bit] |= t.BRANCH_NEGATIVE if branch.negative else 0
-            flags[bit] |= t.BRANCH_UNCERTAIN if uncertain else 0
+            flags[bit] |= t.BRANCH_UNCERTAIN if branch.uncertain else 0
             flags[bit] |= t.BRANCH_MAY_CONFLICT if branch.may_conflict else 0
+            flags[bit] |= t.BRANCH_WANTS_MORE if anchor != NO_ANCHOR and wanting[bit] > 1 else 0
         tables.put(t.BRANCH_FLAGS, flags)
-        rules = np.zeros(self.words * 64, np.int32)
-        rules[: len(self.branches)] = [branch.rule for branch in self.branches]
         tables.put(t.BRANCH_RULE, rules)
-        places = self.places
-        tables.put_lists(t.BRANCH_FIELDS_FIRST, t.FIELD_PATH, [[path for path, _, _ in one] for one in places])
-        tables.put(t.FIELD_OFFSET, np.array([offset for one in places for _, offset, _ in one], np.int32))
-        tables.put(t.FIELD_MAY_BE_ABSENT, np.array([absent for one in places for _, _, absent in one], np.uint8))
+        tables.put(t.BRANCH_FIELDS_FIRST, np.searchsorted(fields.bit, np.arange(count + 1)).astype(np.int32))
+        tables.put(t.FIELD_PATH, fields.path.astype(np.int32))
+        tables.put(t.FIELD_OFFSET, fields.offset.astype(np.int32))
+        tables.put(t.FIELD_MAY_BE_ABSENT, fields.may_be_absent.astype(np.uint8))
 
-    def _put_rows(self) -> None:
-        """Lay out the rows that are there from the start, and room for the classes to come."""
-        tables = self.tables
-        bits, stride_bits = self.words * 64, self.stride * 64
-        everyone = np.zeros(bits, np.bool_)
-        everyone[: len(self.branches)] = True
-        widths = [len(columns) for columns in self.columns]
-        fixed = [self._row(everyone)]
-        base: list[npt.NDArray[np.uint64]] = []
-        first_base, absent, lacking, selectivity = [], [], [], []
-        for path, columns in enumerate(self.columns):
-            first_base.append(len(base))
-            of_absent, of_lacking = [], []
-            for column, fields in enumerate(columns):
-                row = everyone.copy()
-                row[list(fields)] = False
-                selectivity.append((int(row.sum()), path, column))
-                absent_bits = [bit for bit, may_be_absent in fields.items() if may_be_absent]
-                without = row.copy()
-                without[absent_bits] = True
-                lacks = np.zeros(bits, np.bool_)
-                lacks[[bit for bit in absent_bits if self.branches[bit].may_conflict]] = True
-                row[
-                    [place % stride_bits for place in self.conditions.present[path] if place // stride_bits == column]
-                ] = True
-                base.append(self._row(row))
-                of_absent.append(self._row(without))
-                of_lacking.append(lacks)
-            absent.append(len(fixed))
-            fixed += of_absent
-            lacking.append(len(fixed) if any(row.any() for row in of_lacking) else -1)
-            if lacking[-1] >= 0:
-                fixed += [self._row(row) for row in of_lacking]
-        selectivity.sort()
-        tables.put_number(t.COLUMNS, len(selectivity))
-        tables.put(t.COLUMN_PATH, np.array([path for _, path, _ in selectivity], np.int32))
-        tables.put(t.COLUMN_OFFSET, np.array([column for _, _, column in selectivity], np.int32))
-        tables.put(t.PATH_WIDTH, np.array([*widths, 0], np.int32))
-        tables.put(t.PATH_BASE, np.array([*first_base, 0], np.int32))
-        tables.put(t.PATH_ABSENT, np.array([*absent, 0], np.int32))
-        tables.put(t.PATH_LACKING, np.array([*lacking, 0], np.int32))
-        tables.put(t.BASE_ROWS, np.concatenate([*base, np.zeros(1, np.uint64)]))
+    def _put_columns(self, fields: _Fields) -> None:
+        """Lay out the columns of all paths, and the rows that are there from the start."""
+        tables, paths = self.tables, len(self.paths)
+        widths = np.zeros(paths + 1, np.int64)
+        np.maximum.at(widths, fields.path, fields.offset + 1)
+        first_column = np.cumsum(widths) - widths
+        column = first_column[fields.path] + fields.offset
+        columns = int(widths.sum())
+        without_list = len(self.branches) - np.bincount(column, minlength=columns)
+        paths_of = np.repeat(np.arange(paths + 1), widths)
+        order = np.lexsort((paths_of, without_list))  # what has the fewest branches without a leaf list comes first
+        tables.put_number(t.COLUMNS, columns)
+        tables.put(t.COLUMN_PATH, paths_of[order].astype(np.int32))
+        tables.put(t.COLUMN_OFFSET, (np.arange(columns) - first_column[paths_of])[order].astype(np.int32))
+        tables.put(t.PATH_WIDTH, widths.astype(np.int32))
+        tables.put(t.PATH_COLUMN, first_column.astype(np.int32))
+        taken_away = ~fields.present
+        self._put_words(t.TAKEN_FIRST, t.TAKEN_WORD, column[taken_away], fields.bit[taken_away], columns)
+        self._put_words(t.ANCHORS_FIRST, t.ANCHORS_WORD, column[fields.anchor], fields.bit[fields.anchor], columns)
+        self._put_fixed_rows(fields, column, widths)
+
+    def _put_words(self, first: int, word: int, column: _Integers, bit: _Integers, columns: int) -> None:
+        """Keep sets of bits, one for each column: words that are not 0 with their numbers."""
+        place = column * self.words + (bit >> 6)
+        order = np.argsort(place, kind="stable")
+        place, masks = place[order], np.uint64(1) << (bit[order] & 63).astype(np.uint64)
+        begins = np.flatnonzero(np.diff(place, prepend=-1))
+        kept = place[begins]
+        self.tables.put(first, np.searchsorted(kept, np.arange(columns + 1) * self.words).astype(np.int32))
+        self.tables.put(word, (kept % self.words).astype(np.int32))
+        self.tables.put(word + 1, np.bitwise_or.reduceat(masks, begins) if len(begins) else masks)
+
+    def _put_fixed_rows(self, fields: _Fields, column: _Integers, widths: _Integers) -> None:
+        tables, count, first = self.tables, len(self.branches), 0
+        free = np.ones(count, np.bool_)
+        free[fields.bit[fields.anchor]] = False
+        fixed = [self._row(np.ones(count, np.bool_)), self._row(free)]
+        wanting = ~fields.may_be_absent
+        conflicting = np.array([branch.may_conflict for _, branch, _ in self.branches], np.bool_)
+        lacking_somewhere = fields.may_be_absent & conflicting[fields.bit]
+        absent, lacking = [], []
+        by_column = np.argsort(column, kind="stable")
+        ends = np.searchsorted(column[by_column], np.arange(int(widths.sum()) + 1))
+        for width in widths.tolist():
+            of_columns = [by_column[ends[number] : ends[number + 1]] for number in range(first, first + width)]
+            first += width
+            absent.append(0 if self.anchored else len(fixed))
+            if not self.anchored:
+                for listed in of_columns:
+                    without = np.ones(count, np.bool_)
+                    without[fields.bit[listed[wanting[listed]]]] = False
+                    fixed.append(self._row(without))
+            lacking.append(-1)
+            if any(lacking_somewhere[listed].any() for listed in of_columns):
+                lacking[-1] = len(fixed)
+                for listed in of_columns:
+                    lacks = np.zeros(count, np.bool_)
+                    lacks[fields.bit[listed[lacking_somewhere[listed]]]] = True
+                    fixed.append(self._row(lacks))
+        tables.put(t.PATH_ABSENT, np.array(absent, np.int32))
+        tables.put(t.PATH_LACKING, np.array(lacking, np.int32))
         self._put_classes(fixed)
 
     def _row(self, bits: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint64]:
         """Return a row with room for its summary in front."""
         row = np.zeros(self.stride, np.uint64)
-        row[self.summary_words :] = np.packbits(bits, bitorder="little").view(np.uint64)
+        packed = np.packbits(bits, bitorder="little")
+        row[self.summary_words :].view(np.uint8)[: len(packed)] = packed
         return row
 
     def _put_classes(self, fixed: list[npt.NDArray[np.uint64]]) -> None:

@@ -1,4 +1,9 @@
-"""The AND over the rows of all columns, and the rules of the branches that survive it."""
+"""The AND over the rows of columns, and the rules of the branches that survive it.
+
+With few paths the AND begins with all branches and goes over all columns, those of paths without a leaf too. With
+many, most paths have no leaf: it begins with the branches at whose anchor there is one (`gather_present`), goes over
+the columns of paths that have one, and the few branches that survive are asked for the other paths that they want.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +14,16 @@ import numpy as np
 from eventbridge.match.kernel import tables as t
 from eventbridge.match.kernel.conflicts import CONFLICT, HAND_BACK, HOLDS, without_conflict
 from eventbridge.match.kernel.event_tables import (
+    CANDIDATES,
     CHAIN_NEXT,
     CHAIN_ROW,
     COLUMN_ADDRESS,
+    COLUMN_OFFSET,
+    COLUMN_PATH,
     PATH_CHAIN,
     PATH_CURRENT,
+    PATH_FIRST_LEAF,
+    PRESENT_PATHS,
     RULE_BACK,
     RULE_NO,
     RULE_YES,
@@ -34,87 +44,133 @@ from eventbridge.scan.memory import (
 _ONE, _ZERO = np.uint64(1), np.uint64(0)
 
 
-@inlined
-def _gather_columns(tables: int, event_tables: int) -> None:
-    """Write where each column's row begins; with the path's chain it is all that the AND reads."""
+@compiled
+def gather_all(tables: int, event_tables: int) -> Any:
+    """Write where each column's row begins; return how many columns there are."""
     paths, offsets = int64_at(tables, t.COLUMN_PATH), int64_at(tables, t.COLUMN_OFFSET)
     current, addresses = int64_at(event_tables, PATH_CURRENT), int64_at(event_tables, COLUMN_ADDRESS)
     rows, stride = int64_at(tables, t.ROWS), int64_at(tables, t.STRIDE)
-    for column in range(int64_at(tables, t.COLUMNS)):
+    columns = int64_at(tables, t.COLUMNS)
+    for column in range(columns):
         row = int32_at(current, int32_at(paths, column)) + int32_at(offsets, column)
         put_word(addresses, column, np.uint64(rows + 8 * row * stride))
+    return columns
 
 
 @compiled
-def collect_single(tables: int, event_tables: int, stamp: int, rules: int, room: int, count: int, nested: bool) -> Any:
-    """Write the rules of an event with one class per path; return their number, -1 if there is no room.
+def gather_present(tables: int, event_tables: int, present: int) -> Any:
+    """Do the same for the columns of paths with a leaf only, and write the candidates; return how many columns it are.
 
-    Rules with more to be said are among the touched ones.
+    A branch without a leaf at its anchor is none; nor is one that the leaves at its anchor rule out.
     """
-    _gather_columns(tables, event_tables)
+    rows, stride = int64_at(tables, t.ROWS), int64_at(tables, t.STRIDE)
     summary_words = int64_at(tables, t.SUMMARY_WORDS)
-    columns = int64_at(tables, t.COLUMNS)
-    everyone = int64_at(tables, t.ROWS)  # row 0: all branches
-    addresses = int64_at(event_tables, COLUMN_ADDRESS)
-    for summary_word in range(summary_words):
-        busy = word_at(everyone, summary_word)
-        for column in range(columns):
-            busy &= word_at(int64_at(addresses, column), summary_word)
-            if busy == _ZERO:
-                break
-        while busy != _ZERO:
-            word = summary_word * 64 + lowest_bit(busy)
-            busy &= busy - _ONE
-            bits = word_at(everyone, summary_words + word)
-            for column in range(columns):
-                bits &= word_at(int64_at(addresses, column), summary_words + word)
-                if bits == _ZERO:
-                    break
-            if bits != _ZERO:
-                count = _survivors(tables, event_tables, stamp, word, bits, rules, room, count, nested)
-                if count < 0:
-                    return -1
-    return count
-
-
-@compiled
-def collect_chained(tables: int, event_tables: int, stamp: int, rules: int, room: int, count: int, nested: bool) -> Any:
-    """Do the same for an event with a path of several classes: its row is the OR of theirs."""
-    _gather_columns(tables, event_tables)
-    summary_words = int64_at(tables, t.SUMMARY_WORDS)
-    columns = int64_at(tables, t.COLUMNS)
-    everyone = int64_at(tables, t.ROWS)
-    addresses, column_paths = int64_at(event_tables, COLUMN_ADDRESS), int64_at(tables, t.COLUMN_PATH)
-    column_offsets = int64_at(tables, t.COLUMN_OFFSET)
-    chains = int64_at(event_tables, PATH_CHAIN)
-    for summary_word in range(summary_words):
-        busy = word_at(everyone, summary_word)
-        for column in range(columns):
-            here = word_at(int64_at(addresses, column), summary_word)
-            link = int32_at(chains, int32_at(column_paths, column))
-            if link >= 0:
-                here |= _or_chain(tables, event_tables, link, int32_at(column_offsets, column), summary_word)
-            busy &= here
-            if busy == _ZERO:
-                break
-        while busy != _ZERO:
-            word = summary_word * 64 + lowest_bit(busy)
-            busy &= busy - _ONE
-            bits = word_at(everyone, summary_words + word)
-            for column in range(columns):
-                here = word_at(int64_at(addresses, column), summary_words + word)
-                link = int32_at(chains, int32_at(column_paths, column))
+    current, chains = int64_at(event_tables, PATH_CURRENT), int64_at(event_tables, PATH_CHAIN)
+    addresses, paths = int64_at(event_tables, COLUMN_ADDRESS), int64_at(event_tables, COLUMN_PATH)
+    offsets, candidates = int64_at(event_tables, COLUMN_OFFSET), int64_at(event_tables, CANDIDATES)
+    firsts, words = int64_at(tables, t.ANCHORS_FIRST), int64_at(tables, t.ANCHORS_WORD)
+    anchors = int64_at(tables, t.ANCHORS_BITS)
+    _begin_candidates(rows + 8 * t.ROW_WITHOUT_ANCHOR * stride, summary_words, candidates)
+    count = 0
+    for index in range(present):
+        path = int32_at(int64_at(event_tables, PRESENT_PATHS), index)
+        link = int32_at(chains, path)
+        column = int32_at(int64_at(tables, t.PATH_COLUMN), path)
+        for offset in range(int32_at(int64_at(tables, t.PATH_WIDTH), path)):
+            row = rows + 8 * (int32_at(current, path) + offset) * stride
+            put_word(addresses, count, np.uint64(row))
+            put_int32(paths, count, path)
+            put_int32(offsets, count, offset)
+            count += 1
+            for place in range(int32_at(firsts, column + offset), int32_at(firsts, column + offset + 1)):
+                word = int32_at(words, place)
+                bits = word_at(row, summary_words + word)
                 if link >= 0:
-                    offset = int32_at(column_offsets, column)
-                    here |= _or_chain(tables, event_tables, link, offset, summary_words + word)
-                bits &= here
-                if bits == _ZERO:
-                    break
-            if bits != _ZERO:
-                count = _survivors(tables, event_tables, stamp, word, bits, rules, room, count, nested)
-                if count < 0:
-                    return -1
+                    bits |= _or_chain(tables, event_tables, link, offset, summary_words + word)
+                bits &= word_at(anchors, place)
+                if bits != _ZERO:
+                    _add_candidates(candidates, summary_words, word, bits)
     return count
+
+
+@inlined
+def _begin_candidates(row: int, summary_words: int, candidates: int) -> None:
+    """Begin with the branches of a row; words that its summary leaves out are not written, and never read."""
+    for summary_word in range(summary_words):
+        busy = word_at(row, summary_word)
+        put_word(candidates, summary_word, busy)
+        while busy != _ZERO:
+            word = summary_words + summary_word * 64 + lowest_bit(busy)
+            busy &= busy - _ONE
+            put_word(candidates, word, word_at(row, word))
+
+
+@inlined
+def _add_candidates(candidates: int, summary_words: int, word: int, bits: Any) -> None:
+    busy, mark = word_at(candidates, word >> 6), _ONE << np.uint64(word & 63)
+    if busy & mark != _ZERO:
+        bits |= word_at(candidates, summary_words + word)
+    put_word(candidates, word >> 6, busy | mark)
+    put_word(candidates, summary_words + word, bits)
+
+
+def _collector(*, chained: bool) -> Any:
+    """Return a compiled function for events that have, or have not, a path of several classes."""
+
+    @inlined
+    def column_bits(tables: int, event_tables: int, column: int, word: int) -> Any:
+        """Return a word of a column's row; that of a path of several classes is the OR of theirs."""
+        bits = word_at(int64_at(int64_at(event_tables, COLUMN_ADDRESS), column), word)
+        if chained:
+            path = int32_at(int64_at(event_tables, COLUMN_PATH), column)
+            link = int32_at(int64_at(event_tables, PATH_CHAIN), path)
+            if link >= 0:
+                offset = int32_at(int64_at(event_tables, COLUMN_OFFSET), column)
+                bits |= _or_chain(tables, event_tables, link, offset, word)
+        return bits
+
+    @compiled
+    def collect(
+        tables: int,
+        event_tables: int,
+        first_row: int,
+        columns: int,
+        stamp: int,
+        rules: int,
+        room: int,
+        count: int,
+        nested: bool,
+    ) -> Any:
+        """Write the rules of the branches of a row that all columns let through; return their number, -1: no room.
+
+        Rules with more to be said are among the touched ones.
+        """
+        summary_words = int64_at(tables, t.SUMMARY_WORDS)
+        for summary_word in range(summary_words):
+            busy = word_at(first_row, summary_word)
+            for column in range(columns):
+                busy &= column_bits(tables, event_tables, column, summary_word)
+                if busy == _ZERO:
+                    break
+            while busy != _ZERO:
+                word = summary_word * 64 + lowest_bit(busy)
+                busy &= busy - _ONE
+                bits = word_at(first_row, summary_words + word)
+                for column in range(columns):
+                    bits &= column_bits(tables, event_tables, column, summary_words + word)
+                    if bits == _ZERO:
+                        break
+                if bits != _ZERO:
+                    count = _survivors(tables, event_tables, stamp, word, bits, rules, room, count, nested)
+                    if count < 0:
+                        return -1
+        return count
+
+    return collect
+
+
+collect_single = _collector(chained=False)
+collect_chained = _collector(chained=True)
 
 
 @inlined
@@ -152,6 +208,8 @@ def _survivors(
 def _look_closer(
     tables: int, event_tables: int, stamp: int, branch: int, flag: int, rules: int, count: int, nested: bool
 ) -> Any:
+    if flag & t.BRANCH_WANTS_MORE and not _has_all_paths(tables, event_tables, branch):
+        return count
     rule = int32_at(int64_at(tables, t.BRANCH_RULE), branch)
     verdict = HOLDS
     if nested and flag & t.BRANCH_MAY_CONFLICT:
@@ -174,6 +232,17 @@ def _look_closer(
     else:
         put_word(yes, rule, np.uint64(stamp))
     return count
+
+
+@compiled
+def _has_all_paths(tables: int, event_tables: int, branch: int) -> bool:
+    """Tell whether every path at which a branch wants a leaf has one."""
+    firsts, leaves = int64_at(tables, t.BRANCH_FIELDS_FIRST), int64_at(event_tables, PATH_FIRST_LEAF)
+    paths, may_be_absent = int64_at(tables, t.FIELD_PATH), int64_at(tables, t.FIELD_MAY_BE_ABSENT)
+    for field in range(int32_at(firsts, branch), int32_at(firsts, branch + 1)):
+        if byte_at(may_be_absent, field) == 0 and int32_at(leaves, int32_at(paths, field)) < 0:
+            return False
+    return True
 
 
 @compiled

@@ -21,14 +21,15 @@ SUMMARY_WORDS = next(_names)  # words in a row's summary: one bit per word, set 
 STRIDE = next(_names)  # words from one row to the next: its summary, then its words
 PATHS = next(_names)
 COLUMNS = next(_names)  # columns of all paths: what a branch ANDs
+ANCHORED = next(_names)  # whether branches have anchors
 
 # --- per path ----------------------------------------------------------------------------------------------------
 PATH_LOOKUPS = next(_names)  # bits: which look-ups a string at the path needs, see LOOKUP_* below
 PATH_WORDS_ATOM = next(_names)  # 3 a path: the atom of null, true, false; -1 if nobody asks
 PATH_STRING_ATOM = next(_names)  # the atom that any string meets, -1
 PATH_WIDTH = next(_names)  # columns of the path: more than one if a branch has two leaf lists there
-PATH_BASE = next(_names)  # the first of the path's rows in BASE_ROWS
-PATH_ABSENT = next(_names)  # the class of having no leaf
+PATH_COLUMN = next(_names)  # the number of the path's first column, counted path by path
+PATH_ABSENT = next(_names)  # the class of having no leaf; unused with anchors
 PATH_LACKING = next(_names)  # the class of a leaf in an array that may not be one of the chosen ones
 PATH_NUMBERS = next(_names)  # the path's line of numbers, -1
 PATH_ADDRESSES = next(_names)  # the path's line of addresses, -1
@@ -39,6 +40,14 @@ ALWAYS = next(_names)
 # --- columns, most selective first -------------------------------------------------------------------------------
 COLUMN_PATH = next(_names)
 COLUMN_OFFSET = next(_names)  # the column's place among those of its path
+
+# --- columns, path by path ---------------------------------------------------------------------------------------
+TAKEN_FIRST = next(_names)  # into TAKEN_WORD, TAKEN_BITS: what a leaf that meets nothing takes away from a row
+TAKEN_WORD = next(_names)
+TAKEN_BITS = next(_names)
+ANCHORS_FIRST = next(_names)  # into ANCHORS_WORD, ANCHORS_BITS: the branches whose anchor is in the column
+ANCHORS_WORD = next(_names)
+ANCHORS_BITS = next(_names)
 
 # --- branches and rules ------------------------------------------------------------------------------------------
 BRANCH_RULE = next(_names)
@@ -110,7 +119,6 @@ UNION_DENIALS_FIRST = next(_names)
 UNION_DENIALS = next(_names)
 UNION_BITS_FIRST = next(_names)
 UNION_BITS = next(_names)
-BASE_ROWS = next(_names)
 
 # --- classes: written while matching -----------------------------------------------------------------------------
 ROWS = next(_names)
@@ -146,6 +154,9 @@ BRANCH_SIMPLE = 1  # the only branch of its rule, certain and positive
 BRANCH_NEGATIVE = 2
 BRANCH_UNCERTAIN = 4
 BRANCH_MAY_CONFLICT = 8
+BRANCH_WANTS_MORE = 16  # a leaf at its anchor is not all it wants
+
+ROW_OF_ALL, ROW_WITHOUT_ANCHOR = 0, 1  # rows that every rule set has: of all branches, of those without an anchor
 
 MEMORY_WORDS = 8
 MEMORY_BYTES = 32  # the longest value that is remembered
