@@ -152,11 +152,13 @@ def cut_chunks(
     chunks = []
     for group in ready.values():
         kept, rest = _shards_within(group, limits)
-        chunks += _pack(kept, limits)
+        chunks += _pack(_units(kept), limits)
         for piece in rest:
             apart[piece.rule, piece.target, piece.pool, piece.weight, ""].append(piece)
     withheld = [
-        replace(chunk, handed_out=False, held=key[-1]) for key, group in apart.items() for chunk in _pack(group, limits)
+        replace(chunk, handed_out=False, held=key[-1])
+        for key, group in apart.items()
+        for chunk in _pack(([piece] for piece in group), limits)
     ]
     return _hand_out(chunks, limits) + withheld
 
@@ -204,10 +206,10 @@ def _unit(numbered: tuple[int, RoutedPiece]) -> tuple[int, str, str, int]:
     return (number, "", "", 0) if piece.shard is None else (-1, piece.rule, piece.target, piece.shard)
 
 
-def _pack(pieces: Iterable[RoutedPiece], limits: ChunkLimits) -> list[ChunkPlan]:
+def _pack(units: Iterable[list[RoutedPiece]], limits: ChunkLimits) -> list[ChunkPlan]:
     chunks: list[list[RoutedPiece]] = []
     count = size = 0
-    for unit in _units(pieces):
+    for unit in units:
         more, larger = sum(piece.count for piece in unit), sum(piece.size for piece in unit)
         if not chunks or count + more > limits.max_deliveries or size + larger > limits.max_bytes:
             chunks.append([])

@@ -12,6 +12,7 @@ import pytest
 from contracts.ledger_batches_contract import BatchesContract
 from contracts.ledger_chunks_contract import ChunksContract
 from contracts.ledger_commits_contract import CommitsContract
+from contracts.ledger_order_contract import OrderContract
 from contracts.ledger_parking_contract import ParkingContract
 from contracts.ledger_references_contract import ReferencesContract
 from contracts.ledger_route_tries_contract import RouteTriesContract
@@ -21,7 +22,13 @@ from eventbridge.ledger import Ledger
 
 
 class LedgerContract(
-    BatchesContract, ChunksContract, CommitsContract, ParkingContract, ReferencesContract, RouteTriesContract
+    BatchesContract,
+    ChunksContract,
+    CommitsContract,
+    OrderContract,
+    ParkingContract,
+    ReferencesContract,
+    RouteTriesContract,
 ):
     """All of the contract; a subclass gives the fixture `open_ledger`."""
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from eventbridge.flow import ChunkLimits, ChunkPlan, PoolSlots, RoutedPiece, cut_chunks
 
@@ -118,3 +119,40 @@ def test_no_delivery_is_left_out() -> None:
 
     cut = [each for chunk in chunks for each in chunk.pieces]
     assert sorted(cut, key=repr) == sorted(pieces, key=repr)
+
+
+def shard(number: int, counts: list[int], target: str = "a") -> list[RoutedPiece]:
+    """Return an order shard's pieces, one of each of so many files."""
+    return [
+        replace(piece(target, count, file=f"{index:03}", size=count), shard=number)
+        for index, count in enumerate(counts)
+    ]
+
+
+def test_an_order_shard_is_in_one_chunk() -> None:
+    """Shards fill chunks whole: no two chunks that are handed out have rows of one shard."""
+    pieces = [each for number in range(5) for each in shard(number, [20, 20])]
+
+    chunks = cut_chunks(pieces, limits(), {})
+
+    assert [[each.shard for each in chunk.pieces] for chunk in chunks] == [[0, 0, 1, 1], [2, 2, 3, 3], [4, 4]]
+
+
+def test_of_a_shard_that_is_too_large_the_first_rows_are_handed_out() -> None:
+    """What does not fit one chunk waits, also a small piece behind a large one, in chunks that fit."""
+    chunks = cut_chunks(shard(3, [60, 30, 50, 5, 90]), limits(), {})
+
+    assert [(chunk.handed_out, [each.count for each in chunk.pieces]) for chunk in chunks] == [
+        (True, [60, 30]),
+        (False, [50, 5]),
+        (False, [90]),
+    ]
+
+
+def test_an_ordered_target_is_not_kept_back_for_being_degraded() -> None:
+    """Its retries wait by key; the slow lane is not for it. Disabled it is held like any other."""
+    (chunk,) = cut_chunks(shard(1, [10]), limits(), {("rule-a", "a"): "degraded"})
+    (held,) = cut_chunks(shard(1, [10]), limits(), {("rule-a", "a"): "disabled"})
+
+    assert chunk.handed_out
+    assert (held.handed_out, held.held) == (False, "target disabled")

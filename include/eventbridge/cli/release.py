@@ -47,6 +47,10 @@ def _told(released: Released) -> str:
         (skipped,) = released.skipped
         return f"{released.rule}: {_named(skipped)} becomes a dead letter, and the rule goes on behind it"
     lines = [f"{released.rule}: {_named(each)} is tried again" for each in released.retried]
+    lines += [
+        f"{released.rule}: {_named(each)} has nothing to send and is held on: skip it by --skip {each.delivery_id}"
+        for each in released.unsendable
+    ]
     if released.hold is not None or released.references or released.waits_for:
         lines.insert(0, _of_routing(released))
     return "\n".join(lines)

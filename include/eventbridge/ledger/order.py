@@ -47,6 +47,23 @@ class Order(Database):
         with self._reading() as connection:
             return [to_parked(row) for row in connection.execute(statement, of)]
 
+    def due_of_ordered(self, now: datetime, rule: str, target: str, limit_rows: int) -> list[Parked]:
+        """Return at most `limit_rows` due rows of an ordered target, of shards that no batch has taken rows of.
+
+        What was tried comes first, then what has waited longest.
+        """
+        of = {"of_rule": rule, "of_target": target}
+        with self._reading() as connection:
+            taken = set(connection.execute(statements.SHARDS_TAKEN, of).scalars())
+            rows = connection.execute(statements.due_of_ordered(limit_rows), of | {"now": now})
+            return [row for row in map(to_parked, rows) if row.order_shard not in taken]
+
+    def shards_behind(self, rule: str, target: str) -> list[int]:
+        """Return the shards of a target in which everything waits behind its key, and so for nothing."""
+        of = {"of_rule": rule, "of_target": target, "because": BEHIND_ITS_KEY}
+        with self._reading() as connection:
+            return sorted(connection.execute(statements.SHARDS_HELD, of).scalars())
+
     def release_shard(self, rule: str, target: str, shard: int) -> int:
         """Make due what of a shard waits behind its keys, and return how many rows; their age stood still."""
         now = self.now()

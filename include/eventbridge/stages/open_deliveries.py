@@ -29,8 +29,7 @@ def open_deliveries(
 ) -> Open:
     """Return what is open of a shard beside the parked rows `own` that a push has in hand.
 
-    Taken rows included; to be read under the shard's lease. What a batch itself has not routed of the rule is later
-    than what it has, so only other batches' references count.
+    Taken rows included; to be read under the shard's lease.
     """
     found = Open()
     spans = spans_of(going)
@@ -67,9 +66,9 @@ def _keys(work: Workplace, waiting: Iterable[Parked]) -> Iterator[tuple[str, Pla
 
 
 def _referred(work: Workplace, batch: Batch, rule: str) -> Iterator[Place]:
-    """Yield the first event of each buffer file that another batch's references of a rule name."""
+    """Yield the first event of each buffer file that references of a rule name, but for those taken by this batch."""
     for reference in work.ledger.waiting_references():
-        if reference.rule != rule or batch.batch_id in (reference.batch_id, reference.taken_by):
+        if reference.rule != rule or reference.taken_by == batch.batch_id:
             continue
         for file, rows in reference.files:
             first = next(iter(rowset.decode(rows)), None)

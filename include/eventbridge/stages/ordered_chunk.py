@@ -49,10 +49,11 @@ def ordered_runs(
             items[shard].append(item)
         elif seen.verdict == "RetryAt":
             failed[shard].append(item)
+    gone = threading.Event()
     in_flight = spec.max_in_flight // max(1, len(items))
     return [
         OrderedRun(
-            Shard(work, batch, chunk, spec, pieces[0].rule, shard),
+            Shard(work, batch, chunk, spec, pieces[0].rule, shard, gone),
             found,
             failed[shard],
             in_flight,

@@ -5,12 +5,10 @@ Called by `plan_retries`. Whether a delivery may go is decided by its push; here
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from eventbridge.ledger.records import Parked
-from eventbridge.order import BEHIND_ITS_KEY, RELEASED, SKIPPED, is_marked, waits_for_order
+from eventbridge.order import BEHIND_ITS_KEY, is_marked, waits_for_order
 from eventbridge.rule import RuleSet
 from eventbridge.stages.workplace import Workplace
 
@@ -33,10 +31,10 @@ def ordered_due(work: Workplace, rule: str, target: str, now: datetime, runner: 
 
     What was tried comes first, as all else of its key waits for it; then the oldest, by the batch that routed it.
     """
-    rows = work.ledger.open_of_target(rule, target)
-    busy = {row.order_shard for row in rows if row.taken_by is not None} | set(work.ledger.leases(rule, target))
-    due = [row for row in rows if row.state == "due" and row.due_at <= now and row.order_shard not in busy]
-    return sorted((row for row in due if runner is None or row.runner == runner), key=_turn)
+    leased = work.ledger.leases(rule, target)
+    rows = work.ledger.due_of_ordered(now, rule, target, work.settings.retry_max_per_target)
+    free = [row for row in rows if row.order_shard not in leased and runner in (None, row.runner)]
+    return sorted(free, key=_turn)
 
 
 def let_go(work: Workplace, rules: RuleSet, runner: str | None) -> None:
@@ -45,29 +43,16 @@ def let_go(work: Workplace, rules: RuleSet, runner: str | None) -> None:
     That is what a person has spoken about, and shards in which everything waits for something that is no more.
     """
     waiting = {
-        (each.rule, each.target)
+        (each.rule, each.target, each.held)
         for each in work.ledger.waiting_targets(runner)
         if each.state == "held" and keeps_waiting(rules, each.rule, each.target, each.held)
     }
-    for rule, target in sorted(waiting):
-        rows = work.ledger.open_of_target(rule, target)
-        for note in (RELEASED, SKIPPED):
-            if any(row.held == note and row.state == "held" for row in rows):
-                work.ledger.give_up_parked(rule, target, note)
-        for shard in sorted(_forgotten(rows)):
-            work.ledger.release_shard(rule, target, shard)
-
-
-def _forgotten(rows: Iterable[Parked]) -> list[int]:
-    by_shard: dict[int, list[Parked]] = defaultdict(list)
-    for row in rows:
-        if row.order_shard is not None:
-            by_shard[row.order_shard].append(row)
-    return [shard for shard, found in by_shard.items() if _all_behind(found)]
-
-
-def _all_behind(rows: Sequence[Parked]) -> bool:
-    return all(row.taken_by is None and row.state == "held" and row.held == BEHIND_ITS_KEY for row in rows)
+    for rule, target, held in sorted(waiting):
+        if is_marked(held):
+            work.ledger.give_up_parked(rule, target, held)
+        elif held == BEHIND_ITS_KEY:
+            for shard in work.ledger.shards_behind(rule, target):
+                work.ledger.release_shard(rule, target, shard)
 
 
 def _turn(row: Parked) -> tuple[bool, str, int]:

@@ -54,7 +54,7 @@ class OrderedItem(Item):
 
 @dataclass(frozen=True)
 class Shard:
-    """What the runs of an ordered target share, and who they are for the ledger."""
+    """What the runs of an ordered target share, and who one is for the ledger; `gone`: the target said that it is."""
 
     work: Workplace
     batch: Batch
@@ -62,6 +62,7 @@ class Shard:
     spec: TargetRule
     rule: str
     number: int
+    gone: threading.Event
 
     @property
     def holder(self) -> str:
@@ -123,7 +124,7 @@ class OrderedRun(TargetRun):
         for item in self._failed:
             self._open.add(item.key, item.place, head=True)
         turns = Turns((item.key, item.place, item) for item in self._ordered)
-        while turns and not self._stop_asked.is_set() and not self.report.gone and self._clock() < self._until:
+        while turns and not self._stop_asked.is_set() and not shard.gone.is_set() and self._clock() < self._until:
             ready = self._next_ones(turns)
             if not turns:
                 break
@@ -207,7 +208,9 @@ class OrderedRun(TargetRun):
             )
         ended = isinstance(outcome, DeadLettered)
         if isinstance(outcome, DeadLettered):
-            self.report.gone = self.report.gone or outcome.disable_target
+            if outcome.disable_target:
+                self.report.gone = True
+                self._shard.gone.set()
             outcome = self._kept(outcome, now)
         self._report(tried, outcome, answer)
         if isinstance(outcome, Unknown):
@@ -248,7 +251,7 @@ class OrderedRun(TargetRun):
             else:  # it was tried, and its next try comes later
                 turns.next(key)
                 self._block(turns, key, item.due_at)
-        self.report.spent = left and not self.report.gone and not self._stop_asked.is_set()
+        self.report.spent = left and not self._shard.gone.is_set() and not self._stop_asked.is_set()
         if not self._unclear:
             shard = self._shard
             shard.work.ledger.end_lease(shard.rule, shard.spec.name, shard.number, shard.holder)

@@ -14,8 +14,8 @@ from eventbridge.stages.workplace import Workplace
 class Released:
     """What was released of a rule: its hold (None: it was not held), references that are due now, and their events.
 
-    `waits_for` says why references that wait go on waiting: something else holds them. `retried` and `skipped` are
-    the deliveries that the rule was held at, as none of its target may be given up.
+    `waits_for` says why references that wait go on waiting: something else holds them. `retried`, `skipped` and
+    `unsendable` are the deliveries that the rule was held at, as none of its target may be given up; the last stay so.
     """
 
     rule: str
@@ -25,11 +25,13 @@ class Released:
     waits_for: str = ""
     retried: tuple[HeldDelivery, ...] = ()
     skipped: tuple[HeldDelivery, ...] = ()
+    unsendable: tuple[HeldDelivery, ...] = ()
 
     @property
     def nothing(self) -> bool:
         """Whether there was nothing to release."""
-        return self.hold is None and not (self.references or self.waits_for or self.retried or self.skipped)
+        deliveries = self.retried or self.skipped or self.unsendable
+        return self.hold is None and not (self.references or self.waits_for or deliveries)
 
 
 def release_rule(work: Workplace, rule: str, skip: str | None = None) -> Released:
@@ -40,7 +42,8 @@ def release_rule(work: Workplace, rule: str, skip: str | None = None) -> Release
     """
     if skip is not None:
         return Released(rule, skipped=(skip_held(work, rule, skip),))
-    return replace(_release_routing(work, rule), retried=tuple(try_held_again(work, rule)))
+    retried, unsendable = try_held_again(work, rule)
+    return replace(_release_routing(work, rule), retried=tuple(retried), unsendable=tuple(unsendable))
 
 
 def _release_routing(work: Workplace, rule: str) -> Released:

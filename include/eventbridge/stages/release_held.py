@@ -9,6 +9,9 @@ from eventbridge.errors import NotFoundError
 from eventbridge.order import HELD_AT, RELEASED, SKIPPED
 from eventbridge.stages.workplace import Workplace
 
+#: Why a delivery has nothing that could be sent.
+_WITHOUT_PAYLOAD = ("TransformFailed", "RouteFailed")
+
 log = logging.getLogger(__name__)
 
 
@@ -30,10 +33,15 @@ def held_deliveries(work: Workplace, rule: str) -> dict[int, HeldDelivery]:
     }
 
 
-def try_held_again(work: Workplace, rule: str) -> list[HeldDelivery]:
-    """Make due every delivery that a rule is held at, and return them; one that fails again is held again."""
+def try_held_again(work: Workplace, rule: str) -> tuple[list[HeldDelivery], list[HeldDelivery]]:
+    """Make due the deliveries that a rule is held at; return those, and those without payload, which stay held.
+
+    One that fails again is held again.
+    """
     found = held_deliveries(work, rule)
-    return [each for parked_id, each in found.items() if _mark(work, parked_id, each, RELEASED)]
+    sendable = {parked_id: each for parked_id, each in found.items() if each.reason not in _WITHOUT_PAYLOAD}
+    kept = [each for each in found.values() if each.reason in _WITHOUT_PAYLOAD]
+    return [each for parked_id, each in sendable.items() if _mark(work, parked_id, each, RELEASED)], kept
 
 
 def skip_held(work: Workplace, rule: str, delivery_id: str) -> HeldDelivery:

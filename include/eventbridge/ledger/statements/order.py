@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Integer, bindparam, exists, select, type_coerce, update
+from typing import Any
+
+from sqlalchemy import BigInteger, Integer, Select, bindparam, case, exists, func, select, type_coerce, update
 
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.statements.inserts import insert_or_skip
-from eventbridge.ledger.tables import HELD, UNTAKEN, WAITING, order_shard, parked
+from eventbridge.ledger.tables import DUE, HELD, UNTAKEN, WAITING, order_shard, parked
 
 _NOW = bindparam("now", type_=UtcTime)
 _TARGET = (parked.c.rule == bindparam("of_rule")) & (parked.c.target == bindparam("of_target"))
@@ -15,6 +17,7 @@ _SHARD = (
     & (order_shard.c.target == bindparam("of_target"))
     & (order_shard.c.shard == bindparam("of_shard"))
 )
+_BECAUSE = bindparam("because", type_=parked.c.held.type)
 _MINE = order_shard.c.lease_holder == bindparam("holder")
 
 _taken = parked.alias("taken_before")
@@ -35,6 +38,21 @@ SHARD_TAKEN = select(parked.c.parked_id).where(
 #: What is open of an ordered target, or of one shard of it, taken or not.
 OPEN_OF_TARGET = select(parked).where(_TARGET, WAITING, parked.c.order_shard.is_not(None)).order_by(parked.c.parked_id)
 OPEN_OF_SHARD = OPEN_OF_TARGET.where(parked.c.order_shard == bindparam("of_shard", type_=Integer))
+
+#: The shards of a target that batches have taken rows of.
+SHARDS_TAKEN = (
+    select(parked.c.order_shard)
+    .where(_TARGET, WAITING, parked.c.taken_by.is_not(None), parked.c.order_shard.is_not(None))
+    .distinct()
+)
+
+#: The shards of a target in which all that is open is held for one reason, and not taken.
+SHARDS_HELD = (
+    select(parked.c.order_shard)
+    .where(_TARGET, WAITING, parked.c.order_shard.is_not(None))
+    .group_by(parked.c.order_shard)
+    .having(func.count() == func.sum(case((HELD & (parked.c.held == _BECAUSE), 1), else_=0)))
+)
 
 #: The first lease of a shard.
 FIRST_LEASE = insert_or_skip(order_shard)
@@ -65,7 +83,7 @@ RELEASE_SHARD = (
         _TARGET,
         UNTAKEN,
         parked.c.state == "held",
-        parked.c.held == bindparam("because", type_=parked.c.held.type),
+        parked.c.held == _BECAUSE,
         parked.c.order_shard == bindparam("of_shard", type_=Integer),
     )
     .values(
@@ -88,10 +106,16 @@ HELD_OF_RULE = (
 #: Notes at a held row what a person said to it, and makes it due: the note stays, so that it is not held again.
 MARK_HELD = (
     update(parked)
-    .where(
-        parked.c.parked_id == bindparam("of_row"),
-        HELD,
-        parked.c.held == bindparam("because", type_=parked.c.held.type),
-    )
+    .where(parked.c.parked_id == bindparam("of_row"), HELD, parked.c.held == _BECAUSE)
     .values(state="due", due_at=_NOW, held=bindparam("instead", type_=parked.c.held.type))
 )
+
+
+def due_of_ordered(limit: int) -> Select[Any]:
+    """Return the query for due rows of an ordered target: what was tried first, then the longest waiting."""
+    return (
+        select(parked)
+        .where(_TARGET, DUE, parked.c.due_at <= _NOW, parked.c.order_shard.is_not(None))
+        .order_by(parked.c.attempts == 0, parked.c.due_at, parked.c.parked_id)
+        .limit(limit)
+    )

@@ -1,0 +1,107 @@
+"""What every ledger must do for ordered targets: a shard has one holder and one batch at a time; nothing goes early."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from contracts.ledger_samples import QUEUES, Clock, a_parked, a_retry_batch, after, settle
+
+from eventbridge.ledger import Ledger
+from eventbridge.ledger.records import Parked
+from eventbridge.order import BEHIND_ITS_KEY, SKIPPED, Span, held_at
+
+
+def in_shard(shard: int, due_in_seconds: float = 5, **changes: object) -> Parked:
+    """Return a parked row of a shard."""
+    return replace(a_parked(due_in_seconds, lane=f"order.{shard}", order_shard=shard), **changes)  # type: ignore[arg-type]
+
+
+class OrderContract:
+    """The part about order."""
+
+    def test_a_lease_has_one_holder_until_it_runs_out(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
+        """Nobody else gets it before, its holder may make it longer, and who has lost it cannot."""
+        assert ledger.take_lease("late", "crm", 3, "one", after(30))
+        assert not rival.take_lease("late", "crm", 3, "two", after(60))
+        assert rival.take_lease("late", "crm", 4, "two", after(60))
+        clock.pass_seconds(20)
+        assert ledger.take_lease("late", "crm", 3, "one", after(50))
+        clock.pass_seconds(20)
+        assert not rival.take_lease("late", "crm", 3, "two", after(99))
+        clock.pass_seconds(10)
+
+        assert rival.take_lease("late", "crm", 3, "two", after(99))
+        assert not ledger.take_lease("late", "crm", 3, "one", after(99))
+        assert ledger.leases("late", "crm") == {3: "two", 4: "two"}
+
+    def test_only_the_holder_ends_a_lease(self, ledger: Ledger, rival: Ledger) -> None:
+        """Ended, it is anybody's at once; another's stays."""
+        ledger.take_lease("late", "crm", 3, "one", after(30))
+
+        assert not rival.end_lease("late", "crm", 3, "two")
+        assert ledger.end_lease("late", "crm", 3, "one")
+        assert ledger.leases("late", "crm") == {}
+        assert rival.take_lease("late", "crm", 3, "two", after(30))
+
+    def test_of_a_shard_one_batch_has_rows(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
+        """A second batch gets no rows of a shard, whichever, until the first is committed; other shards it gets."""
+        settle(ledger)
+        ledger.park([in_shard(1, 1), in_shard(1, 2), in_shard(2, 3)])
+        clock.pass_seconds(10)
+        assert [row.parked_id for row in ledger.due_of_ordered(clock(), "late", "crm", 10)] == [1, 2, 3]
+        assert ledger.plan_taken(a_retry_batch("retry-1"), [], [1])
+
+        assert not rival.plan_taken(a_retry_batch("retry-2"), [], [2])
+        assert [row.parked_id for row in rival.due_of_ordered(clock(), "late", "crm", 10)] == [3]
+        assert rival.plan_taken(a_retry_batch("retry-3"), [], [3])
+        ledger.begin_settlement("retry-1")
+        ledger.commit_batch("retry-1", "flights", [], clock())
+        assert rival.plan_taken(a_retry_batch("retry-4"), [], [2])
+
+    def test_what_is_open_of_a_shard_is_seen_taken_or_not(self, ledger: Ledger, clock: Clock) -> None:
+        """Due, held and taken rows are open, with the places they have; closed ones and those without shard are not."""
+        settle(ledger)
+        spans = (Span(QUEUES[0], 3, 2**40), Span(QUEUES[1], 5, 5))
+        ledger.park(
+            [in_shard(1, 1, order_spans=spans), in_shard(2, 2, held=BEHIND_ITS_KEY), a_parked(3), in_shard(1, 4)]
+        )
+        clock.pass_seconds(10)
+        ledger.plan_taken(a_retry_batch(), [], [1])
+
+        assert [row.parked_id for row in ledger.open_of_target("late", "crm")] == [1, 2, 4]
+        assert [row.parked_id for row in ledger.open_of_target("late", "crm", 1)] == [1, 4]
+        assert ledger.open_of_target("late", "crm", 1)[0].order_spans == spans
+        ledger.begin_settlement("retry-1")
+        ledger.commit_batch("retry-1", "flights", [], clock())
+        assert [row.parked_id for row in ledger.open_of_target("late", "crm")] == [2, 4]
+
+    def test_a_shard_is_released_alone_and_grows_no_older(self, ledger: Ledger, clock: Clock) -> None:
+        """What waits behind its key is due at once; what is held for another reason, or of another shard, is not."""
+        settle(ledger)
+        held = {"held": BEHIND_ITS_KEY}
+        ledger.park([in_shard(1, **held), in_shard(2, **held), in_shard(1, 7, held="pool closed")])
+        assert ledger.shards_behind("late", "crm") == [2]
+        clock.pass_seconds(100)
+
+        assert ledger.release_shard("late", "crm", 1) == 1
+        rows = {row.parked_id: row for row in ledger.parked()}
+        assert (rows[1].state, rows[1].held, rows[1].due_at) == ("due", "", after(100))
+        assert rows[1].held_seconds == pytest.approx(100)
+        assert rows[1].expires_at == after(3600) + timedelta(seconds=100)
+        assert [rows[number].state for number in (2, 3)] == ["held", "held"]
+
+    def test_what_a_person_said_stays_with_the_row(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
+        """A row that is held at its delivery is due with the note at it, once; a row held for something else is not."""
+        settle(ledger)
+        ledger.park([in_shard(0, held=held_at("id-1")), in_shard(0, 6, held=BEHIND_ITS_KEY)])
+        assert [row.held for row in ledger.held_of_rule("late")] == [held_at("id-1"), BEHIND_ITS_KEY]
+        clock.pass_seconds(50)
+
+        assert not rival.mark_held(2, held_at("id-1"), SKIPPED)
+        assert rival.mark_held(1, held_at("id-1"), SKIPPED)
+        assert not ledger.mark_held(1, held_at("id-1"), SKIPPED)
+        (row,) = ledger.due_of_ordered(clock(), "late", "crm", 10)
+        assert (row.held, row.due_at) == (SKIPPED, after(50))
+        assert ledger.hold_parked("late", "crm", "pool closed") == 0
