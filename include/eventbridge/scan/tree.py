@@ -135,7 +135,9 @@ class _Builder:
         size = 1 << (2 * len(keys) - 1).bit_length()
         table = [0] * size
         for index, key in enumerate(keys):
-            slot = int(_slot_of(np.uint64(int.from_bytes(key[:8], "little")), len(key))) & (size - 1)
+            text = np.frombuffer(key + bytes(8), np.uint8)
+            word = np.uint64(int.from_bytes(key[:8], "little"))
+            slot = int(_slot_of(word, address_of(text), 0, len(key))) & (size - 1)
             while table[slot]:
                 slot = (slot + 1) & (size - 1)
             table[slot] = first + index + 1
@@ -147,8 +149,13 @@ _MIXER: Final = np.uint64(0x9E37_79B9_7F4A_7C15)
 
 
 @inlined
-def _slot_of(word: Any, length: int) -> Any:
-    return np.int64(((word ^ np.uint64(length)) * _MIXER) >> np.uint64(33))
+def _slot_of(word: Any, text: int, position: int, length: int) -> Any:
+    """Return the hash of a key, all of it: keys that begin alike are frequent. `word` are its first 8 bytes."""
+    value = (word ^ np.uint64(length)) * _MIXER
+    for index in range(8, length, 8):
+        value ^= value >> np.uint64(29)
+        value = (value ^ low_bytes(load64(text, position + index), min(length - index, 8))) * _MIXER
+    return np.int64(value >> np.uint64(33))
 
 
 @inlined
@@ -176,7 +183,7 @@ def _find(tree: Any, node: int, word: Any, text: int, position: int, length: int
                 return edge
         return -1
     mask = int32_at(tree.slot_mask, node)
-    at = _slot_of(word, length) & mask
+    at = _slot_of(word, text, position, length) & mask
     while True:
         edge = int32_at(tree.slots, slot + at) - 1
         if edge < 0 or _is_key(tree, edge, word, text, position, length):

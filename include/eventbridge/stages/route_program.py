@@ -47,23 +47,53 @@ class RouteProgram:
     """The enabled rules of a rule set, and the targets of those that are not costly.
 
     `routes` are in the order of a delivery file: by pool, rule, target. `costly` are the other rules' numbers by name.
+    What the `previous` program of a rule set that was changed has for rules that stayed is taken over.
     """
 
-    def __init__(self, rules: Sequence[Rule], bus: str, replay_id: str) -> None:
+    def __init__(self, rules: Sequence[Rule], bus: str, replay_id: str, previous: RouteProgram | None = None) -> None:
         self.rules = tuple(rules)
+        self.bus = bus
+        stayed = _Stayed(previous)
         self.costly = {rule.name: number for number, rule in enumerate(rules) if rule.costly}
         routes = [
-            _route(number, rule, target, bus)
+            Route(number, rule, target, stayed.program(rule, target, bus) or _program(rule, target, bus))
             for number, rule in enumerate(rules)
             if not rule.costly
             for target in rule.targets.values()
         ]
         self.routes = tuple(sorted(routes, key=lambda each: (each.rule.pool_name, each.rule.name, each.target.name)))
         self.rule_of_route: npt.NDArray[np.int64] = np.array([each.rule_number for each in self.routes], np.int64)
-        self.patterns: tuple[Pattern, ...] = tuple(parse_pattern(rule.pattern) for rule in rules)
-        self.matcher: Matcher = compile_rules(self.patterns)
+        self.patterns: tuple[Pattern, ...] = tuple(
+            stayed.pattern(rule) or parse_pattern(rule.pattern) for rule in rules
+        )
+        self.matcher: Matcher = compile_rules(self.patterns, previous=stayed.matcher)
         self.renderers = Renderers([each.program for each in self.routes])
         self.ids = DeliveryIds(bus, [(each.rule.name, each.target.name) for each in self.routes], replay_id)
+
+
+class _Stayed:
+    """What the program before this one has that serves on, rule by rule; it is as if it had been made again."""
+
+    def __init__(self, previous: RouteProgram | None) -> None:
+        self.matcher = None if previous is None else previous.matcher
+        self._bus = None if previous is None else previous.bus
+        self._rules: dict[str, tuple[Rule, Pattern]] = {}
+        self._routes: dict[tuple[str, str], Route] = {}
+        if previous is not None:
+            each = zip(previous.rules, previous.patterns, strict=True)
+            self._rules = {rule.name: (rule, pattern) for rule, pattern in each}
+            self._routes = {(route.rule.name, route.target.name): route for route in previous.routes}
+
+    def pattern(self, rule: Rule) -> Pattern | None:
+        known, pattern = self._rules.get(rule.name, (None, None))
+        return pattern if known is not None and known.pattern == rule.pattern else None
+
+    def program(self, rule: Rule, target: Target, bus: str) -> Program | None:
+        route = self._routes.get((rule.name, target.name))
+        # Equal targets may spell a number in two ways, which they deliver; equal versions do not.
+        if route is None or bus != self._bus or route.rule.version != rule.version or route.target != target:
+            return None
+        return route.program
 
 
 _programs: dict[tuple[str, str, str], RouteProgram] = {}
@@ -73,12 +103,12 @@ def route_program(rule_set_hash: str, rule_set: RuleSet, bus: str, replay_id: st
     """Return the program of a rule set; what it was made into is kept for the next slice."""
     key = (rule_set_hash, bus, replay_id)
     if key not in _programs:
+        previous = next(reversed(_programs.values()), None)
         if len(_programs) >= 8:  # a worker lives long, and every change of a rule makes another set
             _programs.clear()
-        _programs[key] = RouteProgram(list(rule_set.enabled().values()), bus, replay_id)
+        _programs[key] = RouteProgram(list(rule_set.enabled().values()), bus, replay_id, previous)
     return _programs[key]
 
 
-def _route(number: int, rule: Rule, target: Target, bus: str) -> Route:
-    program = compile_program(target.transform, target.content_mode, rule.name, bus, target.name)
-    return Route(number, rule, target, program)
+def _program(rule: Rule, target: Target, bus: str) -> Program:
+    return compile_program(target.transform, target.content_mode, rule.name, bus, target.name)

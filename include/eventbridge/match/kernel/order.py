@@ -47,7 +47,7 @@ def ordered(branches: Sequence[Placed], *, anchored: bool) -> list[Ordered]:
         ruled_out[path] += max(0.0, 1.0 - share)
         let_through[path] += min(1.0, share)
     ranked = sorted(ruled_out, key=lambda path: (-ruled_out[path], path))
-    rank = {path: place for place, path in enumerate(ranked)}
+    rank = {path: f"{place:07d} " for place, path in enumerate(ranked)}
 
     def anchor_of(branch: Branch) -> int:
         wanting = [number for number, effect in enumerate(branch.effects) if not effect.may_be_absent]
@@ -55,10 +55,11 @@ def ordered(branches: Sequence[Placed], *, anchored: bool) -> list[Ordered]:
             return NO_ANCHOR
         return min(wanting, key=lambda number: (let_through[branch.effects[number].path], number))
 
-    def key(one: Ordered) -> list[tuple[int, str]]:
-        asked = [(rank[effect.path], effect.text) for effect in one.branch.effects]
+    def key(one: Ordered) -> str:
+        # One text, not a list of pairs: Python's garbage collector counts lists and pairs, and looks at all there are.
+        asked = [rank[effect.path] + effect.text for effect in one.branch.effects]
         first = [] if one.anchor == NO_ANCHOR else [asked[one.anchor]]
-        return first + sorted(asked)
+        return "\n".join(first + sorted(asked))
 
     found = [Ordered(rule, branch, anchor_of(branch) if anchored else NO_ANCHOR) for rule, branch in branches]
     return sorted(found, key=key)

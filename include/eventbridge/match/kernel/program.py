@@ -102,7 +102,7 @@ class _Compiler:
         return Program(tables, list(self.paths), regexes)
 
     def _add_branches(self) -> _Fields:
-        rows: list[tuple[int, int, int, bool, bool, bool]] = []
+        rows: list[int] = []
         stride_bits = self.stride * 64
         for bit, (_, branch, anchor) in enumerate(self.branches):
             seen: dict[int, int] = {}
@@ -110,7 +110,7 @@ class _Compiler:
                 path = self.paths[effect.path]
                 offset = seen.get(path, 0)
                 seen[path] = offset + 1
-                rows.append((bit, path, offset, effect.may_be_absent, effect.present, number == anchor))
+                rows += (bit, path, offset, effect.may_be_absent, effect.present, number == anchor)
                 self.conditions.add(effect, path, offset * stride_bits + bit)
         columns = np.array(rows, np.int64).reshape(-1, 6).T
         return _Fields(columns[0], columns[1], columns[2], columns[3] != 0, columns[4] != 0, columns[5] != 0)

@@ -44,7 +44,7 @@ from eventbridge.scan.memory import (
 _ONE, _ZERO = np.uint64(1), np.uint64(0)
 
 
-@compiled
+@inlined
 def gather_all(tables: int, event_tables: int) -> Any:
     """Write where each column's row begins; return how many columns there are."""
     paths, offsets = int64_at(tables, t.COLUMN_PATH), int64_at(tables, t.COLUMN_OFFSET)
