@@ -110,6 +110,13 @@ def decide(
     return RetryAt(due_at, _name(answer))
 
 
+def is_failure(answer: Answer) -> bool:
+    """Return whether an answer speaks against the target and not against this one delivery; its breaker counts it."""
+    if answer.accepted or answer.abort or answer.error_class == "Interrupted":
+        return False
+    return _is_retryable(answer)
+
+
 def expired(policy: RetryPolicy, arrived_at: datetime, held_seconds: float, now: datetime) -> DeadLettered | None:
     """Return the end of a delivery whose age at `now`, time held not counted, has reached the policy's maximum."""
     age_seconds = (now - arrived_at).total_seconds() - held_seconds

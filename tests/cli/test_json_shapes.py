@@ -56,6 +56,17 @@ ATTEMPT = {
     "error": "str",
     "response_head": "str",
 }
+TARGET = {
+    "rule": "str",
+    "target": "str",
+    "state": "str",
+    "reason": "str",
+    "since": "str",
+    "until": "null",
+    "good": "int",
+    "slow": "bool",
+    "failing_since": "null",
+}
 SHAPES: dict[tuple[str, ...], Any] = {
     ("rules", "check"): {"mistakes": [], "hash": "str", "buses": "int", "rules": "int"},
     ("rules", "test", "big-orders", "--explain", "--events", "one.jsonl"): [
@@ -107,7 +118,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
         ],
         "references": [],
         "held_rules": [],
-        "targets": [{"rule": "str", "target": "str", "state": "str", "reason": "str", "since": "str"}],
+        "targets": [TARGET],
     },
     ("rules", "release", "big-orders"): {
         "rule": "str",
@@ -139,6 +150,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
     ("dead-letters", "export", "letters.jsonl", "--target", "bad"): {"file": "str", "dead_letters": "int"},
     ("dead-letters", "show", "BAD"): DEAD_LETTER
     | {"event": "str", "request": "str", "request_headers": "null", "attempts": [ATTEMPT]},
+    ("targets", "list"): [TARGET | {"since": "null", "waiting": "int"}],
     ("targets", "enable", "all-orders", "gone"): {"rule": "str", "target": "str", "before": "str", "released": "int"},
 }
 

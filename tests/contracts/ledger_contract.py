@@ -17,6 +17,7 @@ from contracts.ledger_parking_contract import ParkingContract
 from contracts.ledger_references_contract import ReferencesContract
 from contracts.ledger_route_tries_contract import RouteTriesContract
 from contracts.ledger_samples import Clock
+from contracts.ledger_targets_contract import TargetsContract
 
 from eventbridge.ledger import Ledger
 
@@ -29,6 +30,7 @@ class LedgerContract(
     ParkingContract,
     ReferencesContract,
     RouteTriesContract,
+    TargetsContract,
 ):
     """All of the contract; a subclass gives the fixture `open_ledger`."""
 

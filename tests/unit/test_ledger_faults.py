@@ -26,6 +26,7 @@ from contracts.ledger_samples import (
 )
 
 from eventbridge import faults
+from eventbridge.breaker import Count, Tally
 from eventbridge.ledger import Ledger
 
 STOPPED = 77  # exit code of a process that a hook has ended
@@ -90,6 +91,15 @@ CHANGES = {
         lambda ledger: ledger.set_target_status("late", "crm", "degraded", "slow"),
         lambda ledger: ledger.set_target_status("late", "crm", "disabled", "gone"),
     ),
+    "note_attempts": Change(
+        lambda ledger: ledger.note_attempts([Tally("late", "crm", {1: Count(1, 1)})]),
+        lambda ledger: ledger.note_attempts([Tally("late", "crm", {int(after(0).timestamp()): Count(20, 20)})]),
+    ),
+    "claim_probe": Change(
+        lambda ledger: ledger.set_target_status("late", "crm", "degraded", "slow"),
+        lambda ledger: ledger.claim_probe("late", "crm", after(20)),
+    ),
+    "lease_tokens": Change(lambda ledger: None, lambda ledger: ledger.lease_tokens("late", "crm", 10.0, 4)),
     "hold_parked": Change(settled_with_parked, lambda ledger: ledger.hold_parked("late", "crm", "target disabled")),
     "give_up_parked": Change(
         lambda ledger: settled_with_parked(ledger) or ledger.hold_parked("late", "crm", "rule removed"),

@@ -124,6 +124,8 @@ class Target(_Frozen):
     ordered_by: str | None = None
     content_mode: Literal["structured", "binary", "data"] = "structured"
     allow_http: bool = False
+    disable_after_seconds: float | None = None
+    rate_per_second: float | None = None
 
     @property
     def ordered(self) -> bool:

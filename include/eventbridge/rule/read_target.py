@@ -43,6 +43,8 @@ def read_target(name: str, node: Node, mistakes: list[Mistake]) -> Target:
         retry=_retry(fields.get("retry"), mistakes),
         errors_tolerance=fields.choice("errors_tolerance", "all", ERRORS_TOLERANCE),
         ordered_by=_ordered_by(fields),
+        disable_after_seconds=fields.duration("disable_after", None, 3_600.0, 365 * DAY_SECONDS),
+        rate_per_second=fields.rate("rate"),
         **(_http_fields(fields, required=kind == "http") if kind != "file" else {}),
         **(_file_fields(fields, required=kind == "file") if kind != "http" else {}),
     )

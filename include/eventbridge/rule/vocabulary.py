@@ -33,6 +33,8 @@ FIELDS: Final = {
         "ordered_by",
         "content_mode",
         "allow_http",
+        "disable_after",
+        "rate",
     ),
     "a transform": ("form", "value", "template", "steps", "missing"),
     "a retry policy": ("policy", "attempts", "initial", "multiplier", "maximum", "jitter", "maximum_event_age"),
@@ -43,7 +45,7 @@ FIELDS_LATER: Final[dict[str, tuple[str, ...]]] = {
     "a bus": (),
     "a source": ("connection", "group"),
     "a rule": ("parked",),
-    "a target": ("batch", "rate", "dead_letter_queue", "not_before", "deliver_between"),
+    "a target": ("batch", "dead_letter_queue", "not_before", "deliver_between"),
     "a transform": (),
     "a retry policy": (),
 }

@@ -12,10 +12,11 @@ from typing import Any
 from eventbridge.ledger.records import Batch, Chunk, Parked, Piece
 from eventbridge.order import BLOCKED, REFERENCE_FIRST, is_marked, shard_of
 from eventbridge.rule import Target as TargetRule
+from eventbridge.stages.items import request_of
 from eventbridge.stages.open_deliveries import PLACE_COLUMNS, place_of
-from eventbridge.stages.ordered_run import OrderedItem, OrderedRun, Shard
+from eventbridge.stages.ordered_item import OrderedItem, Shard
+from eventbridge.stages.ordered_run import OrderedRun
 from eventbridge.stages.outcomes import Shown
-from eventbridge.stages.target_run import request_of
 from eventbridge.stages.workplace import Workplace
 from eventbridge.store.parquet import read_rows
 

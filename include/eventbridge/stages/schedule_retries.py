@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -136,7 +136,7 @@ class _Context:
             held=group.held,
             state="held" if group.held else "due",
             held_seconds=held_seconds,
-            lineage=self._lineage(group.chunk_id, pieces),
+            lineage=self._lineage(group, pieces),
             expires_at=_expires_at(self._rule_set, group, rows, held_seconds),
             order_shard=group.shard,
             order_spans=self._order.spans(rows),
@@ -149,10 +149,15 @@ class _Context:
                 return runner
         return self._batch.runner
 
-    def _lineage(self, chunk_id: int, pieces: Iterable[Piece]) -> tuple[tuple[str, int], ...]:
+    def _lineage(self, group: _Group, pieces: Sequence[Piece]) -> tuple[tuple[str, int], ...]:
+        """Return who made attempts at a group; not this batch, if none of it can have been sent.
+
+        A target that is probed every 30 s would else have a day's batches in the lineage of all that waits for it.
+        """
         pairs = {pair: None for piece in pieces for pair in piece.lineage}
-        if chunk_id in self._tried:
-            pairs[self._batch.batch_id, chunk_id] = None
+        untried = group.attempts <= min((piece.attempts for piece in pieces), default=0)
+        if group.chunk_id in self._tried and not untried:
+            pairs[self._batch.batch_id, group.chunk_id] = None
         return tuple(pairs)
 
 
