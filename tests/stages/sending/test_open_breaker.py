@@ -109,7 +109,7 @@ def test_a_failed_probe_leaves_what_it_was_taken_with(sending: Sending, clock: R
 def test_a_target_that_takes_at_the_third_try_is_not_down(sending: Sending) -> None:
     """Two of three attempts fail, in bursts: its push tries again by itself, and the breaker stays closed."""
     policy = "{policy: own, attempts: 5, initial: 100ms, multiplier: 1, maximum: 100ms}"
-    work = sending.begin(100, crm=http("/flaky/crm", retry=policy))
+    work = sending.begin(100, crm=http("/flaky/in-bursts", retry=policy))
 
     sending.deliver_batch()
 
