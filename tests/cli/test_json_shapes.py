@@ -126,6 +126,9 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "references": "int",
         "events": "int",
         "waits_for": "str",
+        "retried": [],
+        "skipped": [],
+        "unsendable": [],
     },
     ("deliver", "--runner", "orders", "--until-idle", "--spark", "sc://127.0.0.1:1"): {
         "batches": "int",
