@@ -1,8 +1,9 @@
 """A product with ordered targets in a folder, killed in forked processes at every call that can lose data.
 
 A program: `python -m faults.order_world FOLDER STAGE STEP` prints one JSON object for each call at which the stage
-was killed, every STEP-th: what each target had got when the product had recovered, and what the audit found. Everything is imported
-before the first fork: a fork costs milliseconds, an import seconds. Targets write files, in the order of arrival.
+was killed, every STEP-th: what each target had got when the product had recovered, and what the audit found.
+Everything is imported before the first fork: a fork costs milliseconds, an import seconds. Targets write files, in
+the order of arrival.
 """
 
 from __future__ import annotations
