@@ -51,10 +51,11 @@ def ordered_runs(
         elif seen.verdict == "RetryAt":
             failed[shard].append(item)
     gone = threading.Event()
-    in_flight = spec.max_in_flight // max(1, len(items))
+    in_flight = max(1, spec.max_in_flight // max(1, len(items)))
+    room = threading.Semaphore(spec.max_in_flight // in_flight)
     return [
         OrderedRun(
-            Shard(work, batch, chunk, spec, pieces[0].rule, shard, gone),
+            Shard(work, batch, chunk, spec, pieces[0].rule, shard, gone, room),
             found,
             failed[shard],
             in_flight,

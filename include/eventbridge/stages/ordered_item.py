@@ -37,6 +37,7 @@ class Shard:
     rule: str
     number: int
     gone: threading.Event
+    room: threading.Semaphore  # rounds at a time, over all shards of the target
 
     @property
     def holder(self) -> str:

@@ -74,7 +74,7 @@ class OrderedRun(TargetRun):
         self._shard = shard
         self._ordered = items
         self._failed = list(failed)
-        self._in_flight = max(1, in_flight)
+        self._in_flight = in_flight
         self._keeps = shard.spec.errors_tolerance == "none"
         self._timeout = shard.spec.timeout_seconds
         self._lease = until
@@ -97,14 +97,7 @@ class OrderedRun(TargetRun):
             ready = self._next_ones(turns)
             if not turns:
                 break
-            if ready and not (ready := self._paced(ready)):
-                if not self._nap_until_token():
-                    break
-            elif ready:
-                if not self._renew():
-                    break
-                self._send(target, turns, ready)
-            elif not self._nap_until_due(turns):
+            if not (self._send_some(target, turns, ready) if ready else self._nap_until_due(turns)):
                 break
         self._end(turns)
 
@@ -141,6 +134,21 @@ class OrderedRun(TargetRun):
     def _kept(self, end: DeadLettered, now: datetime) -> Outcome:
         """Return the end of a delivery, or, where none may be given up, that its rule is held at it."""
         return RetryAt(now, end.reason) if self._keeps else end
+
+    def _send_some(self, target: Target, turns: Turns[OrderedItem], ready: Sequence[OrderedItem]) -> bool:
+        """Send what in-flight limit and rate let through now; False if nothing more can be sent in this push."""
+        if not self._shard.room.acquire(timeout=_NAP_SECONDS):
+            return True
+        try:
+            paced = self._paced(ready)
+            if not paced:
+                return self._nap_until_token()
+            if not self._renew():
+                return False
+            self._send(target, turns, paced)
+            return True
+        finally:
+            self._shard.room.release()
 
     def _send(self, target: Target, turns: Turns[OrderedItem], ready: Sequence[OrderedItem]) -> None:
         until = min(self._until, last_start(self._lease, self._timeout))

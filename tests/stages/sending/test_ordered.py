@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from datetime import timedelta
 
 import pytest
 from stages.delivering import RunningClock, Sending, rules
 from stages.ordering import RETRY, Recorder, keyed, ordered, publish
 
+from eventbridge.delivery import Answer
 from eventbridge.errors import NotFoundError
 from eventbridge.identity import delivery_id_text
 from eventbridge.order import shard_of
@@ -16,6 +19,8 @@ from eventbridge.stages.enable import enable_target
 from eventbridge.stages.records import dead_letters
 from eventbridge.stages.release import release_rule
 from eventbridge.stages.release_held import held_deliveries
+from eventbridge.targets.protocol import Request
+from eventbridge.testing.targets import InMemoryTarget, accept
 
 
 def later(sending: Sending, clock: RunningClock, rounds: int = 3) -> None:
@@ -262,3 +267,28 @@ def test_a_target_that_is_gone_keeps_its_order(sending: Sending, clock: RunningC
 
     assert recorder.got["a"] == [0, 2, 3]
     assert audit(work).deliveries["orders/crm"] == {"matched": 4, "delivered": 3, "dead": 1, "parked": 0}
+
+
+def test_shards_share_the_in_flight_limit(
+    sending: Sending, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twelve keys in several shards, two requests at a time: never a third, and everything comes."""
+    now, most, lock = 0, 0, threading.Lock()
+
+    def answer(request: Request) -> Answer:
+        nonlocal now, most
+        with lock:
+            now += 1
+            most = max(most, now)
+        time.sleep(0.02)  # long enough for others to begin, if they could
+        with lock:
+            now -= 1
+        return accept(request)
+
+    monkeypatch.setattr("eventbridge.stages.workplace.open_target", lambda *_: InMemoryTarget(answer))
+    publish(sending, *[keyed(n, customer) for n in range(2) for customer in "abcdefghijkl"])
+    work = sending.begin(crm=ordered("ordered_by: $.data.customer, max_in_flight: 2"))
+    sending.deliver()
+
+    assert most == 2
+    assert audit(work).deliveries["orders/crm"]["delivered"] == 24
