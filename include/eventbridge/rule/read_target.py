@@ -10,6 +10,7 @@ from eventbridge.rule.fields import Fields
 from eventbridge.rule.locate import located
 from eventbridge.rule.model import DAY_SECONDS, RetryPolicy, Target, Transform
 from eventbridge.rule.node import Node
+from eventbridge.rule.read_waiting import read_waiting
 from eventbridge.rule.vocabulary import (
     CONTENT_MODES,
     ERRORS_TOLERANCE,
@@ -45,6 +46,7 @@ def read_target(name: str, node: Node, mistakes: list[Mistake]) -> Target:
         ordered_by=_ordered_by(fields),
         disable_after_seconds=fields.duration("disable_after", None, 3_600.0, 365 * DAY_SECONDS),
         rate_per_second=fields.rate("rate"),
+        **read_waiting(fields, mistakes),
         **(_http_fields(fields, required=kind == "http") if kind != "file" else {}),
         **(_file_fields(fields, required=kind == "file") if kind != "http" else {}),
     )

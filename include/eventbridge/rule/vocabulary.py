@@ -35,7 +35,10 @@ FIELDS: Final = {
         "allow_http",
         "disable_after",
         "rate",
+        "not_before",
+        "deliver_between",
     ),
+    "a delivery window": ("hours", "weekdays", "time_zone", "blackout_dates"),
     "a transform": ("form", "value", "template", "steps", "missing"),
     "a retry policy": ("policy", "attempts", "initial", "multiplier", "maximum", "jitter", "maximum_event_age"),
 }
@@ -45,7 +48,8 @@ FIELDS_LATER: Final[dict[str, tuple[str, ...]]] = {
     "a bus": (),
     "a source": ("connection", "group"),
     "a rule": ("parked",),
-    "a target": ("batch", "dead_letter_queue", "not_before", "deliver_between"),
+    "a target": ("batch", "dead_letter_queue"),
+    "a delivery window": (),
     "a transform": (),
     "a retry policy": (),
 }

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from eventbridge.commit import Books, Fingerprints, differences
+from eventbridge.delivery_window import windows_of
 from eventbridge.errors import BooksError, BusError, OffsetGapError, StoreFileDamaged, StoreFileMissing
 from eventbridge.identity import Fingerprint, delivery_id_text
 from eventbridge.ledger.records import Batch, FileKind, Reference
@@ -99,6 +100,7 @@ def _close_deficit(work: Workplace, batch: Batch) -> None:
     places = Places(work.ledger.chunks(batch.batch_id))
     now = work.clock()
     reasons = failure_reasons(work, batch)
+    windows = windows_of(work.rules_of(batch))
     for file, numbers, table in batch_deliveries(work, batch, MATCHED_COLUMNS):
         for number, row in zip(numbers, table.to_pylist(), strict=True):
             if settled[file, number] > 0:
@@ -108,7 +110,8 @@ def _close_deficit(work: Workplace, batch: Batch) -> None:
                 missing.append(failed_row(row, file, number, reasons.get((file, number))))
                 continue
             chunk, attempts = places.of(file, number)
-            missing.append(verdict_row(row, file, number, chunk, attempts, None, None, now))
+            window = windows.get((row["rule"], row["target"]))
+            missing.append(verdict_row(row, file, number, chunk, attempts, None, None, now, window))
     surplus = +settled
     if surplus:
         raise _surplus(work, batch, set(surplus))

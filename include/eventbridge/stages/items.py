@@ -8,14 +8,14 @@ from datetime import datetime
 from typing import Any
 
 from eventbridge.breaker import Ended
-from eventbridge.delivery import Answer, DeadLettered, Outcome, RetryAt
+from eventbridge.delivery import Answer, DeadLettered, Outcome, RetryAt, age_begins
 from eventbridge.identity import delivery_id_text
 from eventbridge.targets.protocol import Request
 
 
 @dataclass(frozen=True)
 class Item:
-    """One delivery of the chunk and how often it was tried before."""
+    """One delivery of the chunk and how often it was tried before; its age begins at `arrived_at`."""
 
     delivery_id: bytes
     rule: str
@@ -25,6 +25,27 @@ class Item:
     attempts: int
     held_seconds: float
     due_at: datetime | None = None  # None: at once
+    not_before: datetime | None = None
+
+
+#: Columns of a delivery file that `item_of` needs, and `failure`.
+ITEM_COLUMNS = [
+    "delivery_id", "arrived_at", "payload", "content_type", "headers", "order_key", "failure", "not_before",
+]  # fmt: skip
+
+
+def item_of(row: dict[str, Any], rule: str, target: str, attempts: int, held_seconds: float) -> Item:
+    """Return the delivery of a row of a delivery file, after so many attempts and seconds held."""
+    return Item(
+        delivery_id=row["delivery_id"],
+        rule=rule,
+        target=target,
+        request=request_of(row),
+        arrived_at=age_begins(row["arrived_at"], row["not_before"]),
+        attempts=attempts,
+        held_seconds=held_seconds,
+        not_before=row["not_before"],
+    )
 
 
 @dataclass

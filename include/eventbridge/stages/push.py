@@ -22,10 +22,11 @@ from eventbridge.delivery import DeadLettered, expired
 from eventbridge.ledger.records import Batch, Chunk, ChunkState, Piece, TargetStatus
 from eventbridge.rule import RuleSet
 from eventbridge.stages.admission import admission, must_halt
-from eventbridge.stages.items import Item, TargetReport, outcome_row, request_of
+from eventbridge.stages.items import ITEM_COLUMNS, Item, TargetReport, item_of, outcome_row
 from eventbridge.stages.ordered_chunk import ordered_runs
 from eventbridge.stages.outcomes import Shown, segments, shown, write_segment
 from eventbridge.stages.pace import Pace
+from eventbridge.stages.put_off import put_off
 from eventbridge.stages.run_breaker import RunBreaker
 from eventbridge.stages.target_run import TargetRun
 from eventbridge.stages.workplace import Workplace
@@ -43,8 +44,6 @@ _LAST_ANSWERS_SECONDS = 2.0
 
 #: How often the ledger is told of attempts, and asked what other pushes found of their targets.
 _TELL_SECONDS = 1.0
-
-_PUSH_COLUMNS = ["delivery_id", "arrived_at", "payload", "content_type", "headers", "order_key", "failure"]
 
 
 @dataclass(frozen=True)
@@ -156,7 +155,9 @@ class _Push:
             if admitted == "none":
                 self._give_up_expired(items)  # the rest keeps no outcome: settlement parks it, or holds it
             else:
-                runs.append(self._target_run(items, rule, target, status, probing=admitted == "probes"))
+                ready = put_off(items, spec.deliver_between, self._work.clock(), self._rows)
+                if ready:
+                    runs.append(self._target_run(ready, rule, target, status, probing=admitted == "probes"))
         return runs
 
     def _give_up(self, items: Iterable[Item], verdict: DeadLettered) -> None:
@@ -181,6 +182,7 @@ class _Push:
             items,
             open_target=lambda: self._work.open_target(rule, spec),
             policy=spec.retry,
+            window=spec.deliver_between,
             breaker=RunBreaker(rule, target, probed=probed, disable_after_seconds=spec.disable_after_seconds),
             pace=Pace(partial(self._work.ledger.lease_tokens, rule, target), spec.rate_per_second, ramp_until),
             until=self._until,
@@ -191,20 +193,13 @@ class _Push:
         )
 
     def _items(self, piece: Piece, done: dict[bytes, Shown]) -> Iterator[Item]:
-        table = read_rows(self._work.store, piece.file, piece.rows, columns=_PUSH_COLUMNS)
+        table = read_rows(self._work.store, piece.file, piece.rows, columns=ITEM_COLUMNS)
         for row in table.to_pylist():
             seen = done.get(row["delivery_id"])
             if (seen is not None and seen.verdict != "Unknown") or row["failure"] is not None:
                 continue
-            yield Item(
-                delivery_id=row["delivery_id"],
-                rule=piece.rule,
-                target=piece.target,
-                request=request_of(row),
-                arrived_at=row["arrived_at"],
-                attempts=max(piece.attempts, seen.attempts if seen else 0),
-                held_seconds=piece.held_seconds,
-            )
+            attempts = max(piece.attempts, seen.attempts if seen else 0)
+            yield item_of(row, piece.rule, piece.target, attempts, piece.held_seconds)
 
     def _collect(self, runs: list[TargetRun]) -> None:
         waiting = list(reversed(runs))

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from eventbridge import rowset
+from eventbridge.delivery import age_begins
 from eventbridge.ledger.records import Batch, Parked, Piece
 from eventbridge.rule import RuleSet
 from eventbridge.stages.ordered_parking import Ordered, OrderedParking, gives_nothing_up, release_after_progress
@@ -22,7 +23,7 @@ _LONGEST_BUCKET_SECONDS = 16
 
 _COLUMNS = [
     "rule", "target", "chunk_id", "file", "row", "verdict", "attempts", "due_at", "lane", "held", "arrived_at",
-    "settled_at", "reason", "delivery_id",
+    "not_before", "settled_at", "reason", "delivery_id",
 ]  # fmt: skip
 
 
@@ -91,7 +92,7 @@ def _due_second(row: dict[str, Any]) -> int:
     """Return the second since 1970 at which a delivery's row is due; never before its policy allows."""
     due_at: float = row["due_at"].timestamp()
     if row["verdict"] != "RetryAt" or row["settled_at"] is None:
-        return math.floor(due_at)  # Unknown: it may go at once
+        return math.floor(due_at)  # it may go at once, or at the whole second from which on it may be sent
     wait = due_at - row["settled_at"].timestamp()
     bucket = 1
     while bucket < _LONGEST_BUCKET_SECONDS and bucket * 8 <= wait:
@@ -172,5 +173,5 @@ def _expires_at(rule_set: RuleSet, group: _Group, rows: list[dict[str, Any]], he
     if rule is None or group.target not in rule.targets or gives_nothing_up(rule_set, group.rule, group.target):
         return None
     age = rule.targets[group.target].retry.maximum_event_age_seconds + held_seconds
-    youngest: datetime = max(row["arrived_at"] for row in rows)
+    youngest: datetime = max(age_begins(row["arrived_at"], row["not_before"]) for row in rows)
     return youngest + timedelta(seconds=age)

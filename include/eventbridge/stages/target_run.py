@@ -25,6 +25,7 @@ from eventbridge.delivery import (
 )
 from eventbridge.errors import InfrastructureError
 from eventbridge.rule.model import RetryPolicy
+from eventbridge.rule.window import DeliverBetween
 from eventbridge.stages.feed import Feed
 from eventbridge.stages.items import Item, TargetReport, outcome_row
 from eventbridge.stages.pace import Pace
@@ -54,6 +55,7 @@ class TargetRun(threading.Thread):
         policy: RetryPolicy,
         breaker: RunBreaker,
         pace: Pace,
+        window: DeliverBetween | None = None,
         until: datetime,
         clock: Callable[[], datetime],
         stop: threading.Event,
@@ -65,6 +67,7 @@ class TargetRun(threading.Thread):
         self.report = TargetReport(first.rule, first.target, total=len(items))
         self._open_target = open_target
         self._policy = policy
+        self._window = window
         self.breaker = breaker
         self.heeds_others = not breaker.probing  # what other pushes find out of its target ends this run
         self._pace = pace
@@ -192,6 +195,7 @@ class TargetRun(threading.Thread):
                 held_seconds=item.held_seconds,
                 now=self._clock(),
                 draw=self._dice.random(),
+                window=self._window,
             )
         if answer.error_class != "Interrupted":
             self._judge(item, answer, outcome)
