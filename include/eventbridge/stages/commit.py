@@ -176,6 +176,7 @@ def manifest_of(work: Workplace, batch: Batch, books: Books) -> dict[str, Any]:
     referred = {
         "taken_references": _references(taken_references),
         "references": _references(work.ledger.references_of(batch.batch_id)),
+        "turned_down": _as_json(books.turned_down),
     }
     return manifest | {name: value for name, value in referred.items() if value}
 

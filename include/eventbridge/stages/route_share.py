@@ -58,10 +58,11 @@ def route_share(
 ) -> SliceResult:
     """Render an event after the other, all targets of each, until all are done or the budget is spent.
 
-    Writes one delivery file for what was done. `detail["share"]` says of which `rule` it is, which rows are `done` and
-    `left` (pairs of file and row set), why they are left (`reason`, "" if none is), and how many events were `rendered`
-    for a target at least, or turned down by `where`. A budget is CPU time; a renderer that loops is interrupted, or, if
-    it does not come back to Python, ended with its process by whoever runs it.
+    Writes one delivery file for what was done. `detail["share"]` says of which `rule` it is, which rows are `done`
+    and `left` (pairs of file and row set), which of those done `where` has `turned_down`, why some are left (`reason`,
+    "" if none is), and how many events were `rendered` for a target at least, or turned down. A budget is CPU time; a
+    renderer that loops is interrupted, or, if it does not come back to Python, ended with its process by whoever runs
+    it.
     """
     rule = rule_set.rules[share.rule]
     deliveries = _Deliveries(job, rule)
@@ -71,6 +72,7 @@ def route_share(
     budget = ShareBudget(share.cpu_seconds)
     files = share.files if answers is None else answered_files(share.files, answers)
     done: dict[str, list[int]] = {file: [] for file, _ in share.files}
+    turned_down: dict[str, list[int]] = {file: [] for file, _ in share.files}
     spent = well = 0
     with interruptible():
         for place, row, event in _events(store, job, files):
@@ -84,6 +86,7 @@ def route_share(
                     rendered = deliveries.render(place, row, event, renderers | answer.renderers(rule), budget)
                 else:
                     rendered = []
+                    turned_down[place[0]].append(place[1])
             except (OutOfTime, BudgetSpent):
                 if not (share.last_resort and not any(done.values())):
                     break
@@ -99,7 +102,8 @@ def route_share(
     left = [[file, rows] for file, rows in left if rows]
     said = {
         "rule": share.rule,
-        "done": [[file, rowset.encode(rows)] for file, rows in done.items() if rows],
+        "done": _row_sets(done),
+        "turned_down": _row_sets(turned_down),
         "left": left,
         "reason": (ROUTE_FAILED if share.hold else BUDGET) if left else "",
         "rendered": well,
@@ -107,6 +111,10 @@ def route_share(
     path = deliveries.write(store, share)
     error = {"error": share.hold} if share.hold and left else {}
     return SliceResult(share.slice_id, path, deliveries.count, deliveries.detail() | error | {"share": said})
+
+
+def _row_sets(rows: dict[str, list[int]]) -> list[list[str]]:
+    return [[file, rowset.encode(numbers)] for file, numbers in rows.items() if numbers]
 
 
 def _answers(store: Store, rule: Rule, share: RuleShare) -> dict[Place, Answer] | None:
