@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from spark.own_server import own_server
 
 from eventbridge.errors import SparkError
 from eventbridge.rule import Bus, Rule, RuleSet, Target
@@ -32,7 +33,7 @@ def spark_with_connection(
 ) -> Iterator[SparkConnectServer]:
     """A Spark whose environment has the connection of the store."""
     environ = {**os.environ, "EVENTBRIDGE_CONN_S3": s3_process.connection}
-    with SparkConnectServer(tmp_path_factory.mktemp("spark"), environ=environ) as server:
+    with own_server(tmp_path_factory.mktemp("spark"), environ=environ) as server:
         yield server
 
 

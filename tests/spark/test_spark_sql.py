@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
+from spark.own_server import own_server
 
 from eventbridge.connection import connections_from_environment
 from eventbridge.settings import Settings
@@ -244,7 +245,7 @@ def test_an_expression_that_does_not_end_delays_no_other_rule(tmp_path: Path) ->
 
     On a Spark of its own, with a slot for each event that may go on in it for minutes, which ends with the test.
     """
-    with SparkConnectServer(tmp_path / "spark", master="local[6]") as server:
+    with own_server(tmp_path / "spark", master="local[6]") as server:
         place = Place(tmp_path, server.url, budget_seconds=5)
         place.write_rules(endless={"where": f"data:n::int <> 3 OR {ENDLESS} > 0"}, other={"where": "true"}, plain={})
         work = place.deliver(*SUBJECT)

@@ -300,4 +300,4 @@ def test_what_waits_for_different_times_is_cut_by_them(place: Place, order: Orde
     rows = [row for row in deliveries(work, batch_id) if row["rule"] == "waiting"]
     assert [row["not_before"].hour - 12 for row in rows] == hours
     assert [piece[5] for piece in pieces] == [2, 2, 1]
-    assert [datetime.fromtimestamp(piece[7] / 1e6, UTC).hour - 12 for piece in pieces] == [1, 3, 5]
+    assert [datetime.fromtimestamp(piece[8] / 1e6, UTC).hour - 12 for piece in pieces] == [1, 3, 5]

@@ -137,8 +137,13 @@ class _Made:
             "content_type": self._media_types.array(),
             "headers": self._headers.array(),
             "failure": self.failures.array(),
-            "not_before": pa.array(self.waits, pa.int64(), mask=self.waits == AT_ONCE).cast(_NOT_BEFORE),
+            "not_before": self._times(),
         }
+
+    def _times(self) -> pa.Array:
+        if not self.waits.any():
+            return pa.nulls(len(self.waits), _NOT_BEFORE)
+        return pa.array(self.waits, pa.int64(), mask=self.waits == AT_ONCE).cast(_NOT_BEFORE)
 
     def _wait(self, waiting: Waiting, indices: range) -> None:
         """Note until when deliveries of one target wait; one whose time makes no sense fails, as its transform may."""
