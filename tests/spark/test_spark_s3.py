@@ -70,9 +70,10 @@ def test_sql_is_asked_about_events_in_a_bucket(
     rule_set = freeze_rules(landed.store, RuleSet(buses={"orders": Bus(name="orders")}, rules={"sql": rule}))
     share = RuleShare("rule/sql", "sql", ((landed.slices[0].file, "1-9"),), cpu_seconds=60)
     router = ConnectRouter(spark_with_connection.url, store=landed.store)
+    job = landed.anew(rule_set=rule_set)
 
     s3_server.requests.clear()
-    (result,) = router.route_slices(landed.anew(rule_set=rule_set), [share])
+    (result,) = router.route_slices(job, [share])
     requests = list(s3_server.requests)
 
     rows = read_table(landed.store, result.path or "").to_pylist()
