@@ -68,6 +68,7 @@ class Paths:
             "echo": lambda seen: Reply(404, body=f"Cannot POST /echo/{seen.rest}\n".encode()),
             "empty": lambda seen: Reply(204, body=b""),
             "guarded": _guarded,
+            "heads": lambda seen: Reply(503, {f"X-{number}": "x" * 60 for number in range(9_000)}),
             "head": lambda seen: Reply(200, {f"X-{number}": "x" * 8_000 for number in range(60)}),
             "hint": lambda seen: Reply(503, {"Retry-After": "5"}, hints={"Webhook-Delivery": "abort-message"}),
             "mirror": _mirror,
