@@ -67,6 +67,25 @@ TARGET = {
     "slow": "bool",
     "failing_since": "null",
 }
+CHUNK = {
+    "batch_id": "str",
+    "chunk_id": "int",
+    "kind": "str",
+    "source": "str",
+    "state": "str",
+    "handed_out": "bool",
+    "targets": ["str"],
+    "rows": "int",
+    "succeeded": "int",
+    "failed": "int",
+    "claim": "int",
+    "worker": "str",
+    "started_at": "str",
+    "ended_at": "str",
+    "seconds": "float",
+    "error": "str",
+    "last_failure": "str",
+}
 SHAPES: dict[tuple[str, ...], Any] = {
     ("rules", "check"): {"mistakes": [], "hash": "str", "buses": "int", "rules": "int"},
     ("rules", "test", "big-orders", "--explain", "--events", "one.jsonl"): [
@@ -153,6 +172,8 @@ SHAPES: dict[tuple[str, ...], Any] = {
     ("dead-letters", "export", "letters.jsonl", "--target", "bad"): {"file": "str", "dead_letters": "int"},
     ("dead-letters", "show", "BAD"): DEAD_LETTER
     | {"event": "str", "request": "str", "request_headers": "null", "attempts": [ATTEMPT]},
+    ("status", "--chunks"): [CHUNK],
+    ("status", "--failures"): [CHUNK],
     ("targets", "list"): [TARGET | {"since": "null", "waiting": "int"}],
     ("targets", "enable", "all-orders", "gone"): {"rule": "str", "target": "str", "before": "str", "released": "int"},
 }

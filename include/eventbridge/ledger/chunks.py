@@ -18,6 +18,9 @@ from eventbridge.ledger.statements import batches as batch_statements
 from eventbridge.ledger.statements import chunks as statements
 from eventbridge.ledger.targets import note_attempts
 
+#: What is noted of a chunk whose push told nothing of its end before its batch was settled.
+_LOST = "Its push was killed, or was still at work when the batch was settled; what it had written down counts."
+
 
 def insert_chunks(connection: Connection, chunks: Sequence[Chunk]) -> None:
     """Add chunks of a batch that is being published."""
@@ -127,7 +130,8 @@ class Chunks(Database):
             change = {"of_batch": batch_id, "expected": "routed", "to": "settling"}
             begun = connection.execute(batch_statements.MOVE_BATCH, change).rowcount == 1
             if begun:
-                connection.execute(statements.RAISE_CLAIMS, {"of_batch": batch_id})
+                raised = {"of_batch": batch_id, "now": self.now(), "lost": _LOST}
+                connection.execute(statements.RAISE_CLAIMS, raised)
             return begun
 
 
