@@ -7,6 +7,7 @@ from contracts.ledger_samples import START, Clock, a_parked, after, claimed_chun
 
 from eventbridge.breaker import Count, Ended, Tally
 from eventbridge.ledger import Ledger
+from eventbridge.operation import of_held_rule
 
 SECOND = int(START.timestamp())
 
@@ -112,3 +113,41 @@ class TargetsContract:
         assert rival.lease_tokens("late", "crm", 10.0, 7).granted == 5
         clock.pass_seconds(60)
         assert ledger.lease_tokens("late", "crm", 10.0, 100).granted == 10
+
+    def test_a_change_of_standing_is_queued_with_it(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
+        """Degraded, recovered, disabled; what only the breaker cares about is not told."""
+        ledger.note_attempts([tally(10, 10)])
+        ledger.note_attempts([tally(1, 1, probes=(False,))])
+        clock.pass_seconds(1)
+        ledger.note_attempts([tally(5, 0, at=1, probes=(True,) * 5)])
+        ledger.set_target_status("late", "crm", "disabled", "the target answered 410")
+
+        events = rival.waiting_operational_events(10)
+
+        assert [event.type for event in events] == ["target.degraded", "target.recovered", "target.disabled"]
+        assert [event.time for event in events] == [after(0), after(1), after(1)]
+        assert {event.subject for event in events} == {"late/crm"}
+        assert events[0].data["reason"] == "10 of 10 attempts failed within 30 s"
+        assert rival.waiting_operational_events(1) == events[:1]
+        ledger.drop_operational_events([event.event_id for event in events[:2]])
+        assert rival.waiting_operational_events(10) == events[2:]
+
+    def test_an_event_that_waits_is_queued_once(self, ledger: Ledger, rival: Ledger) -> None:
+        """Said by two processes, or twice by one."""
+        event = of_held_rule("late", "it loops", "cafe", after(0))
+        ledger.queue_operational_events([event])
+        rival.queue_operational_events([event, event])
+
+        assert ledger.waiting_operational_events(10) == [event]
+
+    def test_a_rule_that_is_held_is_told_once_a_version(self, ledger: Ledger) -> None:
+        """Holding it again for the same version is no news."""
+        ledger.hold_rule("late", "cafe", "it loops")
+        (event,) = ledger.waiting_operational_events(10)
+        ledger.drop_operational_events([event.event_id])
+        ledger.hold_rule("late", "cafe", "it loops")
+        assert ledger.waiting_operational_events(10) == []
+        ledger.hold_rule("late", "beef", "it loops still")
+
+        assert [each.data["held_at"] for each in ledger.waiting_operational_events(10)] == ["beef"]
+        assert (event.type, event.subject, event.data["reason"]) == ("rule.held", "late", "it loops")

@@ -1,10 +1,11 @@
-"""The ledger's tables about targets: how they stand, what was tried lately, how fast they may be sent to."""
+"""The ledger's tables about targets: how they stand, what was tried lately, how fast they may be sent to; and what
+of all that is still to be told to the bus `eventbridge`."""
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, Float, Integer, PrimaryKeyConstraint, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, Float, Integer, PrimaryKeyConstraint, Table, Text, UniqueConstraint
 
-from eventbridge.ledger.columns import Message, UtcTime
+from eventbridge.ledger.columns import JsonText, Message, RowId, UtcTime
 from eventbridge.ledger.definitions import metadata, one_of
 from eventbridge.ledger.records import TargetState
 
@@ -45,4 +46,18 @@ target_tokens = Table(
     Column("count", Float, nullable=False),
     Column("at", UtcTime, nullable=False),
     PrimaryKeyConstraint("rule", "target"),
+)
+
+#: Operational events that are true, and not published yet.
+operational_event = Table(
+    "operational_event",
+    metadata,
+    Column("operation_id", RowId, primary_key=True),
+    Column("event_id", Text, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("time", UtcTime, nullable=False),
+    Column("data", JsonText, nullable=False),
+    UniqueConstraint("event_id"),
+    sqlite_autoincrement=True,
 )

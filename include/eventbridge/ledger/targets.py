@@ -10,9 +10,11 @@ from sqlalchemy import Connection
 
 from eventbridge.breaker import Count, Tally, after, disabled, first_second, recovered
 from eventbridge.ledger.database import Database
+from eventbridge.ledger.operations import queue_events
 from eventbridge.ledger.records import TargetState, TargetStatus
 from eventbridge.ledger.statements import runners as runner_statements
 from eventbridge.ledger.statements import targets as statements
+from eventbridge.operation import of_target
 from eventbridge.rate import Lease, Tokens, lease
 
 
@@ -32,7 +34,7 @@ def note_attempts(connection: Connection, tallies: Sequence[Tally], now: datetim
         old = _standing(connection, tally.rule, tally.target, now)
         attempts, failed = connection.execute(statements.WINDOW, of | {"from_second": first}).one()
         new = after(old, tally, Count(int(attempts or 0), int(failed or 0)), now)
-        _change(connection, old, new, now)
+        _change(connection, old, new)
         if new.state == "ok" and old.state != "ok":
             # what a target was before it healed is no reason to open its breaker again
             connection.execute(statements.FORGET_ATTEMPTS, of | {"before_second": int(now.timestamp()) + 1})
@@ -57,7 +59,7 @@ def _standing(connection: Connection, rule: str, target: str, now: datetime) -> 
     return TargetStatus(**found._mapping)
 
 
-def _change(connection: Connection, old: TargetStatus, new: TargetStatus, now: datetime) -> None:
+def _change(connection: Connection, old: TargetStatus, new: TargetStatus) -> None:
     if new == old:
         return
     change = {
@@ -72,6 +74,8 @@ def _change(connection: Connection, old: TargetStatus, new: TargetStatus, now: d
         "failing_from": new.failing_since,
     }
     connection.execute(statements.CHANGE_TARGET_STATUS, change)
+    event = of_target(old, new)
+    queue_events(connection, [event] if event is not None else [])
 
 
 class Targets(Database):
@@ -97,7 +101,7 @@ class Targets(Database):
             else:
                 since = old.since if state == old.state else now
                 new = replace(old, state=state, reason=reason, since=since, until=None, good=0, slow=False)
-            _change(connection, old, new, now)
+            _change(connection, old, new)
 
     def note_attempts(self, tallies: Sequence[Tally]) -> None:
         """Count what pushes tell of targets and change how these stand, as the breaker decides."""

@@ -47,6 +47,10 @@ class Bus(_Frozen):
     retention_seconds: float = 30 * DAY_SECONDS
 
 
+#: Where the product publishes operational events. It is always there, and a rule may name it; one queue keeps order.
+OPERATIONS_BUS = Bus(name="eventbridge", source=Source(queues=1))
+
+
 class Transform(_Frozen):
     """How an event becomes what the target gets; `eventbridge.transform` says what the forms mean.
 

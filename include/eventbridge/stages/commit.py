@@ -15,6 +15,7 @@ from eventbridge.identity import Fingerprint, delivery_id_text
 from eventbridge.ledger.records import Batch, FileKind, Reference
 from eventbridge.stages.books import books_of
 from eventbridge.stages.bus_guard import refuse_other_log
+from eventbridge.stages.operations import publish_operational_events
 from eventbridge.stages.schedule_retries import schedule_retries
 from eventbridge.stages.settle import (
     MATCHED_COLUMNS,
@@ -46,6 +47,7 @@ def commit(work: Workplace, batch_id: str) -> bool:
     if batch.state == "settling":
         _prove_and_commit(work, batch)
         batch = work.ledger.batch(batch_id)
+    publish_operational_events(work)
     if batch.state != "committed":
         return False
     if batch.kind == "normal" and batch.bus_committed_at is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from eventbridge.flow import TARGET_DISABLED
+from eventbridge.stages.operations import publish_operational_events
 from eventbridge.stages.workplace import Workplace
 
 
@@ -17,4 +18,5 @@ def enable_target(work: Workplace, rule: str, target: str) -> int:
     held = [row for row in work.ledger.parked(state="held", rule=rule) if row.target == target]
     # deliveries held for a target that is gone go on ageing while they wait: `aged`
     work.ledger.release_parked(rule, target, aged=True, held=TARGET_DISABLED)
+    publish_operational_events(work)
     return sum(row.count for row in held if row.held == TARGET_DISABLED)

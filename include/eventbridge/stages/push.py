@@ -20,9 +20,9 @@ from typing import Any
 
 from eventbridge.delivery import DeadLettered, expired
 from eventbridge.ledger.records import Batch, Chunk, ChunkState, Piece, TargetStatus
-from eventbridge.rule import RuleSet
 from eventbridge.stages.admission import admission, must_halt
 from eventbridge.stages.items import ITEM_COLUMNS, Item, TargetReport, item_of, outcome_row
+from eventbridge.stages.operations import publish_operational_events
 from eventbridge.stages.ordered_chunk import ordered_runs
 from eventbridge.stages.outcomes import Shown, segments, shown, write_segment
 from eventbridge.stages.pace import Pace
@@ -72,7 +72,9 @@ def push(work: Workplace, batch_id: str, chunk_id: int, stop: threading.Event | 
     if chunk is None:
         return PushReport()
     until = now + timedelta(seconds=work.settings.push_budget_seconds)
-    return _Push(work, batch, chunk, until, stop or threading.Event()).run()
+    report = _Push(work, batch, chunk, until, stop or threading.Event()).run()
+    publish_operational_events(work)
+    return report
 
 
 class _Push:
@@ -132,7 +134,7 @@ class _Push:
         for (rule, target), pieces in by_target.items():
             items = [item for piece in pieces for item in self._items(piece, done)]
             status = statuses.get((rule, target))
-            spec = self._rule_set.rules[rule].targets[target] if _named(self._rule_set, rule, target) else None
+            spec = self._rule_set.rules[rule].targets.get(target) if rule in self._rule_set.rules else None
             if spec is not None and spec.ordered and (status is None or status.state != "disabled"):
                 items = [item for item in items if item.request.order_key is None]
                 runs += ordered_runs(
@@ -289,7 +291,3 @@ class _Push:
             error=f"{type(error).__name__}: {error}" if error is not None else "",
             tallies=[tally for run in runs if (tally := run.tally()) is not None],
         )
-
-
-def _named(rule_set: RuleSet, rule: str, target: str) -> bool:
-    return rule in rule_set.rules and target in rule_set.rules[rule].targets

@@ -21,6 +21,7 @@ from eventbridge.stages.costly_rules import refer_again
 from eventbridge.stages.dead_letters import write_dead_letters
 from eventbridge.stages.frozen_rules import freeze_rules
 from eventbridge.stages.ledger_guard import refuse_lost_ledger
+from eventbridge.stages.operations import publish_operational_events
 from eventbridge.stages.ordered_retries import is_ordered, keeps_waiting, let_go, ordered_due
 from eventbridge.stages.schedule_retries import schedule_retries
 from eventbridge.stages.workplace import Workplace
@@ -52,6 +53,7 @@ def plan_retries(work: Workplace, runner: str | None = None, pools: Mapping[str,
     held, a removed rule's are held for 1 h, then given up, a chunk a batch.
     """
     refuse_lost_ledger(work)
+    publish_operational_events(work)
     rules = work.rule_set()
     hold_and_release(work, rules, runner, pools or {})
     let_go(work, rules, runner)

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 from eventbridge import rowset
 from eventbridge.delivery import age_begins
 from eventbridge.ledger.records import Batch, Parked, Piece
+from eventbridge.operation import of_held_rule
+from eventbridge.order import HELD_AT
 from eventbridge.rule import RuleSet
 from eventbridge.stages.ordered_parking import Ordered, OrderedParking, gives_nothing_up, release_after_progress
 from eventbridge.stages.outcomes import segments
@@ -51,6 +53,12 @@ def schedule_retries(work: Workplace, batch_id: str) -> None:
         rows = parked_rows(work, batch)
         work.ledger.park(rows)
         release_after_progress(work, batch, rows)
+        # Who dies here is repeated before the batch can be committed, and says it again.
+        held = [(row, row.held.removeprefix(HELD_AT)) for row in rows if row.held.startswith(HELD_AT)]
+        if held:
+            work.ledger.queue_operational_events(
+                [of_held_rule(row.rule, row.reason, name, batch.planned_at, batch_id) for row, name in held]
+            )
 
 
 def parked_rows(work: Workplace, batch: Batch) -> list[Parked]:
