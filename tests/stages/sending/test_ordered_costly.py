@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from stages.delivering import RunningClock, Sending, rules
+from dataclasses import replace
+
+from stages.delivering import RUNNER, RunningClock, Sending, rules
 from stages.ordering import Recorder, keyed, ordered, publish
 
+from eventbridge.ledger.records import Reference
+from eventbridge.order import REFERENCE_FIRST, Place, shard_of
 from eventbridge.stages.audit import audit
+from eventbridge.stages.buffer import buffer
+from eventbridge.stages.listen import listen
+from eventbridge.stages.open_deliveries import open_deliveries
 
 #: A transform that is costly, and gives what the recorder reads.
 _COSTLY = "transform: {form: JSONATA, value: $}, "
@@ -14,7 +21,7 @@ _COSTLY = "transform: {form: JSONATA, value: $}, "
 def test_what_is_not_routed_yet_blocks_what_lies_behind_it(
     sending: Sending, clock: RunningClock, recorder: Recorder
 ) -> None:
-    """A budget that is over at once leaves references: later batches wait for them, and all comes in order."""
+    """A budget that is over at once leaves references: later batches come behind them, and all comes in order."""
     publish(sending, *[keyed(n, "a") for n in range(6)])
     sending.write(rules({"crm": ordered().replace("{type: http, ", "{type: http, " + _COSTLY)}))
     work = sending.site.reopen(route_costly_budget_seconds=0.001)
@@ -31,3 +38,22 @@ def test_what_is_not_routed_yet_blocks_what_lies_behind_it(
 
     assert recorder.got["a"] == list(range(9))
     assert audit(work).differences == ()
+
+
+def test_a_reference_is_read_by_where_its_first_event_lies(sending: Sending, recorder: Recorder) -> None:
+    """What lies behind it in its queue waits, for the batch that took it up not; what lies before it goes."""
+    places = [sending.site.publish(keyed(n, "a"), key="a")[0] for n in range(4)]
+    work = sending.begin(crm=ordered())
+    batch_id = listen(work, RUNNER)
+    assert batch_id is not None
+    buffer(work, batch_id)
+    (file,) = [file.path for file in work.ledger.files(batch_id, "buffer") if file.rows]
+    now = work.ledger.now()
+    reference = Reference(batch_id, RUNNER, "orders", "Budget", ((str(file), "1-2"),), 2, now, now)
+    work.ledger.publish_chunks(batch_id, now, [], [reference])
+    batch = replace(work.ledger.batch(batch_id), batch_id="another")
+
+    found = open_deliveries(work, batch, ("orders", "crm"), shard_of('"a"'), [], set())
+
+    reasons = [found.reason_to_wait('"a"', Place(queue, offset)) for queue, offset in places]
+    assert reasons == ["", "", REFERENCE_FIRST, REFERENCE_FIRST]
