@@ -2,6 +2,7 @@
 
 Adapters call `reach(point)` before and after each store, ledger, bus and send call.
 In production no hook is installed and a call costs one comparison.
+`tests/faults` kills at every point, and lets the call fail instead.
 """
 
 from __future__ import annotations
@@ -11,6 +12,19 @@ from collections.abc import Callable
 Hook = Callable[[str], None]
 
 _hook: Hook | None = None
+
+#: Points before calls that change nothing: to die there is to die after the call before.
+READS = frozenset(
+    {
+        "bus.read",
+        "ledger.begin",
+        "ledger.select",
+        "store.exists",
+        "store.get",
+        "store.list",
+        "store.open",
+    }
+)
 
 
 def install(hook: Hook | None) -> None:

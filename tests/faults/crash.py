@@ -1,64 +1,111 @@
-"""Asks fork servers (see `fork_server.py`) to run stages of a world and to let them die."""
+"""Asks the fork server (see `fork_server.py`) to run stages of worlds and to let them die."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
-import queue
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import timedelta
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from faults.fork_server import DIED
-
-__all__ = ["DIED", "Crashes", "crashes"]
+from faults.fault import Fault
 
 _TESTS = Path(__file__).parents[1]
+#: No run takes a tenth of this, on any machine.
+_SECONDS = 180.0
+
+
+@dataclass
+class Run:
+    """A stage that runs in a process of its own, or has ended: its exit code and what it told on the way."""
+
+    number: int
+    server: Crashes
+    code: int | None = None
+    told: dict[str, Any] = field(default_factory=dict)
+    _paused: threading.Event = field(default_factory=threading.Event)
+    _ended: threading.Event = field(default_factory=threading.Event)
+
+    def wait(self) -> Run:
+        """Return once the process has ended."""
+        assert self._ended.wait(_SECONDS), f"run {self.number} does not end"
+        return self
+
+    def wait_for_pause(self) -> bool:
+        """Return whether the process stands still now; False: it has ended."""
+        assert self._paused.wait(_SECONDS), f"run {self.number} neither pauses nor ends"
+        return not self._ended.is_set()
+
+    def resume(self) -> None:
+        """Let the process go on that stands still."""
+        self.server.order({"resume": self.number})
+
+    def hear(self, answer: dict[str, Any]) -> None:
+        """Take an answer of the server."""
+        if "code" in answer:
+            self.code = answer["code"]
+            self._ended.set()
+            self._paused.set()
+        elif answer["told"] == "paused":
+            self._paused.set()
+        else:
+            name, what = answer["told"]
+            self.told[name] = what
 
 
 class Crashes:
-    """Some fork servers, each running one stage at a time; `run` may be called from that many threads at once."""
+    """The fork server, as any number of threads may use it at once."""
 
-    def __init__(self, servers: list[subprocess.Popen[str]]) -> None:
-        self._idle: queue.SimpleQueue[subprocess.Popen[str]] = queue.SimpleQueue()
-        for server in servers:
-            self._idle.put(server)
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self._numbers = itertools.count(1)
+        self._runs: dict[int, Run] = {}
+        self._lock = threading.Lock()
+        threading.Thread(target=self._hear, daemon=True).start()
 
-    def run(self, stage: str, folder: Path, *, die_at: int | None = None, later: timedelta = timedelta(0)) -> int:
-        """Run a stage (a key of `world.BODIES`) in a world: DIED if it reached its `die_at`-th call, 0 if it ended."""
-        server = self._idle.get()
-        try:
-            assert server.stdin is not None
-            assert server.stdout is not None
-            order = {"stage": stage, "folder": str(folder), "die_at": die_at, "later": later.total_seconds()}
-            server.stdin.write(json.dumps(order) + "\n")
-            server.stdin.flush()
-            return int(server.stdout.readline())
-        finally:
-            self._idle.put(server)
+    def start(self, stage: str, folder: Path, visit: Mapping[str, Any], fault: Fault | None = None) -> Run:
+        """Start a stage (see `world.run`) in a world; `visit` is what `world.open_world` takes."""
+        run = Run(next(self._numbers), self)
+        self._runs[run.number] = run
+        order = {"id": run.number, "stage": stage, "folder": str(folder), "visit": dict(visit)}
+        self.order(order | {"fault": fault.as_json() if fault is not None else None})
+        return run
+
+    def order(self, order: Mapping[str, Any]) -> None:
+        """Send one line."""
+        with self._lock:
+            assert self._process.stdin is not None
+            self._process.stdin.write(json.dumps(order) + "\n")
+            self._process.stdin.flush()
+
+    def _hear(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            answer = json.loads(line)
+            self._runs[answer["id"]].hear(answer)
 
 
 @contextmanager
-def crashes(count: int) -> Iterator[Crashes]:
-    """Start `count` fork servers and end them after the block."""
-    command = [sys.executable, "-m", "faults.fork_server"]
+def crashes() -> Iterator[Crashes]:
+    """Start a fork server and end it after the block."""
     path = os.pathsep.join([str(_TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
-    servers = [
-        subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=_TESTS,
-            env={**os.environ, "PYTHONPATH": path},
-        )
-        for _ in range(count)
-    ]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "faults.fork_server"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=_TESTS,
+        env={**os.environ, "PYTHONPATH": path},
+    )
     try:
-        yield Crashes(servers)
+        yield Crashes(process)
     finally:
-        for server in servers:
-            server.communicate()
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait(_SECONDS)

@@ -1,75 +1,142 @@
-"""Runs stages of a world in forked processes that die at the n-th call which can lose data.
+"""Runs stages of a world in forked processes, several at a time, with a fault in each.
 
-A program: reads one JSON object a line (stage, folder, die_at or null, later in seconds), forks, and prints the exit
-code of the child. Everything is imported before the first fork: a fork costs milliseconds, an import seconds.
+A program: reads orders, one JSON object a line, and prints what becomes of them. Everything is imported, and the
+compiled matcher loaded, before the first fork: a fork costs milliseconds, an import seconds.
+
+    {"id": 1, "stage": "normal.push", "folder": ..., "fault": {...} or null, ...}   -> run it
+    {"resume": 1}                                                                   -> let it go on
+    <- {"id": 1, "told": "paused"}, {"id": 1, "told": ["look", {...}]}, {"id": 1, "code": 77}
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import selectors
+import signal
 import sys
-import threading
 import traceback
-from collections.abc import Callable
-from datetime import timedelta
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas  # noqa: F401 - pyarrow imports it at its first table
 import pyarrow.parquet  # noqa: F401
 from faults import world
+from faults.fault import REFUSED, Fault, Hook
 
-from eventbridge import faults
+from eventbridge.errors import EventBridgeError
+from eventbridge.stages.compile_ahead import compile_ahead
 
-#: Exit code of a process that was stopped by its fault.
-DIED = 77
 
-#: To die before a read is to die after the call before it: nothing has changed in between.
-_READS = {"ledger.select", "store.get", "store.open", "store.exists", "store.list", "bus.read"}
+@dataclass
+class _Child:
+    number: int
+    pid: int
+    heard: int  # descriptor: what it tells
+    go_on: int  # descriptor: what lets it go on
+    buffer: bytes = b""
 
 
 def main() -> None:
     """Serve until standard input ends."""
-    for line in sys.stdin:
-        order = json.loads(line)
-        pid = os.fork()
-        if pid == 0:
-            os._exit(_run(order))
-        _, status = os.waitpid(pid, 0)
-        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
-        sys.stdout.flush()
+    compile_ahead()
+    world.rule_set()
+    gc.freeze()  # children would copy every page that a collection touches
+    children: dict[int, _Child] = {}
+    selector = selectors.DefaultSelector()
+    selector.register(0, selectors.EVENT_READ)
+    orders = b""
+    while True:
+        for key, _ in selector.select():
+            if key.fd == 0:
+                data = os.read(0, 65536)
+                if not data:
+                    return _end(children)
+                *lines, orders = (orders + data).split(b"\n")
+                for line in lines:
+                    _obey(json.loads(line), children, selector)
+            else:
+                _listen(key.data, children, selector)
 
 
-def _run(order: dict[str, Any]) -> int:
+def _end(children: dict[int, _Child]) -> None:
+    for child in children.values():
+        os.kill(child.pid, signal.SIGKILL)
+        os.waitpid(child.pid, 0)
+
+
+def _obey(order: dict[str, Any], children: dict[int, _Child], selector: selectors.BaseSelector) -> None:
+    if "resume" in order:
+        os.write(children[order["resume"]].go_on, b"\n")
+        return
+    heard, tell = os.pipe()
+    wait, go_on = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os._exit(_run(order, tell, wait))
+    os.close(tell)
+    os.close(wait)
+    child = _Child(order["id"], pid, heard, go_on)
+    children[child.number] = child
+    selector.register(heard, selectors.EVENT_READ, child)
+
+
+def _listen(child: _Child, children: dict[int, _Child], selector: selectors.BaseSelector) -> None:
+    data = os.read(child.heard, 65536)
+    if not data:
+        selector.unregister(child.heard)
+        _, status = os.waitpid(child.pid, 0)
+        os.close(child.heard)
+        os.close(child.go_on)
+        del children[child.number]
+        _print({"id": child.number, "code": os.waitstatus_to_exitcode(status)})
+        return
+    *lines, child.buffer = (child.buffer + data).split(b"\n")
+    for line in lines:
+        told = json.loads(line)
+        if told == "kill":
+            os.kill(child.pid, signal.SIGKILL)
+        else:
+            _print({"id": child.number, "told": told})
+
+
+def _print(answer: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+
+
+def _run(order: dict[str, Any], tell: int, wait: int) -> int:
+    folder = Path(order["folder"])
+    os.chdir(folder)
+    os.dup2(os.open(folder / "errors.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
+    write = os.write
+
+    def say(what: Any) -> None:
+        write(tell, json.dumps(what).encode() + b"\n")
+
+    def ask(word: str) -> None:
+        say(word)
+        if word == "paused":
+            os.read(wait, 1)
+
+    hook = Hook(Fault(**order["fault"]), ask) if order["fault"] else None
     try:
-        folder = Path(order["folder"])
-        os.chdir(folder)
-        if order["die_at"] is not None:
-            faults.install(_killer(order["die_at"]))
-        work = world.open_world(folder, timedelta(seconds=order["later"]))
-        world.BODIES[order["stage"]](work)
+        work = world.open_world(folder, order["visit"])
+        world.run(work, order["stage"], say, begin=hook.install if hook else lambda: None)
         work.close()
+    except EventBridgeError as error:
+        traceback.print_exc()
+        say(["refused", f"{type(error).__name__}: {error}"])
+        return REFUSED
     except BaseException:
         traceback.print_exc()
         return 1
+    finally:
+        if hook is not None:
+            say(["counts", hook.counts])
     return 0
-
-
-def _killer(die_at: int) -> Callable[[str], None]:
-    count = 0
-    lock = threading.Lock()
-
-    def hook(point: str) -> None:
-        nonlocal count
-        if point in _READS:
-            return
-        with lock:
-            count += 1
-            if count == die_at:
-                os._exit(DIED)
-
-    return hook
 
 
 if __name__ == "__main__":

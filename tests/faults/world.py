@@ -1,19 +1,29 @@
-"""A whole product in a folder, small enough to die at every call: one bus, four targets, a dozen events.
+"""A whole product in a folder, small enough to die at every call: one bus, two rules, four targets, a few events.
 
 Stages run in forked processes (see `crash.py`), so nothing here may be kept between two of them but the folder.
+`KINDS` holds the stages of each kind of batch; a kind that is added there is killed like the others.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
-from collections import Counter
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
+from typing import Any
+
+from faults.look import look
 
 from eventbridge.connection import connections_from_environment
+from eventbridge.ledger.records import BatchKind
+from eventbridge.rule import RuleSet, load_rules
 from eventbridge.settings import Settings
+from eventbridge.sources.embedded import EmbeddedBus
+from eventbridge.stages import push as push_stage
+from eventbridge.stages.audit import audit
 from eventbridge.stages.buffer import buffer
 from eventbridge.stages.commit import commit
 from eventbridge.stages.dead_letters import write_dead_letters
@@ -28,25 +38,16 @@ from eventbridge.stages.workplace import Workplace
 from eventbridge.testing.receiver import ADDRESSES
 
 RUNNER = "orders"
-EVENTS = 12
-#: Two of the dozen are no CloudEvents, one comes twice.
+#: Beside the valid events two come that are no CloudEvents, and one comes twice.
 MALFORMED = 2
 DUPLICATES = 1
-VALID = EVENTS - MALFORMED - DUPLICATES
-#: What every target must have in the end: `healthy` and `late` all, `bad` all as dead letters, `lines` all.
-TARGETS = ("healthy", "late", "bad", "lines")
 
-#: Recovery happens in the eyes of the product two hours later, so that every retry is due without waiting.
+#: Recovery happens in the eyes of the product two hours later, and again two hours later: every retry is due by then.
 LATER = timedelta(hours=2)
 
-
-def rules_text(receiver: str, late: str) -> str:
-    """Return the rule file; `late` is where the target that first refuses connections is to be found.
-
-    The file target's path is relative: every process works in its world's folder.
-    """
-    retry = "retry: {policy: own, attempts: 5, initial: 1h, multiplier: 1, maximum: 1h}"
-    return f"""
+_RETRY = "retry: {policy: own, attempts: 5, initial: 1h, multiplier: 1, maximum: 1h}"
+#: Where a target sends to says its connection, so that each run of a world has URLs of its own (see `receiver.py`).
+_RULES = f"""
 buses:
   orders:
     source: {{type: embedded, start_at: earliest, queues: 2}}
@@ -55,51 +56,219 @@ rules:
     bus: orders
     pattern: {{type: [order.placed]}}
     targets:
-      healthy: {{type: http, url: "{receiver}/healthy/all", allow_http: true, {retry}}}
-      late: {{type: http, url: "{late}/healthy/late", allow_http: true, {retry}}}
-      lines: {{type: file, path: lines.jsonl, {retry}}}
+      healthy: {{type: http, connection: healthy, allow_http: true, {_RETRY}}}
+      late: {{type: http, connection: late, allow_http: true, {_RETRY}}}
+      lines: {{type: file, path: lines.jsonl, {_RETRY}}}
   refused-orders:
     bus: orders
     pattern: {{type: [order.placed]}}
     priority: low
     targets:
-      bad: {{type: http, url: "{receiver}/bad/refused", allow_http: true, {retry}}}
+      bad: {{type: http, connection: bad, allow_http: true, {_RETRY}}}
 """
 
+Tell = Callable[[list[Any]], None]
+Body = Callable[[Workplace, BatchKind], None]
 
-def settings_of(folder: Path) -> Settings:
-    """Return the settings of a world: everything below its folder, small sub-ranges and segments."""
-    return Settings.from_mapping(
+
+@dataclass
+class Clock:
+    """The machine's clock, put forward by `ahead`."""
+
+    ahead: timedelta
+
+    def __call__(self) -> datetime:
+        return datetime.now(UTC) + self.ahead
+
+
+class RulesOnce(Workplace):
+    """A workplace whose rule files are read once by the fork server: they are the same in every world.
+
+    Reading them is a third of what a recovery costs.
+    """
+
+    def rule_set(self) -> RuleSet:
+        """Return the rules of every world."""
+        return rule_set()
+
+
+@cache
+def rule_set() -> RuleSet:
+    """Return the rules of every world, as the product reads them."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "orders.yaml").write_text(_RULES)
+        return load_rules(Path(folder))
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The stages of one kind of batch, in order, and what must have happened before the first of them.
+
+    `late`: what the target of that name does while the stages run: `refused` (nobody listens) or `half` (one event is
+    refused, the others are taken); it always recovers in the end.
+    """
+
+    stages: Mapping[str, Body]
+    before: tuple[str, ...] = ()
+    ahead: timedelta = timedelta(0)
+    late: str = "refused"
+
+
+def _listen(work: Workplace, _: BatchKind) -> None:
+    listen(work, RUNNER)
+
+
+def _buffer(work: Workplace, kind: BatchKind) -> None:
+    buffer(work, batch_of(work, kind))
+
+
+def _route(work: Workplace, kind: BatchKind) -> None:
+    route(work, batch_of(work, kind), InProcessRouter(work.store))
+
+
+def _plan_retries(work: Workplace, _: BatchKind) -> None:
+    plan_retries(work, RUNNER)
+
+
+def _push(work: Workplace, kind: BatchKind) -> None:
+    batch_id = batch_of(work, kind)
+    for chunk in work.ledger.chunks(batch_id):
+        push(work, batch_id, chunk.chunk_id)
+
+
+def _write_dead_letters(work: Workplace, kind: BatchKind) -> None:
+    write_dead_letters(work, batch_of(work, kind))
+
+
+def _schedule_retries(work: Workplace, kind: BatchKind) -> None:
+    schedule_retries(work, batch_of(work, kind))
+
+
+def _commit(work: Workplace, kind: BatchKind) -> None:
+    commit(work, batch_of(work, kind))
+
+
+_SETTLING: Mapping[str, Body] = {
+    "push": _push,
+    "write_dead_letters": _write_dead_letters,
+    "schedule_retries": _schedule_retries,
+    "commit": _commit,
+}
+
+KINDS: dict[BatchKind, Kind] = {
+    "normal": Kind({"listen": _listen, "buffer": _buffer, "route": _route, **_SETTLING}),
+    "retry": Kind({"plan": _plan_retries, **_SETTLING}, before=("normal",), ahead=LATER, late="half"),
+}
+
+
+def batch_of(work: Workplace, kind: BatchKind) -> str:
+    """Return the batch of a kind that was planned last, as an Airflow run would hand it from stage to stage."""
+    return next(batch.batch_id for batch in work.ledger.batches(limit=None) if batch.kind == kind)
+
+
+def run(work: Workplace, stage: str, tell: Tell, begin: Callable[[], None]) -> None:
+    """Run `<kind>.<stage>`, all stages of a kind (`<kind>.all`), or the recovery of whatever happened.
+
+    `begin` is called when all is ready: from then on calls are counted. A recovery first tells what it found
+    (`look`), moves the clock on as `recovery:<hours>,<hours>` says, and in the end tells the books.
+    """
+    name, _, detail = stage.partition(":")
+    if name == "recovery":
+        tell(["look", look(work)])
+        begin()
+        _recover(work, [float(hours) for hours in detail.split(",")])
+        tell(["books", _books(work)])
+        return
+    kind, _, which = name.partition(".")
+    begin()
+    stages = KINDS[kind].stages  # type: ignore[index]
+    for body in stages.values() if which == "all" else [stages[which]]:
+        body(work, kind)  # type: ignore[arg-type]
+
+
+def _recover(work: Workplace, hours: list[float]) -> None:
+    clock = work.clock
+    assert isinstance(clock, Clock)
+    began = clock.ahead
+    for each in hours:
+        clock.ahead = began + timedelta(hours=each)
+        if deliver_until_idle(work, RUNNER, InProcessRouter(work.store)).next_due_at is None:
+            return
+
+
+def _books(work: Workplace) -> dict[str, Any]:
+    books = audit(work)
+    return {
+        "differences": books.differences,
+        "open": books.open_batches,
+        "events": books.events,
+        "deliveries": books.deliveries,
+    }
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large a world is: its valid events, and after how many messages and answers a file is written.
+
+    With one answer a segment the number of calls does not depend on how threads take turns.
+    """
+
+    valid: int = 2
+    range_events: int = 2
+    segment_answers: int = 1
+    chunk_deliveries: int = 5_000
+
+    @property
+    def events(self) -> int:
+        """Messages on the bus."""
+        return self.valid + MALFORMED + DUPLICATES
+
+
+@dataclass(frozen=True)
+class Visit:
+    """How a process opens a world: whom its targets reach, and how far its clock is ahead, in hours."""
+
+    urls: Mapping[str, str] = field(default_factory=dict)
+    ahead_hours: float = 0.0
+
+
+def open_world(folder: Path, visit: Mapping[str, Any]) -> Workplace:
+    """Open the workplace of a world; `visit` holds the fields of `Visit`."""
+    # what a push does every second, a slow machine does more often: the number of calls must not depend on that
+    push_stage._TELL_SECONDS = 3600.0
+    given = Visit(**visit)
+    environ = {
+        f"EVENTBRIDGE_CONN_{name.upper()}": json.dumps({"conn_type": "http", "extra": {"secret_url": url}})
+        for name, url in given.urls.items()
+    }
+    size = Size(**json.loads((folder / "size.json").read_text()))
+    settings = Settings.from_mapping(
         {
             "EVENTBRIDGE_HOME": str(folder / "home"),
             "EVENTBRIDGE_RULES_FOLDER": str(folder / "rules"),
-            "EVENTBRIDGE_BUFFER_RANGE_EVENTS": "4",
-            "EVENTBRIDGE_SEGMENT_ANSWERS": "5",
+            "EVENTBRIDGE_BUFFER_RANGE_EVENTS": str(size.range_events),
+            "EVENTBRIDGE_SEGMENT_ANSWERS": str(size.segment_answers),
+            "EVENTBRIDGE_CHUNK_MAX_DELIVERIES": str(size.chunk_deliveries),
+            "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0",
             "EVENTBRIDGE_ALLOW_ADDRESSES": ADDRESSES,
+            # a world that waits as a template must not grow old: recoveries come two hours later
+            "EVENTBRIDGE_BATCH_DEADLINE_SECONDS": "3600",
         }
     )
+    clock = Clock(timedelta(hours=given.ahead_hours))
+    return RulesOnce.open(settings, connections_from_environment(environ), clock)
 
 
-def open_world(folder: Path, later: timedelta = timedelta(0)) -> Workplace:
-    """Open the workplace of a world whose clock is `later` than the machine's."""
-    return Workplace.open(settings_of(folder), connections_from_environment({}), lambda: datetime.now(UTC) + later)
-
-
-def make_world(folder: Path, receiver: str) -> None:
-    """Write the rule file, with a `late` that refuses, and publish the dozen events."""
+def make_world(folder: Path, size: Size) -> None:
+    """Write the rule file and publish the events."""
     (folder / "rules").mkdir(parents=True)
-    set_rules(folder, receiver, "http://127.0.0.1:1")
-    work = open_world(folder)
-    source = work.open_source(work.rule_set().buses["orders"])
-    good = [json.dumps(event(number)).encode() for number in range(VALID)]
-    source.publish([(body, str(index)) for index, body in enumerate([*good, good[0], b"{no json", b'{"id": "x"}'])])  # type: ignore[attr-defined]
-    source.close()
-    work.close()
-
-
-def set_rules(folder: Path, receiver: str, late: str) -> None:
-    """Rewrite the rule file."""
-    (folder / "rules" / "orders.yaml").write_text(rules_text(receiver, late))
+    (folder / "rules" / "orders.yaml").write_text(_RULES)
+    (folder / "size.json").write_text(json.dumps(vars(size)))
+    good = [json.dumps(event(number)).encode() for number in range(size.valid)]
+    bus = folder / "home" / "bus"
+    with EmbeddedBus(bus, "orders", queues=2, clock=lambda: datetime.now(UTC)) as source:
+        records = [*good, good[0], b"{no json", b'{"id": "x"}']
+        source.publish([(body, str(index)) for index, body in enumerate(records)])
 
 
 def event(number: int) -> dict[str, object]:
@@ -111,91 +280,3 @@ def event(number: int) -> dict[str, object]:
         "type": "order.placed",
         "data": {"number": number},
     }
-
-
-def copy_world(folder: Path, to: Path, receiver: str) -> None:
-    """Copy a world nobody works in; its file target then lies in the copy."""
-    shutil.copytree(folder, to)
-    set_rules(to, receiver, "http://127.0.0.1:1")
-
-
-def run_listen(work: Workplace) -> None:
-    """Run stage listen."""
-    listen(work, RUNNER)
-
-
-def run_buffer(work: Workplace) -> None:
-    """Run stage buffer."""
-    buffer(work, _batch(work))
-
-
-def run_route(work: Workplace) -> None:
-    """Run stage route, in this process."""
-    route(work, _batch(work), InProcessRouter(work.store))
-
-
-def run_push(work: Workplace) -> None:
-    """Run stage push, chunk by chunk."""
-    batch_id = _batch(work)
-    for chunk in work.ledger.chunks(batch_id):
-        push(work, batch_id, chunk.chunk_id)
-
-
-def run_write_dead_letters(work: Workplace) -> None:
-    """Run stage write_dead_letters."""
-    write_dead_letters(work, _batch(work))
-
-
-def run_schedule_retries(work: Workplace) -> None:
-    """Run stage schedule_retries."""
-    schedule_retries(work, _batch(work))
-
-
-def run_commit(work: Workplace) -> None:
-    """Run stage commit."""
-    commit(work, _batch(work))
-
-
-def run_retries(work: Workplace) -> None:
-    """Run a whole retry batch: plan, push, settle, park, commit."""
-    plan = plan_retries(work, RUNNER)
-    if plan.batch_id is None:
-        return
-    for chunk_id in plan.chunk_ids:
-        push(work, plan.batch_id, chunk_id)
-    write_dead_letters(work, plan.batch_id)
-    schedule_retries(work, plan.batch_id)
-    commit(work, plan.batch_id)
-
-
-def run_recovery(work: Workplace) -> None:
-    """Do what the product does after a crash: go on until nothing is available and nothing is due."""
-    deliver_until_idle(work, RUNNER, InProcessRouter(work.store))
-
-
-#: The stages in their order.
-STAGES: dict[str, Callable[[Workplace], None]] = {
-    "listen": run_listen,
-    "buffer": run_buffer,
-    "route": run_route,
-    "push": run_push,
-    "write_dead_letters": run_write_dead_letters,
-    "schedule_retries": run_schedule_retries,
-    "commit": run_commit,
-}
-
-#: Everything a fork server can run.
-BODIES: dict[str, Callable[[Workplace], None]] = {**STAGES, "retries": run_retries, "recovery": run_recovery}
-
-
-def lines_delivered(folder: Path) -> Counter[str]:
-    """Return how often each event id stands in the file target."""
-    path = folder / "lines.jsonl"
-    text = path.read_text() if path.exists() else ""
-    return Counter(json.loads(line)["id"] for line in text.splitlines())
-
-
-def _batch(work: Workplace) -> str:
-    batch = work.ledger.unfinished_batch(RUNNER)
-    assert batch is not None, "the stage before has planned a batch"
-    return batch.batch_id

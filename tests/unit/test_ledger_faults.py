@@ -203,7 +203,7 @@ def test_a_change_is_one_transaction(case: Case) -> None:
     *statements, commit, done = case.points
 
     assert case.before != case.after
-    assert set(statements) <= {"ledger.execute", "ledger.select"}
+    assert set(statements) <= {"ledger.begin", "ledger.execute", "ledger.select"}
     assert (commit, done) == ("ledger.commit", "ledger.commit.done")
     assert len(statements) >= 2
 

@@ -169,7 +169,12 @@ def _keep_a_log_ahead(cursor: Any, patience_seconds: float) -> None:
 
 
 def _reach_execute(_connection: object, _cursor: object, statement: str, *_: object) -> None:
-    faults.reach("ledger.select" if statement.startswith("SELECT") else "ledger.execute")
+    if statement == "BEGIN IMMEDIATE":
+        faults.reach("ledger.begin")
+    elif statement.startswith(("SELECT", "WITH")) or statement == "BEGIN":
+        faults.reach("ledger.select")
+    else:
+        faults.reach("ledger.execute")
 
 
 # SQLite counts the locks of a file by process, in memory that a fork copies: a child that opens a file which its parent

@@ -1,0 +1,50 @@
+"""What a process that died has left: which deliveries have an outcome that counts, and whether offsets ran ahead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eventbridge.identity import delivery_id_text
+from eventbridge.stages.audit import audit
+from eventbridge.stages.workplace import Workplace
+from eventbridge.store.parquet import read_table
+
+
+def look(work: Workplace) -> dict[str, Any]:
+    """Return `settled` (delivery ids with a final outcome in a recorded segment), `delivered` (those of them that were
+    delivered, by target) and `wrong` (whatever is committed and not durable); changes nothing.
+    """
+    settled: set[str] = set()
+    delivered: dict[str, list[str]] = {}
+    for batch in work.ledger.batches(limit=None):
+        for file in work.ledger.files(batch.batch_id, "outcome"):
+            table = read_table(work.store, file.path or "", columns=["delivery_id", "target", "outcome"])
+            for row in table.to_pylist():
+                if row["outcome"] in ("Delivered", "DeadLettered"):
+                    settled.add(delivery_id_text(row["delivery_id"]))
+                if row["outcome"] == "Delivered":
+                    delivered.setdefault(row["target"], []).append(delivery_id_text(row["delivery_id"]))
+    return {"settled": sorted(settled), "delivered": delivered, "wrong": [*_ahead(work), *_not_durable(work)]}
+
+
+def _not_durable(work: Workplace) -> list[str]:
+    """Return what of the committed batches does not follow from their files; the offsets must rest on these alone."""
+    if not any(batch.state == "committed" for batch in work.ledger.batches(limit=None)):
+        moved = [row for row in work.ledger.consumer_offsets() if row.offset != 0]
+        return [f"no batch is committed, and {row.queue} stands at {row.offset}" for row in moved]
+    return list(audit(work).differences)
+
+
+def _ahead(work: Workplace) -> list[str]:
+    """Return the queues whose bus was told of more than the ledger has committed."""
+    wrong = []
+    for bus in work.rule_set().buses.values():
+        source = work.open_source(bus)
+        try:
+            for group in {row.group for row in work.ledger.consumer_offsets()}:
+                standing = work.ledger.committed_offsets(group)
+                told = source.committed(group)
+                wrong += [f"{queue}: bus {told[queue]}" for queue in told if told[queue] > standing.get(queue, 0)]
+        finally:
+            source.close()
+    return wrong

@@ -1,0 +1,168 @@
+"""The crash matrix: every way in which a stage of a small batch is stopped, and the larger ones of `make test-deep`."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from faults.fault import DIED, KILLED, REFUSED, Fault
+from faults.trial import AT_ONCE, LATE, Scene, Trial
+from faults.world import KINDS
+
+from eventbridge.ledger.records import BatchKind
+
+#: Worlds that are stopped and recover at the same time.
+_WORLDS_AT_ONCE = 2
+
+#: In `make test`: kills during the recovery from a kill, and how many places of each stage an attempt stands still at
+#: while a second one overtakes it.
+DOUBLE_KILLS = 50
+OVERLAPS = 2
+
+Place = tuple[BatchKind, str]
+
+
+def places() -> list[Place]:
+    """Return every stage of every kind of batch."""
+    return [(kind, stage) for kind, found in KINDS.items() for stage in found.stages]
+
+
+def at_once(trials: Iterable[Callable[[], None]]) -> int:
+    """Run trials side by side and return how many there were; raises what the first wrong one raises."""
+    with ThreadPoolExecutor(_WORLDS_AT_ONCE) as pool:
+        return len(list(pool.map(lambda trial: trial(), trials)))
+
+
+def kills(scene: Scene, place: Place) -> Iterator[Callable[[], None]]:
+    """Yield a trial for every call of a stage: by turns it ends itself, or is ended from outside, at that call."""
+    for number in range(1, scene.counts(*place)["die"] + 1):
+        yield lambda number=number: _kill(scene, place, Fault("exit" if number % 2 else "kill", number))  # type: ignore[misc]
+
+
+def _kill(scene: Scene, place: Place, fault: Fault) -> None:
+    trial = scene.trial(*place)
+    told = trial.run(_stage(place), fault).expect(DIED, KILLED)
+    assert told.died, "the stage ended before its fault"
+    trial.recover()
+    trial.check()
+
+
+def failures(scene: Scene, place: Place, *, reads: bool = False, lasting: bool = False) -> Iterator[Callable[[], None]]:
+    """Yield a trial for every call of a stage that can fail: that call fails, and with `lasting` all after it."""
+    for number in range(1, scene.counts(*place, reads=reads)["fail"] + 1):
+        fault = Fault("fail", number, reads=reads, lasting=lasting)
+        yield lambda fault=fault: _fail(scene, place, fault)  # type: ignore[misc]
+
+
+def _fail(scene: Scene, place: Place, fault: Fault) -> None:
+    trial = scene.trial(*place)
+    trial.run(_stage(place), fault).expect(0, REFUSED)
+    trial.recover()
+    trial.check()
+
+
+def drops(scene: Scene, place: Place) -> Iterator[Callable[[], None]]:
+    """Yield two trials for every request of a stage: its connection breaks before it is read, or before its answer."""
+    for number in range(1, scene.counts(*place)["sent"] + 1):
+        yield lambda number=number: _drop(scene, place, number, read=False)  # type: ignore[misc]
+        yield lambda number=number: _drop(scene, place, number, read=True)  # type: ignore[misc]
+
+
+def _drop(scene: Scene, place: Place, number: int, *, read: bool) -> None:
+    trial = scene.trial(*place)
+    trial.run(_stage(place), drop=(number, "unanswered" if read else "unread")).expect(0)
+    trial.recover()
+    trial.check()
+
+
+def overlaps(scene: Scene, place: Place, most: int | None = None) -> Iterator[Callable[[], None]]:
+    """Yield trials in which an attempt stands still at a call, and goes on after another has done all of its work.
+
+    By turns that other one is the same stage, or everything until the product is at rest. At most `most` calls, spread.
+    """
+    count = scene.counts(*place)["pause"]
+    chosen = range(1, count + 1) if most is None else sorted({1 + index * count // most for index in range(most)})
+    for turn, number in enumerate(chosen):
+        yield lambda number=number, turn=turn: _overlap(scene, place, number, settled_first=bool(turn % 2))  # type: ignore[misc]
+
+
+def _overlap(scene: Scene, place: Place, number: int, *, settled_first: bool) -> None:
+    trial = scene.trial(*place)
+    first = trial.start(_stage(place), Fault("pause", number))
+    assert first.process.wait_for_pause(), "the first attempt ended before its place"
+    if settled_first:
+        trial.recover()
+    else:
+        trial.run(_stage(place)).expect(0, REFUSED)
+    first.process.resume()
+    first.wait().expect(0, REFUSED)
+    trial.recover()
+    trial.check()
+
+
+def double_kills(scene: Scene, count: int = DOUBLE_KILLS, seed: int = 1) -> Iterator[Callable[[], None]]:
+    """Yield trials in which a stage is killed at a random call, and the recovery from that at a random call as well."""
+    dice = random.Random(seed)
+    chances = [(place, number) for place in places() for number in range(1, scene.counts(*place)["die"] + 1)]
+    for place, number in dice.sample(chances, count):
+        how, second = dice.choice([AT_ONCE, LATE]), dice.randint(1, 150)
+        yield lambda place=place, number=number, how=how, second=second: _twice(scene, place, number, how, second)  # type: ignore[misc]
+
+
+def _twice(scene: Scene, place: Place, number: int, how: str, second: int) -> None:
+    trial = scene.trial(*place)
+    trial.run(_stage(place), Fault("exit", number)).expect(DIED)
+    # a recovery of fewer calls than that comes to its end, which is as good
+    trial.recover(_recovery(trial, how), Fault("kill", second)).expect(0, KILLED)
+    trial.recover(LATE)
+    trial.check()
+
+
+def every_pair(scene: Scene, place: Place) -> Iterator[Callable[[], None]]:
+    """Yield a trial for every pair of calls: a stage is killed at the one, and its next attempt at the other."""
+    count = scene.counts(*place)["die"]
+    for first in range(1, count + 1):
+        for second in range(1, count + 1):
+            yield lambda first=first, second=second: _pair(scene, place, first, second)  # type: ignore[misc]
+
+
+def _pair(scene: Scene, place: Place, first: int, second: int) -> None:
+    trial = scene.trial(*place)
+    trial.run(_stage(place), Fault("exit", first)).expect(DIED)
+    # fewer calls are left to the second attempt than to the first, and after a planned batch another plan finds none
+    trial.run(_stage(place), Fault("kill", second)).expect(0, KILLED, REFUSED)
+    trial.recover()
+    trial.check()
+
+
+def random_schedules(scene: Scene, count: int, seed: int = 1) -> Iterator[Callable[[], None]]:
+    """Yield trials in which one to four faults of any sort meet whole batches, one after the other, at random calls."""
+    for number in range(count):
+        yield lambda number=number: _schedule(scene, random.Random(f"{seed}-{number}"))  # type: ignore[misc]
+
+
+def _schedule(scene: Scene, dice: random.Random) -> None:
+    kind, stage = dice.choice(places())
+    trial = scene.trial(kind, stage)
+    for turn in range(dice.randint(1, 4)):
+        what = f"{kind}.{stage}" if turn == 0 else _recovery(trial, dice.choice([AT_ONCE, LATE]))
+        fault = Fault(
+            mode=dice.choice(["exit", "kill", "fail"]),
+            at=int(dice.paretovariate(0.3)) % 1_000 + 1,
+            reads=dice.random() < 0.5,
+            lasting=dice.random() < 0.3,
+        )
+        drop = (dice.randint(1, 40), dice.choice(["unread", "unanswered"]))
+        trial.run(what, fault, drop=drop if dice.random() < 0.3 else None)  # type: ignore[arg-type]
+    trial.recover(LATE)
+    trial.check()
+
+
+def _recovery(trial: Trial, how: str) -> str:
+    """Return how a trial may recover: a retry batch that died is settled late, and an early recovery waits for it."""
+    return LATE if KINDS[trial.kind].before else how
+
+
+def _stage(place: Place) -> str:
+    return ".".join(place)

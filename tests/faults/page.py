@@ -1,0 +1,52 @@
+"""The table of crash points in docs/guarantees.md, as it stands and as the harness counts.
+
+`python -m faults.page` prints it anew.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from faults import matrix
+from faults.crash import crashes
+from faults.receiver import receiving
+from faults.trial import Scene
+
+_PAGE = Path(__file__).parents[2] / "docs" / "guarantees.md"
+_HEAD = "| batch | stage | killed at | failing calls | broken connections | overlapping attempts |"
+
+
+def table_rows(scene: Scene) -> list[str]:
+    """Return the lines of the table: one a stage, then the sums."""
+    rows = []
+    sums = [0, 0, 0, 0]
+    for kind, stage in matrix.places():
+        counts = scene.counts(kind, stage)
+        numbers = [counts["die"], counts["fail"], 2 * counts["sent"], matrix.OVERLAPS]
+        sums = [total + number for total, number in zip(sums, numbers, strict=True)]
+        rows.append(f"| {kind} | {stage} | {' | '.join(map(str, numbers))} |")
+    rows.append(f"| all | all, killed again while recovering | {matrix.DOUBLE_KILLS} | | | |")
+    sums[0] += matrix.DOUBLE_KILLS
+    rows.append(f"| in all | **{sum(sums):,} trials** | {' | '.join(map(str, sums))} |")
+    return rows
+
+
+def page_rows() -> list[str]:
+    """Return the same lines as the page has them."""
+    lines = _PAGE.read_text().splitlines()
+    start = lines.index(_HEAD) + 2
+    end = next(number for number in range(start, len(lines)) if not lines[number].startswith("|"))
+    return lines[start:end]
+
+
+def main() -> None:
+    """Count, and print the table."""
+    with crashes() as server, receiving() as log, tempfile.TemporaryDirectory() as folder:
+        rows = table_rows(Scene(Path(folder), server, log))
+    sys.stdout.write("\n".join([_HEAD, "|---|---|---|---|---|---|", *rows, ""]))
+
+
+if __name__ == "__main__":
+    main()
