@@ -1,0 +1,160 @@
+"""What the delivery benchmarks share: an installation in a temporary folder, events in it, and stages in processes."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import resource
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from eventbridge.connection import connections_from_environment
+from eventbridge.settings import Settings
+from eventbridge.sources.embedded import EmbeddedBus
+from eventbridge.stages.buffer import buffer
+from eventbridge.stages.listen import listen
+from eventbridge.stages.push import push
+from eventbridge.stages.route import route
+from eventbridge.stages.route_in_process import InProcessRouter
+from eventbridge.stages.workplace import Workplace
+from eventbridge.testing.receiver import ADDRESSES
+
+RUNNER = "bench"
+BUS = "bench"
+
+#: HMAC-SHA256 signatures with one key of 32 bytes.
+SIGNED = {"EVENTBRIDGE_CONN_SIGNED": '{"conn_type": "http", "extra": {"signing_secret": "whsec_' + "a" * 43 + '="}}'}
+
+#: Large batches, and time for all of their chunks.
+_SETTINGS = {
+    "EVENTBRIDGE_BATCH_MAX_EVENTS": "1000000",
+    "EVENTBRIDGE_BATCH_MAX_BYTES": str(4 << 30),
+    "EVENTBRIDGE_BATCH_MAX_CHUNKS": "1024",
+    "EVENTBRIDGE_BATCH_DEADLINE_SECONDS": "3600",
+    "EVENTBRIDGE_PREPARE_BUDGET_SECONDS": "3600",
+}
+
+
+@dataclass(frozen=True)
+class Site:
+    """An installation below `folder`; each process opens it anew."""
+
+    folder: Path
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def open(self) -> Workplace:
+        """Open its workplace; the caller closes it."""
+        own = {"EVENTBRIDGE_HOME": str(self.folder / "home"), "EVENTBRIDGE_RULES_FOLDER": str(self.folder / "rules")}
+        environ = {**SIGNED, "EVENTBRIDGE_ALLOW_ADDRESSES": ADDRESSES, **self.settings, **own}
+        return Workplace.open(Settings.from_mapping(environ), connections_from_environment(environ))
+
+    def write_rules(self, rules: Mapping[str, Mapping[str, Any]], types: Mapping[str, list[str]] | None = None) -> None:
+        """Write the rule file: per rule its targets. A rule matches events of the type `bench`, or of its `types`."""
+        folder = self.folder / "rules"
+        folder.mkdir(parents=True, exist_ok=True)
+        wanted = types or {}
+        found = {
+            name: {"bus": BUS, "pattern": {"type": wanted.get(name, ["bench"])}, "targets": targets}
+            for name, targets in rules.items()
+        }
+        bus = {"source": {"type": "embedded", "start_at": "earliest", "queues": 4}}
+        text = json.dumps({"buses": {BUS: bus}, "rules": found})  # JSON is YAML
+        (folder / "bench.yaml").write_text(text)
+
+    @contextmanager
+    def bus(self) -> Iterator[EmbeddedBus]:
+        """Open its bus."""
+        with EmbeddedBus(self.folder / "home" / "bus", BUS, queues=4, clock=lambda: datetime.now(UTC)) as bus:
+            yield bus
+
+    def publish(self, count: int, size: int, first: int = 0, kind: str = "bench") -> None:
+        """Publish so many events of `size` bytes and one type."""
+        with self.bus() as bus:
+            for start in range(first, first + count, 5_000):
+                numbers = range(start, min(start + 5_000, first + count))
+                bus.publish([(event(number, size, kind), None) for number in numbers])
+
+    def routed(self) -> tuple[str, list[int]]:
+        """Listen, buffer and route what was published; return the batch and the chunks to push."""
+        with closing(self.open()) as work:
+            batch_id = listen(work, RUNNER)
+            assert batch_id is not None, "events were published"
+            buffer(work, batch_id)
+            return batch_id, route(work, batch_id, InProcessRouter(work.store))
+
+
+def event(number: int, size: int, kind: str = "bench") -> bytes:
+    """Return the n-th event, of `size` bytes where that is possible."""
+    head = {"specversion": "1.0", "id": f"e{number:09d}", "source": "/bench", "type": kind}
+    short = json.dumps(head | {"data": {"text": ""}}).encode()
+    return json.dumps(head | {"data": {"text": "x" * max(0, size - len(short))}}).encode()
+
+
+@contextmanager
+def site(*, large: bool = True, **settings: str) -> Iterator[Site]:
+    """Make an installation for the block, below the working directory, so that a real disk is measured.
+
+    `large`: batches are as large as what was published, and have an hour; else the settings are the product's own.
+    """
+    folder = Path(tempfile.mkdtemp(dir=Path.cwd(), prefix=".bench-"))
+    try:
+        named = {f"EVENTBRIDGE_{name.upper()}": value for name, value in settings.items()}
+        yield Site(folder, (_SETTINGS if large else {}) | named)
+    finally:
+        shutil.rmtree(folder)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a process cost: seconds of wall clock, CPU seconds of the process, its peak memory in MiB."""
+
+    wall: float
+    cpu: float
+    peak_mib: float
+    result: Any = None
+
+
+def measured(work: Callable[[], Any], core: int | None = None) -> Cost:
+    """Run `work` in a forked process of its own, on one core if it says so, and return what it cost."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+
+    def child() -> None:
+        if core is not None:
+            os.sched_setaffinity(0, {core})
+        wall, cpu = time.perf_counter(), time.process_time()
+        result = work()
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        theirs.send(Cost(wall, cpu, peak, result))
+
+    process = context.Process(target=child)
+    process.start()
+    theirs.close()
+    try:
+        cost: Cost = ours.recv()
+    except EOFError:
+        raise RuntimeError("the measured process failed: see above") from None
+    process.join()
+    return cost
+
+
+def push_all(site: Site, batch_id: str, chunk_ids: list[int]) -> int:
+    """Push chunks one after the other, as one push process would, and return how many deliveries were delivered."""
+    with closing(site.open()) as work:
+        return sum(push(work, batch_id, chunk_id, threading.Event()).delivered for chunk_id in chunk_ids)
+
+
+def cores() -> tuple[int | None, int | None]:
+    """Return a core for what is measured and one for the receiver; None where there is only one."""
+    found = sorted(os.sched_getaffinity(0))
+    return (found[0], found[1]) if len(found) > 1 else (None, None)
