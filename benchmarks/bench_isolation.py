@@ -1,0 +1,257 @@
+"""`make bench-isolation`: what three bad targets cost seven good ones, and push's memory while deliveries wait.
+
+Ten rules at equal load, events published at a steady rate. In the second run one target hangs, one answers after 2 s,
+one fails by turns. The runner and four retry runs, as many as the DAG has at a time, are processes of their own,
+without Airflow. The first seconds, in which the bad ones are found out, have a line of their own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import multiprocessing
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from benchmarks.bench_site import RUNNER, Site, event, measured, push_all, site
+from benchmarks.compiled_receiver import CompiledReceiver, NoCompiler, compiled_receiver
+from rich.console import Console
+from rich.table import Table
+
+from eventbridge.stages.commit import commit
+from eventbridge.stages.dead_letters import write_dead_letters
+from eventbridge.stages.deliver import deliver_batch, deliver_retries
+from eventbridge.stages.route_in_process import InProcessRouter
+from eventbridge.stages.schedule_retries import schedule_retries
+from eventbridge.stages.settle import settlement_rows
+from eventbridge.stages.workplace import Workplace
+
+_RULES = 10
+_RETRY_RUNS = 4
+_BAD = {7: "/hang/dead", 8: "/delay/2000/slow", 9: "/flap/3000/flapping"}
+_OTHERS = [f"rule-{number}" for number in range(_RULES) if number not in _BAD]
+
+#: At most this of the others' throughput may be lost, and their p99 may be at most so many times as long.
+LOST_GOAL, P99_GOAL = 0.05, 1.2
+#: Memory of push counts as flat up to this.
+_FLAT = 1.1
+
+_PUBLISH_SECONDS = 0.05
+#: How long the others may take to be done after the last event.
+_LAST_SECONDS = 120.0
+
+
+class Heard(NamedTuple):
+    """When one delivery of a good rule was published and answered."""
+
+    published: datetime
+    answered: datetime
+
+
+class Line(NamedTuple):
+    """One line of the table: deliveries of the others a second, and their seconds from publish to answer."""
+
+    what: str
+    per_second: float
+    p50: float
+    p99: float
+
+
+def main() -> int:
+    """Measure, print the tables; 1 if a goal is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rate", type=int, default=100, help="events a second; each is ten deliveries (default: 100)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="measured (default: 60)")
+    parser.add_argument("--warm", type=float, default=60.0, help="seconds before that (default: 60)")
+    parser.add_argument("--parked", type=int, default=1_000_000, help="deliveries that wait (default: 1000000)")
+    options = parser.parse_args()
+    try:
+        with compiled_receiver() as receiver:
+            kept = _isolation(receiver, options.rate, options.warm, options.seconds)
+            kept = _memory(receiver, options.parked) and kept
+    except NoCompiler as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 1
+    return 0 if kept else 1
+
+
+def _isolation(receiver: CompiledReceiver, rate: int, warm: float, seconds: float) -> bool:
+    good = _load(receiver, rate, warm, seconds, bad={})
+    bad = _load(receiver, rate, warm, seconds, bad=_BAD)
+    lines = [
+        _line("all ten healthy", good, warm, warm + seconds),
+        _line("one hangs, one slow, one flapping", bad, warm, warm + seconds),
+        _line("the same, while they are found out", bad, 0.0, warm),
+    ]
+    table = Table(title=f"seven healthy rules of ten, {rate} events a second, {seconds:g} s after {warm:g} s")
+    for title in ("what the other three do", "deliveries/s", "lost", "p50 s", "p99 s", "p99, times"):
+        table.add_column(title, justify="left" if title.startswith("what") else "right")
+    for line in lines:
+        lost, longer = 1 - line.per_second / lines[0].per_second, line.p99 / lines[0].p99
+        table.add_row(
+            line.what,
+            f"{line.per_second:,.1f}",
+            f"{lost:.1%}",
+            f"{line.p50:.2f}",
+            f"{line.p99:.2f}",
+            f"{longer:.2f}",
+        )
+    lost, longer = 1 - lines[1].per_second / lines[0].per_second, lines[1].p99 / lines[0].p99
+    kept = lost <= LOST_GOAL and longer <= P99_GOAL
+    Console(width=120).print(table)
+    print(f"goal: at most {LOST_GOAL:.0%} lost, p99 at most {P99_GOAL:g} times: {'kept' if kept else 'NOT KEPT'}\n")  # noqa: T201
+    return kept
+
+
+def _load(
+    receiver: CompiledReceiver, rate: int, warm: float, seconds: float, bad: dict[int, str]
+) -> tuple[datetime, list[Heard]]:
+    """Return when the first event was published, and what was heard of the good rules."""
+    with site(large=False) as place:
+        target = {"type": "http", "allow_http": True, "connection": "signed"}
+        paths = {number: bad.get(number, f"/ok/{number}") for number in range(_RULES)}
+        place.write_rules({f"rule-{n}": {"target": target | {"url": receiver.url(path)}} for n, path in paths.items()})
+        place.publish(1, 1024)  # the bus is there before anybody listens
+        with _running(place), place.bus() as bus:
+            _wait(place, 1)
+            began = datetime.now(UTC)
+            published = 1
+            start = time.monotonic()
+            while (passed := time.monotonic() - start) < warm + seconds:
+                due = math.floor(passed * rate) + 1
+                if due > published:
+                    _publish(bus, published, due)
+                    published = due
+                time.sleep(_PUBLISH_SECONDS)
+            _wait(place, published)
+        with closing(place.open()) as work:
+            return began, [heard for heard in _heard(work) if heard.published >= began]
+
+
+def _publish(bus: Any, first: int, end: int) -> None:
+    bus.publish([(event(number, 1024), None) for number in range(first, end)])
+
+
+@contextmanager
+def _running(place: Site) -> Iterator[None]:
+    """Run the runner and the retry runs, each in a process, until the block ends."""
+    context = multiprocessing.get_context("fork")
+    stop = context.Event()
+    bodies = [_run_batches] + [_run_retries] * _RETRY_RUNS
+    processes = [context.Process(target=body, args=(place, stop)) for body in bodies]
+    for process in processes:
+        process.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for process in processes:
+            process.join(5)
+            process.kill()  # it may be in the middle of a hanging target's budget
+
+
+def _run_batches(place: Site, stop: Any) -> None:
+    with closing(place.open()) as work:
+        router = InProcessRouter(work.store)
+        while not stop.is_set():
+            if deliver_batch(work, RUNNER, router, threading.Event()) is None:
+                stop.wait(0.1)
+
+
+def _run_retries(place: Site, stop: Any) -> None:
+    with closing(place.open()) as work:
+        while not stop.is_set():
+            if deliver_retries(work, RUNNER, threading.Event()) is None:
+                stop.wait(0.5)
+
+
+def _wait(place: Site, events: int) -> None:
+    """Wait until every good rule has got so many events."""
+    end = time.monotonic() + _LAST_SECONDS
+    with closing(place.open()) as work:
+        while len(list(_heard(work))) < events * len(_OTHERS):
+            if time.monotonic() > end:
+                raise RuntimeError("the good rules do not get their deliveries")
+            time.sleep(0.5)
+
+
+def _heard(work: Workplace) -> Iterator[Heard]:
+    columns = ["rule", "verdict", "published_at", "settled_at"]
+    for batch in work.ledger.batches(limit=None):
+        for row in settlement_rows(work, batch.batch_id, columns):
+            if row["verdict"] == "Delivered" and row["rule"] in _OTHERS:
+                yield Heard(row["published_at"], row["settled_at"])
+
+
+def _line(what: str, load: tuple[datetime, list[Heard]], first: float, last: float) -> Line:
+    began, heard = load
+    start, end = began + timedelta(seconds=first), began + timedelta(seconds=last)
+    answered = sum(start <= each.answered < end for each in heard)
+    seconds = sorted(
+        (each.answered - each.published).total_seconds() for each in heard if start <= each.published < end
+    )
+    return Line(what, answered / (last - first), _quantile(seconds, 0.5), _quantile(seconds, 0.99))
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else math.nan
+
+
+def _memory(receiver: CompiledReceiver, parked: int) -> bool:
+    """Park deliveries for a dead target, batch by batch, and print what push took of memory meanwhile."""
+    table = Table(title=f"push while {parked:,} deliveries wait for a dead target")
+    for title in ("waiting", "push, MiB", "settle, park and commit, MiB", "plan retries, push and commit, MiB"):
+        table.add_column(title, justify="right")
+    peaks: list[float] = []
+    with site() as place:
+        http = {"type": "http", "allow_http": True, "timeout": "1s"}
+        rules = {name: {"target": http | {"url": receiver.url(f"/{how}/{name}")}} for name, how in _MEMORY.items()}
+        place.write_rules(rules, types={"dead": ["bench", "few"], "healthy": ["few"]})
+        with closing(place.open()) as work:
+            work.ledger.set_target_status("dead", "target", "degraded", "this benchmark says so")
+        each = max(1, min(50_000, parked // 5))
+        for first in range(0, parked, each):
+            few = max(1, each // 50)
+            place.publish(few, 256, first, "few")
+            place.publish(each - few, 256, first + few)
+            batch_id, chunk_ids = measured(place.routed).result
+            pushed = measured(lambda batch_id=batch_id, chunk_ids=chunk_ids: push_all(place, batch_id, chunk_ids))
+            settled = measured(lambda batch_id=batch_id: _settle(place, batch_id))
+            retried = measured(lambda: _retry(place))
+            peaks.append(max(pushed.peak_mib, retried.peak_mib))
+            table.add_row(
+                f"{first + each:,}", f"{pushed.peak_mib:.0f}", f"{settled.peak_mib:.0f}", f"{retried.peak_mib:.0f}"
+            )
+    kept = peaks[-1] <= peaks[0] * _FLAT
+    Console(width=120).print(table)
+    print(f"goal: flat, at most {_FLAT:g} times of what it was at first: {'kept' if kept else 'NOT KEPT'}")  # noqa: T201
+    return kept
+
+
+_MEMORY = {"dead": "hang", "healthy": "ok"}
+
+
+def _settle(place: Site, batch_id: str) -> None:
+    with closing(place.open()) as work:
+        write_dead_letters(work, batch_id)
+        schedule_retries(work, batch_id)
+        commit(work, batch_id)
+
+
+def _retry(place: Site) -> None:
+    """Do one retry run, which meets the dead target; its budget is cut short by the stop flag."""
+    stop = threading.Event()
+    timer = threading.Timer(3.0, stop.set)
+    timer.start()
+    with closing(place.open()) as work:
+        deliver_retries(work, RUNNER, stop)
+    timer.cancel()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
