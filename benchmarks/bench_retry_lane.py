@@ -1,0 +1,220 @@
+"""`make bench-retry-lane`: what a look for due deliveries costs while many are parked, and how late they are taken up.
+
+A look is what the doorbell does again and again; its cost must not depend on what is parked and not due. Then as many
+deliveries fall due at random times within an hour: how late is the first attempt? Without Airflow: what it takes to
+start a run (about a second, see `make bench-latency`) comes on top.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import statistics
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from benchmarks.bench_site import RUNNER, measured, site
+from benchmarks.compiled_receiver import CompiledReceiver, NoCompiler, compiled_receiver
+from rich.console import Console
+from rich.table import Table
+
+from eventbridge import rowset
+from eventbridge.ledger.records import Parked
+from eventbridge.orchestrate.names import RETRIES
+from eventbridge.orchestrate.watch import Watch
+from eventbridge.stages.commit import commit
+from eventbridge.stages.dead_letters import write_dead_letters
+from eventbridge.stages.deliver import deliver_retries
+from eventbridge.stages.retries import plan_retries
+from eventbridge.stages.schedule_retries import parked_rows
+from eventbridge.stages.workplace import Workplace
+from eventbridge.store.parquet import read_table
+
+#: Seconds late at p99, from due to the first attempt of the chunk.
+LATE_GOAL = 3.0
+#: A look with everything parked may cost at most so many times as one with nothing parked, beside this many ms.
+COST_GOAL, COST_SLACK_MS = 2.0, 1.0
+
+_TARGETS = 20
+_LOOKS = 50
+_LOOK_EVERY_SECONDS = 0.5
+_SPREAD_SECONDS = 3600
+_AT_ONCE = 10_000
+
+
+def main() -> int:
+    """Measure, print both tables; 1 if a goal is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--parked", type=int, default=200_000, help="deliveries (default: 200000)")
+    parser.add_argument("--seconds", type=float, default=120.0, help="how long they are taken up (default: 120)")
+    options = parser.parse_args()
+    kept = _costs(options.parked)
+    try:
+        with compiled_receiver() as receiver:
+            kept = _lateness(receiver, options.parked, options.seconds) and kept
+    except NoCompiler as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 1
+    return 0 if kept else 1
+
+
+def _costs(parked: int) -> bool:
+    """Print what one look costs while 0, a twentieth, and all are parked, each a row that is not due for an hour."""
+    table = Table(title="one look, median of 50, milliseconds")
+    for title in ("parked, not due", "due query", "doorbell's look", "plan of a retry run"):
+        table.add_column(title, justify="right")
+    queries, looks = [], []
+    with site() as place:
+        place.write_rules({f"rule-{n}": {"target": {"type": "file", "path": "/nowhere"}} for n in range(_TARGETS)})
+        place.publish(1, 256)
+        batch_id, _ = measured(place.routed).result
+        with closing(place.open()) as work:
+            watch = Watch(work)
+            (sample, *_) = _settled(work, batch_id)
+            there = 0
+            for count in (0, parked // 20, parked):
+                _park_far(work, sample, there, count)
+                there = count
+                queries.append(_median_ms(lambda: work.ledger.due_targets(work.clock())))
+                looks.append(_median_ms(watch.look))
+                plan = _median_ms(lambda: plan_retries(work, RUNNER))
+                table.add_row(f"{count:,}", f"{queries[-1]:.2f}", f"{looks[-1]:.2f}", f"{plan:.2f}")
+    kept = all(each[-1] <= COST_GOAL * each[0] + COST_SLACK_MS for each in (queries, looks))
+    Console(width=120).print(table)
+    what = f"query and look with {parked:,} at most {COST_GOAL:g} times those with none (+{COST_SLACK_MS:g} ms)"
+    print(f"goal: {what}: {'kept' if kept else 'NOT KEPT'}\n")  # noqa: T201
+    return kept
+
+
+def _park_far(work: Workplace, sample: Parked, first: int, end: int) -> None:
+    dice = random.Random(first)
+    due_at = work.clock() + timedelta(hours=1)
+    for start in range(first, end, _AT_ONCE):
+        numbers = range(start, min(start + _AT_ONCE, end))
+        work.ledger.park(
+            [
+                replace(
+                    sample,
+                    settlement=number + 1,
+                    rule=f"rule-{number % _TARGETS}",
+                    due_at=due_at + timedelta(seconds=dice.random() * _SPREAD_SECONDS),
+                )
+                for number in numbers
+            ]
+        )
+
+
+def _median_ms(call: Callable[[], object]) -> float:
+    times = []
+    for _ in range(_LOOKS):
+        began = time.perf_counter()
+        call()
+        times.append((time.perf_counter() - began) * 1000)
+    return statistics.median(times)
+
+
+def _settled(work: Workplace, batch_id: str) -> list[Parked]:
+    """Settle a batch that nobody pushed, and return the rows that are to be parked, each of them Unknown."""
+    write_dead_letters(work, batch_id)
+    return parked_rows(work, work.ledger.batch(batch_id))
+
+
+def _lateness(receiver: CompiledReceiver, parked: int, seconds: float) -> bool:
+    with site() as place:
+        target = {"type": "http", "allow_http": True, "connection": "signed", "url": receiver.url("/ok/retried")}
+        place.write_rules({f"rule-{number}": {"target": target} for number in range(_TARGETS)})
+        place.publish(max(1, parked // _TARGETS), 256)
+        batch_id, _ = measured(place.routed).result
+        with closing(place.open()) as work:
+            began = work.clock() + timedelta(seconds=2)
+            due = _park_at_random(work, batch_id, began)
+            _take_up(work, began + timedelta(seconds=seconds))
+            late, first_late = _late(work, due)
+    table = Table(title=f"{parked:,} parked, due at random times within an hour; {seconds:g} s of it")
+    for title in ("late, in seconds", "number", "p50", "p99", "worst"):
+        table.add_column(title, justify="left" if title.startswith("late") else "right")
+    for what, found in (("first attempt of a due chunk", first_late), ("every delivery", late)):
+        numbers = [f"{_quantile(found, share):.2f}" for share in (0.5, 0.99, 1.0)]
+        table.add_row(what, f"{len(found):,}", *numbers)
+    kept = _quantile(first_late, 0.99) <= LATE_GOAL
+    Console(width=120).print(table)
+    print(f"goal: first attempt at most {LATE_GOAL:g} s late at p99: {'kept' if kept else 'NOT KEPT'}")  # noqa: T201
+    return kept
+
+
+def _park_at_random(work: Workplace, batch_id: str, began: datetime) -> dict[bytes, datetime]:
+    """Park every delivery of a batch at a random second of the hour, then commit it; return when each is due."""
+    dice = random.Random(1)
+    due: dict[bytes, datetime] = {}
+    ids: dict[str, list[bytes]] = {}
+    for row in _settled(work, batch_id):
+        seconds: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+        for file, rows in row.files:
+            if file not in ids:
+                ids[file] = read_table(work.store, file, columns=["delivery_id"])["delivery_id"].to_pylist()
+            for number in rowset.decode(rows):
+                second = math.ceil(began.timestamp() + dice.random() * _SPREAD_SECONDS)
+                seconds[second][file].append(number)
+                due[ids[file][number]] = datetime.fromtimestamp(second, UTC)
+        for some in _slices([_row_due(row, second, files) for second, files in seconds.items()]):
+            work.ledger.park(some)
+    commit(work, batch_id)
+    return due
+
+
+def _row_due(row: Parked, second: int, files: dict[str, list[int]]) -> Parked:
+    found = tuple((file, rowset.encode(numbers)) for file, numbers in sorted(files.items()))
+    count = sum(map(len, files.values()))
+    due_at = datetime.fromtimestamp(second, UTC)
+    return replace(row, due_at=due_at, files=found, count=count, size=row.size * count // row.count)
+
+
+def _slices(rows: Sequence[Parked]) -> Iterator[Sequence[Parked]]:
+    return (rows[start : start + _AT_ONCE] for start in range(0, len(rows), _AT_ONCE))
+
+
+def _take_up(work: Workplace, until: datetime) -> None:
+    """Look as the doorbell does, and do a retry run whenever it rings."""
+    watch = Watch(work)
+    while work.clock() < until:
+        if RETRIES in watch.look():
+            deliver_retries(work, RUNNER, threading.Event())
+        else:
+            time.sleep(_LOOK_EVERY_SECONDS)
+
+
+def _late(work: Workplace, due: dict[bytes, datetime]) -> tuple[list[float], list[float]]:
+    """Return how late each delivery was tried, and the first of each chunk, in seconds, sorted."""
+    late: list[float] = []
+    firsts: list[float] = []
+    for batch in work.ledger.batches(limit=None):
+        if batch.kind != "retry":
+            continue
+        started: dict[str, dict[bytes, datetime]] = defaultdict(dict)
+        for file in work.ledger.files(batch.batch_id, "outcome"):
+            columns = ["delivery_id", "rule", "started_at"]
+            for row in read_table(work.store, file.path or "", columns=columns).to_pylist():
+                started[row["rule"]][row["delivery_id"]] = row["started_at"]
+        for found in started.values():
+            late += [(at - due[delivery_id]).total_seconds() for delivery_id, at in found.items()]
+            firsts.append((min(found.values()) - min(_due(due, found))).total_seconds())
+    return sorted(late), sorted(firsts)
+
+
+def _due(due: dict[bytes, datetime], found: Iterable[bytes]) -> Iterator[datetime]:
+    return (due[delivery_id] for delivery_id in found)
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else math.nan
+
+
+if __name__ == "__main__":
+    sys.exit(main())
