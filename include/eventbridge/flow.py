@@ -44,8 +44,9 @@ def plan_ranges(waiting: Sequence[Waiting], max_events: int) -> list[Take]:
     """Return how much to take of each queue: at most `max_events` in all, in proportion to what each holds.
 
     What is left over by rounding goes to the queues with the largest remainders, so that `max_events` are taken
-    if there are as many. Offsets that a log no longer holds cost nothing and are taken with the rest, to be
-    recorded as a gap. Queues that give nothing are left out.
+    if there are as many. A queue that holds something gives at least one event, if `max_events` are enough for that.
+    Offsets that a log no longer holds cost nothing and are taken with the rest, to be recorded as a gap. Queues that
+    give nothing are left out.
     """
     held = [queue.end - queue.readable_from for queue in waiting]
     shares = _proportional(held, min(max_events, sum(held)))
@@ -63,6 +64,19 @@ def _proportional(amounts: Sequence[int], limit: int) -> list[int]:
     remainders = [(-(amount * limit % total), index) for index, amount in enumerate(amounts)]
     for _, index in sorted(remainders)[: limit - sum(shares)]:
         shares[index] += 1
+    return _nobody_starved(amounts, shares)
+
+
+def _nobody_starved(amounts: Sequence[int], shares: list[int]) -> list[int]:
+    """Give one to each that has something and got nothing, as long as the largest share can spare it.
+
+    A queue with one event beside a backlog that never ends would wait for ever.
+    """
+    for index, amount in enumerate(amounts):
+        largest = max(range(len(shares)), key=shares.__getitem__)
+        if amount and not shares[index] and shares[largest] > 1:
+            shares[largest] -= 1
+            shares[index] = 1
     return shares
 
 

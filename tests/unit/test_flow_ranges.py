@@ -24,6 +24,13 @@ def test_a_long_queue_does_not_crowd_out_a_short_one() -> None:
     assert takes == [Take(Q0, 0, 90), Take(Q1, 0, 10)]
 
 
+def test_a_short_queue_does_not_starve_beside_a_backlog() -> None:
+    """One event beside more than anybody can take is taken, or a backlog that never ends would keep it for ever."""
+    takes = plan_ranges([Waiting(Q0, 0, 0, 1_000_000), Waiting(Q1, 0, 0, 1)], 100)
+
+    assert takes == [Take(Q0, 0, 99), Take(Q1, 0, 1)]
+
+
 def test_rounding_leaves_nothing_over() -> None:
     """What rounding down leaves over goes to the largest remainders, so that the limit is reached."""
     takes = plan_ranges([Waiting(Q0, 0, 0, 10), Waiting(Q1, 0, 0, 10), Waiting(Q2, 0, 0, 11)], 10)

@@ -1,0 +1,368 @@
+"""The pure core against a simple model: plan, cut, decide and commit under a simulated clock and hostile targets.
+
+The machine below is a product of lists and dictionaries around `flow`, `delivery` and `commit`. What must hold:
+nothing is lost or doubled, an offset moves only over what is settled, nobody starves, a retry comes when its policy
+says. Thousands of stories by HYPOTHESIS_PROFILE=deep.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from eventbridge.commit import Books, differences
+from eventbridge.delivery import (
+    Answer,
+    DeadLettered,
+    Delivered,
+    Outcome,
+    RetryAt,
+    Unknown,
+    after_unknown,
+    better,
+    decide,
+    expired,
+    verdict_name,
+)
+from eventbridge.flow import ChunkLimits, PoolSlots, RoutedPiece, Waiting, cut_chunks, plan_ranges
+from eventbridge.identity import Fingerprint, delivery_id
+from eventbridge.queue import Queue
+from eventbridge.rule.model import RetryPolicy
+
+_BEGAN = datetime(2026, 3, 1, tzinfo=UTC)
+_QUEUES = [Queue("orders", "", number) for number in range(3)]
+_HOUR = timedelta(hours=1)
+
+#: Per target: its policy, and the shortest and longest wait after each attempt, written down by hand.
+_POLICIES: dict[str, tuple[RetryPolicy, list[tuple[float, float]]]] = {
+    "backoff": (RetryPolicy.named("BACKOFF_RETRY"), [(10, 20)] * 3),
+    "decay": (
+        RetryPolicy.named("EXPONENTIAL_DECAY_RETRY", maximum_event_age_seconds=1800),
+        [(each, each) for each in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)] + [(512, 512)] * 166,
+    ),
+    "own": (
+        RetryPolicy(policy="own", attempts=4, initial_seconds=2, multiplier=3, maximum_seconds=20, jitter=0.5),
+        [(1, 3), (3, 9), (9, 27), (10, 30)],
+    ),
+}
+
+_HOSTILE = st.sampled_from(
+    [
+        "200",
+        "500",
+        "503 retry-after 30",
+        "503 retry-after 999999",
+        "429",
+        "400",
+        "410",
+        "abort",
+        "timeout",
+        "interrupted",
+    ]
+)
+
+
+@dataclass(frozen=True)
+class _Delivery:
+    """One delivery as the model knows it; `state`: open (in a batch), parked, delivered or dead."""
+
+    raw: bytes
+    target: str
+    queue: int
+    offset: int
+    arrived_at: datetime
+    attempts: int = 0
+    state: str = "open"
+    due_at: datetime = _BEGAN
+
+
+@dataclass
+class _Batch:
+    """What a batch took, and the verdicts so far."""
+
+    deliveries: list[bytes]
+    ends: dict[int, int]  # of a normal batch
+    handed_out: set[bytes]
+    verdicts: dict[bytes, Outcome]
+
+
+class _Product(RuleBasedStateMachine):
+    @initialize(limit=st.integers(3, 12))
+    def begin(self, limit: int) -> None:
+        self.now = _BEGAN
+        self.limit = limit
+        self.ends = [0, 0, 0]
+        self.earliest = [0, 0, 0]
+        self.committed = [0, 0, 0]
+        self.all: dict[bytes, _Delivery] = {}
+        self.batch: _Batch | None = None
+
+    @rule(queue=st.sampled_from([0, 0, 0, 1, 2]), count=st.integers(1, 9))
+    def publish(self, queue: int, count: int) -> None:
+        self.ends[queue] += count
+
+    @rule(queue=st.integers(0, 2), count=st.integers(1, 5))
+    def lose_to_retention(self, queue: int, count: int) -> None:
+        taken = self.batch.ends.get(queue, 0) if self.batch is not None else 0
+        oldest = max(self.earliest[queue], self.committed[queue], taken)
+        self.earliest[queue] = max(self.earliest[queue], min(self.ends[queue], oldest + count))
+
+    @rule(seconds=st.sampled_from([0.2, 1, 5, 20, 60, 600]))
+    def let_time_pass(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    @precondition(lambda self: self.batch is None)
+    @rule(slots=st.integers(0, 2), free=st.integers(0, 2), most=st.integers(1, 4))
+    def plan(self, slots: int, free: int, most: int) -> None:
+        waiting = [Waiting(_QUEUES[q], self.committed[q], self.earliest[q], self.ends[q]) for q in range(3)]
+        takes = plan_ranges(waiting, self.limit)
+        held = [each for each in waiting if each.end > each.readable_from]
+
+        assert {take.queue for take in takes} >= {each.queue for each in held}, "a queue starves beside a longer one"
+        assert sum(take.end - max(take.start, self.earliest[take.queue.queue_id]) for take in takes) <= self.limit
+
+        if takes:
+            taken = [self._open(take.queue.queue_id, offset) for take in takes for offset in self._read(take)]
+            ends = {take.queue.queue_id: take.end for take in takes}
+            self._begin([raw for some in taken for raw in some], ends, slots, free, most)
+
+    @precondition(lambda self: self.batch is None and self._due())
+    @rule()
+    def plan_retries(self) -> None:
+        due = self._due()
+        for raw in due:
+            self.all[raw] = replace(self.all[raw], state="open")
+        self._begin(due, {}, slots=1, free=1, most=len(due))
+
+    @precondition(lambda self: self.batch is not None)
+    @rule(answers=st.lists(_HOSTILE, min_size=1, max_size=8), draw=st.floats(0, 0.999), lost=st.booleans())
+    def push(self, answers: list[str], draw: float, lost: bool) -> None:
+        """Deliver what was handed out; with `lost` every third answer is lost with the process that had it."""
+        assert self.batch is not None
+        for number, raw in enumerate(sorted(self.batch.handed_out)):
+            known = self.batch.verdicts.get(raw, Unknown())
+            if isinstance(known, Unknown):
+                outcome = self._attempt(raw, answers[number % len(answers)], draw)
+                if not (lost and number % 3 == 0):
+                    self._take(raw, outcome)
+
+    @precondition(lambda self: self.batch is not None and self.batch.verdicts)
+    @rule(other=_HOSTILE, draw=st.floats(0, 0.999))
+    def overtake(self, other: str, draw: float) -> None:
+        """Another attempt reports a delivery that has an answer: the better of the two counts, in whatever order."""
+        assert self.batch is not None
+        raw = min(self.batch.verdicts)
+        before = self.batch.verdicts[raw]
+        after = self._attempt(raw, other, draw)
+        self._take(raw, after)
+
+        ranks = ["Delivered", "DeadLettered", "RetryAt", "Unknown"]
+        best = min(verdict_name(before), verdict_name(after), key=ranks.index)
+        assert better(verdict_name(before), verdict_name(after)) == best
+        assert better(verdict_name(after), verdict_name(before)) == best == verdict_name(self.batch.verdicts[raw])
+        assert not isinstance(before, Delivered) or best == "Delivered"
+
+    @precondition(lambda self: self.batch is not None)
+    @rule(wrong=st.sampled_from(["", "", "lose", "double", "forge"]))
+    def commit(self, wrong: str) -> None:
+        """Settle and commit; books in which one delivery is lost, doubled or moved to another verdict are refused."""
+        assert self.batch is not None
+        settled = {raw: self.batch.verdicts.get(raw, Unknown()) for raw in self.batch.deliveries}
+        rows = [(raw, _state(outcome)) for raw, outcome in settled.items()]
+        if wrong and rows:
+            assert differences(self._books(_damaged(rows, wrong))) != [], f"{wrong}: the books balance"
+        assert differences(self._books(rows)) == []
+        for raw, outcome in settled.items():
+            self._settle(raw, outcome)
+        for queue, end in self.batch.ends.items():
+            assert end > self.committed[queue]
+            self.committed[queue] = end
+        self.batch = None
+
+    @invariant()
+    def offsets_cover_only_what_is_settled(self) -> None:
+        if not hasattr(self, "all"):
+            return
+        settled: dict[tuple[int, int], set[str]] = defaultdict(set)
+        for each in self.all.values():
+            is_open = each.state == "open" and self.batch is not None and bool(self.batch.ends)
+            assert not (is_open and each.offset < self.committed[each.queue]), f"{each} is below the offset and open"
+            settled[each.queue, each.offset].add(each.target)
+        assert all(targets == set(_POLICIES) for targets in settled.values()), "a delivery was lost"
+
+    def teardown(self) -> None:
+        """Whatever targets do from now on, every event is taken, and every delivery ends within its policy."""
+        if not hasattr(self, "all"):
+            return
+        if self.batch is not None:
+            self.commit(wrong="")
+        rounds = sum(self.ends) + 10
+        while any(end > at for end, at in zip(self.ends, self.committed, strict=True)):
+            rounds -= 1
+            assert rounds > 0, "events are never taken"
+            self.plan(slots=1, free=1, most=3)
+            self.commit(wrong="")
+        rounds = 3 * max(policy.attempts + 2 for policy, _ in _POLICIES.values()) * 4
+        while parked := [each for each in self.all.values() if each.state == "parked"]:
+            rounds -= 1
+            assert rounds > 0, f"{parked[0]} never ends"
+            self.now = max(self.now, min(each.due_at for each in parked))
+            self.plan_retries()
+            self.push(["500", "503 retry-after 5", "timeout", "503 retry-after 30", "429"], 0.5, lost=False)
+            self.commit(wrong="")
+        assert {each.state for each in self.all.values()} <= {"delivered", "dead"}
+
+    def _read(self, take: tuple[Queue, int, int]) -> Iterable[int]:
+        queue, start, end = take
+        return range(max(start, self.earliest[queue.queue_id]), end)
+
+    def _open(self, queue: int, offset: int) -> list[bytes]:
+        made = []
+        for target in _POLICIES:
+            raw = delivery_id("orders", str(queue), str(offset), "rule", target)
+            assert raw not in self.all, "an offset was taken twice"
+            self.all[raw] = _Delivery(raw, target, queue, offset, self.now)
+            made.append(raw)
+        return made
+
+    def _due(self) -> list[bytes]:
+        return sorted(raw for raw, each in self.all.items() if each.state == "parked" and each.due_at <= self.now)
+
+    def _begin(self, taken: list[bytes], ends: dict[int, int], slots: int, free: int, most: int) -> None:
+        """Cut what was taken into chunks and note which deliveries are handed out to a push."""
+        by_target: dict[str, list[bytes]] = defaultdict(list)
+        for raw in taken:
+            by_target[self.all[raw].target].append(raw)
+        pieces = [
+            RoutedPiece("own" if target == "own" else "shared", 500, "rule", target, target, f"{row}", 1, 100)
+            for target, some in by_target.items()
+            for row in range(len(some))
+        ]
+        pools = {"own": PoolSlots(slots, free)}
+        limits = ChunkLimits(max_deliveries=7, max_bytes=650, max_handed_out=most, pools=pools)
+        plans = cut_chunks(pieces, limits, {})
+
+        assert Counter(piece for plan in plans for piece in plan.pieces) == Counter(pieces), "rows are lost or doubled"
+        assert all(plan.count <= 7 and plan.size <= 650 for plan in plans)
+        out = [plan for plan in plans if plan.handed_out]
+        assert sum(plan.pool == "own" for plan in out) <= 2 * free
+        assert len(out) <= most
+        assert out or "shared" not in {plan.pool for plan in plans}, "a pool with room gets nothing"
+
+        handed_out = {by_target[piece.target][int(piece.rows)] for plan in out for piece in plan.pieces}
+        self.batch = _Batch(taken, ends, handed_out, {})
+
+    def _attempt(self, raw: bytes, how: str, draw: float) -> Outcome:
+        """Make one attempt: the outcome is what `decide` says, compared with the policy as it is written above."""
+        each = self.all[raw]
+        policy, waits = _POLICIES[each.target]
+        over = expired(policy, each.arrived_at, 0.0, self.now)
+        if over is not None:
+            return over
+        answer = _answer(how, self.now)
+        attempts = each.attempts + 1
+        outcome = decide(
+            answer, policy, attempts=attempts, arrived_at=each.arrived_at, held_seconds=0.0, now=self.now, draw=draw
+        )
+        self.all[raw] = replace(each, attempts=attempts)
+        age = timedelta(seconds=policy.maximum_event_age_seconds)
+        match outcome:
+            case RetryAt(due_at):
+                shortest, longest = (timedelta(seconds=each) for each in waits[attempts - 1])
+                asked = timedelta(seconds=int(how.split()[-1])) if "retry-after" in how else timedelta(0)
+                wait = due_at - self.now
+                assert max(shortest, min(asked, _HOUR)) <= wait <= max(longest, min(asked, _HOUR))
+                assert due_at - each.arrived_at < age
+            case DeadLettered("MaximumRetryAttempts"):
+                assert attempts > policy.attempts  # by more than one only where two attempts overlapped
+            case DeadLettered("MaximumEventAge"):
+                assert self.now + max(timedelta(seconds=waits[attempts - 1][1]), _HOUR) - each.arrived_at >= age
+            case DeadLettered(reason):
+                assert (reason, how) in {("TargetGone", "410"), ("NonRetryable", "400"), ("NonRetryable", "abort")}
+            case Unknown():
+                assert how == "interrupted"
+            case Delivered():
+                assert how == "200"
+        assert attempts <= policy.attempts + 1 or isinstance(outcome, Delivered | DeadLettered | Unknown)
+        return outcome
+
+    def _take(self, raw: bytes, outcome: Outcome) -> None:
+        assert self.batch is not None
+        known = self.batch.verdicts.get(raw)
+        if known is None or better(verdict_name(known), verdict_name(outcome)) == verdict_name(outcome):
+            self.batch.verdicts[raw] = outcome
+
+    def _settle(self, raw: bytes, outcome: Outcome) -> None:
+        each = self.all[raw]
+        if isinstance(outcome, RetryAt | Unknown):
+            due_at = outcome.due_at if isinstance(outcome, RetryAt) else after_unknown(self.now).due_at
+            self.all[raw] = replace(each, state="parked", due_at=due_at)
+        else:
+            self.all[raw] = replace(each, state=_state(outcome))
+
+    def _books(self, rows: list[tuple[bytes, str]]) -> Books:
+        """Return the books of the batch, whose files say what `rows` does."""
+        assert self.batch is not None
+        by_state: dict[str, list[bytes]] = defaultdict(list)
+        for raw, state in rows:
+            by_state[state].append(raw)
+        matched = self._fingerprints(self.batch.deliveries)
+        parked, dead = self._fingerprints(by_state["parked"]), self._fingerprints(by_state["dead"])
+        truly = {raw for raw in self.batch.deliveries if isinstance(self.batch.verdicts.get(raw), Delivered)}
+        return Books(
+            unproven=sum(raw not in truly for raw in by_state["delivered"]),
+            matched=matched,
+            recorded=matched,
+            delivered=self._fingerprints(by_state["delivered"]),
+            parked_by_settlement=parked,
+            parked=parked,
+            dead_by_settlement=dead,
+            dead=dead,
+        )
+
+    def _fingerprints(self, raws: Iterable[bytes]) -> dict[str, Fingerprint]:
+        by_target: dict[str, list[bytes]] = defaultdict(list)
+        for raw in raws:
+            by_target[f"rule/{self.all[raw].target}"].append(raw)
+        return {key: Fingerprint.of(some) for key, some in by_target.items()}
+
+
+def _state(outcome: Outcome) -> str:
+    return {"Delivered": "delivered", "DeadLettered": "dead"}.get(verdict_name(outcome), "parked")
+
+
+def _damaged(rows: list[tuple[bytes, str]], wrong: str) -> list[tuple[bytes, str]]:
+    """Return the rows with the first one lost, there twice, or passed off as delivered though nobody answered."""
+    if wrong == "lose":
+        return rows[1:]
+    if wrong == "double":
+        return [*rows, rows[0]]
+    unanswered = [(raw, state) for raw, state in rows if state != "delivered"]
+    if not unanswered:
+        return rows[1:]
+    forged = unanswered[0][0]
+    return [(raw, "delivered" if raw == forged else state) for raw, state in rows]
+
+
+def _answer(how: str, now: datetime) -> Answer:
+    code = int(how.split()[0]) if how[0].isdigit() else None
+    classes = {"timeout": "Timeout", "interrupted": "Interrupted"}
+    return Answer(
+        accepted=code == 200,
+        started_at=now,
+        duration_ms=1.0,
+        code=500 if how == "abort" else code,
+        error_class=classes.get(how),
+        retry_after=how.split()[-1] if "retry-after" in how else None,
+        abort=how == "abort",
+    )
+
+
+TestDelivery = _Product.TestCase
+TestDelivery.settings = settings(stateful_step_count=30, max_examples=max(60, settings().max_examples // 5))
