@@ -14,8 +14,12 @@ export EVENTS ?= 60000
 export STORE ?= file
 PAIRS ?= 10000000
 DOCUMENTS ?= 1000000
+SCHEDULES ?= 1000
+DELIVERIES ?= 100000
+PARKED ?= 1000000
 
-.PHONY: help setup demo up down test test-deep check oracle fix bench-latency bench-match requirements
+.PHONY: help setup demo up down test test-deep check oracle fix bench-latency bench-match \
+  bench-push bench-isolation bench-retry-lane requirements
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/' \
@@ -56,8 +60,10 @@ test: setup ## every test: the fast ones first
 	@$(BIN)/pytest tests/unit tests/architecture tests/contracts -q
 	$(BIN)/pytest -q --ignore tests/unit --ignore tests/architecture --ignore tests/contracts
 
-test-deep: setup ## kernel against reference on 10 million random pairs, and a million damaged documents
+test-deep: setup ## 10 million random pairs, a million damaged documents, every pair of kills, 1,000 random schedules
 	@PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs $(PAIRS) --documents $(DOCUMENTS)
+	PYTHONPATH=tests $(BIN)/python -m faults.deep --schedules $(SCHEDULES)
+	HYPOTHESIS_PROFILE=deep $(BIN)/pytest -q tests/generative/test_delivery_model.py
 
 check: setup ## format, lint, types, layers, architecture
 	@$(BIN)/ruff format --check .
@@ -78,6 +84,15 @@ bench-latency: setup ## publish to delivered at one event a second, for a minute
 
 bench-match: setup ## how fast events are matched, beside Event Ruler: ten minutes, or QUICK=1
 	@PYTHONPATH=tests exec $(BIN)/python -m benchmarks.match
+
+bench-push: setup ## deliveries a CPU-second of one push, beside aiohttp and httpx
+	@exec $(BIN)/python -m benchmarks.bench_push --deliveries $(DELIVERIES)
+
+bench-isolation: setup ## what a dead, a slow and a flapping target cost seven others; push's memory with a million parked
+	@exec $(BIN)/python -m benchmarks.bench_isolation --parked $(PARKED)
+
+bench-retry-lane: setup ## how late parked deliveries are taken up, and what a look costs with 200,000 parked
+	@exec $(BIN)/python -m benchmarks.bench_retry_lane
 
 requirements: ## pin pyproject.toml's packages anew in requirements.txt
 	@uv pip compile -q pyproject.toml --all-groups --universal -p 3.11 --generate-hashes \

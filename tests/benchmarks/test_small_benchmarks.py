@@ -1,0 +1,35 @@
+"""The delivery benchmarks run at a small size: they measure what they say, whatever comes out on a busy machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).parents[2]
+
+_SMALL = {
+    "bench_push": (["--deliveries", "300"], ["push to HTTP", "push to a file", "aiohttp", "httpx"]),
+    "bench_retry_lane": (["--parked", "400", "--seconds", "5"], ["400", "first attempt", "every delivery"]),
+    "bench_isolation": (
+        ["--rate", "5", "--seconds", "3", "--warm", "3", "--parked", "500"],
+        ["all ten healthy", "one hangs", "500"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _SMALL)
+def test_a_small_benchmark_prints_its_table(name: str, tmp_path: Path) -> None:
+    """Every line of the table is there, and no goal is judged: the exit code says only whether they are reached."""
+    arguments, wanted = _SMALL[name]
+    path = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, "-m", f"benchmarks.{name}", *arguments]
+
+    done = subprocess.run(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True)
+
+    assert done.returncode in (0, 1), done.stderr
+    assert [text for text in wanted if text not in done.stdout] == [], done.stdout + done.stderr
+    assert list(tmp_path.iterdir()) == [], "a benchmark leaves nothing behind"
