@@ -23,7 +23,10 @@ _NOBODY = "http://127.0.0.1:1/nobody"
 #: After the world has come to rest, every retry is due two hours later, and what that parked another two hours later;
 #: a target that was degraded gets single probes first. A recovery ends as soon as nothing waits.
 _HOURS = LATER.total_seconds() / 3600
-_STEPS = ",".join(f"{_HOURS * step:g}" for step in range(1, 7))
+_STEPS = ",".join(f"{_HOURS * step:g}" for step in range(1, 4))
+#: A recovery from one that was killed begins after all that it may have seen; runs follow one another in seconds.
+_RECOVERY_HOURS = 4 * _HOURS
+_RUN_HOURS = 2 / 3600
 #: A recovery that begins at once finishes the batch before its deadline; one that comes late finds it past that.
 AT_ONCE = f"recovery:0,{_STEPS}"
 LATE = f"recovery:{_STEPS}"
@@ -78,6 +81,7 @@ class Trial:
     name: str
     before: list[Request]
     runs: int = 0
+    recoveries: int = 0
     looks: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
     books: dict[str, Any] = field(default_factory=dict)
 
@@ -113,7 +117,11 @@ class Trial:
         if drop is not None:
             log.drops[self.name, self.runs] = drop
         ahead = KINDS[self.kind].ahead if recovers else kind.ahead
-        visit = {"urls": urls, "ahead_hours": ahead.total_seconds() / 3600}
+        hours = ahead.total_seconds() / 3600 + self.runs * _RUN_HOURS
+        if recovers:
+            hours += self.recoveries * _RECOVERY_HOURS
+            self.recoveries += 1
+        visit = {"urls": urls, "ahead_hours": hours}
         return Told(self, self.runs, self.scene.server.start(stage, self.folder, visit, fault))
 
     def run(self, stage: str, fault: Fault | None = None, drop: tuple[int, Drop] | None = None) -> Told:

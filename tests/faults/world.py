@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -45,7 +46,7 @@ DUPLICATES = 1
 #: Recovery happens in the eyes of the product two hours later, and again two hours later: every retry is due by then.
 LATER = timedelta(hours=2)
 
-_RETRY = "retry: {policy: own, attempts: 5, initial: 1h, multiplier: 1, maximum: 1h}"
+_RETRY = "retry: {policy: own, attempts: 50, initial: 1h, multiplier: 1, maximum: 1h, maximum_event_age: 20d}"
 #: Where a target sends to says its connection, so that each run of a world has URLs of its own (see `receiver.py`).
 _RULES = f"""
 buses:
@@ -73,12 +74,14 @@ Body = Callable[[Workplace, BatchKind], None]
 
 @dataclass
 class Clock:
-    """The machine's clock, put forward by `ahead`."""
+    """A clock that started at the time its world was made, put forward by `ahead`: a copy of it never grows old."""
 
+    made_at: datetime
     ahead: timedelta
+    _started: float = field(default_factory=time.monotonic)
 
     def __call__(self) -> datetime:
-        return datetime.now(UTC) + self.ahead
+        return self.made_at + self.ahead + timedelta(seconds=time.monotonic() - self._started)
 
 
 class RulesOnce(Workplace):
@@ -241,7 +244,8 @@ def open_world(folder: Path, visit: Mapping[str, Any]) -> Workplace:
         f"EVENTBRIDGE_CONN_{name.upper()}": json.dumps({"conn_type": "http", "extra": {"secret_url": url}})
         for name, url in given.urls.items()
     }
-    size = Size(**json.loads((folder / "size.json").read_text()))
+    made = json.loads((folder / "made.json").read_text())
+    size = Size(**made["size"])
     settings = Settings.from_mapping(
         {
             "EVENTBRIDGE_HOME": str(folder / "home"),
@@ -251,11 +255,9 @@ def open_world(folder: Path, visit: Mapping[str, Any]) -> Workplace:
             "EVENTBRIDGE_CHUNK_MAX_DELIVERIES": str(size.chunk_deliveries),
             "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0",
             "EVENTBRIDGE_ALLOW_ADDRESSES": ADDRESSES,
-            # a world that waits as a template must not grow old: recoveries come two hours later
-            "EVENTBRIDGE_BATCH_DEADLINE_SECONDS": "3600",
         }
     )
-    clock = Clock(timedelta(hours=given.ahead_hours))
+    clock = Clock(datetime.fromisoformat(made["at"]), timedelta(hours=given.ahead_hours))
     return RulesOnce.open(settings, connections_from_environment(environ), clock)
 
 
@@ -263,7 +265,7 @@ def make_world(folder: Path, size: Size) -> None:
     """Write the rule file and publish the events."""
     (folder / "rules").mkdir(parents=True)
     (folder / "rules" / "orders.yaml").write_text(_RULES)
-    (folder / "size.json").write_text(json.dumps(vars(size)))
+    (folder / "made.json").write_text(json.dumps({"size": vars(size), "at": datetime.now(UTC).isoformat()}))
     good = [json.dumps(event(number)).encode() for number in range(size.valid)]
     bus = folder / "home" / "bus"
     with EmbeddedBus(bus, "orders", queues=2, clock=lambda: datetime.now(UTC)) as source:
