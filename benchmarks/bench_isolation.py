@@ -92,7 +92,7 @@ def _isolation(receiver: CompiledReceiver, rate: int, warm: float, seconds: floa
     for title in ("what the other three do", "deliveries/s", "lost", "p50 s", "p99 s", "p99, times"):
         table.add_column(title, justify="left" if title.startswith("what") else "right")
     for line in lines:
-        lost, longer = 1 - line.per_second / lines[0].per_second, line.p99 / lines[0].p99
+        lost, longer = _compared(line, lines[0])
         table.add_row(
             line.what,
             f"{line.per_second:,.1f}",
@@ -101,7 +101,7 @@ def _isolation(receiver: CompiledReceiver, rate: int, warm: float, seconds: floa
             f"{line.p99:.2f}",
             f"{longer:.2f}",
         )
-    lost, longer = 1 - lines[1].per_second / lines[0].per_second, lines[1].p99 / lines[0].p99
+    lost, longer = _compared(lines[1], lines[0])
     kept = lost <= LOST_GOAL and longer <= P99_GOAL
     Console(width=120).print(table)
     print(f"goal: at most {LOST_GOAL:.0%} lost, p99 at most {P99_GOAL:g} times: {'kept' if kept else 'NOT KEPT'}\n")  # noqa: T201
@@ -198,6 +198,13 @@ def _line(what: str, load: tuple[datetime, list[Heard]], first: float, last: flo
     return Line(what, answered / (last - first), _quantile(seconds, 0.5), _quantile(seconds, 0.99))
 
 
+def _compared(line: Line, healthy: Line) -> tuple[float, float]:
+    """Return the share of throughput that is lost, and how many times as long p99 is; nan where nothing was heard."""
+    if not healthy.per_second:
+        return math.nan, math.nan
+    return 1 - line.per_second / healthy.per_second, line.p99 / healthy.p99
+
+
 def _quantile(ordered: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else math.nan
 
@@ -214,7 +221,7 @@ def _memory(receiver: CompiledReceiver, parked: int) -> bool:
         place.write_rules(rules, types={"dead": ["bench", "few"], "healthy": ["few"]})
         with closing(place.open()) as work:
             work.ledger.set_target_status("dead", "target", "degraded", "this benchmark says so")
-        each = max(1, min(50_000, parked // 5))
+        each = max(1, min(50_000, parked // 2))
         for first in range(0, parked, each):
             few = max(1, each // 50)
             place.publish(few, 256, first, "few")

@@ -15,8 +15,8 @@ _SMALL = {
     "bench_push": (["--deliveries", "300"], ["push to HTTP", "push to a file", "aiohttp", "httpx"]),
     "bench_retry_lane": (["--parked", "400", "--seconds", "5"], ["400", "first attempt", "every delivery"]),
     "bench_isolation": (
-        ["--rate", "5", "--seconds", "3", "--warm", "3", "--parked", "500"],
-        ["all ten healthy", "one hangs", "500"],
+        ["--rate", "5", "--seconds", "3", "--warm", "3", "--parked", "100"],
+        ["all ten healthy", "one hangs", "100"],
     ),
 }
 
