@@ -18,12 +18,15 @@ from eventbridge.stages.buffer import buffer
 from eventbridge.stages.commit import commit
 from eventbridge.stages.dead_letters import write_dead_letters
 from eventbridge.stages.deliver import deliver_until_idle
+from eventbridge.stages.deliver_redrive import deliver_redrive
 from eventbridge.stages.listen import listen
 from eventbridge.stages.push import push
+from eventbridge.stages.redrive import begin_redrive
 from eventbridge.stages.retries import plan_retries
 from eventbridge.stages.route import route
 from eventbridge.stages.route_in_process import InProcessRouter
 from eventbridge.stages.schedule_retries import schedule_retries
+from eventbridge.stages.selection import Selection
 from eventbridge.stages.workplace import Workplace
 from eventbridge.testing.receiver import ADDRESSES
 
@@ -168,6 +171,12 @@ def run_retries(work: Workplace) -> None:
     commit(work, plan.batch_id)
 
 
+def run_redrive(work: Workplace) -> None:
+    """Begin a redrive of everything, or go on with it, and plan, push, settle, park and commit its batches."""
+    wish = begin_redrive(work, Selection(), "redrive", rate=None, retransform=False, again=False)
+    deliver_redrive(work, wish.redrive_id, InProcessRouter(work.store))
+
+
 def run_recovery(work: Workplace) -> None:
     """Do what the product does after a crash: go on until nothing is available and nothing is due."""
     deliver_until_idle(work, RUNNER, InProcessRouter(work.store))
@@ -185,7 +194,12 @@ STAGES: dict[str, Callable[[Workplace], None]] = {
 }
 
 #: Everything a fork server can run.
-BODIES: dict[str, Callable[[Workplace], None]] = {**STAGES, "retries": run_retries, "recovery": run_recovery}
+BODIES: dict[str, Callable[[Workplace], None]] = {
+    **STAGES,
+    "retries": run_retries,
+    "redrive": run_redrive,
+    "recovery": run_recovery,
+}
 
 
 def lines_delivered(folder: Path) -> Counter[str]:

@@ -20,7 +20,16 @@ from sqlalchemy import (
 from eventbridge.ledger.columns import JsonText, Message, RowId, UtcTime
 from eventbridge.ledger.definitions import metadata as metadata
 from eventbridge.ledger.definitions import one_of, partial, word
-from eventbridge.ledger.records import BatchKind, BatchState, ChunkState, FileKind, ParkedState, TargetState
+from eventbridge.ledger.records import (
+    BatchKind,
+    BatchState,
+    ChunkState,
+    FileKind,
+    ParkedState,
+    TargetState,
+)
+from eventbridge.ledger.redrive_tables import redrive as redrive
+from eventbridge.ledger.redrive_tables import redriven as redriven
 
 #: The one row that says which ledger this is; runners/<runner>.json in the store names it.
 ledger = Table(

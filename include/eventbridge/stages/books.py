@@ -13,6 +13,7 @@ from eventbridge.identity import Fingerprint
 from eventbridge.ledger.records import Batch, Parked
 from eventbridge.stages.costly_rules import survivors
 from eventbridge.stages.outcomes import segments
+from eventbridge.stages.redrive_files import taken_ids
 from eventbridge.stages.settle import batch_deliveries, settlement_rows
 from eventbridge.stages.workplace import Workplace
 from eventbridge.store.parquet import read_rows, read_table
@@ -51,8 +52,9 @@ def _event_numbers(work: Workplace, batch: Batch) -> dict[str, int]:
         gaps += sum(end - start for start, end in file.detail["gaps"])
         if file.path is not None:
             statuses.update(read_table(work.store, file.path, columns=["status"])["status"].to_pylist())
+    taken = sum(ids.count for ids in taken_ids(work, batch).values()) if batch.routes else 0
     return {
-        "range_total": sum(part.end - part.start for part in work.ledger.ranges(batch.batch_id)),
+        "range_total": sum(part.end - part.start for part in work.ledger.ranges(batch.batch_id)) + taken,
         "gaps": gaps,
         "read": statuses.total(),
         "malformed": statuses["malformed"],
@@ -65,7 +67,7 @@ def _event_numbers(work: Workplace, batch: Batch) -> dict[str, int]:
 
 def _matched(work: Workplace, batch: Batch) -> Fingerprints:
     if not batch.routes:
-        return _of_parked(work, work.ledger.parked_taken_by(batch.batch_id))
+        return _sum(_of_parked(work, work.ledger.parked_taken_by(batch.batch_id)), taken_ids(work, batch))
     return _fingerprints(row for _, _, table in batch_deliveries(work, batch, _ID_COLUMNS) for row in table.to_pylist())
 
 

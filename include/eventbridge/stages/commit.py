@@ -172,6 +172,7 @@ def manifest_of(work: Workplace, batch: Batch, books: Books) -> dict[str, Any]:
     # Named only if there are any: a manifest of a version that knew none must still be what the audit makes of it.
     referred = {
         "taken_references": _references(taken_references),
+        "taken_dead_letters": [[each.file, each.rows] for each in work.ledger.redriven_by(batch.batch_id)],
         "references": _references(work.ledger.references_of(batch.batch_id)),
     }
     return manifest | {name: value for name, value in referred.items() if value}

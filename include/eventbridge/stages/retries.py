@@ -29,8 +29,8 @@ RULE_REMOVED = "rule removed"
 REMOVED_RULE_GRACE = timedelta(hours=1)
 #: A batch whose push tasks must have ended for this long is settled by whoever plans next.
 _STALE_AFTER_SECONDS = 10.0
-#: Kinds of batches that take up parked deliveries.
-_KINDS: tuple[BatchKind, ...] = ("retry",)
+#: Kinds of batches whose runs always plan anew.
+_KINDS: tuple[BatchKind, ...] = ("retry", "redrive")
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,9 @@ def plan_retries(work: Workplace, runner: str | None = None, pools: Mapping[str,
 
 
 def settle_stale(work: Workplace, runner: str | None = None) -> list[str]:
-    """Settle, park and commit the retry batches whose run died, and return their ids; nothing of them is sent again.
+    """Settle, park and commit the retry and redrive batches whose run died, and return their ids.
 
-    References that such a batch took up and did not route are references again.
+    Nothing of them is sent again here. References that such a batch took up and did not route are references again.
     """
     grace = work.settings.push_budget_seconds + _STALE_AFTER_SECONDS
     batches = work.ledger.stale_taken_batches(work.clock(), _KINDS, runner, grace_seconds=grace)

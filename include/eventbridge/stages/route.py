@@ -196,7 +196,7 @@ def _pieces(batch: Batch, files: Sequence[BatchFile], pools: Mapping[str, PoolSl
     for file in files:
         for asked, weight, rule, target, rows, count, size, *shard in file.detail["pieces"]:
             if file.path is not None:
-                if batch.kind == "retry":
+                if batch.kind != "normal":
                     asked, weight = SLOW_LANE_POOL, SLOW_LANE_WEIGHT
                 pool = asked if pools is None or asked in pools else _DEFAULT_POOL
                 yield RoutedPiece(pool, weight, rule, target, file.path, rows, count, size, *shard)
