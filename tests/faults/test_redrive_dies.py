@@ -57,9 +57,8 @@ def test_a_redrive_that_dies_anywhere_loses_nothing(tmp_path: Path, receiver: Re
         code = servers.run("redrive", folder, die_at=number)
         assert code in (0, DIED), f"redrive at call {number} failed with {code}"
         # whoever comes next is later than any deadline of the batch that died
-        for hours in (1, 2, 3):
-            assert servers.run("redrive", folder, later=hours * world.LATER) == 0
-            assert servers.run("recovery", folder, later=hours * world.LATER + timedelta(minutes=1)) == 0
+        assert servers.run("redrive", folder, later=world.LATER) == 0
+        assert servers.run("recovery", folder, later=world.LATER + timedelta(minutes=1)) == 0
         check(folder, f"redrive killed at call {number}", receiver)
         shutil.rmtree(folder)
         return code == DIED
@@ -90,8 +89,7 @@ def check(folder: Path, what: str, receiver: Receiver) -> None:
         assert len([each for each in work.ledger.batches(limit=None) if each.kind == "redrive"]) == 1, what
         assert set(came) == {f"order-{number}" for number in range(world.VALID)}, what
         assert all(len(ids) == 1 for ids in came.values()), what
-        # in flight, or answered since the last segment, when it was killed: nothing else comes twice
-        assert sum(ids.total() - 1 for ids in came.values()) <= world.VALID, what
+        # twice at most: it was in flight, or answered since the last segment, when it was killed
         assert all(ids.total() <= 2 for ids in came.values()), what
     finally:
         work.close()

@@ -18,9 +18,7 @@ from eventbridge.ledger.route_tries import RouteTries
 from eventbridge.ledger.targets import Targets
 
 
-class Ledger(
-    Batches, Chunks, RouteTries, References, Redrives, Parking, Order, Commits, Offsets, Targets, Revision
-):
+class Ledger(Batches, Chunks, RouteTries, References, Redrives, Parking, Order, Commits, Offsets, Targets, Revision):
     """The state of all runners.
 
     Times are aware and in UTC. A method that answers False has lost against somebody else and changed nothing.

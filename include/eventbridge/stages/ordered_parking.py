@@ -91,13 +91,13 @@ class OrderedParking:
 def gives_nothing_up(rules: RuleSet, rule: str, target: str) -> bool:
     """Return whether a target has `errors_tolerance: none`; False for one that no rule names."""
     found = rules.rules.get(rule)
-    return found is not None and target in found.targets and found.targets[target].errors_tolerance == "none"
+    return found is not None and target in found.destinations and found.destinations[target].errors_tolerance == "none"
 
 
 def may_be_ordered(rules: RuleSet, rule: str, target: str) -> bool:
     """Return whether a target is ordered, or not named (any more), so that only its deliveries tell."""
     found = rules.rules.get(rule)
-    return found is None or target not in found.targets or found.targets[target].ordered
+    return found is None or target not in found.destinations or found.destinations[target].ordered
 
 
 def release_after_progress(work: Workplace, batch: Batch, parked: Sequence[Parked]) -> None:

@@ -20,11 +20,11 @@ from typing import Any
 from eventbridge.delivery import DeadLettered, expired
 from eventbridge.ledger.records import Batch, Chunk, ChunkState, Piece
 from eventbridge.rule import RuleSet
+from eventbridge.stages.letter_copies import read_deliveries
 from eventbridge.stages.ordered_chunk import ordered_runs
 from eventbridge.stages.outcomes import Shown, segments, shown, write_segment
 from eventbridge.stages.target_run import Item, TargetReport, TargetRun, outcome_row, request_of
 from eventbridge.stages.workplace import Workplace
-from eventbridge.store.parquet import read_rows
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +126,7 @@ class _Push:
         for (rule, target), pieces in by_target.items():
             items = [item for piece in pieces for item in self._items(piece, done)]
             status = statuses.get((rule, target))
-            spec = self._rule_set.rules[rule].targets[target] if _named(self._rule_set, rule, target) else None
+            spec = self._rule_set.rules[rule].destinations[target] if _named(self._rule_set, rule, target) else None
             if spec is not None and spec.ordered and (status is None or status.state != "disabled"):
                 items = [item for item in items if item.request.order_key is None]
                 runs += ordered_runs(
@@ -156,14 +156,14 @@ class _Push:
 
     def _give_up_expired(self, items: list[Item]) -> None:
         now = self._work.clock()
-        policy = self._rule_set.rules[items[0].rule].targets[items[0].target].retry
+        policy = self._rule_set.rules[items[0].rule].destinations[items[0].target].retry
         for item in items:
             verdict = expired(policy, item.arrived_at, item.held_seconds, now)
             if verdict is not None:
                 self._give_up([item], verdict)
 
     def _target_run(self, items: list[Item], rule: str, target: str) -> TargetRun:
-        spec = self._rule_set.rules[rule].targets[target]
+        spec = self._rule_set.rules[rule].destinations[target]
         return TargetRun(
             items,
             open_target=lambda: self._work.open_target(rule, spec),
@@ -175,7 +175,7 @@ class _Push:
         )
 
     def _items(self, piece: Piece, done: dict[bytes, Shown]) -> Iterator[Item]:
-        table = read_rows(self._work.store, piece.file, piece.rows, columns=_PUSH_COLUMNS)
+        table = read_deliveries(self._work.store, piece.file, piece.rows, _PUSH_COLUMNS)
         for row in table.to_pylist():
             seen = done.get(row["delivery_id"])
             if (seen is not None and seen.verdict != "Unknown") or row["failure"] is not None:
@@ -278,4 +278,4 @@ class _Push:
 
 
 def _named(rule_set: RuleSet, rule: str, target: str) -> bool:
-    return rule in rule_set.rules and target in rule_set.rules[rule].targets
+    return rule in rule_set.rules and target in rule_set.rules[rule].destinations

@@ -19,6 +19,7 @@ from eventbridge.stages.costly_rules import refer_again
 from eventbridge.stages.dead_letters import write_dead_letters
 from eventbridge.stages.frozen_rules import freeze_rules
 from eventbridge.stages.ledger_guard import refuse_lost_ledger
+from eventbridge.stages.letter_copies import QUEUE_EXHAUSTED
 from eventbridge.stages.ordered_retries import is_ordered, keeps_waiting, let_go, ordered_due
 from eventbridge.stages.schedule_retries import schedule_retries
 from eventbridge.stages.workplace import Workplace
@@ -95,6 +96,8 @@ def hold_and_release(work: Workplace, rules: RuleSet, runner: str | None, pools:
     statuses = work.ledger.target_statuses()
     for waiting in work.ledger.waiting_targets(runner):
         rule, target, held = waiting.rule, waiting.target, waiting.held
+        if held == QUEUE_EXHAUSTED:
+            continue  # until somebody has mended the queue and says so: `targets enable`
         reason = hold_reason(rules, statuses, pools, rule, target)
         if keeps_waiting(rules, rule, target, held):
             continue
@@ -118,7 +121,7 @@ def hold_reason(
 ) -> str:
     """Return why deliveries of a target must not be sent now, or "" if they may be when they are due."""
     rule = rules.rules.get(rule_name)
-    if rule is None or target not in rule.targets:
+    if rule is None or target not in rule.destinations:
         return RULE_REMOVED
     if not rule.enabled:
         return RULE_DISABLED

@@ -10,11 +10,12 @@ import pyarrow as pa
 
 from eventbridge import rowset
 from eventbridge.ledger.records import Batch, BatchFile, Chunk, TargetStatus
+from eventbridge.stages.letter_copies import held_instead, read_deliveries
 from eventbridge.stages.ordered_parking import gives_nothing_up
 from eventbridge.stages.outcomes import Shown, segments, shown
 from eventbridge.stages.workplace import Workplace
 from eventbridge.store import layout, schemas
-from eventbridge.store.parquet import read_rows, read_table, write_table
+from eventbridge.store.parquet import read_table, write_table
 
 #: Verdict of a chunk or a delivery that nobody tried: due at once, in the slow lane.
 _SLOW = "slow"
@@ -72,7 +73,7 @@ def batch_deliveries(work: Workplace, batch: Batch, columns: list[str]) -> Itera
     if not batch.routes:
         for chunk in work.ledger.chunks(batch.batch_id):
             for piece in chunk.pieces:
-                table = read_rows(work.store, piece.file, piece.rows, columns=columns)
+                table = read_deliveries(work.store, piece.file, piece.rows, columns)
                 yield piece.file, list(rowset.decode(piece.rows)), table
         return
     for file in work.ledger.files(batch.batch_id, "delivery"):
@@ -96,7 +97,8 @@ def _verdicts(work: Workplace, batch: Batch) -> Iterator[dict[str, Any]]:
                 continue
             chunk, attempts = places.of(file, number)
             status = statuses.get((row["rule"], row["target"]))
-            yield verdict_row(row, file, number, chunk, attempts, best.get(row["delivery_id"]), status, now)
+            verdict = verdict_row(row, file, number, chunk, attempts, best.get(row["delivery_id"]), status, now)
+            yield held_instead(verdict, now)
 
 
 def failure_reasons(work: Workplace, batch: Batch) -> dict[tuple[str, int], str]:
