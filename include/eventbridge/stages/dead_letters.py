@@ -20,6 +20,8 @@ from eventbridge.store.parquet import read_rows, read_table, write_table
 #: Records per file: bounds the memory of the stage, payloads and answers included.
 _RECORDS_PER_FILE = 1_000
 
+_NUMBERS_PER_SETTLEMENT = 10_000
+
 _ATTEMPT_COLUMNS = [
     "delivery_id",
     "attempt",
@@ -45,7 +47,9 @@ def write_dead_letters(work: Workplace, batch_id: str) -> None:
     if batch.state != "settling":
         return
     known = {file.key for file in work.ledger.files(batch_id, "dead_letter")}
-    for number, rows in enumerate(_parts(work, batch)):
+    # a batch that was settled anew has other letters: their files need other names than those of the first ones
+    first = _NUMBERS_PER_SETTLEMENT * min(int(file.key) for file in work.ledger.files(batch_id, "settlement"))
+    for number, rows in enumerate(_parts(work, batch), first):
         key = f"{number:06d}"
         if key in known:
             continue

@@ -12,10 +12,14 @@ from typing import Any
 import pyarrow as pa
 
 from eventbridge import rowset
+from eventbridge.document import parse_document
 from eventbridge.flow import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
 from eventbridge.identity import Fingerprint
 from eventbridge.ledger.records import Batch, BatchFile, Chunk, Piece
+from eventbridge.order import shard_of
+from eventbridge.rule import RuleSet
 from eventbridge.stages.buffer import ROW_GROUP_ROWS
+from eventbridge.stages.order_keys import UNORDERED, order_key
 from eventbridge.stages.records import Letter
 from eventbridge.stages.workplace import Workplace
 from eventbridge.store import layout, schemas
@@ -39,7 +43,8 @@ class LetterFile:
 def write_deliveries(work: Workplace, batch: Batch, letters: Sequence[Letter]) -> LetterFile:
     """Write the letters' requests as deliveries whose age begins with the batch; return the file and its chunks."""
     path = layout.deliveries(batch.planned_at, batch.batch_id, uuid.uuid4().hex, "000000")
-    rows = sorted((_delivery(batch, letter) for letter in letters), key=lambda row: (row["rule"], row["target"]))
+    rules = work.rules_of(batch)
+    rows = sorted((_delivery(batch, rules, letter) for letter in letters), key=_order)
     write_table(work.store, path, pa.Table.from_pylist(rows, schema=schemas.DELIVERY))
     detail = {"rows_in": 0, "matched": {}, "pieces": []}  # route had no part in it
     file = BatchFile(batch.batch_id, "delivery", _KEY, path, len(rows), detail)
@@ -64,10 +69,11 @@ def taken_ids(work: Workplace, batch: Batch) -> dict[str, Fingerprint]:
     return {key: Fingerprint.of(found) for key, found in ids.items()}
 
 
-def _delivery(batch: Batch, letter: Letter) -> dict[str, Any]:
+def _delivery(batch: Batch, rules: RuleSet, letter: Letter) -> dict[str, Any]:
     record = letter.record
+    target = rules.rules[record["rule"]].targets[record["target"]]
     return {name: record[name] for name in _SAME} | {
-        "order_key": None,
+        "order_key": order_key(target, parse_document(record["event"]), record) if target.ordered else None,
         "not_before": None,
         "published_at": record["arrived_at"],
         "arrived_at": batch.planned_at,
@@ -79,6 +85,11 @@ def _delivery(batch: Batch, letter: Letter) -> dict[str, Any]:
         "headers": record["request_headers"],
         "failure": None,
     }
+
+
+def _order(row: dict[str, Any]) -> tuple[Any, ...]:
+    shard = UNORDERED if row["order_key"] is None else shard_of(row["order_key"])
+    return (row["rule"], row["target"], shard, row["topic"], row["broker"], row["queue_id"], row["offset"])
 
 
 def _event(batch: Batch, letter: Letter) -> dict[str, Any]:
@@ -110,9 +121,9 @@ def _chunks(work: Workplace, batch: Batch, path: str, rows: Sequence[dict[str, A
 
 
 def _pieces(work: Workplace, path: str, rows: Sequence[dict[str, Any]]) -> Iterator[Piece]:
-    """Yield pieces of one target each, none larger than a chunk may be; the rows are sorted by target."""
+    """Yield pieces of one target and order shard each, none larger than a chunk may be; the rows are sorted."""
     settings = work.settings
-    for (rule, target), of_target in groupby(enumerate(rows), key=lambda each: (each[1]["rule"], each[1]["target"])):
+    for (rule, target, _), of_target in groupby(enumerate(rows), key=lambda each: _order(each[1])[:3]):
         numbers: list[int] = []
         size = 0
         for number, row in of_target:

@@ -65,7 +65,7 @@ def route(work: Workplace, batch_id: str, router: Router, pools: Mapping[str, Po
     """
     batch = work.ledger.batch(batch_id)
     if batch.state == "buffered":
-        job = _job(work, batch)
+        job = job_of(work, batch)
         routed = batch.kind == "retry" or _route_slices(work, batch, job, router)
         if routed and route_costly_rules(work, batch, job, router):
             _publish(work, batch, pools)
@@ -157,7 +157,8 @@ class _Recording:
         return True
 
 
-def _job(work: Workplace, batch: Batch) -> RouteJob:
+def job_of(work: Workplace, batch: Batch) -> RouteJob:
+    """Return what routing a batch is: the same at every try, but for the names of its files."""
     settings = work.settings
     return RouteJob(
         batch_id=batch.batch_id,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -34,7 +34,7 @@ def settle(work: Workplace, batch: Batch) -> Batch:
         work.ledger.begin_settlement(batch.batch_id)
         batch = work.ledger.batch(batch.batch_id)
     if batch.state == "settling" and not work.ledger.files(batch.batch_id, "settlement"):
-        publish_settlement(work, batch, 0, list(_verdicts(work, batch)))
+        publish_settlement(work, batch, 0, list(verdicts_of(work, batch)))
     return batch
 
 
@@ -82,8 +82,9 @@ def batch_deliveries(work: Workplace, batch: Batch, columns: list[str]) -> Itera
             yield file.path, list(range(table.num_rows)), table
 
 
-def _verdicts(work: Workplace, batch: Batch) -> Iterator[dict[str, Any]]:
-    best = shown(work, segments(work, batch.batch_id))
+def verdicts_of(work: Workplace, batch: Batch, without: Collection[str] = ()) -> Iterator[dict[str, Any]]:
+    """Yield the verdict of each delivery of a batch as its segments show them, but for those of the keys `without`."""
+    best = shown(work, (file for file in segments(work, batch.batch_id) if file.key not in without))
     places = Places(work.ledger.chunks(batch.batch_id))
     statuses = work.ledger.target_statuses()
     now = work.clock()

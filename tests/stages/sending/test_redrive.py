@@ -206,3 +206,22 @@ def test_a_redrive_whose_process_died_is_settled_and_nothing_is_lost(sending: Se
     assert {row["verdict"] for row in settlement_rows(sending.work, plan.batch_id)} == {"Unknown"}
     assert outcomes(sending) == {"Delivered": 2}
     assert audit(sending.work).differences == ()
+
+
+def test_letters_of_an_ordered_target_are_redriven_in_order(sending: Sending) -> None:
+    """They get their order keys, and go one after the other as their events lie on the bus."""
+    sending.begin(6, crm=http(REFUSED, retry=NO_RETRY, ordered_by="queue"))
+    sending.deliver()
+    sending.rules(crm=http("/healthy/crm", ordered_by="queue"))
+
+    assert redrive(sending) == 1
+    sending.deliver()
+
+    assert outcomes(sending) == {"Delivered": 6}
+    places = {
+        delivery_id_text(each["delivery_id"]): (each["queue_id"], each["offset"]) for each in dead_letters(sending.work)
+    }
+    came = [places[request["webhook_id"]] for request in sending.requests()]
+    for number in (0, 1):
+        assert [each for each in came if each[0] == number] == sorted(each for each in came if each[0] == number)
+    assert audit(sending.work).differences == ()
