@@ -32,7 +32,7 @@ class Key(NamedTuple):
     who: str  # kernel | event ruler | udf | route | whole route
     rule_set: str
     rules: int
-    events: str  # 519 | 4096 | sources | arrays
+    events: str  # 519 | 4096 | sources | arrays | keys
 
 
 @dataclass
@@ -119,6 +119,7 @@ def hostile_sets(work: Workload) -> Iterator[Key]:
     yield Key("kernel", "break-points", max(work.scale.rules), "519")
     yield Key("kernel", "mixed", 1_000, "arrays")
     yield Key("kernel", "conditions", 1_000, "519")
+    yield Key("kernel", "many-keys", max(work.scale.rules), "keys")
 
 
 def routed_sets() -> Iterator[Key]:
@@ -145,6 +146,7 @@ def _load(work: Workload, subjects: Subjects, number: int) -> None:
         subjects.kernel.call("events", str(size), work.events(size, number)[0])
     subjects.kernel.call("events", "sources", work.fresh_sources(number))
     subjects.kernel.call("events", "arrays", work.arrays(number))
+    subjects.kernel.call("events", "keys", work.keys(number))
     subjects.route.call("events", "519", work.events(519, number)[0], work.scale.route_events)
 
 

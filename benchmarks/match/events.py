@@ -94,6 +94,20 @@ def make_array_events(count: int, length: int, *, seed: int = 1, block: int = 0)
     )
 
 
+def make_key_events(count: int, *, seed: int = 1, block: int = 0) -> pa.Array:
+    """Return events of 519 bytes with `KEYS_AN_EVENT` of `KEYS` different keys in their data."""
+    draw = random.Random(f"keys {seed} {block}")
+    texts = []
+    for number in range(count):
+        data: dict[str, object] = {
+            f"key_{key}": draw.choice(KEY_VALUES) for key in draw.sample(range(KEYS), KEYS_AN_EVENT)
+        }
+        event = {"specversion": "1.0", "id": f"{block}-{number}", "source": "/keys", "type": "key.set", "data": data}
+        data["text"] = "x" * (519 - len(json.dumps(event)) - len(', "text": ""'))
+        texts.append(json.dumps(event))
+    return pa.array(texts, pa.string())
+
+
 def _events(count: int, size: Size, fresh_sources: bool, rng: np.random.Generator) -> pa.Array:
     kind = rng.choice(len(TYPES), count, p=zipf(len(TYPES)))
     region = rng.integers(0, len(REGIONS), count)
@@ -184,6 +198,10 @@ def _filler(draw: random.Random) -> str:
         text += ("," if text else "") + json.dumps(step, separators=(",", ":"), ensure_ascii=draw.random() < 0.3)
     return f',"history":[{text}]'
 
+
+KEYS: Final = 5_000
+KEYS_AN_EVENT: Final = 14
+KEY_VALUES: Final = [*(f"v{number}" for number in range(20)), *range(100)]
 
 _FILLER_BYTES: Final = 3_486
 _BYTES: Final = [str(number) for number in range(256)]

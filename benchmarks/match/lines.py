@@ -30,6 +30,7 @@ _HOSTILE: Final = {
     ("break-points", "519"): "four break points a rule, one path",
     ("mixed", "arrays"): "arrays of 10,000 scalars",
     ("conditions", "519"): "256 conditions a rule",
+    ("many-keys", "keys"): "5,000 keys, 14 an event",
 }
 _ROUTED: Final = {"mixed": "few matches", "many-matches": "many matches"}
 

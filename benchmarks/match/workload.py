@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 from benchmarks.match import rules
-from benchmarks.match.events import SIZES, Size, make_array_events, make_events
+from benchmarks.match.events import SIZES, Size, make_array_events, make_events, make_key_events
 from benchmarks.match.kernel import write_rules
 
 __all__ = ["KINDS", "QUICK", "SIZES", "WARM", "Scale", "Workload"]
@@ -34,6 +34,7 @@ class Scale:
         default_factory=lambda: {1: 100_000, 10: 50_000, 100: 20_000, 1_000: 4_000, 10_000: 500}
     )  # a file; by rules
     array_events: int = 100
+    key_events: int = 10_000
     route_events: int = 20_000
     warm_seconds: float = 3.0
     ruler_seconds: float = 1.5
@@ -50,6 +51,7 @@ QUICK: Final = Scale(
     events={519: 20_000, 4096: 4_000},
     udf_events={1: 10_000, 100: 4_000, 1_000: 400},
     array_events=20,
+    key_events=2_000,
     route_events=4_000,
     warm_seconds=0.5,
     ruler_seconds=0.3,
@@ -106,6 +108,10 @@ class Workload:
         file = self.folder / f"arrays-{round_}.parquet"
         return self._write(file, make_array_events(self.scale.array_events, 10_000, block=round_))
 
+    def keys(self, round_: int) -> Path:
+        """Return a file of events that have some of thousands of keys."""
+        return self._write(self.folder / f"keys-{round_}.parquet", make_key_events(self.scale.key_events, block=round_))
+
     def fresh(self, first: int, count: int) -> Path:
         """Return a file of events that no other file has; there is one such file at a time."""
         return self._write(self.folder / "fresh.parquet", make_events(count, block=1_000_000 + first))
@@ -134,5 +140,6 @@ _RULES: Final = {
     "mixed": rules.mixed,
     "break-points": rules.many_break_points,
     "conditions": rules.many_conditions,
+    "many-keys": rules.many_keys,
     "many-matches": rules.many_matches,
 }

@@ -8,6 +8,7 @@ The equations are design invariant 1, in every kind of batch:
     matched = delivered + parked + dead-lettered      (per rule and target, as fingerprints)
     dead letters of a target with a dead letter queue = copies parked     (outside all other sums)
     survivors of a costly rule's pattern, or of the references taken = routed + referred    (per rule, likewise)
+    routed = admitted (there are deliveries of it) + turned down by `where`    (per costly rule, likewise)
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ Fingerprints = Mapping[str, Fingerprint]
 class Books:
     """What the files of one batch say, each number counted from the files themselves.
 
-    Mappings are keyed by `<rule>/<target>`; `survived`, `routed` and `referred`, fingerprints over the places of
-    costly rules' events, by rule. In a batch that took up parked deliveries
+    Mappings are keyed by `<rule>/<target>`; `survived`, `routed`, `admitted`, `turned_down` and `referred`,
+    fingerprints over the places of costly rules' events, by rule. In a batch that took up parked deliveries
     `matched` is what it took, `recorded` what its chunks name, and the event counts are zero.
     """
 
@@ -44,6 +45,8 @@ class Books:
     recorded: Fingerprints = field(default_factory=dict)
     survived: Fingerprints = field(default_factory=dict)
     routed: Fingerprints = field(default_factory=dict)
+    admitted: Fingerprints = field(default_factory=dict)
+    turned_down: Fingerprints = field(default_factory=dict)
     referred: Fingerprints = field(default_factory=dict)
     delivered: Fingerprints = field(default_factory=dict)
     parked_by_settlement: Fingerprints = field(default_factory=dict)
@@ -87,11 +90,16 @@ def _event_differences(books: Books) -> Iterator[Difference]:
 
 def _reference_differences(books: Books) -> Iterator[Difference]:
     nothing = Fingerprint()
-    for rule in sorted(set(books.survived) | set(books.routed) | set(books.referred)):
-        expected = books.survived.get(rule, nothing)
-        found = books.routed.get(rule, nothing) + books.referred.get(rule, nothing)
-        if expected != found:
-            yield Difference(f"{rule}: survivors = routed + referred", _show(expected), _show(found))
+    for rule in sorted(set(books.survived) | set(books.routed) | set(books.admitted) | set(books.referred)):
+        routed = books.routed.get(rule, nothing)
+        equations = [
+            ("survivors = routed + referred", books.survived, routed, books.referred),
+            ("routed = admitted + turned down", books.routed, books.admitted.get(rule, nothing), books.turned_down),
+        ]
+        for subject, whole, part, rest in equations:
+            expected, found = whole.get(rule, nothing), part + rest.get(rule, nothing)
+            if expected != found:
+                yield Difference(f"{rule}: {subject}", _show(expected), _show(found))
 
 
 def _delivery_differences(books: Books) -> Iterator[Difference]:

@@ -8,12 +8,18 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Literal
 
+from eventbridge.delivery_window import first_opening
 from eventbridge.rule.model import RetryPolicy
+from eventbridge.rule.window import DeliverBetween
 
 VerdictName = Literal["Delivered", "DeadLettered", "RetryAt", "Unknown"]
 
 #: Highest first. Two outcomes of one delivery are merged by rank, never by clock.
 VERDICT_RANK: tuple[VerdictName, ...] = ("Delivered", "DeadLettered", "RetryAt", "Unknown")
+
+
+#: Why a delivery is put off that may not be sent yet.
+NOT_BEFORE = "NotBefore"
 
 
 @dataclass(frozen=True)
@@ -83,12 +89,14 @@ def decide(
     held_seconds: float,
     now: datetime,
     draw: float,
+    window: DeliverBetween | None = None,
 ) -> Outcome:
     """Return what becomes of a delivery whose attempt number `attempts` (1 = the first) was answered.
 
     `arrived_at` is when the event's age began, `held_seconds` what of it does not count, `draw` a random number
     in [0, 1) for the jitter. An answer `Interrupted` is `Unknown`: our stop is no failure of the target.
-    A retry that would fall due beyond the policy's maximum event age ends the delivery now.
+    A retry that would fall due while the target's `window` is closed falls due when it opens; one that would beyond the
+    policy's maximum event age ends the delivery now.
     """
     if answer.accepted:
         return Delivered()
@@ -104,10 +112,23 @@ def decide(
     asked = retry_after(answer.retry_after, now)
     if asked is not None:
         due_at = max(due_at, asked)
+    due_at = first_opening(window, due_at)
     too_old = expired(policy, arrived_at, held_seconds, due_at)
     if too_old is not None:
         return DeadLettered(too_old.reason, f"{_describe(answer)}, and {too_old.detail} when the next attempt is due")
     return RetryAt(due_at, _name(answer))
+
+
+def is_failure(answer: Answer) -> bool:
+    """Return whether an answer speaks against the target and not against this one delivery; its breaker counts it."""
+    if answer.accepted or answer.abort or answer.error_class == "Interrupted":
+        return False
+    return _is_retryable(answer)
+
+
+def age_begins(arrived_at: datetime, not_before: datetime | None) -> datetime:
+    """Return from when on a delivery ages: nobody could have sent it before."""
+    return arrived_at if not_before is None else max(arrived_at, not_before)
 
 
 def expired(policy: RetryPolicy, arrived_at: datetime, held_seconds: float, now: datetime) -> DeadLettered | None:

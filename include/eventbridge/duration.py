@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them: `500ms`, `10s`, `24h`, `64 MiB`. Used by settings and rule files."""
+"""Durations, sizes and rates as people write them: `500ms`, `24h`, `64 MiB`, `200/s`; in settings and rule files."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _BYTES = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_RATE = re.compile(r"(\d{1,7})/([sm])", re.ASCII)
 _QUANTITY = re.compile(r"(\d{1,15}(?:\.\d{1,6})?) ?([A-Za-z]*)", re.ASCII)
 
 
@@ -26,6 +27,14 @@ def parse_size(text: str) -> int:
     if not size.is_integer():
         raise ValueError(f"{text!r} is no whole number of bytes")
     return int(size)
+
+
+def parse_rate(text: str) -> float:
+    """Return how many a second a rate such as `200/s` or `10/m` means; raises ValueError otherwise, also for none."""
+    parts = _RATE.fullmatch(text)
+    if parts is None or int(parts[1]) == 0:
+        raise ValueError(f"{text!r} is no rate such as 200/s or 10/m")
+    return int(parts[1]) / _SECONDS[parts[2]]
 
 
 def write_duration(seconds: float) -> str:

@@ -96,6 +96,7 @@ class RoutedPiece:
     count: int
     size: int  # payload bytes
     shard: int | None = None  # of an ordered target
+    early: bool = False  # none of it may be sent yet
 
 
 @dataclass(frozen=True)
@@ -135,11 +136,11 @@ def cut_chunks(
     """Return the chunks of a batch, those handed out first and by falling weight; the same for any order of `pieces`.
 
     A chunk is of one pool and one weight. Rows of a target stay together, so that a target that hangs touches few
-    chunks; small ones share. `statuses` is `ok`, `degraded` or `disabled` by (rule, target), absent = ok.
-    Not handed out: a disabled target and a pool of 0 slots (both held), a degraded target, what exceeds twice a
-    pool's free slots, and what exceeds `max_handed_out` once every pool had its turn (all due at once). An order shard
-    is never split over chunks that are handed out: what of it is too much for one chunk, its last rows, is not.
-    An ordered target is never taken for degraded: its retries wait by key.
+    chunks; small ones share. `statuses` is how targets stand (`breaker.TargetState`) by (rule, target), absent = ok.
+    Not handed out: a disabled target and a pool of 0 slots (both held), what must not be sent yet (due then), a target
+    whose breaker is not closed, what exceeds twice a pool's free slots, and what exceeds `max_handed_out` once every
+    pool had its turn (due at once). An order shard is never split over chunks that are handed out: what of it is too
+    much for one chunk, its last rows, is not. An ordered target has no breaker: its retries wait by key.
     """
     ready: dict[tuple[str, int], list[RoutedPiece]] = defaultdict(list)
     apart: dict[tuple[str, str, str, int, str], list[RoutedPiece]] = defaultdict(list)
@@ -170,7 +171,9 @@ def _held(piece: RoutedPiece, limits: ChunkLimits, statuses: Mapping[tuple[str, 
         return TARGET_DISABLED
     if limits.pools is not None and piece.pool in limits.pools and limits.pools[piece.pool].slots == 0:
         return POOL_CLOSED
-    return "" if status == "degraded" and piece.shard is None else None
+    if piece.early:
+        return ""
+    return None if status == "ok" or piece.shard is not None else ""
 
 
 def _order(piece: RoutedPiece) -> tuple[int, str, str, str, int, str, int]:

@@ -69,6 +69,36 @@ ATTEMPT = {
     "error": "str",
     "response_head": "str",
 }
+TARGET = {
+    "rule": "str",
+    "target": "str",
+    "state": "str",
+    "reason": "str",
+    "since": "str",
+    "until": "null",
+    "good": "int",
+    "slow": "bool",
+    "failing_since": "null",
+}
+CHUNK = {
+    "batch_id": "str",
+    "chunk_id": "int",
+    "kind": "str",
+    "source": "str",
+    "state": "str",
+    "handed_out": "bool",
+    "targets": ["str"],
+    "rows": "int",
+    "succeeded": "int",
+    "failed": "int",
+    "claim": "int",
+    "worker": "str",
+    "started_at": "str",
+    "ended_at": "str",
+    "seconds": "float",
+    "error": "str",
+    "last_failure": "str",
+}
 SHAPES: dict[tuple[str, ...], Any] = {
     ("rules", "check"): {"mistakes": [], "hash": "str", "buses": "int", "rules": "int"},
     ("rules", "test", "big-orders", "--explain", "--events", "one.jsonl"): [
@@ -120,7 +150,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
         ],
         "references": [],
         "held_rules": [],
-        "targets": [{"rule": "str", "target": "str", "state": "str", "reason": "str", "since": "str"}],
+        "targets": [TARGET],
     },
     ("rules", "release", "big-orders"): {
         "rule": "str",
@@ -128,6 +158,9 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "references": "int",
         "events": "int",
         "waits_for": "str",
+        "retried": [],
+        "skipped": [],
+        "unsendable": [],
     },
     ("deliver", "--runner", "orders", "--until-idle", "--spark", "sc://127.0.0.1:1"): {
         "batches": "int",
@@ -158,6 +191,9 @@ SHAPES: dict[tuple[str, ...], Any] = {
     },
     ("dead-letters", "redrive", "--target", "bad"): REDRIVE,
     ("dead-letters", "redrives"): [],
+    ("status", "--chunks"): [CHUNK],
+    ("status", "--failures"): [CHUNK],
+    ("targets", "list"): [TARGET | {"since": "null", "waiting": "int"}],
     ("targets", "enable", "all-orders", "gone"): {"rule": "str", "target": "str", "before": "str", "released": "int"},
 }
 

@@ -261,6 +261,16 @@ def test_enabling_a_target(delivered: Any, eventbridge: Callable[..., Any]) -> N
     assert [row["state"] for row in after["parked"] if row["target"] == "gone"] == ["due"]
 
 
+def test_targets_are_listed(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """Every target of today's files: how it stands, why, and how many of its deliveries wait."""
+    found = {line["target"]: line for line in eventbridge("targets", "list", "--json").json}
+
+    assert (found["gone"]["state"], found["gone"]["waiting"]) == ("disabled", 3)
+    assert found["gone"]["reason"] == "the target answered 410"
+    assert found["archive"]["state"] == "ok"
+    assert "gone" in eventbridge("targets", "list").out
+
+
 def test_looking_changes_nothing(delivered: Any, eventbridge: Callable[..., Any]) -> None:
     """status, audit and dead-letters write no file into store, ledger or bus that was not there before."""
     before = _files(delivered.folder / "home")

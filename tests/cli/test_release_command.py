@@ -115,3 +115,70 @@ def test_a_rule_that_nobody_knows_cannot_be_released(held: Any, eventbridge: Cal
 
     assert wrong.code == 2
     assert wrong.err == "error: no rule file names a rule 'costy'. Did you mean costly?\n"
+
+
+STRICT = """
+  strict:
+    bus: orders
+    pattern: {}
+    targets:
+      books: {type: http, url: "http://127.0.0.1:1/", allow_http: true, errors_tolerance: none, RETRY}
+      lines:
+        {type: file, path: FOLDER/lines.jsonl, errors_tolerance: none, transform: TRANSFORM}
+"""
+
+
+@pytest.fixture
+def strict(shop: Any, eventbridge: Callable[..., Any]) -> Any:
+    """A shop with a rule that gives nothing up, held at the first of two events: a refusal, and a failed transform."""
+    shop.write_rules()
+    rules = shop.rules / "orders.yaml"
+    more = STRICT.replace("RETRY", "retry: {policy: own, attempts: 0}").replace("FOLDER", str(shop.folder))
+    transform = "{form: JSONPATH, value: $.data.nothing, missing: error}"
+    rules.write_text(rules.read_text() + more.replace("TRANSFORM", transform))
+    eventbridge("bus", "publish", "orders", shop.orders(1))
+    work = Workplace.open(Settings.from_mapping(shop.environ), connections_from_environment(shop.environ))
+    try:
+        deliver_until_idle(work, "orders", InProcessRouter(work.store))
+    finally:
+        work.close()
+    return shop
+
+
+def test_a_rule_that_gives_nothing_up_is_released(strict: Any, eventbridge: Callable[..., Any]) -> None:
+    """Status names the deliveries; what can be sent is tried again, what cannot be stays held; again does nothing."""
+    held = {row["target"]: row for row in eventbridge("status", "--json").json["parked"] if row["rule"] == "strict"}
+    assert (held["books"]["reason"], held["lines"]["reason"]) == ("MaximumRetryAttempts", "TransformFailed")
+    delivery = held["lines"]["held"].removeprefix("held at ")
+
+    released = eventbridge("rules", "release", "strict").out.splitlines()
+
+    assert released == [
+        f"strict: the delivery {held['books']['held'].removeprefix('held at ')} to books (MaximumRetryAttempts) "
+        "is tried again",
+        f"strict: the delivery {delivery} to lines (TransformFailed) has nothing to send and is held on: "
+        f"skip it by --skip {delivery}",
+    ]
+    found = eventbridge("rules", "release", "strict", "--json").json
+    assert (found["retried"], [each["delivery_id"] for each in found["unsendable"]]) == ([], [delivery])
+
+
+def test_one_delivery_is_skipped(strict: Any, eventbridge: Callable[..., Any]) -> None:
+    """Exactly that one becomes a dead letter; one that the rule is not held at is a mistake that names those it is."""
+    (row,) = [row for row in eventbridge("status", "--json").json["parked"] if row["target"] == "lines"]
+    delivery = row["held"].removeprefix("held at ")
+
+    skipped = eventbridge("rules", "release", "strict", "--skip", delivery)
+    strict.deliver()
+
+    assert skipped.out == (
+        f"strict: the delivery {delivery} to lines (TransformFailed) becomes a dead letter, "
+        "and the rule goes on behind it\n"
+    )
+    dead = eventbridge("dead-letters", "list", "--json").json
+    assert [each["name"] for each in dead if each["rule"] == "strict"] == [delivery]
+    again = eventbridge("rules", "release", "strict", "--skip", delivery)
+    assert again.code == 2
+    assert "the rule 'strict' is held at no delivery" in again.err
+    assert "(books, MaximumRetryAttempts)" in again.err
+    assert eventbridge("audit").code == 0

@@ -165,6 +165,22 @@ def test_test_takes_a_pattern_from_a_file(shop: Any, eventbridge: Callable[..., 
     assert result.out == "1: true\n2: false\n"
 
 
+def test_test_says_that_it_does_not_evaluate_where(shop: Any, eventbridge: Callable[..., Any]) -> None:
+    """Only Spark can: the answers are the pattern's, and a note on standard error says so, of such rules only."""
+    text = (shop.rules / "orders.yaml").read_text()
+    (shop.rules / "orders.yaml").write_text(text.replace("bus: orders\n", "bus: orders\n    where: 'false'\n", 1))
+
+    result = eventbridge("rules", "test", "big-orders", stdin=json.dumps(EVENT).encode())
+    other = eventbridge("rules", "test", "all-orders", stdin=json.dumps(EVENT).encode())
+
+    assert (result.code, result.out) == (0, "1: true o1\n")
+    assert (
+        result.err
+        == "note: the rule has `where`, which only Spark can evaluate: what is true here it may still turn down\n"
+    )
+    assert other.err == ""
+
+
 def test_test_says_what_no_bus_would_take(eventbridge: Callable[..., Any]) -> None:
     """A rule's pattern may match what is no CloudEvent; the answer says that a bus would refuse it."""
     event = {name: value for name, value in EVENT.items() if name != "source"}

@@ -79,7 +79,8 @@ def rules_of(shop: Any, receiver: Receiver, closed: int) -> str:
             shop.environ[f"EVENTBRIDGE_CONN_{name.upper()}"] = json.dumps({"conn_type": "http", **held})
             given = "" if kind == "url" else f'url: "{url}/orders", '
             retry = IN_AN_HOUR if failure in ("flaky", "hang", "cut") else NEVER
-            fields = f"type: http, {given}allow_http: true, timeout: 1s, connection: {name}, {retry}"
+            timeout = "timeout: 1s" if failure == "hang" else "timeout: 10s"
+            fields = f"type: http, {given}allow_http: true, {timeout}, connection: {name}, {retry}"
             lines.append(f"      {name}: {{{fields}}}")
     return "\n".join(lines)
 

@@ -133,6 +133,22 @@ class ChunksContract:
         assert ledger.claim_chunk("batch-1", 0, "host:1") is None
         assert rival.files("batch-1", "outcome") == frozen
 
+    def test_a_chunk_whose_push_said_nothing_ended_in_error(self, ledger: Ledger, clock: Clock) -> None:
+        """Settlement ends what is STARTED, and says so; how the others ended, or that they did not begin, stays."""
+        route(ledger, chunks=3)
+        for number in (0, 1):
+            assert ledger.claim_chunk("batch-1", number, "host:1") is not None
+        ledger.end_chunk("batch-1", 1, 1, "TIMEOUT", 3, 2)
+        end = clock.pass_seconds(9)
+
+        ledger.begin_settlement("batch-1")
+
+        silent, timeout, new = ledger.chunks("batch-1")
+        assert (silent.state, silent.ended_at) == ("ERROR", end)
+        assert "killed" in silent.error
+        assert (timeout.state, timeout.ended_at, timeout.error) == ("TIMEOUT", after(0), "")
+        assert (new.state, new.ended_at, new.error) == ("NEW", None, "")
+
     def test_settlement_begins_once_and_only_from_routed(self, ledger: Ledger, rival: Ledger) -> None:
         """Of two that settle the first begins; claims are raised once; an unrouted batch is left alone."""
         settle(ledger)

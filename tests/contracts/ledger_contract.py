@@ -18,6 +18,7 @@ from contracts.ledger_redrives_contract import RedrivesContract
 from contracts.ledger_references_contract import ReferencesContract
 from contracts.ledger_route_tries_contract import RouteTriesContract
 from contracts.ledger_samples import Clock
+from contracts.ledger_targets_contract import TargetsContract
 
 from eventbridge.ledger import Ledger
 
@@ -31,6 +32,7 @@ class LedgerContract(
     RedrivesContract,
     ReferencesContract,
     RouteTriesContract,
+    TargetsContract,
 ):
     """All of the contract; a subclass gives the fixture `open_ledger`."""
 

@@ -90,3 +90,11 @@ def settle(ledger: Ledger, batch_id: str = "batch-1", **changes: Any) -> None:
 def register(ledger: Ledger) -> None:
     """Have the offsets of runner `flights` stand where `some_ranges` start."""
     ledger.register_queues("flights", "flights-bus", {taken.queue: taken.start for taken in some_ranges()})
+
+
+def claimed_chunk(ledger: Ledger) -> Chunk:
+    """Return chunk 0 of a new batch, claimed."""
+    route(ledger)
+    chunk = ledger.claim_chunk("batch-1", 0, "host:1")
+    assert chunk is not None
+    return chunk

@@ -12,9 +12,11 @@ from ipaddress import ip_network
 from itertools import count
 from pathlib import Path
 
+import certificates
 import pytest
 
 from eventbridge import faults
+from eventbridge.connection import Connection
 from eventbridge.rule import Target as TargetRule
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
@@ -46,8 +48,17 @@ def no_connection(connection_id: str) -> None:
     raise AssertionError(f"nobody asked for {connection_id}")
 
 
-def http_kit(folder: Path, receiver: Receiver) -> Kit:
-    path = f"/healthy/{uuid.uuid4()}"
+@dataclass(frozen=True)
+class Receivers:
+    """A receiver of plain HTTP/1.1, and one of TLS that offers HTTP/2 and has this certificate."""
+
+    plain: Receiver
+    secure: Receiver
+    certificate: Path
+
+
+def http_kit(folder: Path, receivers: Receivers) -> Kit:
+    receiver, path = receivers.plain, f"/healthy/{uuid.uuid4()}"
     rule = TargetRule(name="crm", type="http", url=receiver.url(path), allow_http=True, max_in_flight=4)
     return Kit(
         lambda clock: open_target("r", rule, no_connection, clock, LOOPBACK),  # type: ignore[arg-type]
@@ -55,7 +66,19 @@ def http_kit(folder: Path, receiver: Receiver) -> Kit:
     )
 
 
-def file_kit(folder: Path, receiver: Receiver) -> Kit:
+def http2_kit(folder: Path, receivers: Receivers) -> Kit:
+    """Over TLS and HTTP/2, with a token that its connection gets."""
+    receiver, path = receivers.secure, f"/with-token/9999/{uuid.uuid4()}"
+    extra = {"ca_certificate": str(receivers.certificate), "token_url": receiver.url("/token/600/secret")}
+    connection = Connection("crm", "http", login=path, password="secret", extra=extra)
+    rule = TargetRule(name="crm", type="http", url=receiver.url(path), connection="crm", max_in_flight=4)
+    return Kit(
+        lambda clock: open_target("r", rule, lambda _: connection, clock, LOOPBACK),
+        lambda: [seen["body"] for seen in receiver.requests() if seen["path"] == path],
+    )
+
+
+def file_kit(folder: Path, receivers: Receivers) -> Kit:
     path = folder / "made" / "crm.jsonl"
     rule = TargetRule(name="crm", type="file", path=str(path))
     return Kit(
@@ -64,7 +87,7 @@ def file_kit(folder: Path, receiver: Receiver) -> Kit:
     )
 
 
-def memory_kit(folder: Path, receiver: Receiver) -> Kit:
+def memory_kit(folder: Path, receivers: Receivers) -> Kit:
     opened: list[InMemoryTarget] = []
 
     def open_one(clock: Clock) -> Target:
@@ -74,20 +97,25 @@ def memory_kit(folder: Path, receiver: Receiver) -> Kit:
     return Kit(open_one, lambda: [request.payload for target in opened for request in target.received])
 
 
-KITS = {"http": http_kit, "file": file_kit, "memory": memory_kit}
+KITS = {"http": http_kit, "http2": http2_kit, "file": file_kit, "memory": memory_kit}
 
 
 @pytest.fixture(scope="module")
-def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
-    """Run one receiver for the module."""
-    with Receiver(tmp_path_factory.mktemp("receiver") / "log.jsonl", whole=True) as running:
-        yield running
+def receivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receivers]:
+    """Run two receivers for the module."""
+    folder = tmp_path_factory.mktemp("receivers")
+    own = certificates.self_signed().write(folder / "own.pem")
+    with (
+        Receiver(folder / "plain.jsonl", whole=True) as plain,
+        Receiver(folder / "secure.jsonl", whole=True, certificate=own, http2=True) as secure,
+    ):
+        yield Receivers(plain, secure, own)
 
 
 @pytest.fixture(params=KITS)
-def kit(request: pytest.FixtureRequest, tmp_path: Path, receiver: Receiver) -> Kit:
+def kit(request: pytest.FixtureRequest, tmp_path: Path, receivers: Receivers) -> Kit:
     """Return each kind of target, with nothing delivered to it yet."""
-    return KITS[request.param](tmp_path, receiver)
+    return KITS[request.param](tmp_path, receivers)
 
 
 def requests_of(payloads: Sequence[bytes], first_index: int = 0) -> list[Request]:

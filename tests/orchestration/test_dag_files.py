@@ -240,3 +240,9 @@ def test_dag_files_are_wiring_only() -> None:
     """A DAG file has at most 80 lines."""
     for file in DAGS.glob("*.py"):
         assert len(file.read_text().splitlines()) <= 80
+
+
+@pytest.mark.parametrize("dag_id", ["deliver_orders", "retry_deliveries"])
+def test_airflow_ends_a_push_that_does_not_stop_by_itself(dags: dict[str, DAG], dag_id: str) -> None:
+    """The budget of 20 s is the push's own; half a minute later comes the net."""
+    assert dags[dag_id].get_task("push").partial_kwargs["execution_timeout"] == timedelta(seconds=50)

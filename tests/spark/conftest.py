@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from spark.own_server import own_server
 
 from eventbridge.rule import Bus, Rule, RuleSet, Target, Transform
 from eventbridge.spark.server import SparkConnectServer
@@ -28,7 +29,7 @@ FILE = "buffer/bus=orders/date=2026-03-01/hour=12/landed.parquet"
 @pytest.fixture(scope="session")
 def spark_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkConnectServer]:
     """One Spark Connect server for all tests of the session: it takes 10 s to start."""
-    with SparkConnectServer(tmp_path_factory.mktemp("spark")) as server:
+    with own_server(tmp_path_factory.mktemp("spark")) as server:
         yield server
 
 

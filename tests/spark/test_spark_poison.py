@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from spark.own_server import own_server
 
 from eventbridge.connection import connections_from_environment
 from eventbridge.errors import SparkError
@@ -90,7 +91,7 @@ def test_a_spark_that_ends_meanwhile_blames_no_event(
     """Where the server goes with its workers the canary fails too: the stage fails, and another Spark routes."""
     work, batch_id = land(*["good"] * 8)
 
-    with SparkConnectServer(tmp_path / "spark") as server:
+    with own_server(tmp_path / "spark") as server:
 
         class Ending(ConnectRouter):
             def route_slices(self, job: RouteJob, slices: Sequence[Slice]) -> Iterator[SliceResult]:
@@ -116,7 +117,7 @@ def test_an_event_that_kills_java_is_one_dead_letter(
     for _ in range(2):
         work.ledger.begin_try(batch_id, f"{landed.key}/000000-000001")
 
-    with SparkConnectServer(tmp_path / "spark") as server, pytest.raises(SparkError):
+    with own_server(tmp_path / "spark") as server, pytest.raises(SparkError):
         route(work, batch_id, ConnectRouter(server.url, route_with_poison))
     route(work, batch_id, ConnectRouter(spark_server.url, route_with_poison))
     write_dead_letters(work, batch_id)

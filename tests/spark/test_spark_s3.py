@@ -10,13 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from spark.own_server import own_server
 
 from eventbridge.errors import SparkError
+from eventbridge.rule import Bus, Rule, RuleSet, Target
 from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.server import SparkConnectServer
 from eventbridge.spark.submit import LocalSubmit, SubmitRouter
+from eventbridge.stages.frozen_rules import freeze_rules
 from eventbridge.stages.route_in_process import InProcessRouter
+from eventbridge.stages.route_job import RuleShare
 from eventbridge.store.open import open_store
+from eventbridge.store.parquet import read_table
 from eventbridge.testing.s3 import ACCESS_KEY, SECRET_KEY, S3Request, S3Server
 
 APPLICATION = str(Path(__file__).parents[2] / "spark_apps" / "route_events.py")
@@ -28,7 +33,7 @@ def spark_with_connection(
 ) -> Iterator[SparkConnectServer]:
     """A Spark whose environment has the connection of the store."""
     environ = {**os.environ, "EVENTBRIDGE_CONN_S3": s3_process.connection}
-    with SparkConnectServer(tmp_path_factory.mktemp("spark"), environ=environ) as server:
+    with own_server(tmp_path_factory.mktemp("spark"), environ=environ) as server:
         yield server
 
 
@@ -52,6 +57,30 @@ def test_workers_read_and_write_a_bucket(
     assert sum(request.is_put for request in requests) == len(landed.slices)
     assert not any(request.is_listing for request in requests)
     assert all("aws-sdk-cpp" in request.headers["HTTP_USER_AGENT"] for request in requests)
+
+
+def test_sql_is_asked_about_events_in_a_bucket(
+    spark_with_connection: SparkConnectServer, landed: Any, s3_server: S3Server
+) -> None:
+    """Spark's workers read the survivors there, the driver puts its answers there and takes them away again."""
+    target = Target(name="lines", type="file", path="/tmp/never-written")
+    rule = Rule(
+        name="sql", bus="orders", runner="orders", pattern={}, where="data:amount::int > 50", targets={"lines": target}
+    )
+    rule_set = freeze_rules(landed.store, RuleSet(buses={"orders": Bus(name="orders")}, rules={"sql": rule}))
+    share = RuleShare("rule/sql", "sql", ((landed.slices[0].file, "1-9"),), cpu_seconds=60)
+    router = ConnectRouter(spark_with_connection.url, store=landed.store)
+    job = landed.anew(rule_set=rule_set)
+
+    s3_server.requests.clear()
+    (result,) = router.route_slices(job, [share])
+    requests = list(s3_server.requests)
+
+    rows = read_table(landed.store, result.path or "").to_pylist()
+    assert [row["event_id"] for row in rows] == ["6", "7", "8", "9"]
+    assert result.detail["share"]["turned_down"] == [[landed.slices[0].file, "1-5"]]
+    assert not any(request.is_listing for request in requests)
+    assert [path for path in landed.store.list("deliveries/") if "/sql/" in path] == []
 
 
 def test_no_secret_travels_with_a_job(landed: Any, spark_with_connection: SparkConnectServer) -> None:

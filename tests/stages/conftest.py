@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from stages.costly import Place
 
 from eventbridge import faults
 from eventbridge.connection import connections_from_environment
@@ -222,3 +223,9 @@ def settle_by_ledger() -> Callable[[Workplace, str], None]:
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut slices of two rows, so that a batch of a few events has several."""
     monkeypatch.setattr(route_module, "ROW_GROUP_ROWS", 2)
+
+
+@pytest.fixture
+def place(site: Site) -> Place:
+    """An installation with one cheap and one costly rule."""
+    return Place(site)

@@ -6,21 +6,20 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from stages.costly import RULES, Costly, Order, Place, landed, router, settled, waiting
 
-from eventbridge.errors import BooksError, SparkError, UserError
+from eventbridge import rowset
+from eventbridge.errors import BooksError, UserError
 from eventbridge.ledger.records import Reference
-from eventbridge.rule import RuleSet, Transform
 from eventbridge.stages.audit import audit
-from eventbridge.stages.buffer import buffer
+from eventbridge.stages.books import books_of
 from eventbridge.stages.commit import commit
 from eventbridge.stages.dead_letters import write_dead_letters
 from eventbridge.stages.deliver import deliver_batch, deliver_references
-from eventbridge.stages.listen import listen
 from eventbridge.stages.records import dead_letters
 from eventbridge.stages.references import due_references, plan_references
 from eventbridge.stages.retries import settle_stale
@@ -28,117 +27,9 @@ from eventbridge.stages.route import RouteJob, Slice, SliceResult, route
 from eventbridge.stages.route_in_process import InProcessRouter
 from eventbridge.stages.route_job import RuleShare, Task
 from eventbridge.stages.schedule_retries import schedule_retries
+from eventbridge.stages.sql_answers import Answer, write_answers
 from eventbridge.stages.workplace import Workplace
-from eventbridge.testing.poison import POISONED, route_with_poison
-
-Order = Callable[..., bytes]
-
-RULES = """
-buses:
-  orders:
-    source: {type: embedded, topics: [placed], queues: 1, start_at: earliest}
-rules:
-  cheap:
-    bus: orders
-    pattern: {}
-    targets:
-      lines: {type: file, path: CHEAP}
-  costly:
-    bus: orders
-    pattern: {data: {amount: [{numeric: [">", 5]}]}}
-    ENABLED
-    targets:
-      lines: {type: file, path: COSTLY}
-      more: {type: file, path: MORE, retry: {maximum_event_age: AGE}}
-"""
-
-#: Small budgets, so that a loop costs a test little.
-BUDGETS = {"route_costly_budget_seconds": 0.2, "route_reference_budget_seconds": 0.4}
-
-
-@dataclass(frozen=True)
-class Costly(Workplace):
-    """A workplace whose rule `costly` has transforms of the form JSONATA, with a program that a file holds."""
-
-    def rule_set(self) -> RuleSet:
-        """Return today's rules."""
-        rules = super().rule_set()
-        if "costly" not in rules.rules:
-            return rules
-        program = (self.settings.home / "program").read_text()
-        rule = rules.rules["costly"]
-        transform = Transform(form="JSONATA", value=program)
-        targets = {name: target.model_copy(update={"transform": transform}) for name, target in rule.targets.items()}
-        changed = type(rule)(**{**dict(rule), "targets": targets, "version": ""})
-        return RuleSet(buses=rules.buses, rules=rules.rules | {"costly": changed})
-
-
-class Place:
-    """One installation with a cheap and a costly rule, and what their targets have received."""
-
-    def __init__(self, site: Any) -> None:
-        self.site = site
-        self.stop = threading.Event()
-        self.write_rules()
-        self.program("$.id")
-
-    def write_rules(self, enabled: bool = True, age: str = "24h", text: str = RULES) -> None:
-        """Write the rule file."""
-        folder = self.site.folder
-        text = text.replace("ENABLED", f"enabled: {str(enabled).lower()}").replace("AGE", age)
-        for name in ("CHEAP", "COSTLY", "MORE"):
-            text = text.replace(name, str(folder / f"{name}.jsonl"))
-        self.site.write_rules(text)
-
-    def program(self, text: str) -> None:
-        """Change the program of the costly rule's transforms."""
-        (self.site.folder / "program").write_text(text)
-
-    def work(self) -> Costly:
-        """Open the installation."""
-        return Costly(**vars(self.site.reopen(**BUDGETS)))
-
-    def publish(self, order: Order, *amounts: float, poison: Sequence[int] = ()) -> None:
-        """Publish an order of each amount, numbered from 0; those at the places `poison` are poisoned."""
-        subjects = [POISONED if number in poison else "good" for number in range(len(amounts))]
-        self.site.publish(
-            *[order(number, amount, subject=subjects[number]) for number, amount in enumerate(amounts)], key="k"
-        )
-
-    def lines(self, name: str) -> list[str]:
-        """Return the ids that a target has received."""
-        path: Path = self.site.folder / f"{name}.jsonl"
-        return [json.loads(line)["id"] for line in path.read_text().splitlines()] if path.exists() else []
-
-
-@pytest.fixture
-def place(site: Any) -> Place:
-    """An installation with one cheap and one costly rule."""
-    return Place(site)
-
-
-def router(work: Workplace) -> InProcessRouter:
-    """Return a router whose costly rules run programs."""
-    return InProcessRouter(work.store, route_with_poison)
-
-
-def landed(work: Workplace) -> str:
-    """Plan and land a batch."""
-    batch_id = listen(work, "orders") or ""
-    buffer(work, batch_id)
-    return batch_id
-
-
-def settled(work: Workplace, batch_id: str) -> None:
-    """Settle and commit a batch that nobody pushed."""
-    write_dead_letters(work, batch_id)
-    schedule_retries(work, batch_id)
-    assert commit(work, batch_id)
-
-
-def waiting(work: Workplace) -> list[tuple[str, str, int]]:
-    """Return reason, state and number of events of the references that wait."""
-    return [(each.reason, each.state, each.count) for each in work.ledger.waiting_references()]
+from eventbridge.testing.poison import route_with_poison
 
 
 def test_a_costly_rule_within_its_budget_is_delivered_like_any_other(place: Place, order: Order) -> None:
@@ -245,99 +136,6 @@ def test_a_program_that_fixes_itself_is_used_for_what_waits(place: Place, order:
 
     assert place.lines("COSTLY") == ["0", "1", "2"]
     assert waiting(work) == []
-    assert audit(work).differences == ()
-
-
-class Crashing(InProcessRouter):
-    """A router whose worker dies of every share of the rule `costly`, until it is mended."""
-
-    def __init__(self, work: Workplace) -> None:
-        super().__init__(work.store, route_with_poison)
-        self.mended = False
-        self.shares = 0
-
-    def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
-        if any(isinstance(task, RuleShare) for task in tasks) and not self.mended:
-            self.shares += 1
-            raise SparkError("the worker exited unexpectedly")
-        return super().route_slices(job, tasks)
-
-
-def test_a_rule_that_cannot_be_routed_is_held(place: Place, order: Order) -> None:
-    """Its worker dies: after two tries alone the rule is held, its events wait, all others go on; its file mends it."""
-    place.publish(order, 10, 10)
-    work = place.work()
-    crashing = Crashing(work)
-    deliver_batch(work, "orders", crashing, place.stop)
-    place.publish(order, 10, 10, 10)
-    deliver_batch(work, "orders", crashing, place.stop)
-
-    assert crashing.shares == 2
-    assert place.lines("CHEAP") == ["0", "1", "0", "1", "2"]
-    assert "the worker exited unexpectedly" in work.ledger.held_rules()["costly"].reason
-    assert waiting(work) == [("RouteFailed", "held", 2), ("Held", "held", 3)]
-    assert plan_references(work) is None
-    assert audit(work).differences == ()
-    place.program("$.id again")
-    crashing.mended = True
-    deliver_references(work, "orders", crashing, place.stop)
-
-    assert place.lines("COSTLY") == ["0", "1", "0", "1", "2"]
-    assert waiting(work) == []
-    assert audit(work).differences == ()
-
-
-class Killing(Crashing):
-    """A router whose Spark ends with every share of the rule `costly`; the next job finds it started anew."""
-
-    dead = False
-
-    def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
-        if self.dead:
-            self.dead = False
-            raise SparkError("Spark does not answer")
-        self.dead = any(isinstance(task, RuleShare) for task in tasks)
-        return super().route_slices(job, tasks)
-
-
-def test_a_rule_that_ends_spark_itself_is_held(place: Place, order: Order) -> None:
-    """Three times Spark was there before its share was tried, and was not after: the rule is held, the rest goes on."""
-    place.publish(order, 10, 10)
-    work = place.work()
-    killing = Killing(work)
-    for _ in range(3):
-        with pytest.raises(SparkError):
-            deliver_batch(work, "orders", killing, place.stop)
-        assert work.ledger.held_rules() == {}
-
-    deliver_batch(work, "orders", killing, place.stop)
-
-    assert killing.shares == 3
-    assert place.lines("CHEAP") == ["0", "1"]
-    assert "the Spark that had been there" in work.ledger.held_rules()["costly"].reason
-    assert waiting(work) == [("RouteFailed", "held", 2)]
-    assert audit(work).differences == ()
-
-
-def test_references_that_end_spark_hold_their_rule_over_several_batches(place: Place, order: Order, clock: Any) -> None:
-    """A batch that took them up is abandoned with its run; the tries it counted go on counting in the next one."""
-    place.program("loop")
-    place.publish(order, 10, 10, poison=[0])
-    work = place.work()
-    deliver_batch(work, "orders", router(work), place.stop)
-    killing = Killing(work)
-    for _ in range(3):
-        clock.now = max(clock.now, due_references(work) or clock.now)
-        with pytest.raises(SparkError):
-            deliver_references(work, "orders", killing, place.stop)
-        clock.advance(60 + 30 + 1)
-        settle_stale(work)
-    clock.advance(600)
-
-    deliver_references(work, "orders", killing, place.stop)
-
-    assert killing.shares == 3
-    assert waiting(work) == [("RouteFailed", "held", 2)]
     assert audit(work).differences == ()
 
 
@@ -488,3 +286,54 @@ def test_a_rule_with_sql_is_refused_without_spark(site: Any, order: Order) -> No
     with pytest.raises(UserError, match=r"rule cheap has `where` .* only Spark .* `eventbridge deliver`"):
         route(work, batch_id, InProcessRouter(work.store))
     assert work.ledger.batch(batch_id).state == "buffered"
+
+
+class Answering(InProcessRouter):
+    """A router that answers for Spark SQL: `where` of every rule keeps events of even rows; or it lies."""
+
+    def __init__(self, work: Workplace, *, lies: bool = False) -> None:
+        super().__init__(work.store)
+        self._answers_in = work.store
+        self._lies = lies
+
+    def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
+        for result in super().route_slices(job, [self._answered(task) for task in tasks]):
+            if self._lies and "share" in result.detail:
+                result.detail["share"]["turned_down"] = []
+            yield result
+
+    def _answered(self, task: Task) -> Task:
+        if not isinstance(task, RuleShare):
+            return task
+        places = [(file, row) for file, rows in task.files for row in rowset.decode(rows)]
+        path = f"deliveries/answers-{task.rule}.parquet"
+        write_answers(self._answers_in, path, {place: Answer(kept=place[1] % 2 == 0) for place in places})
+        return replace(task, answers=path)
+
+
+WITH_WHERE = RULES[: RULES.index("  costly:")].replace("pattern: {}", "pattern: {}\n    where: 'true'")
+
+
+def test_events_that_where_turned_down_are_in_the_books(site: Any, order: Order) -> None:
+    """What its rule routed is what there are deliveries of and what it turned down: in the manifest, and audited."""
+    site.write_rules(WITH_WHERE.replace("CHEAP", str(site.folder / "cheap")))
+    site.publish(*[order(number) for number in range(5)], key="k")
+    work = site.reopen()
+
+    batch_id = deliver_batch(work, "orders", Answering(work), threading.Event()) or ""
+
+    (path,) = work.store.list("manifests/")
+    assert json.loads(work.store.get(path))["turned_down"]["cheap"][0] == 2
+    books = books_of(work, work.ledger.batch(batch_id))
+    assert (books.routed["cheap"].count, books.admitted["cheap"].count, books.turned_down["cheap"].count) == (5, 3, 2)
+    assert audit(work).differences == ()
+
+
+def test_books_do_not_balance_if_an_event_is_neither(site: Any, order: Order) -> None:
+    """A rule that has routed events of which there are no deliveries, and that were not turned down, lost them."""
+    site.write_rules(WITH_WHERE.replace("CHEAP", str(site.folder / "cheap")))
+    site.publish(*[order(number) for number in range(5)], key="k")
+    work = site.reopen()
+
+    with pytest.raises(BooksError, match="cheap: routed = admitted \\+ turned down"):
+        deliver_batch(work, "orders", Answering(work, lies=True), threading.Event())

@@ -11,8 +11,14 @@ import pytest
 from stages.routing import buffered, deliveries, routed, wanted
 
 from eventbridge.errors import InfrastructureError, SparkError
+from eventbridge.stages.audit import audit
+from eventbridge.stages.commit import commit
+from eventbridge.stages.dead_letters import write_dead_letters
+from eventbridge.stages.frozen_rules import frozen_rules
 from eventbridge.stages.route import RouteJob, Slice, SliceResult, route, slices_of
 from eventbridge.stages.route_in_process import InProcessRouter
+from eventbridge.stages.route_job import Task
+from eventbridge.stages.schedule_retries import schedule_retries
 from eventbridge.stages.workplace import Workplace
 
 Order = Callable[..., bytes]
@@ -138,3 +144,42 @@ def test_it_may_die_anywhere(
         assert len({row["delivery_id"] for row in rows}) == len(rows) == 7
         assert handed_out == [0, 1]
         assert sum(chunk.rows for chunk in work.ledger.chunks(batch_id)) == 6
+
+
+class Twice(InProcessRouter):
+    """A router that runs every task twice at once, as Spark's speculation does, and hands over what `chosen` says."""
+
+    def __init__(self, work: Workplace, chosen: slice) -> None:
+        super().__init__(work.store)
+        self._chosen = chosen
+
+    def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
+        rules = frozen_rules(self._store, job.rule_set)
+        with ThreadPoolExecutor(2) as pool:
+            for task in tasks:
+                copies = [pool.submit(self._result, rules, job, task) for _ in range(2)]
+                yield from [copy.result() for copy in copies][self._chosen]
+
+
+@pytest.mark.parametrize(
+    "chosen", [slice(0, 1), slice(1, 2), slice(0, 2)], ids=["the first counts", "the copy counts", "both come back"]
+)
+def test_tasks_that_run_twice_at_once_leave_no_duplicate(
+    site: Any, order: Order, small_slices: None, chosen: slice
+) -> None:
+    """Both copies of a task write; the ledger names one file a slice, each delivery is there once, the books hold."""
+    site.publish(*[order(number, 500) for number in range(9)], key="k")
+    work, batch_id = buffered(site)
+
+    route(work, batch_id, Twice(work, chosen))
+    write_dead_letters(work, batch_id)
+    schedule_retries(work, batch_id)
+
+    rows = deliveries(work, batch_id)
+    named = {file.path for file in work.ledger.files(batch_id, "delivery")}
+    written = set(work.store.list("deliveries/"))
+    assert len({row["delivery_id"] for row in rows}) == len(rows) == 27
+    assert named < written
+    assert len(written) == 2 * len(named)
+    assert commit(work, batch_id)
+    assert audit(work).differences == ()

@@ -6,12 +6,14 @@ import json
 from collections import Counter
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from benchmarks.match import rules
-from benchmarks.match.events import SIZES, Size, make_array_events, make_events
+from benchmarks.match.events import SIZES, Size, make_array_events, make_events, make_key_events
 
 from eventbridge.event import parse_event
+from eventbridge.match import compile_rules
 from eventbridge.pattern import parse_pattern
 
 FIELDS = {
@@ -48,6 +50,15 @@ def test_fresh_sources_never_come_again() -> None:
     sources = [json.loads(text)["source"] for text in make_events(2_000, fresh_sources=True).to_pylist()]
 
     assert len(set(sources)) == 2_000
+
+
+def test_key_events_are_of_one_size_and_hit_rules_over_as_many_keys() -> None:
+    """519 bytes each; most rules of one key match some event."""
+    texts = make_key_events(300).to_pylist()
+    matcher = compile_rules([parse_pattern(rule) for rule in rules.many_keys(5_000)])
+
+    assert {len(text) for text in texts} == {519}
+    assert len(matcher.match(pa.array(texts)).rules) > 100
 
 
 def test_array_events_have_arrays_of_the_length() -> None:

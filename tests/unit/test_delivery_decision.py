@@ -15,6 +15,7 @@ from eventbridge.delivery import (
     Unknown,
     VerdictName,
     after_unknown,
+    age_begins,
     better,
     decide,
     delay_seconds,
@@ -23,6 +24,7 @@ from eventbridge.delivery import (
     verdict_name,
 )
 from eventbridge.rule.model import RetryPolicy
+from eventbridge.rule.window import DeliverBetween
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 EXPONENTIAL = RetryPolicy.named("EXPONENTIAL_DECAY_RETRY")
@@ -231,3 +233,22 @@ def test_outcomes_have_names() -> None:
     outcomes = [Delivered(), DeadLettered("NonRetryable", ""), RetryAt(NOW, "HTTP 503"), Unknown()]
 
     assert [verdict_name(outcome) for outcome in outcomes] == ["Delivered", "DeadLettered", "RetryAt", "Unknown"]
+
+
+def test_a_retry_outside_the_window_is_moved_to_its_opening() -> None:
+    """It is due when the window opens again, and given up if its age is over by then."""
+    window = DeliverBetween(hours="08:00-12:00", time_zone="UTC")
+    opens = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
+
+    assert decided(answer(503), window=window) == RetryAt(opens, "HTTP 503")
+    too_old = decided(answer(503), window=window, arrived_at=opens - timedelta(days=1))
+    assert isinstance(too_old, DeadLettered)
+    assert too_old.reason == "MaximumEventAge"
+
+
+def test_age_begins_when_a_delivery_could_first_be_sent() -> None:
+    """On arrival, or later where it had to wait."""
+    later = NOW + timedelta(hours=1)
+
+    assert age_begins(NOW, None) == age_begins(NOW, NOW - timedelta(hours=1)) == NOW
+    assert age_begins(NOW, later) == later

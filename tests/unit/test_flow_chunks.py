@@ -156,3 +156,17 @@ def test_an_ordered_target_is_not_kept_back_for_being_degraded() -> None:
 
     assert chunk.handed_out
     assert (held.handed_out, held.held) == (False, "target disabled")
+
+
+def test_what_may_not_be_sent_yet_is_not_handed_out() -> None:
+    """It lies in chunks of its own, not held; a disabled target holds it all the same."""
+    early = replace(piece("a", 1, file="b"), early=True)
+
+    chunks = cut_chunks([piece("a", 1), early], limits(), {})
+    disabled = cut_chunks([early], limits(), {("rule-a", "a"): "disabled"})
+
+    assert [(chunk.pieces[0].file, chunk.handed_out, chunk.held) for chunk in chunks] == [
+        ("a", True, ""),
+        ("b", False, ""),
+    ]
+    assert [chunk.held for chunk in disabled] == ["target disabled"]

@@ -237,6 +237,9 @@ def test_a_connection_that_went_away_changes_nothing(receiver: Receiver) -> None
         (connection({"api_key": "hush", "api_key_header": "a b"}), "no header name"),
         (connection({"api_key": "hush\r\nevil: 1"}), "line break"),
         (connection({"api_key_query": "hush"}), "no `api_key`"),
+        (connection({"signing_secrets": "hush"}), "Write `signing_secret`"),
+        (connection({"apikey": "hush"}), "Write `api_key`"),
+        (connection({"Token": "hush"}), "Write `token`"),
         (connection({"scope": "hush"}), "no `token_url`"),
         (connection({"token_url": "https://x.example/hush"}), "client id"),
         (connection({"token_url": "https://x.example/hush"}, login="a"), "client secret"),
@@ -257,6 +260,13 @@ def test_a_connection_that_cannot_be_used(unusable: Connection, part: str) -> No
     assert "'crm'" in str(caught.value)
     assert part in str(caught.value)
     assert "hush" not in str(caught.value)
+
+
+def test_an_extra_of_somebody_else_is_let_be() -> None:
+    """A connection may serve other programs too."""
+    found = credentials_of(connection({"verify": False, "headers": {"a": "b"}, "timeout": 5, "token": "t0p"}))
+
+    assert found.lines == ("authorization: Bearer t0p",)
 
 
 def test_credentials_never_show() -> None:

@@ -145,6 +145,12 @@ def test_a_large_payload_goes_out_without_asking_first(receiver: Receiver) -> No
         {"Content-Length": "0"},
         {"transfer-encoding": "chunked"},
         {"webhook-id": "another"},
+        {"Webhook-Whatever": "1"},
+        {"Proxy-Connection": "close"},
+        {"cookie": "stolen=1"},
+        {"Content-Encoding": "gzip"},
+        {"Host": "elsewhere.example"},
+        {":path": "/elsewhere"},
         {"Authorization": "Bearer stolen"},
     ],
 )
@@ -218,6 +224,17 @@ def test_a_huge_body_is_cut_off(receiver: Receiver) -> None:
 
     assert [(answer.accepted, answer.code) for answer in answers] == [(True, 200)] * 5
     assert [answer.response_head for answer in answers] == [b"x" * 20 * 1024] * 5
+
+
+@pytest.mark.parametrize("path", ["/head", "/heads"])
+def test_a_huge_head_is_cut_off(receiver: Receiver, path: str) -> None:
+    """Of headers without end libcurl reads 300 KB, then the connection is dropped; the code counts."""
+    with closing(target_of(receiver.url(path), max_in_flight=2)) as target:
+        answers = [answer for _, answer in target.deliver([a_request(n) for n in range(4)], later())]
+
+    assert [(answer.accepted, answer.code) for answer in answers] == [
+        (path == "/head", 200 if path == "/head" else 503)
+    ] * 4
 
 
 def test_a_body_that_never_ends_times_out(receiver: Receiver) -> None:

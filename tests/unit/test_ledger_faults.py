@@ -26,7 +26,9 @@ from contracts.ledger_samples import (
 )
 
 from eventbridge import faults
+from eventbridge.breaker import Count, Tally
 from eventbridge.ledger import Ledger
+from eventbridge.operation import of_held_rule
 
 STOPPED = 77  # exit code of a process that a hook has ended
 
@@ -64,6 +66,8 @@ def claimed(ledger: Ledger) -> None:
     ledger.claim_chunk("batch-1", 0, "host:1")
 
 
+HELD = of_held_rule("late", "it loops", "cafe", after(0))
+
 CHANGES = {
     "register_queues": Change(lambda ledger: None, register),
     "identify_bus": Change(register, lambda ledger: ledger.identify_bus("flights", "log-1")),
@@ -89,6 +93,20 @@ CHANGES = {
     "set_target_status": Change(
         lambda ledger: ledger.set_target_status("late", "crm", "degraded", "slow"),
         lambda ledger: ledger.set_target_status("late", "crm", "disabled", "gone"),
+    ),
+    "note_attempts": Change(
+        lambda ledger: ledger.note_attempts([Tally("late", "crm", {1: Count(1, 1)})]),
+        lambda ledger: ledger.note_attempts([Tally("late", "crm", {int(after(0).timestamp()): Count(20, 20)})]),
+    ),
+    "claim_probe": Change(
+        lambda ledger: ledger.set_target_status("late", "crm", "degraded", "slow"),
+        lambda ledger: ledger.claim_probe("late", "crm", after(20)),
+    ),
+    "lease_tokens": Change(lambda ledger: None, lambda ledger: ledger.lease_tokens("late", "crm", 10.0, 4)),
+    "queue_operational_events": Change(lambda ledger: None, lambda ledger: ledger.queue_operational_events([HELD])),
+    "drop_operational_events": Change(
+        lambda ledger: ledger.queue_operational_events([HELD]),
+        lambda ledger: ledger.drop_operational_events([HELD.event_id]),
     ),
     "hold_parked": Change(settled_with_parked, lambda ledger: ledger.hold_parked("late", "crm", "target disabled")),
     "give_up_parked": Change(

@@ -18,10 +18,19 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.sql.elements import ClauseElement
 
 from eventbridge.ledger import Ledger
-from eventbridge.ledger.statements import batches, chunks, offsets, parking, references, route_tries, targets
+from eventbridge.ledger.statements import (
+    batches,
+    chunks,
+    offsets,
+    operations,
+    parking,
+    references,
+    route_tries,
+    targets,
+)
 from eventbridge.ledger.tables import metadata
 
-MODULES = [batches, chunks, offsets, parking, references, route_tries, targets]
+MODULES = [batches, chunks, offsets, operations, parking, references, route_tries, targets]
 ARGUMENTS: dict[str, list[object]] = {
     "aged": [True, False],
     "group": [None, "flights"],
@@ -31,6 +40,7 @@ ARGUMENTS: dict[str, list[object]] = {
     "limit": [5],
     "rule": [None, "late"],
     "runner": [None, "flights"],
+    "smallest": [True, False],
     "state": [None, "due"],
 }
 
@@ -74,7 +84,7 @@ def test_every_statement_is_valid_in_both_databases(dialect: sqlite.dialect | po
     written += [str(CreateIndex(index).compile(dialect=dialect)) for index in indexes]
 
     assert all(written)
-    assert sum("ON CONFLICT DO NOTHING" in text for text in written) == 8
+    assert sum("ON CONFLICT DO NOTHING" in text for text in written) == 11
     partial = [text for text in written if text.startswith("CREATE") and " WHERE " in text]
     assert len(partial) == 10
     assert not any("?" in text or "%(" in text for text in partial)
@@ -90,6 +100,8 @@ def test_what_a_transaction_decides_by_is_locked() -> None:
         "CHUNK_CLAIMED": "SHARE",
         "FREE_PARKED": "UPDATE",
         "FREE_REFERENCES": "UPDATE",
+        "TARGET_STATUS": "UPDATE",
+        "TOKENS": "UPDATE",
     }
 
 

@@ -81,6 +81,8 @@ def test_field_of_this_version_is_read(tmp_path: Path, what: str, field: str) ->
         target["dead_letter_queue"] = {"type": "file" if field in ("path", "retry") else "http"} | wrong  # type: ignore[assignment]
     if what == "a transform":
         target["transform"] = transform | wrong  # type: ignore[assignment]
+    if what == "a delivery window":
+        target["deliver_between"] = wrong  # type: ignore[assignment]
     if what == "a retry policy":
         target["retry"] = {"policy": "own"} | wrong  # type: ignore[assignment]
     rule = {"targets": {"t": target | (wrong if what == "a target" else {})}} | (wrong if what == "a rule" else {})

@@ -30,6 +30,7 @@ HEADINGS = {
     "a rule": "## Rule",
     "a target": "## Target",
     "a dead letter queue": "### Dead letter queue",
+    "a delivery window": "### Waiting",
     "a retry policy": "### Retry policy",
 }
 

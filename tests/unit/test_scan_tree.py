@@ -44,3 +44,12 @@ def test_no_path_is_a_tree_of_the_event_alone() -> None:
     tables, raw = tree_tables(path_tree([])), Raw(b"a")
 
     assert find_edge(tables, 0, raw.address, 0, 1) == -1
+
+
+def test_keys_that_begin_alike_are_spread_over_the_slots() -> None:
+    """Thousands of keys of one length that share their first bytes, or their last: no long run of slots to search."""
+    for spelling in ("attribute_%05d", "%05d_attribute", "an_attribute_%05d_of_an_order"):
+        tree = path_tree([(spelling % number,) for number in range(5_000)])
+        taken = "".join("x" if slot else " " for slot in tree.slots.tolist())
+
+        assert max(map(len, taken.split())) < 100

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from eventbridge.cli.chunks import show_chunks
 from eventbridge.cli.output import JsonOption, plain, say, show_json
 from eventbridge.cli.table import cell_text, show_table
 from eventbridge.cli.workplace import workplace
@@ -17,12 +18,17 @@ if TYPE_CHECKING:
 
 def show_status(
     batches: Annotated[int, typer.Option(min=0, metavar="N", help="How many of the newest batches to show.")] = 10,
+    chunks: Annotated[bool, typer.Option("--chunks", help="Show the chunks of those batches instead.")] = False,
+    failures: Annotated[bool, typer.Option("--failures", help="Show the newest chunks that failed, and why.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show how every runner of today's rule files stands; changes nothing.
 
     Lag is what is not settled yet: in flight (a batch has taken it) and available (no batch has).
     """
+    if chunks or failures:
+        show_chunks(batches, failures=failures, as_json=as_json)
+        return
     from eventbridge.stages.status import status
 
     with workplace(looking=True) as work:

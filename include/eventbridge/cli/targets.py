@@ -1,4 +1,4 @@
-"""`eventbridge targets`: take a target that was disabled back into service."""
+"""`eventbridge targets`: how targets stand, and how one is taken back into service."""
 
 from __future__ import annotations
 
@@ -7,14 +7,36 @@ from typing import Annotated
 import typer
 
 from eventbridge.cli.output import JsonOption, say, show_json
+from eventbridge.cli.table import show_table
 from eventbridge.cli.workplace import workplace
 
-app = typer.Typer(help="Take targets back into service.", no_args_is_help=True)
+app = typer.Typer(help="Show how targets stand, take them back into service.", no_args_is_help=True)
 
 
 @app.callback()
 def _group() -> None:
-    """Take targets back into service."""
+    """Show how targets stand, take them back into service."""
+
+
+@app.command("list")
+def list_targets(as_json: JsonOption = False) -> None:
+    """Show how every target of today's rule files stands, since when and why; changes nothing.
+
+    degraded: its breaker is open until the time shown, then deliveries are probed; half-open: its last probes were
+    good; disabled: its deliveries are held until it is enabled. Of one that is ok: until when its rate is ramped.
+    """
+    from eventbridge.stages.target_list import target_list
+
+    with workplace(looking=True) as work:
+        found = target_list(work)
+    if as_json:
+        show_json(found)
+        return
+    show_table(
+        "Targets, times in UTC",
+        ["rule", "target", "state", "since", "until", "waiting", "reason"],
+        [[t.rule, t.target, t.state, t.since, t.until, t.waiting, t.reason] for t in found],
+    )
 
 
 @app.command()
@@ -23,7 +45,7 @@ def enable(
     target: Annotated[str, typer.Argument(metavar="TARGET", help="Name of the target in that rule.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Enable a target that answered 410, or is degraded: what was held for it is due now.
+    """Enable a target that is disabled, degraded or half-open: what was held for it is due now.
 
     Deliveries keep their ids. Their age goes on from when the events arrived, so those past it become dead letters.
     """

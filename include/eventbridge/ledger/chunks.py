@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
+from eventbridge.breaker import Tally
 from eventbridge.errors import NotFoundError
 from eventbridge.ledger.batches import in_state, record
 from eventbridge.ledger.database import Database
@@ -15,6 +16,10 @@ from eventbridge.ledger.records import BatchFile, Chunk, ChunkState, Piece, Refe
 from eventbridge.ledger.references import insert_references
 from eventbridge.ledger.statements import batches as batch_statements
 from eventbridge.ledger.statements import chunks as statements
+from eventbridge.ledger.targets import note_attempts
+
+#: What is noted of a chunk whose push told nothing of its end before its batch was settled.
+_LOST = "Its push was killed, or was still at work when the batch was settled; what it had written down counts."
 
 
 def insert_chunks(connection: Connection, chunks: Sequence[Chunk]) -> None:
@@ -93,8 +98,13 @@ class Chunks(Database):
         succeeded: int,
         failed: int,
         error: str = "",
+        tallies: Sequence[Tally] = (),
     ) -> bool:
-        """Note how work on a chunk ended, only under this claim; False if the claim is lost."""
+        """Note how work on a chunk ended, and what is told of its targets, only under this claim; False if it is lost.
+
+        The claim is lost once somebody else claims the chunk, or its batch is settled.
+        """
+        now = self.now()
         change = {
             "of_batch": batch_id,
             "of_chunk": chunk_id,
@@ -103,10 +113,13 @@ class Chunks(Database):
             "delivered": succeeded,
             "undelivered": failed,
             "because": error,
-            "now": self.now(),
+            "now": now,
         }
         with self._writing() as connection:
-            return connection.execute(statements.END_CHUNK, change).rowcount == 1
+            ended = connection.execute(statements.END_CHUNK, change).rowcount == 1
+            if ended:
+                note_attempts(connection, tallies, now)
+            return ended
 
     def begin_settlement(self, batch_id: str) -> bool:
         """Move a batch from routed to settling and take its chunks from everybody; False if it was not routed.
@@ -117,7 +130,8 @@ class Chunks(Database):
             change = {"of_batch": batch_id, "expected": "routed", "to": "settling"}
             begun = connection.execute(batch_statements.MOVE_BATCH, change).rowcount == 1
             if begun:
-                connection.execute(statements.RAISE_CLAIMS, {"of_batch": batch_id})
+                raised = {"of_batch": batch_id, "now": self.now(), "lost": _LOST}
+                connection.execute(statements.RAISE_CLAIMS, raised)
             return begun
 
 

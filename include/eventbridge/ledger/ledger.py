@@ -9,6 +9,7 @@ from eventbridge.ledger.chunks import Chunks
 from eventbridge.ledger.commits import Commits
 from eventbridge.ledger.database import BUSY_TIMEOUT_SECONDS, Clock, utc_now
 from eventbridge.ledger.offsets import Offsets
+from eventbridge.ledger.operations import Operations
 from eventbridge.ledger.order import Order
 from eventbridge.ledger.parking import Parking
 from eventbridge.ledger.redrives import Redrives
@@ -18,7 +19,20 @@ from eventbridge.ledger.route_tries import RouteTries
 from eventbridge.ledger.targets import Targets
 
 
-class Ledger(Batches, Chunks, RouteTries, References, Redrives, Parking, Order, Commits, Offsets, Targets, Revision):
+class Ledger(
+    Batches,
+    Chunks,
+    RouteTries,
+    References,
+    Redrives,
+    Parking,
+    Order,
+    Commits,
+    Offsets,
+    Operations,
+    Targets,
+    Revision,
+):
     """The state of all runners.
 
     Times are aware and in UTC. A method that answers False has lost against somebody else and changed nothing.

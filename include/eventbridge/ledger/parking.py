@@ -58,23 +58,32 @@ class Parking(Database):
     def due_targets(self, now: datetime, runner: str | None = None) -> list[DueTarget]:
         """Return the targets with deliveries due at `now`, and how many; the longest waiting first.
 
-        A disabled target is left out, but for deliveries that can only be given up.
+        A target that is disabled, or whose breaker is open, is left out, but for what can only be given up.
         """
         with self._reading() as connection:
             rows = connection.execute(statements.due_targets(runner), {"now": now})
             return [DueTarget(row.rule, row.target, int(row.deliveries), row.first_due_at) for row in rows]
 
     def due_parked(
-        self, now: datetime, rule: str, target: str, limit_rows: int, runner: str | None = None
+        self,
+        now: datetime,
+        rule: str,
+        target: str,
+        limit_rows: int,
+        runner: str | None = None,
+        *,
+        smallest: bool = False,
     ) -> list[Parked]:
-        """Return parked rows of a target that are due at `now` and not taken, the longest waiting first.
+        """Return parked rows of a target that are due at `now` and not taken, the longest waiting or `smallest` first.
 
-        At most `limit_rows` rows of the ledger, each of which may hold many deliveries. Of a disabled target only
-        what can only be given up. The cost does not depend on how much is parked and not due.
+        At most `limit_rows` rows of the ledger, each of which may hold many deliveries. Of a target that is disabled,
+        or whose breaker is open, only what can only be given up. The cost does not depend on how much is parked and
+        not due.
         """
         of = {"now": now, "of_rule": rule, "of_target": target}
+        query = statements.due_parked(limit_rows, runner, smallest=smallest)
         with self._reading() as connection:
-            return [to_parked(row) for row in connection.execute(statements.due_parked(limit_rows, runner), of)]
+            return [to_parked(row) for row in connection.execute(query, of)]
 
     def plan_taken(self, batch: Batch, chunks: Sequence[Chunk], parked_ids: Sequence[int]) -> bool:
         """Add a batch with its chunks and give it the parked rows it takes up: all of them, or nothing and False.

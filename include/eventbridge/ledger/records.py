@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
+from eventbridge.breaker import TargetState as TargetState
+from eventbridge.breaker import TargetStatus as TargetStatus
 from eventbridge.order import Span
 from eventbridge.queue import Queue
 
@@ -16,7 +18,6 @@ ChunkState = Literal["NEW", "STARTED", "ERROR", "TIMEOUT", "COMPLETED"]
 FileKind = Literal["buffer", "delivery", "outcome", "settlement", "dead_letter"]
 ParkedState = Literal["due", "held", "closed"]
 RedriveState = Literal["running", "done", "cancelled"]
-TargetState = Literal["ok", "degraded", "disabled"]
 
 
 @dataclass(frozen=True)
@@ -227,17 +228,6 @@ class ConsumerOffset:
     message_id: str
     changed_at: datetime
     bus_identity: str = ""
-
-
-@dataclass(frozen=True)
-class TargetStatus:
-    """How a target stands: `ok`, `degraded` (one retry chunk at a time) or `disabled` (its deliveries are held)."""
-
-    rule: str
-    target: str
-    state: TargetState
-    reason: str
-    since: datetime
 
 
 class DueTarget(NamedTuple):

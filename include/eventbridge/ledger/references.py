@@ -9,9 +9,11 @@ from sqlalchemy import Connection, Row
 
 from eventbridge.ledger.columns import microseconds
 from eventbridge.ledger.database import Database
+from eventbridge.ledger.operations import queue_events
 from eventbridge.ledger.records import Batch, HeldRule, Reference
 from eventbridge.ledger.statements import batches as batch_statements
 from eventbridge.ledger.statements import references as statements
+from eventbridge.operation import OperationalEvent, of_held_rule
 
 
 def insert_references(connection: Connection, references: Sequence[Reference]) -> None:
@@ -69,7 +71,7 @@ class References(Database):
 
     def hold_rule(self, rule: str, version: str, reason: str) -> None:
         """Note that a rule, in this version, must not be routed until a person acts or its file changes."""
-        self._note_rule(rule, "held", version, reason)
+        self._note_rule(rule, "held", version, reason, of_held_rule(rule, reason, version, self.now()))
 
     def release_rule(self, rule: str) -> None:
         """Note that a rule may be routed again."""
@@ -83,10 +85,15 @@ class References(Database):
                 for row in connection.execute(statements.HELD_RULES)
             }
 
-    def _note_rule(self, rule: str, state: str, version: str, reason: str) -> None:
+    def _note_rule(
+        self, rule: str, state: str, version: str, reason: str, event: OperationalEvent | None = None
+    ) -> None:
         noted = {"rule": rule, "state": state, "version": version, "reason": reason, "since": self.now()}
         change = {"of_rule": rule, "to": state, "of_version": version, "because": reason, "now": noted["since"]}
         with self._writing() as connection:
+            held = {(row.rule, row.version) for row in connection.execute(statements.HELD_RULES)}
+            if event is not None and (rule, version) not in held:
+                queue_events(connection, [event])
             if connection.execute(statements.NOTE_RULE, noted).rowcount == 0:
                 connection.execute(statements.CHANGE_RULE, change)
 

@@ -20,16 +20,13 @@ from sqlalchemy import (
 from eventbridge.ledger.columns import JsonText, Message, RowId, UtcTime
 from eventbridge.ledger.definitions import metadata as metadata
 from eventbridge.ledger.definitions import one_of, partial, word
-from eventbridge.ledger.records import (
-    BatchKind,
-    BatchState,
-    ChunkState,
-    FileKind,
-    ParkedState,
-    TargetState,
-)
+from eventbridge.ledger.records import BatchKind, BatchState, ChunkState, FileKind, ParkedState
 from eventbridge.ledger.redrive_tables import redrive as redrive
 from eventbridge.ledger.redrive_tables import redriven as redriven
+from eventbridge.ledger.target_tables import operational_event as operational_event
+from eventbridge.ledger.target_tables import target_status as target_status
+from eventbridge.ledger.target_tables import target_tokens as target_tokens
+from eventbridge.ledger.target_tables import target_window as target_window
 
 #: The one row that says which ledger this is; runners/<runner>.json in the store names it.
 ledger = Table(
@@ -245,18 +242,6 @@ rule_status = Table(
     Column("reason", Message, nullable=False),
     Column("since", UtcTime, nullable=False),
     CheckConstraint("state IN ('enabled', 'disabled', 'held')", name="state"),
-)
-
-target_status = Table(
-    "target_status",
-    metadata,
-    Column("rule", Text, nullable=False),
-    Column("target", Text, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("reason", Message, nullable=False),
-    Column("since", UtcTime, nullable=False),
-    PrimaryKeyConstraint("rule", "target"),
-    one_of("state", TargetState),
 )
 
 #: The slots that a rule file last set for a pool: until the file's own value changes, an operator's wins.

@@ -2,12 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
 
+from sqlalchemy import Connection
+
+from eventbridge.breaker import Count, Tally, after, disabled, first_second, recovered
 from eventbridge.ledger.database import Database
+from eventbridge.ledger.operations import queue_events
 from eventbridge.ledger.records import TargetState, TargetStatus
 from eventbridge.ledger.statements import runners as runner_statements
 from eventbridge.ledger.statements import targets as statements
+from eventbridge.operation import of_target
+from eventbridge.rate import Lease, Tokens, lease
+
+
+def note_attempts(connection: Connection, tallies: Sequence[Tally], now: datetime) -> None:
+    """Count attempts by target and second, and change how targets stand as the breaker decides.
+
+    A target that only ever did well gets no status.
+    """
+    for tally in sorted(tallies, key=lambda each: (each.rule, each.target)):  # two pushes wait for nobody in a circle
+        of = {"of_rule": tally.rule, "of_target": tally.target}
+        _count(connection, tally)
+        first = first_second(now)
+        connection.execute(statements.FORGET_ATTEMPTS, of | {"before_second": first})
+        bad = tally.total.failed > 0 or (tally.ended is not None and tally.ended.spent and not tally.ended.half)
+        if not bad and connection.execute(statements.TARGET_STATUS, of).first() is None:
+            continue
+        old = _standing(connection, tally.rule, tally.target, now)
+        attempts, failed = connection.execute(statements.WINDOW, of | {"from_second": first}).one()
+        new = after(old, tally, Count(int(attempts or 0), int(failed or 0)), now)
+        _change(connection, old, new)
+        if new.state == "ok" and old.state != "ok":
+            # what a target was before it healed is no reason to open its breaker again
+            connection.execute(statements.FORGET_ATTEMPTS, of | {"before_second": int(now.timestamp()) + 1})
+
+
+def _count(connection: Connection, tally: Tally) -> None:
+    of = {"rule": tally.rule, "target": tally.target}
+    for second, count in sorted(tally.counts.items()):
+        row = of | {"second": second, "attempts": count.attempts, "failed": count.failed}
+        if connection.execute(statements.NOTE_ATTEMPTS, row).rowcount == 0:
+            change = {"of_rule": tally.rule, "of_target": tally.target, "of_second": second}
+            more = {"more_attempts": count.attempts, "more_failed": count.failed}
+            connection.execute(statements.ADD_ATTEMPTS, change | more)
+
+
+def _standing(connection: Connection, rule: str, target: str, now: datetime) -> TargetStatus:
+    of = {"of_rule": rule, "of_target": target}
+    found = connection.execute(statements.TARGET_STATUS, of).first()
+    if found is None:
+        connection.execute(statements.NOTE_TARGET_STATUS, vars(TargetStatus(rule, target, "ok", "", now)))
+        found = connection.execute(statements.TARGET_STATUS, of).one()
+    return TargetStatus(**found._mapping)
+
+
+def _change(connection: Connection, old: TargetStatus, new: TargetStatus) -> None:
+    if new == old:
+        return
+    change = {
+        "of_rule": new.rule,
+        "of_target": new.target,
+        "to": new.state,
+        "because": new.reason,
+        "from_then": new.since,
+        "till": new.until,
+        "good_probes": new.good,
+        "is_slow": new.slow,
+        "failing_from": new.failing_since,
+    }
+    connection.execute(statements.CHANGE_TARGET_STATUS, change)
+    event = of_target(old, new)
+    queue_events(connection, [event] if event is not None else [])
 
 
 class Targets(Database):
@@ -23,11 +91,43 @@ class Targets(Database):
 
     def set_target_status(self, rule: str, target: str, state: TargetState, reason: str) -> None:
         """Note how a target stands and why; `since` changes only with the state. Holds and releases nothing."""
-        noted = {"rule": rule, "target": target, "state": state, "reason": reason, "since": self.now()}
-        change = {"of_rule": rule, "of_target": target, "to": state, "because": reason, "now": noted["since"]}
+        now = self.now()
         with self._writing() as connection:
-            if connection.execute(statements.NOTE_TARGET_STATUS, noted).rowcount == 0:
-                connection.execute(statements.CHANGE_TARGET_STATUS, change)
+            old = _standing(connection, rule, target, now)
+            if state == "ok" and old.state != "ok":
+                new = recovered(old, reason, now)
+            elif state == "disabled":
+                new = disabled(old, reason, now)
+            else:
+                since = old.since if state == old.state else now
+                new = replace(old, state=state, reason=reason, since=since, until=None, good=0, slow=False)
+            _change(connection, old, new)
+
+    def note_attempts(self, tallies: Sequence[Tally]) -> None:
+        """Count what pushes tell of targets and change how these stand, as the breaker decides."""
+        with self._writing() as connection:
+            note_attempts(connection, tallies, self.now())
+
+    def claim_probe(self, rule: str, target: str, until: datetime) -> bool:
+        """Take the right to probe a target whose breaker lets probes through, until a time; False: another has it."""
+        change = {"of_rule": rule, "of_target": target, "now": self.now(), "till": until}
+        with self._writing() as connection:
+            return connection.execute(statements.CLAIM_PROBE, change).rowcount == 1
+
+    def lease_tokens(self, rule: str, target: str, rate: float, wanted: int) -> Lease:
+        """Take up to `wanted` tokens of a target whose bucket fills at `rate` a second, for use within a second."""
+        now = self.now()
+        of = {"of_rule": rule, "of_target": target}
+        with self._writing() as connection:
+            found = connection.execute(statements.TOKENS, of).first()
+            if found is None:
+                full = lease(None, rate, 0, now).left
+                row = {"rule": rule, "target": target, "count": full.count, "at": full.at}
+                connection.execute(statements.NOTE_TOKENS, row)
+                found = connection.execute(statements.TOKENS, of).one()
+            given = lease(Tokens(*found), rate, wanted, now)
+            connection.execute(statements.CHANGE_TOKENS, of | {"left": given.left.count, "now": given.left.at})
+            return given
 
     def runners_of_targets(self) -> dict[tuple[str, str], str]:
         """Return which runner last took a batch for each (rule, target)."""

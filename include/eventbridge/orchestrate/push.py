@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import BaseOperator, Context
 
 from eventbridge.orchestrate.names import PUSH, RETRY_POOL
+from eventbridge.settings import Settings
+
+#: For opening the ledger, reading the chunk, and the last answers.
+_LIMIT_BEYOND_BUDGET_SECONDS = 30.0
 
 
 class PushOperator(BaseOperator):
@@ -48,11 +54,23 @@ class PushOperator(BaseOperator):
 def pushes(batch_id: str, **options: Any) -> Any:
     """Return the partial mapped push of a batch, to be expanded over `chunk_id`.
 
+    Should it not stop by itself, Airflow ends it half a minute after its budget.
     Never tried again by Airflow: what a push leaves is parked by the batch's settlement, sooner and better.
     """
     return PushOperator.partial(
-        task_id=PUSH, batch_id=batch_id, retries=0, weight_rule="absolute", do_xcom_push=False, **options
+        task_id=PUSH,
+        batch_id=batch_id,
+        retries=0,
+        weight_rule="absolute",
+        do_xcom_push=False,
+        execution_timeout=push_limit(Settings.from_mapping(os.environ)),
+        **options,
     )
+
+
+def push_limit(settings: Settings) -> timedelta:
+    """Return the `execution_timeout` of a push: a net, as it stops itself when its budget is over."""
+    return timedelta(seconds=settings.push_budget_seconds + _LIMIT_BEYOND_BUDGET_SECONDS)
 
 
 def slow_lane_pushes(batch_id: str) -> Any:

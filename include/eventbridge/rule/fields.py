@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from eventbridge.document import Number
-from eventbridge.duration import parse_duration, write_duration
+from eventbridge.duration import parse_duration, parse_rate, write_duration
 from eventbridge.errors import Mistake
 from eventbridge.rule.node import Node
 from eventbridge.rule.vocabulary import FIELDS, FIELDS_LATER
@@ -143,7 +143,7 @@ class Fields:
         self.add(node, f"{name} is a number from {low:g} to {high:g}, not {_shown(node)}", f"Write {name}: {default:g}")
         return default
 
-    def duration(self, name: str, default: float, low: float, high: float) -> float:
+    def duration(self, name: str, default: Any, low: float, high: float) -> Any:
         """Return the seconds of a duration from `low` to `high` seconds."""
         node = self.get(name)
         if node is None:
@@ -155,9 +155,22 @@ class Fields:
             seconds = -1.0
         if low <= seconds <= high:
             return seconds
-        remedy = f"Write a number with its unit ms, s, m, h or d, such as {name}: {write_duration(default)}"
+        example = write_duration(high if default is None else default)
+        remedy = f"Write a number with its unit ms, s, m, h or d, such as {name}: {example}"
         self.add(node, f"{name} is a duration from {bounds}, not {_shown(node)}", remedy)
         return default
+
+    def rate(self, name: str) -> float | None:
+        """Return how many a second a rate such as `200/s` or `10/m` means, None where there is none."""
+        node = self.get(name)
+        if node is None:
+            return None
+        try:
+            return parse_rate(node.value if isinstance(node.value, str) else "")
+        except ValueError:
+            message = f"{name} is a number of deliveries a second or a minute, not {_shown(node)}"
+            self.add(node, message, f"Write {name}: 200/s or {name}: 10/m")
+            return None
 
     def choice(
         self, name: str, default: Any, choices: Iterable[str], later: Iterable[str] = (), *, required: bool = False

@@ -13,7 +13,7 @@ from typing import TypeVar
 from eventbridge.errors import Mistake, RuleFileError
 from eventbridge.rule.address import path_mistake, path_obstacle
 from eventbridge.rule.fields import Fields, nearest
-from eventbridge.rule.model import Bus, Rule, RuleSet, Target
+from eventbridge.rule.model import OPERATIONS_BUS, Bus, Rule, RuleSet, Target
 from eventbridge.rule.node import Node, Place
 from eventbridge.rule.read_rule import read_bus, read_rule
 from eventbridge.rule.yaml_tree import read_yaml
@@ -43,9 +43,14 @@ def load_rules(folder: Path, *, look_at_paths: bool = False) -> RuleSet:
             for name, node in fields.mapping("rules").items():
                 rules.setdefault(name, []).append(node)
             fields.close()
-    rule_set = RuleSet(
-        buses=_merged(buses, "bus", read_bus, mistakes), rules=_merged(rules, "rule", read_rule, mistakes)
-    )
+    for node in buses.pop(OPERATIONS_BUS.name, ()):
+        message = f"the bus {OPERATIONS_BUS.name!r} is the product's own"
+        mistakes.append(node.mistake_at_key(message, "Remove it: it is always there, and rules can name it"))
+    merged = _merged(rules, "rule", read_rule, mistakes)
+    known = _merged(buses, "bus", read_bus, mistakes)
+    if any(rule.bus == OPERATIONS_BUS.name for rule in merged.values()):
+        known[OPERATIONS_BUS.name] = OPERATIONS_BUS
+    rule_set = RuleSet(buses=known, rules=merged)
     if None not in tops:  # a file that is no YAML may define the very bus
         _check_together(rule_set, {name: nodes[0] for name, nodes in rules.items()}, mistakes)
     if look_at_paths:

@@ -11,9 +11,11 @@ import json
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from eventbridge.document import Number, as_document, as_json_value, parse_document, write_document
+from eventbridge.rule.frozen import Frozen as _Frozen
+from eventbridge.rule.window import DeliverBetween
 
 Priority = Literal["high", "medium", "low"]
 PolicyName = Literal["BACKOFF_RETRY", "EXPONENTIAL_DECAY_RETRY", "own"]
@@ -26,10 +28,6 @@ WEIGHTS: dict[Priority, int] = {"high": 750, "medium": 500, "low": 250}
 
 #: Forms of transforms that are programs of the user's own.
 COSTLY_FORMS = frozenset({"JSONATA", "SQL"})
-
-
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Source(_Frozen):
@@ -47,6 +45,10 @@ class Bus(_Frozen):
     name: str
     source: Source = Source()
     retention_seconds: float = 30 * DAY_SECONDS
+
+
+#: Where the product publishes operational events. It is always there, and a rule may name it; one queue keeps order.
+OPERATIONS_BUS = Bus(name="eventbridge", source=Source(queues=1))
 
 
 class Transform(_Frozen):
@@ -113,7 +115,8 @@ class RetryPolicy(_Frozen):
 class Target(_Frozen):
     """Where deliveries of a rule go, and how: `url` and `connection` belong to `http`, `path` to `file`.
 
-    An http target without `url` sends to the URL that its connection holds. `ordered_by` is a JSONPath, or `queue`.
+    An http target without `url` sends to the URL that its connection holds. `ordered_by` is a JSONPath, or `queue`;
+    `not_before` a path to a time in the event, or a duration after its arrival.
     """
 
     name: str
@@ -130,6 +133,10 @@ class Target(_Frozen):
     content_mode: Literal["structured", "binary", "data"] = "structured"
     allow_http: bool = False
     dead_letter_queue: Target | None = None  # gets a copy of each dead letter; is named `queue_of(target)`
+    disable_after_seconds: float | None = None
+    rate_per_second: float | None = None
+    not_before: str | None = None
+    deliver_between: DeliverBetween | None = None
 
     @property
     def ordered(self) -> bool:

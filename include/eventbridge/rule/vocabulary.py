@@ -33,6 +33,10 @@ FIELDS: Final = {
         "ordered_by",
         "content_mode",
         "allow_http",
+        "disable_after",
+        "rate",
+        "not_before",
+        "deliver_between",
         "dead_letter_queue",
     ),
     "a dead letter queue": (
@@ -45,6 +49,7 @@ FIELDS: Final = {
         "retry",
         "allow_http",
     ),
+    "a delivery window": ("hours", "weekdays", "time_zone", "blackout_dates"),
     "a transform": ("form", "value", "template", "steps", "missing"),
     "a retry policy": ("policy", "attempts", "initial", "multiplier", "maximum", "jitter", "maximum_event_age"),
 }
@@ -54,8 +59,9 @@ FIELDS_LATER: Final[dict[str, tuple[str, ...]]] = {
     "a bus": (),
     "a source": ("connection", "group"),
     "a rule": ("parked",),
-    "a target": ("batch", "rate", "not_before", "deliver_between"),
+    "a target": ("batch",),
     "a dead letter queue": (),
+    "a delivery window": (),
     "a transform": (),
     "a retry policy": (),
 }

@@ -36,98 +36,61 @@ def address_of(array: npt.NDArray[Any]) -> int:
     return int(array.ctypes.data)
 
 
-@intrinsic
-def byte_at(typing: Any, address: Any, index: Any) -> Any:
-    """Return byte number `index` behind an address, as an integer of 64 bits."""
+def _load(kind: Any, result: Any, widen: str = "") -> Any:
+    """Return an intrinsic (address, index) that reads number `index` of the values of a kind at an address."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.zext(builder.load(_pointer(builder, arguments, _BYTE)), _INT64)
+    @intrinsic
+    def load(typing: Any, address: Any, index: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            value = builder.load(_pointer(builder, arguments, kind))
+            return getattr(builder, widen)(value, _INT64) if widen else value
 
-    return types.int64(types.int64, types.int64), generate
+        return result(types.int64, types.int64), generate
 
-
-@intrinsic
-def int32_at(typing: Any, address: Any, index: Any) -> Any:
-    """Return number `index` of the signed 32-bit integers at an address, as an integer of 64 bits."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.sext(builder.load(_pointer(builder, arguments, _INT32)), _INT64)
-
-    return types.int64(types.int64, types.int64), generate
+    return load
 
 
-@intrinsic
-def int64_at(typing: Any, address: Any, index: Any) -> Any:
-    """Return number `index` of the signed 64-bit integers at an address."""
+def _store(kind: Any, argument: Any, *, narrow: bool = False) -> Any:
+    """Return an intrinsic (address, index, value) that writes number `index` of the values of a kind at an address."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load(_pointer(builder, arguments, _INT64))
+    @intrinsic
+    def store(typing: Any, address: Any, index: Any, value: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            value = builder.trunc(arguments[2], kind) if narrow else arguments[2]
+            builder.store(value, _pointer(builder, arguments, kind))
+            return context.get_dummy_value()
 
-    return types.int64(types.int64, types.int64), generate
+        return types.none(types.int64, types.int64, argument), generate
 
-
-@intrinsic
-def word_at(typing: Any, address: Any, index: Any) -> Any:
-    """Return number `index` of the unsigned 64-bit words at an address."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load(_pointer(builder, arguments, _INT64))
-
-    return types.uint64(types.int64, types.int64), generate
+    return store
 
 
-@intrinsic
-def double_at(typing: Any, address: Any, index: Any) -> Any:
-    """Return number `index` of the doubles at an address."""
+byte_at = _load(_BYTE, types.int64, "zext")
+"""(address, index): byte number `index` behind an address, as an integer of 64 bits."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.load(_pointer(builder, arguments, _DOUBLE))
+int32_at = _load(_INT32, types.int64, "sext")
+"""(address, index): number `index` of the signed 32-bit integers at an address, as an integer of 64 bits."""
 
-    return types.float64(types.int64, types.int64), generate
+int64_at = _load(_INT64, types.int64)
+"""(address, index): number `index` of the signed 64-bit integers at an address."""
 
+word_at = _load(_INT64, types.uint64)
+"""(address, index): number `index` of the unsigned 64-bit words at an address."""
 
-@intrinsic
-def put_byte(typing: Any, address: Any, index: Any, value: Any) -> Any:
-    """Store the lowest 8 bits of `value` as byte number `index` behind an address."""
+double_at = _load(_DOUBLE, types.float64)
+"""(address, index): number `index` of the doubles at an address."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.store(builder.trunc(arguments[2], _BYTE), _pointer(builder, arguments, _BYTE))
-        return context.get_dummy_value()
+put_byte = _store(_BYTE, types.int64, narrow=True)
+"""(address, index, value): store the lowest 8 bits of `value` as byte number `index` behind an address."""
 
-    return types.none(types.int64, types.int64, types.int64), generate
+put_int32 = _store(_INT32, types.int64, narrow=True)
+"""(address, index, value): store `value` as number `index` of the 32-bit integers at an address."""
 
+put_word = _store(_INT64, types.uint64)
+"""(address, index, value): store `value` as number `index` of the 64-bit words at an address."""
 
-@intrinsic
-def put_int32(typing: Any, address: Any, index: Any, value: Any) -> Any:
-    """Store `value` as number `index` of the 32-bit integers at an address."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.store(builder.trunc(arguments[2], _INT32), _pointer(builder, arguments, _INT32))
-        return context.get_dummy_value()
-
-    return types.none(types.int64, types.int64, types.int64), generate
-
-
-@intrinsic
-def put_word(typing: Any, address: Any, index: Any, value: Any) -> Any:
-    """Store `value` as number `index` of the 64-bit words at an address."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.store(arguments[2], _pointer(builder, arguments, _INT64))
-        return context.get_dummy_value()
-
-    return types.none(types.int64, types.int64, types.uint64), generate
-
-
-@intrinsic
-def put_int64(typing: Any, address: Any, index: Any, value: Any) -> Any:
-    """Store `value` as number `index` of the signed 64-bit integers at an address."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.store(arguments[2], _pointer(builder, arguments, _INT64))
-        return context.get_dummy_value()
-
-    return types.none(types.int64, types.int64, types.int64), generate
+put_int64 = _store(_INT64, types.int64)
+"""(address, index, value): store `value` as number `index` of the signed 64-bit integers at an address."""
 
 
 @intrinsic

@@ -63,7 +63,8 @@ def answered(
     """Return the share with Spark's answers, as far as its budget went, or with why its rule is to be held.
 
     The budget is time: twice the share's CPU-seconds and one more, as the CPU time of Spark's Java cannot be told
-    apart. Raises SparkError if Spark does not even answer where nothing is asked.
+    apart. The answers lie in the store; the caller deletes them (`delete_answers`) once the share is routed. Raises
+    SparkError if Spark does not even answer where nothing is asked.
     """
     for name, value in CONFS.items():
         spark.conf.set(name, value)
@@ -73,6 +74,15 @@ def answered(
     path = beside(job, f"sql/{part}.parquet")
     write_answers(store, path, asking.answers)
     return replace(share, answers=path, hold=asking.hold)
+
+
+def delete_answers(store: Store, share: RuleShare) -> None:
+    """Delete what `answered` wrote for a share that is routed, or will be asked about anew.
+
+    A process that dies before leaves a file that nothing names: maintenance of the store removes it. Raises StoreError.
+    """
+    if share.answers is not None:
+        store.delete(share.answers)
 
 
 class _Asking:

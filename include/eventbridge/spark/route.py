@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from eventbridge.errors import SparkError
 from eventbridge.rule import Rule
-from eventbridge.spark.ask_sql import answered, in_sql
+from eventbridge.spark.ask_sql import answered, delete_answers, in_sql
 from eventbridge.spark.failure import spark_errors
 from eventbridge.spark.frame import routed_frame, worker_connection
 from eventbridge.spark.session import connect, forget, is_closed
@@ -59,7 +59,9 @@ class ConnectRouter:
     def _asked(
         self, store: Store, job: RouteJob, rule: Rule, share: RuleShare, spark: SparkSession
     ) -> Iterator[SliceResult]:
-        return self._results(spark, job, [answered(spark, store, job, rule, share)])
+        asked = answered(spark, store, job, rule, share)
+        yield from self._results(spark, job, [asked])
+        delete_answers(store, asked)
 
     def _results(self, spark: SparkSession, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
         with closing(_rows(routed_frame(spark, job, tasks, route=self._route))) as rows:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eventbridge.errors import SparkError, StoreFileMissing
-from eventbridge.spark.ask_sql import answered, in_sql
+from eventbridge.spark.ask_sql import answered, delete_answers, in_sql
 from eventbridge.spark.failure import first_error, first_error_of_log
 from eventbridge.spark.frame import answer_path, beside, routed_frame, worker_connection
 from eventbridge.spark.java import require_java, spark_environment, submit_command
@@ -79,6 +79,7 @@ def run_job(spark: SparkSession, store_uri: str, path: str) -> int:
         assert isinstance(share, RuleShare)
         asked = answered(spark, store, job, rules[share.slice_id], share)
         routed_frame(spark, job, [asked], answers_from=number).collect()
+        delete_answers(store, asked)
     return len(tasks)
 
 

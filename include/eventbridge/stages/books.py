@@ -36,7 +36,9 @@ def books_of(work: Workplace, batch: Batch) -> Books:
         matched=_matched(work, batch),
         recorded=_recorded(work, batch),
         survived={rule: _of_events(files) for rule, files in survivors(work, batch).items()},
-        routed=_routed(work, batch),
+        routed=_routed(work, batch, "done"),
+        turned_down=_routed(work, batch, "turned_down"),
+        admitted=_admitted(work, batch),
         referred=_sum(*({row.rule: _of_events(row.files)} for row in work.ledger.references_of(batch.batch_id))),
         delivered=verdicts["Delivered"],
         parked_by_settlement=_sum(verdicts["RetryAt"], verdicts["Unknown"]),
@@ -87,16 +89,31 @@ def _recorded(work: Workplace, batch: Batch) -> Fingerprints:
     return _sum(*parts)
 
 
-def _routed(work: Workplace, batch: Batch) -> Fingerprints:
-    """Return the events that costly rules have routed, as their shares' records say."""
+def _routed(work: Workplace, batch: Batch, which: str) -> Fingerprints:
+    """Return the events that costly rules have routed, or of them turned down, as their shares' records say."""
     shares = [file.detail["share"] for file in work.ledger.files(batch.batch_id, "delivery") if "share" in file.detail]
-    return _sum(*({share["rule"]: _of_events(share["done"])} for share in shares))
+    return _sum(*({share["rule"]: _of_events(share.get(which, ()))} for share in shares))
+
+
+def _admitted(work: Workplace, batch: Batch) -> Fingerprints:
+    """Return the events that costly rules have deliveries of, as their delivery files say."""
+    found: dict[str, set[tuple[str, int]]] = defaultdict(set)
+    for file in work.ledger.files(batch.batch_id, "delivery"):
+        if "share" in file.detail and file.path is not None:
+            table = read_table(work.store, file.path, columns=["event_file", "event_row"])
+            places = zip(table["event_file"].to_pylist(), table["event_row"].to_pylist(), strict=True)
+            found[file.detail["share"]["rule"]].update(places)
+    return {rule: _of_places(places) for rule, places in found.items()}
 
 
 def _of_events(files: Iterable[Sequence[str]]) -> Fingerprint:
     """Return the fingerprint of events by where they lie: pairs of buffer file and row set."""
-    places = (f"{file}#{row}" for file, rows in files for row in rowset.decode(rows))
-    return Fingerprint.of(hashlib.blake2b(place.encode(), digest_size=16).digest() for place in places)
+    return _of_places((file, row) for file, rows in files for row in rowset.decode(rows))
+
+
+def _of_places(places: Iterable[tuple[str, int]]) -> Fingerprint:
+    names = (f"{file}#{row}" for file, row in places)
+    return Fingerprint.of(hashlib.blake2b(name.encode(), digest_size=16).digest() for name in names)
 
 
 def _verdicts(work: Workplace, batch: Batch) -> tuple[Mapping[str, Fingerprints], int]:

@@ -9,11 +9,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from eventbridge.commit import Books, Fingerprints, differences
+from eventbridge.delivery_window import windows_of
 from eventbridge.errors import BooksError, BusError, OffsetGapError, StoreFileDamaged, StoreFileMissing
 from eventbridge.identity import Fingerprint, delivery_id_text
 from eventbridge.ledger.records import Batch, FileKind, Reference
 from eventbridge.stages.books import books_of
 from eventbridge.stages.bus_guard import refuse_other_log
+from eventbridge.stages.operations import publish_operational_events
 from eventbridge.stages.schedule_retries import schedule_retries
 from eventbridge.stages.settle import (
     MATCHED_COLUMNS,
@@ -45,6 +47,7 @@ def commit(work: Workplace, batch_id: str) -> bool:
     if batch.state == "settling":
         _prove_and_commit(work, batch)
         batch = work.ledger.batch(batch_id)
+    publish_operational_events(work)
     if batch.state != "committed":
         return False
     if batch.kind == "normal" and batch.bus_committed_at is None:
@@ -100,6 +103,7 @@ def _close_deficit(work: Workplace, batch: Batch) -> None:
     places = Places(work.ledger.chunks(batch.batch_id))
     now = work.clock()
     reasons = failure_reasons(work, batch)
+    windows = windows_of(work.rules_of(batch))
     for file, numbers, table in batch_deliveries(work, batch, MATCHED_COLUMNS):
         for number, row in zip(numbers, table.to_pylist(), strict=True):
             if settled[file, number] > 0:
@@ -109,7 +113,8 @@ def _close_deficit(work: Workplace, batch: Batch) -> None:
                 missing.append(failed_row(row, file, number, reasons.get((file, number))))
                 continue
             chunk, attempts = places.of(file, number)
-            missing.append(verdict_row(row, file, number, chunk, attempts, None, None, now))
+            window = windows.get((row["rule"], row["target"]))
+            missing.append(verdict_row(row, file, number, chunk, attempts, None, None, now, window))
     surplus = +settled
     if surplus:
         raise _surplus(work, batch, set(surplus))
@@ -175,6 +180,7 @@ def manifest_of(work: Workplace, batch: Batch, books: Books) -> dict[str, Any]:
         "taken_references": _references(taken_references),
         "taken_dead_letters": [[each.file, each.rows] for each in work.ledger.redriven_by(batch.batch_id)],
         "references": _references(work.ledger.references_of(batch.batch_id)),
+        "turned_down": _as_json(books.turned_down),
     }
     return manifest | {name: value for name, value in referred.items() if value}
 

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from eventbridge import rowset
 from eventbridge.ledger.records import Batch, BatchFile
+from eventbridge.stages.operations import DeadLetterNews, publish_operational_events
 from eventbridge.stages.outcomes import segments
 from eventbridge.stages.settle import settle, settlement_rows
 from eventbridge.stages.workplace import Workplace
@@ -46,17 +47,23 @@ def write_dead_letters(work: Workplace, batch_id: str) -> None:
     batch = settle(work, work.ledger.batch(batch_id))
     if batch.state != "settling":
         return
+    news = DeadLetterNews(batch)
     known = {file.key for file in work.ledger.files(batch_id, "dead_letter")}
     # a batch that was settled anew has other letters: their files need other names than those of the first ones
     first = _NUMBERS_PER_SETTLEMENT * min(int(file.key) for file in work.ledger.files(batch_id, "settlement"))
     for number, rows in enumerate(_parts(work, batch), first):
         key = f"{number:06d}"
+        news.add(rows)
         if key in known:
             continue
         path = layout.dead_letters(batch.planned_at, batch_id, number)
         # the content follows from the settlement alone, so whoever created the file wrote the same
         write_table(work.store, path, pa.Table.from_pylist(rows, schema=schemas.DEAD_LETTER), create=True)
         work.ledger.record_file(BatchFile(batch_id, "dead_letter", key, path, len(rows)), while_state="settling")
+    # Before it returns, and so before the batch can be committed: who dies here is repeated, and says it again.
+    if events := news.events():
+        work.ledger.queue_operational_events(events)
+    publish_operational_events(work)
 
 
 def _parts(work: Workplace, batch: Batch) -> Iterator[list[Record]]:

@@ -98,7 +98,13 @@ def deliver_until_idle(
 
 def next_due_at(work: Workplace, runner: str) -> datetime | None:
     """Return when the next parked delivery, or reference, of a runner falls due; None = none waits for a time."""
-    due = [row.next_due_at for row in work.ledger.parked_counts(runner=runner) if row.state == "due"]
+    statuses = work.ledger.target_statuses()
+    due = []
+    for row in work.ledger.parked_counts(runner=runner):
+        if row.state == "due" and row.next_due_at is not None:
+            status = statuses.get((row.rule, row.target))
+            wait = status.until if status is not None and status.state in ("degraded", "half-open") else None
+            due.append(max(row.next_due_at, wait or row.next_due_at))  # an open breaker lets nothing through before
     reference = due_references(work, runner)
     return min([*due, reference] if reference is not None else due, default=None)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from eventbridge.flow import TARGET_DISABLED
 from eventbridge.stages.letter_copies import QUEUE_EXHAUSTED
+from eventbridge.stages.operations import publish_operational_events
 from eventbridge.stages.workplace import Workplace
 
 
@@ -20,4 +21,5 @@ def enable_target(work: Workplace, rule: str, target: str) -> int:
     # deliveries held for a target that is gone go on ageing while they wait: `aged`
     work.ledger.release_parked(rule, target, aged=True, held=TARGET_DISABLED)
     work.ledger.release_parked(rule, target, held=QUEUE_EXHAUSTED)
+    publish_operational_events(work)
     return sum(row.count for row in held if row.held in (TARGET_DISABLED, QUEUE_EXHAUSTED))

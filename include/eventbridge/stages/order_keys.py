@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,12 +55,12 @@ def shards_of(keys: pa.Array) -> npt.NDArray[np.int16]:
     return np.where(keys.is_null().to_numpy(zero_copy_only=False), UNORDERED, shards[codes]).astype(np.int16)
 
 
-def by_shard(rows: list[dict[str, Any]], first: int, sizes: dict[int, int]) -> dict[tuple[int, ...], dict[int, int]]:
-    """Return the sizes of a target's rows by shard: (shard,), or () where it is not ordered."""
-    shards: dict[tuple[int, ...], dict[int, int]] = {}
-    for number, size in sizes.items():
-        key = rows[number - first]["order_key"]
-        shards.setdefault((shard_of(key),) if key is not None else (), {})[number] = size
+def by_shard(rows: Iterable[tuple[int, dict[str, Any]]]) -> dict[int | None, list[tuple[int, dict[str, Any]]]]:
+    """Return numbered delivery rows of a target by shard, None where it is not ordered."""
+    shards: dict[int | None, list[tuple[int, dict[str, Any]]]] = {}
+    for number, row in rows:
+        key = row["order_key"]
+        shards.setdefault(None if key is None else shard_of(key), []).append((number, row))
     return shards
 
 

@@ -12,10 +12,11 @@ from typing import Any
 from eventbridge.ledger.records import Batch, Chunk, Parked, Piece
 from eventbridge.order import BLOCKED, REFERENCE_FIRST, is_marked, shard_of
 from eventbridge.rule import Target as TargetRule
+from eventbridge.stages.items import request_of
 from eventbridge.stages.open_deliveries import PLACE_COLUMNS, place_of
-from eventbridge.stages.ordered_run import OrderedItem, OrderedRun, Shard
+from eventbridge.stages.ordered_item import OrderedItem, Shard
+from eventbridge.stages.ordered_run import OrderedRun
 from eventbridge.stages.outcomes import Shown
-from eventbridge.stages.target_run import request_of
 from eventbridge.stages.workplace import Workplace
 from eventbridge.store.parquet import read_rows
 
@@ -50,10 +51,11 @@ def ordered_runs(
         elif seen.verdict == "RetryAt":
             failed[shard].append(item)
     gone = threading.Event()
-    in_flight = spec.max_in_flight // max(1, len(items))
+    in_flight = max(1, spec.max_in_flight // max(1, len(items)))
+    room = threading.Semaphore(spec.max_in_flight // in_flight)
     return [
         OrderedRun(
-            Shard(work, batch, chunk, spec, pieces[0].rule, shard, gone),
+            Shard(work, batch, chunk, spec, pieces[0].rule, shard, gone, room),
             found,
             failed[shard],
             in_flight,

@@ -6,30 +6,30 @@ import queue
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
-from eventbridge.delivery import Answer, DeadLettered, Outcome, RetryAt, Unknown, decide, expired
+from eventbridge.delivery import Answer, DeadLettered, Outcome, RetryAt, Unknown, decide, expired, is_failure
 from eventbridge.errors import InfrastructureError
-from eventbridge.ledger.records import Batch, Chunk
 from eventbridge.order import (
     BLOCKED,
     REFERENCE_FIRST,
     RELEASED,
     SKIPPED,
     Open,
-    Place,
     Turns,
     is_due_for_renewal,
     last_start,
     lease_until,
 )
-from eventbridge.queue import Queue
-from eventbridge.rule import Target as TargetRule
+from eventbridge.stages.items import outcome_row
 from eventbridge.stages.open_deliveries import open_deliveries
-from eventbridge.stages.target_run import Item, TargetRun, outcome_row
-from eventbridge.stages.workplace import Workplace
+from eventbridge.stages.ordered_item import OrderedItem, Shard
+from eventbridge.stages.pace import Pace
+from eventbridge.stages.run_breaker import RunBreaker
+from eventbridge.stages.target_run import TargetRun
 from eventbridge.targets.protocol import Target
 
 #: How long a push waits for its next retry with nothing else to do; how often a waiting one looks up.
@@ -37,42 +37,6 @@ _LINGER_SECONDS = 2.0
 _NAP_SECONDS = 0.2
 #: How long what waits for events that are not routed yet is left alone.
 _REFERENCE_SECONDS = 10.0
-
-_NOWHERE = Place(Queue("", "", 0), 0)
-
-
-@dataclass(frozen=True)
-class OrderedItem(Item):
-    """A delivery with its key and place; `failure`: it has no payload; `note`: what a person said to it, and why."""
-
-    key: str = ""
-    place: Place = _NOWHERE
-    failure: str | None = None
-    note: str = ""
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class Shard:
-    """What the runs of an ordered target share, and who one is for the ledger; `gone`: the target said that it is."""
-
-    work: Workplace
-    batch: Batch
-    chunk: Chunk
-    spec: TargetRule
-    rule: str
-    number: int
-    gone: threading.Event
-
-    @property
-    def holder(self) -> str:
-        """The name of the lease's holder: this claim of this chunk, and nobody else ever."""
-        return f"{self.batch.batch_id}/{self.chunk.chunk_id}/{self.chunk.claim}"
-
-    @property
-    def own(self) -> set[int]:
-        """The parked rows that the chunk has in hand."""
-        return {piece.parked_id for piece in self.chunk.pieces if piece.parked_id is not None}
 
 
 class OrderedRun(TargetRun):
@@ -97,15 +61,20 @@ class OrderedRun(TargetRun):
             items,
             open_target=lambda: shard.work.open_target(shard.rule, shard.spec),
             policy=shard.spec.retry,
+            breaker=RunBreaker(
+                shard.rule, shard.spec.name, disable_after_seconds=shard.spec.disable_after_seconds, opens=False
+            ),
+            pace=Pace(partial(shard.work.ledger.lease_tokens, shard.rule, shard.spec.name), shard.spec.rate_per_second),
             until=until,
             clock=shard.work.clock,
             stop=stop,
             rows=rows,
         )
+        self.heeds_others = False
         self._shard = shard
         self._ordered = items
         self._failed = list(failed)
-        self._in_flight = max(1, in_flight)
+        self._in_flight = in_flight
         self._keeps = shard.spec.errors_tolerance == "none"
         self._timeout = shard.spec.timeout_seconds
         self._lease = until
@@ -124,15 +93,11 @@ class OrderedRun(TargetRun):
         for item in self._failed:
             self._open.add(item.key, item.place, head=True)
         turns = Turns((item.key, item.place, item) for item in self._ordered)
-        while turns and not self._stop_asked.is_set() and not shard.gone.is_set() and self._clock() < self._until:
+        while turns and not self._stop_asked.is_set() and not self._closed() and self._clock() < self._until:
             ready = self._next_ones(turns)
             if not turns:
                 break
-            if ready:
-                if not self._renew():
-                    break
-                self._send(target, turns, ready)
-            elif not self._nap_until_due(turns):
+            if not (self._send_some(target, turns, ready) if ready else self._nap_until_due(turns)):
                 break
         self._end(turns)
 
@@ -170,6 +135,21 @@ class OrderedRun(TargetRun):
         """Return the end of a delivery, or, where none may be given up, that its rule is held at it."""
         return RetryAt(now, end.reason) if self._keeps else end
 
+    def _send_some(self, target: Target, turns: Turns[OrderedItem], ready: Sequence[OrderedItem]) -> bool:
+        """Send what in-flight limit and rate let through now; False if nothing more can be sent in this push."""
+        if not self._shard.room.acquire(timeout=_NAP_SECONDS):
+            return True
+        try:
+            paced = self._paced(ready)
+            if not paced:
+                return self._nap_until_token()
+            if not self._renew():
+                return False
+            self._send(target, turns, paced)
+            return True
+        finally:
+            self._shard.room.release()
+
     def _send(self, target: Target, turns: Turns[OrderedItem], ready: Sequence[OrderedItem]) -> None:
         until = min(self._until, last_start(self._lease, self._timeout))
         requests = [replace(item.request, index=index) for index, item in enumerate(ready)]
@@ -197,6 +177,7 @@ class OrderedRun(TargetRun):
         if answer.error_class == "Interrupted":
             self._unclear, outcome = True, Unknown()
         else:
+            self.breaker.answered(item.delivery_id, now, failed=is_failure(answer))
             outcome = decide(
                 answer,
                 self._policy,
@@ -243,6 +224,25 @@ class OrderedRun(TargetRun):
         self._stop_asked.wait(max(0.0, min((due - now).total_seconds(), _NAP_SECONDS)))
         return True
 
+    def _paced(self, ready: Sequence[OrderedItem]) -> list[OrderedItem]:
+        """Return those, the first ones, that the target's rate lets through now."""
+        now = self._clock()
+        paced: list[OrderedItem] = []
+        for number, item in enumerate(ready):
+            if not self._pace.take(now, len(ready) - number):
+                break
+            paced.append(item)
+        return paced
+
+    def _nap_until_token(self) -> bool:
+        """Wait a little for the target's next token; False if it is too far away."""
+        now = self._clock()
+        token_at = self._pace.next_at or now
+        if token_at >= min(self._until, now + timedelta(seconds=_LINGER_SECONDS)):
+            return False
+        self._stop_asked.wait(max(0.0, min((token_at - now).total_seconds(), _NAP_SECONDS)))
+        return True
+
     def _end(self, turns: Turns[OrderedItem]) -> None:
         left = False
         for key, item in turns.heads():
@@ -274,6 +274,9 @@ class OrderedRun(TargetRun):
         if taken:
             self._lease = until
         return taken
+
+    def _closed(self) -> bool:
+        return super()._closed() or self._shard.gone.is_set()
 
 
 def _flush(target: Target) -> str | None:

@@ -15,15 +15,21 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from eventbridge.delivery import DeadLettered, expired
-from eventbridge.ledger.records import Batch, Chunk, ChunkState, Piece
-from eventbridge.rule import RuleSet
+from eventbridge.ledger.records import Batch, Chunk, ChunkState, Piece, TargetStatus
+from eventbridge.stages.admission import admission, must_halt
+from eventbridge.stages.items import ITEM_COLUMNS, Item, TargetReport, item_of, outcome_row
 from eventbridge.stages.letter_copies import read_deliveries
+from eventbridge.stages.operations import publish_operational_events
 from eventbridge.stages.ordered_chunk import ordered_runs
 from eventbridge.stages.outcomes import Shown, segments, shown, write_segment
-from eventbridge.stages.target_run import Item, TargetReport, TargetRun, outcome_row, request_of
+from eventbridge.stages.pace import Pace
+from eventbridge.stages.put_off import put_off
+from eventbridge.stages.run_breaker import RunBreaker
+from eventbridge.stages.target_run import TargetRun
 from eventbridge.stages.workplace import Workplace
 
 log = logging.getLogger(__name__)
@@ -36,7 +42,8 @@ _TICK_SECONDS = 0.05
 #: How long a push that is stopped or fails waits for its targets' threads to notice: Airflow kills it after 5 s.
 _LAST_ANSWERS_SECONDS = 2.0
 
-_PUSH_COLUMNS = ["delivery_id", "arrived_at", "payload", "content_type", "headers", "order_key", "failure"]
+#: How often the ledger is told of attempts, and asked what other pushes found of their targets.
+_TELL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -65,7 +72,9 @@ def push(work: Workplace, batch_id: str, chunk_id: int, stop: threading.Event | 
     if chunk is None:
         return PushReport()
     until = now + timedelta(seconds=work.settings.push_budget_seconds)
-    return _Push(work, batch, chunk, until, stop or threading.Event()).run()
+    report = _Push(work, batch, chunk, until, stop or threading.Event()).run()
+    publish_operational_events(work)
+    return report
 
 
 class _Push:
@@ -100,7 +109,6 @@ class _Push:
         crash = next((report.crashed for report in reports if report.crashed is not None), None)
         left = sum(report.total - report.settled for report in reports)
         if not self._stale:
-            self._note_target_statuses(reports)
             if crash is None:
                 spent = self._stop.is_set() or any(report.spent for report in reports)
                 self._end("TIMEOUT" if spent else "COMPLETED", runs, None)
@@ -126,7 +134,7 @@ class _Push:
         for (rule, target), pieces in by_target.items():
             items = [item for piece in pieces for item in self._items(piece, done)]
             status = statuses.get((rule, target))
-            spec = self._rule_set.rules[rule].destinations[target] if _named(self._rule_set, rule, target) else None
+            spec = self._rule_set.rules[rule].destinations.get(target) if rule in self._rule_set.rules else None
             if spec is not None and spec.ordered and (status is None or status.state != "disabled"):
                 items = [item for item in items if item.request.order_key is None]
                 runs += ordered_runs(
@@ -142,12 +150,16 @@ class _Push:
                 )
             if not items:
                 continue
-            if not _named(self._rule_set, rule, target):
+            if spec is None:
                 self._give_up(items, DeadLettered("RuleRemoved", f"no rule file names {rule}/{target} any more"))
-            elif status is not None and status.state == "disabled":
-                self._give_up_expired(items)  # the rest keeps no outcome: settlement holds it
+                continue
+            admitted = admission(self._work, self._batch, status, self._until)
+            if admitted == "none":
+                self._give_up_expired(items)  # the rest keeps no outcome: settlement parks it, or holds it
             else:
-                runs.append(self._target_run(items, rule, target))
+                ready = put_off(items, spec.deliver_between, self._work.clock(), self._rows)
+                if ready:
+                    runs.append(self._target_run(ready, rule, target, status, probing=admitted == "probes"))
         return runs
 
     def _give_up(self, items: Iterable[Item], verdict: DeadLettered) -> None:
@@ -162,39 +174,40 @@ class _Push:
             if verdict is not None:
                 self._give_up([item], verdict)
 
-    def _target_run(self, items: list[Item], rule: str, target: str) -> TargetRun:
+    def _target_run(
+        self, items: list[Item], rule: str, target: str, status: TargetStatus | None, *, probing: bool
+    ) -> TargetRun:
         spec = self._rule_set.rules[rule].destinations[target]
+        probed = status if probing else None
+        ramp_until = status.until if status is not None and not probing else None
         return TargetRun(
             items,
             open_target=lambda: self._work.open_target(rule, spec),
             policy=spec.retry,
+            window=spec.deliver_between,
+            breaker=RunBreaker(rule, target, probed=probed, disable_after_seconds=spec.disable_after_seconds),
+            pace=Pace(partial(self._work.ledger.lease_tokens, rule, target), spec.rate_per_second, ramp_until),
             until=self._until,
             clock=self._work.clock,
             stop=self._stop,
             rows=self._rows,
+            patient=self._batch.kind != "normal",
         )
 
     def _items(self, piece: Piece, done: dict[bytes, Shown]) -> Iterator[Item]:
-        table = read_deliveries(self._work.store, piece.file, piece.rows, _PUSH_COLUMNS)
+        table = read_deliveries(self._work.store, piece.file, piece.rows, ITEM_COLUMNS)
         for row in table.to_pylist():
             seen = done.get(row["delivery_id"])
             if (seen is not None and seen.verdict != "Unknown") or row["failure"] is not None:
                 continue
-            yield Item(
-                delivery_id=row["delivery_id"],
-                rule=piece.rule,
-                target=piece.target,
-                request=request_of(row),
-                arrived_at=row["arrived_at"],
-                attempts=max(piece.attempts, seen.attempts if seen else 0),
-                held_seconds=piece.held_seconds,
-            )
+            attempts = max(piece.attempts, seen.attempts if seen else 0)
+            yield item_of(row, piece.rule, piece.target, attempts, piece.held_seconds)
 
     def _collect(self, runs: list[TargetRun]) -> None:
         waiting = list(reversed(runs))
         running: list[TargetRun] = []
         rows: list[dict[str, Any]] = []
-        written_at = time.monotonic()
+        written_at = told_at = time.monotonic()
         while True:
             running = [run for run in running if run.is_alive()]
             while waiting and len(running) < _TARGETS_AT_ONCE and not self._stop.is_set():
@@ -210,6 +223,9 @@ class _Push:
                 rows, written_at = [], time.monotonic()
             elif not rows:
                 written_at = time.monotonic()
+            if time.monotonic() - told_at >= _TELL_SECONDS and not finished:
+                self._tell(runs)
+                told_at = time.monotonic()
             if finished and not rows and self._rows.empty():
                 return
 
@@ -251,19 +267,18 @@ class _Push:
             self._stale = True
             self._stop.set()
 
-    def _note_target_statuses(self, reports: Iterable[TargetReport]) -> None:
-        """Degrade a target that spent its budget with less than half settled; restore one that settled half."""
+    def _tell(self, runs: Iterable[TargetRun]) -> None:
+        """Tell the ledger of the attempts since the last time, and end the runs whose target must get nothing now."""
+        if self._stale:
+            return
+        tallies = [tally for run in runs if (tally := run.breaker.take()) is not None]
+        if tallies:
+            self._work.ledger.note_attempts(tallies)
         statuses = self._work.ledger.target_statuses()
-        for report in reports:
-            status = statuses.get((report.rule, report.target))
-            state = status.state if status is not None else "ok"
-            half = 2 * report.settled >= report.total
-            if state == "ok" and report.spent and not half:
-                reason = f"settled {report.settled} of {report.total} deliveries within the push budget"
-                self._work.ledger.set_target_status(report.rule, report.target, "degraded", reason)
-            elif state == "degraded" and half:
-                reason = f"settled {report.settled} of {report.total} deliveries within the push budget"
-                self._work.ledger.set_target_status(report.rule, report.target, "ok", reason)
+        for run in runs:
+            status = statuses.get((run.report.rule, run.report.target))
+            if status is not None and must_halt(status, heeds_others=run.heeds_others, now=self._work.clock()):
+                run.halt()
 
     def _end(self, state: ChunkState, runs: list[TargetRun], error: BaseException | None) -> None:
         self._work.ledger.end_chunk(
@@ -274,8 +289,5 @@ class _Push:
             succeeded=sum(run.report.delivered for run in runs),
             failed=sum(run.report.dead_lettered + run.report.retried for run in runs),
             error=f"{type(error).__name__}: {error}" if error is not None else "",
+            tallies=[tally for run in runs if (tally := run.tally()) is not None],
         )
-
-
-def _named(rule_set: RuleSet, rule: str, target: str) -> bool:
-    return rule in rule_set.rules and target in rule_set.rules[rule].destinations

@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from eventbridge import rowset
+from eventbridge.breaker import GOOD_PROBES, admits
 from eventbridge.flow import POOL_CLOSED, SLOW_LANE_POOL, SLOW_LANE_WEIGHT, TARGET_DISABLED, PoolSlots
 from eventbridge.identity import new_batch_id
 from eventbridge.ledger.records import Batch, BatchKind, Chunk, Parked, Piece, TargetStatus, WaitingTarget
+from eventbridge.rate import second_of
 from eventbridge.rule import RuleSet
 from eventbridge.stages.commit import commit
 from eventbridge.stages.costly_rules import refer_again
@@ -20,6 +22,7 @@ from eventbridge.stages.dead_letters import write_dead_letters
 from eventbridge.stages.frozen_rules import freeze_rules
 from eventbridge.stages.ledger_guard import refuse_lost_ledger
 from eventbridge.stages.letter_copies import QUEUE_EXHAUSTED
+from eventbridge.stages.operations import publish_operational_events
 from eventbridge.stages.ordered_retries import is_ordered, keeps_waiting, let_go, ordered_due
 from eventbridge.stages.schedule_retries import schedule_retries
 from eventbridge.stages.workplace import Workplace
@@ -45,11 +48,13 @@ class RetryPlan:
 def plan_retries(work: Workplace, runner: str | None = None, pools: Mapping[str, PoolSlots] | None = None) -> RetryPlan:
     """Take parked deliveries that are due, at most one chunk per target, into a new batch that is already routed.
 
-    Always plans anew; of two that take the same rows at once one gets nothing. `runner` None = of all runners;
+    Always plans anew; of two that take the same rows at once one gets nothing. Nothing of a target whose breaker is
+    open; of one that may be probed a few deliveries. `runner` None = of all runners;
     `pools` None = not known, none is taken for closed. A delivery uses today's rule files: a disabled rule's are
     held, a removed rule's are held for 1 h, then given up, a chunk a batch.
     """
     refuse_lost_ledger(work)
+    publish_operational_events(work)
     rules = work.rule_set()
     hold_and_release(work, rules, runner, pools or {})
     let_go(work, rules, runner)
@@ -147,18 +152,33 @@ def _chunks(work: Workplace, rules: RuleSet, runner: str | None) -> list[list[Pa
         rule, target = due.rule, due.target
         status = statuses.get((rule, target))
         ordered = is_ordered(rules, rule, target)
-        if status is not None and status.state == "degraded" and (rule, target) in busy and not ordered:
-            continue  # a degraded target gets one chunk at a time
-        rows = work.ledger.due_parked(now, rule, target, work.settings.retry_max_per_target, runner)
+        admitted = "all" if ordered else admits(status, now)  # an ordered target has no breaker
+        if admitted == "probes" and (rule, target) in busy:
+            continue  # a target that is not well gets one chunk at a time
+        # Probes need few deliveries, and what is not sent of a chunk is parked anew; a slow target shows with many.
+        probes = admitted == "probes" and status is not None and not status.slow
+        limit = work.settings.retry_max_per_target
+        rows = work.ledger.due_parked(now, rule, target, limit, runner, smallest=probes)
         if ordered and (status is None or status.state != "disabled"):
             rows = [row for row in rows if row.order_shard is None]
             rows += ordered_due(work, rule, target, now, runner)
-        rows = _within(rows, work.settings.chunk_max_deliveries, work.settings.chunk_max_bytes)
+        most = work.settings.chunk_max_deliveries
+        if probes and not any(row.held for row in rows):  # what is to be given up needs no probe
+            most = min(most, GOOD_PROBES)
+        rate = _rate(rules, rule, target)
+        if rate is not None:  # what it does not let through would only be parked again
+            most = min(most, second_of(rate * work.settings.push_budget_seconds))
+        rows = _within(rows, most, work.settings.chunk_max_bytes)
         if rows:
             chunks.append(rows)
         if len(chunks) == work.settings.batch_max_chunks:
             break
     return chunks
+
+
+def _rate(rules: RuleSet, rule: str, target: str) -> float | None:
+    found = rules.rules[rule].targets.get(target) if rule in rules.rules else None
+    return found.rate_per_second if found is not None else None
 
 
 def _within(rows: Sequence[Parked], max_deliveries: int, max_bytes: int) -> list[Parked]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from eventbridge.errors import SparkError
@@ -37,6 +37,8 @@ _GROUPS_PER_SLICE = 2
 _SMALL_BATCH_GROUPS = 4
 _MOST_GROUPS_PER_SLICE = 5
 _ENOUGH_SLICES = 16
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 #: The pool that every Airflow has.
 _DEFAULT_POOL = "default_pool"
@@ -186,21 +188,25 @@ def _publish(work: Workplace, batch: Batch, pools: Mapping[str, PoolSlots] | Non
     )
     statuses = {key: status.state for key, status in work.ledger.target_statuses().items()}
     files = work.ledger.files(batch.batch_id, "delivery")
-    plans = cut_chunks(_pieces(batch, files, pools), limits, statuses)
+    plans = cut_chunks(_pieces(batch, files, pools, work.ledger.now()), limits, statuses)
     held_seconds = max((each.held_seconds for each in work.ledger.references_taken_by(batch.batch_id)), default=0.0)
     chunks = [_chunk(batch, index, plan, held_seconds) for index, plan in enumerate(plans)]
     deadline_at = work.ledger.now() + timedelta(seconds=settings.batch_deadline_seconds)
     work.ledger.publish_chunks(batch.batch_id, deadline_at, chunks, references(work, batch, files))
 
 
-def _pieces(batch: Batch, files: Sequence[BatchFile], pools: Mapping[str, PoolSlots] | None) -> Iterator[RoutedPiece]:
+def _pieces(
+    batch: Batch, files: Sequence[BatchFile], pools: Mapping[str, PoolSlots] | None, now: datetime
+) -> Iterator[RoutedPiece]:
     for file in files:
-        for asked, weight, rule, target, rows, count, size, *shard in file.detail["pieces"]:
+        for asked, weight, rule, target, rows, count, size, *more in file.detail["pieces"]:
             if file.path is not None:
                 if batch.kind != "normal":
                     asked, weight = SLOW_LANE_POOL, SLOW_LANE_WEIGHT
                 pool = asked if pools is None or asked in pools else _DEFAULT_POOL
-                yield RoutedPiece(pool, weight, rule, target, file.path, rows, count, size, *shard)
+                shard, wait = (*more, None, None)[:2]
+                early = wait is not None and now < _EPOCH + timedelta(microseconds=wait)
+                yield RoutedPiece(pool, weight, rule, target, file.path, rows, count, size, shard, early)
 
 
 def _chunk(batch: Batch, chunk_id: int, plan: ChunkPlan, held_seconds: float) -> Chunk:

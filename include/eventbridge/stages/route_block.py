@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -13,11 +14,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eventbridge.document import JsonValue
 from eventbridge.errors import TransformFailed
 from eventbridge.identity import delivery_id_text
 from eventbridge.stages.order_keys import order_keys, shards_of
 from eventbridge.stages.route_events import SliceEvents
+from eventbridge.stages.route_pieces import AT_ONCE
 from eventbridge.stages.route_program import Route, RouteProgram
+from eventbridge.stages.route_waiting import Waiting
 from eventbridge.store.schemas import DELIVERY
 from eventbridge.transform import Rendered, Scope
 from eventbridge.transform.kernel.operate import HANDED_BACK
@@ -28,6 +32,8 @@ _TAKEN: Final = ("queue_id", "offset", "source", "event_id", "published_at", "ar
 _SHARED: Final = ("topic", "broker")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_NOT_BEFORE: Final = DELIVERY.field("not_before").type
 
 
 @dataclass(frozen=True)
@@ -40,12 +46,16 @@ class Place:
 
 @dataclass(frozen=True)
 class Block:
-    """Rows of schema DELIVERY, texts that repeat as dictionaries; per row payload size, shard, whether it failed."""
+    """Rows of schema DELIVERY, texts that repeat as dictionaries; per row payload size, shard, whether it failed.
+
+    `waits`: before when a row must not be sent, in microseconds since 1970, AT_ONCE for most.
+    """
 
     table: pa.Table
     sizes: npt.NDArray[np.int64]
     shards: npt.NDArray[np.int16]
     failed: npt.NDArray[np.bool_]
+    waits: npt.NDArray[np.int64]
     handed_back: int
 
 
@@ -60,8 +70,8 @@ def block_of(
     arrays = [columns[field.name] for field in DELIVERY]
     schema = pa.schema([field.with_type(array.type) for field, array in zip(DELIVERY, arrays, strict=True)])
     sizes: npt.NDArray[np.int64] = pc.binary_length(columns["payload"]).fill_null(0).to_numpy().astype(np.int64)
-    shards = shards_of(columns["order_key"])
-    return Block(pa.Table.from_arrays(arrays, schema=schema), sizes, shards, made.failures.given, made.handed_back)
+    shards, failed = shards_of(columns["order_key"]), made.failures.given
+    return Block(pa.Table.from_arrays(arrays, schema=schema), sizes, shards, failed, made.waits, made.handed_back)
 
 
 def runs_of(targets: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -89,7 +99,6 @@ def _columns(program: RouteProgram, events: SliceEvents, deliveries: Deliveries,
         "event_file": _repeated([place.event_file], [count]),
         "event_row": pa.array(events.rows[deliveries.events]),
         "order_key": order_keys([route.target for route in routes], counts, events, deliveries.events),
-        "not_before": pa.nulls(count, DELIVERY.field("not_before").type),
     }
 
 
@@ -99,7 +108,7 @@ def _repeated(texts: Sequence[str], counts: Sequence[int] | npt.NDArray[np.int64
 
 
 class _Made:
-    """What the transforms of a block gave: payloads, media types, further headers, failures."""
+    """What the rules made of a block: payloads, media types, further headers, failures, times to wait for."""
 
     def __init__(
         self, program: RouteProgram, events: SliceEvents, deliveries: Deliveries, payloads: Payloads, place: Place
@@ -115,6 +124,11 @@ class _Made:
         self.handed_back = 0
         if payloads.status.any():
             self._finish(payloads.status)
+        self.waits = np.full(count, AT_ONCE, np.int64)
+        for start, length in zip(starts.tolist(), counts.tolist(), strict=True):
+            waiting = program.routes[deliveries.targets[start]].waiting
+            if waiting is not None:
+                self._wait(waiting, range(start, start + length))
 
     def columns(self) -> dict[str, pa.Array]:
         """Return the columns that transforms decide."""
@@ -123,7 +137,38 @@ class _Made:
             "content_type": self._media_types.array(),
             "headers": self._headers.array(),
             "failure": self.failures.array(),
+            "not_before": self._times(),
         }
+
+    def _times(self) -> pa.Array:
+        if not self.waits.any():
+            return pa.nulls(len(self.waits), _NOT_BEFORE)
+        return pa.array(self.waits, pa.int64(), mask=self.waits == AT_ONCE).cast(_NOT_BEFORE)
+
+    def _wait(self, waiting: Waiting, indices: range) -> None:
+        """Note until when deliveries of one target wait; one whose time makes no sense fails, as its transform may."""
+        failed = []
+        for index in indices:
+            number = int(self._deliveries.events[index])
+            try:
+                first = waiting.not_before(self._arrived_at(number), partial(self._document, number))
+            except TransformFailed as error:
+                if not self.failures.given[index]:
+                    self.failures.put(index, str(error))
+                    failed.append(index)
+                continue
+            if first is not None:
+                self.waits[index] = (first - _EPOCH) // _MICROSECOND
+        if failed:
+            places = np.arange(len(self.waits))
+            self._payload = self._payload.take(pa.array(places, mask=np.isin(places, failed)))
+            self._media_types.put(np.isin(places, failed), None)
+
+    def _arrived_at(self, number: int) -> datetime:
+        return _EPOCH + timedelta(microseconds=int(self._events.arrived_at[number]))
+
+    def _document(self, number: int) -> JsonValue:
+        return self._events.parsed(number).document
 
     def _finish(self, status: npt.NDArray[np.int32]) -> None:
         for failure in np.unique(status[status > 0]).tolist():
@@ -153,8 +198,7 @@ class _Made:
     def _rendered(self, route: Route, index: int) -> Rendered:
         number = int(self._deliveries.events[index])
         name = delivery_id_text(self._deliveries.ids[index].tobytes())
-        arrived_at = _EPOCH + timedelta(microseconds=int(self._events.arrived_at[number]))
-        scope = Scope(route.rule.name, self._place.bus, route.target.name, name, arrived_at)
+        scope = Scope(route.rule.name, self._place.bus, route.target.name, name, self._arrived_at(number))
         return route.renderer.render(self._events.parsed(number), scope)
 
 

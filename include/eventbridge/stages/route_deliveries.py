@@ -15,20 +15,13 @@ from eventbridge.scan.texts import padded_texts
 from eventbridge.stages.order_keys import UNORDERED
 from eventbridge.stages.route_block import Place, block_of, runs_of
 from eventbridge.stages.route_events import MatchedRows, SliceEvents
+from eventbridge.stages.route_pieces import AT_ONCE, PieceLimits, pieces_of
 from eventbridge.stages.route_program import Route, RouteProgram
 from eventbridge.transform.kernel.delivery_ids import fingerprints
 from eventbridge.transform.kernel.render import Deliveries, Events
 
 #: Deliveries whose ids and parts are made at a time, if no single target has more.
 _RUN: Final = 100_000
-
-
-@dataclass(frozen=True)
-class PieceLimits:
-    """How much of one target goes into one piece."""
-
-    deliveries: int
-    size: int
 
 
 @dataclass
@@ -50,8 +43,9 @@ class Account:
         sizes: npt.NDArray[np.int64],
         shards: npt.NDArray[np.int16],
         failed: npt.NDArray[np.bool_],
+        waits: npt.NDArray[np.int64],
     ) -> None:
-        """Enter all deliveries of one or more targets, which are the next rows of the file."""
+        """Enter all deliveries of one or more targets, which are the next rows of the file; `waits` as in `Block`."""
         starts, counts = runs_of(deliveries.targets)
         targets = deliveries.targets[starts]
         found = fingerprints(deliveries.ids, counts)
@@ -68,11 +62,11 @@ class Account:
             if shards[start] != UNORDERED:
                 span = slice(start, start + count)
                 self._enter_shards(route, first, sizes[span], shards[span], failed[span])
-            elif not fails and count <= self.limits.deliveries and size <= self.limits.size:
+            elif not fails and route.waiting is None and self.limits.hold(count, size):
                 self.pieces.append([*route.head, rowset.run(first, first + count - 1), count, size])
             else:
                 span = slice(start, start + count)
-                self._enter_parts(route, first, sizes[span], failed[span])
+                self._enter_parts(route, first, sizes[span], failed[span], waits[span])
         self.rows += len(sizes)
 
     def _enter_shards(
@@ -89,15 +83,22 @@ class Account:
             self.failed_rows += (np.flatnonzero(failed) + first).tolist()
         for shard in np.unique(shards[~failed]).tolist():
             chosen = np.flatnonzero((shards == shard) & ~failed)
-            self.pieces += [[*piece, shard] for piece in _pieces(route, chosen + first, sizes[chosen], self.limits)]
+            at_once = np.full(len(chosen), AT_ONCE)  # an ordered target has no waiting
+            self.pieces += pieces_of(route.head, chosen + first, sizes[chosen], at_once, self.limits, shard)
 
     def _enter_parts(
-        self, route: Route, first: int, sizes: npt.NDArray[np.int64], failed: npt.NDArray[np.bool_]
+        self,
+        route: Route,
+        first: int,
+        sizes: npt.NDArray[np.int64],
+        failed: npt.NDArray[np.bool_],
+        waits: npt.NDArray[np.int64],
     ) -> None:
         if failed.any():
             self.failed[route.name] = int(failed.sum())
             self.failed_rows += (np.flatnonzero(failed) + first).tolist()
-        self.pieces += _pieces(route, np.flatnonzero(~failed) + first, sizes[~failed], self.limits)
+        rows = np.flatnonzero(~failed)
+        self.pieces += pieces_of(route.head, rows + first, sizes[rows], waits[rows], self.limits)
 
 
 def delivery_tables(
@@ -111,16 +112,18 @@ def delivery_tables(
     texts = Events(events.texts, events.arrived_at)
     for numbers, targets in _runs(matched, program.rule_of_route):
         deliveries = Deliveries(numbers, targets, program.ids.of(sources, event_ids, numbers, targets))
-        sizes, failed = np.zeros(len(numbers), np.int64), np.zeros(len(numbers), np.bool_)
+        sizes, waits = np.zeros((2, len(numbers)), np.int64)
+        failed = np.zeros(len(numbers), np.bool_)
         shards = np.full(len(numbers), UNORDERED, np.int16)
         for payloads in program.renderers.render(texts, deliveries):
             block = block_of(program, events, deliveries, payloads, place)
             sizes[payloads.first : payloads.last] = block.sizes
             shards[payloads.first : payloads.last] = block.shards
             failed[payloads.first : payloads.last] = block.failed
+            waits[payloads.first : payloads.last] = block.waits
             account.reference_rendered += block.handed_back
             yield block.table
-        account.enter(program, deliveries, sizes, shards, failed)
+        account.enter(program, deliveries, sizes, shards, failed, waits)
 
 
 def _runs(
@@ -139,27 +142,3 @@ def _runs(
             numbers = matched.events[np.arange(total) + np.repeat(shift, of_run)]
             yield numbers, np.repeat(np.arange(first, last), of_run)
         first, done = last, done + total
-
-
-def _pieces(
-    route: Route, rows: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], limits: PieceLimits
-) -> list[list[Any]]:
-    """Return the rows of one target as pieces that fit a chunk; a payload larger than a chunk is a piece alone.
-
-    A piece is [pool, weight, rule, target, rows, count, bytes], of an ordered target also its shard.
-    """
-    ends = np.cumsum(sizes)
-    pieces: list[list[Any]] = []
-    begin, done = 0, 0
-    while begin < len(rows):
-        fitting = int(np.searchsorted(ends, done + limits.size, side="right"))
-        end = max(min(begin + limits.deliveries, fitting), begin + 1)
-        size = int(ends[end - 1]) - done
-        pieces.append([*route.head, _row_set(rows[begin:end]), end - begin, size])
-        begin, done = end, done + size
-    return pieces
-
-
-def _row_set(rows: npt.NDArray[np.int64]) -> str:
-    first, last = int(rows[0]), int(rows[-1])
-    return rowset.run(first, last) if last - first + 1 == len(rows) else rowset.encode(rows.tolist())

@@ -100,7 +100,7 @@ class SliceResult:
     `detail` is JSON: `slice` (file, row_from, row_to), `rows_in` (valid rows read), `matched` (fingerprint per
     "rule/target"), `failed` (count per "rule/target"), `failed_rows` (rows with a failure), `failure_reasons` (those of
     them that failed otherwise than as TransformFailed, by reason), `pieces`
-    ([pool, weight, rule, target, rows, count, bytes], within the job's limits, failed rows in none),
+    ([pool, weight, rule, target, rows, count, bytes], within the job's limits, failed rows in none; see route_pieces),
     `reference_matched` (events, and pairs of event and rule, that the reference matcher decided), `reference_rendered`
     (deliveries that compiled code handed back to their renderers); `survivors`: what the patterns of costly rules let
     through, rows of the buffer file per rule. Of a share: `share`, see route_share;

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from eventbridge.match import Matcher, compile_rules
 from eventbridge.pattern import Pattern, parse_pattern
 from eventbridge.rule import Rule, RuleSet, Target
+from eventbridge.stages.route_waiting import Waiting
 from eventbridge.transform import Renderer, compile_transform
 from eventbridge.transform.kernel.delivery_ids import DeliveryIds
 from eventbridge.transform.kernel.program import Program, compile_program
@@ -36,6 +37,11 @@ class Route:
     def head(self) -> tuple[str, int, str, str]:
         """Return what each of its pieces begins with: pool, weight, rule, target."""
         return self.rule.pool_name, self.rule.weight, self.rule.name, self.target.name
+
+    @cached_property
+    def waiting(self) -> Waiting | None:
+        """Return what its deliveries wait for, None if they never do."""
+        return Waiting.of(self.target)
 
     @cached_property
     def renderer(self) -> Renderer:

@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-import signal
-import threading
-import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import FrameType
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from eventbridge import rowset
@@ -26,13 +23,15 @@ from eventbridge.identity import Fingerprint, delivery_id, delivery_id_text
 from eventbridge.rule import Rule, RuleSet, Target
 from eventbridge.stages.order_keys import by_shard, order_key
 from eventbridge.stages.route_job import RouteJob, RuleShare, SliceResult
+from eventbridge.stages.route_pieces import AT_ONCE, PieceLimits, pieces_of
+from eventbridge.stages.route_waiting import Waiting
+from eventbridge.stages.share_budget import OutOfTime, ShareBudget, interruptible
 from eventbridge.stages.sql_answers import Answer, Place, answered_files, read_answers
 from eventbridge.store import layout
 from eventbridge.store.parquet import read_rows, write_table
 from eventbridge.store.protocol import Store
 from eventbridge.store.schemas import DELIVERY
 from eventbridge.transform import Rendered, Renderer, Scope, compile_transform
-from eventbridge.transform.budget import Budget
 
 #: Why what is left of a share is left; and why an event fails that `where` fails for.
 BUDGET = "Budget"
@@ -40,18 +39,13 @@ ROUTE_FAILED = "RouteFailed"
 
 #: Events read at a time: a budget may be over long before a share is.
 _EVENTS_AT_ONCE = 500
-#: CPU-seconds after which a renderer that went on when it was told to stop is told again.
-_AGAIN_SECONDS = 0.05
-
 #: Why a row has a failure, if not because its transform failed; no column of a delivery file.
 _REASON = "reason"
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
 #: Returns the renderer of a target.
 CompileTarget = Callable[[Target], Renderer]
-
-
-class _OutOfTime(BaseException):
-    """Raised inside a renderer when the budget is over; no Exception, so that no renderer takes it for its own."""
 
 
 def compile_target(target: Target) -> Renderer:
@@ -64,21 +58,23 @@ def route_share(
 ) -> SliceResult:
     """Render an event after the other, all targets of each, until all are done or the budget is spent.
 
-    Writes one delivery file for what was done. `detail["share"]` says of which `rule` it is, which rows are `done` and
-    `left` (pairs of file and row set), why they are left (`reason`, "" if none is), and how many events were `rendered`
-    for a target at least, or turned down by `where`. A budget is CPU time; a renderer that loops is interrupted, or, if
-    it does not come back to Python, ended with its process by whoever runs it.
+    Writes one delivery file for what was done. `detail["share"]` says of which `rule` it is, which rows are `done`
+    and `left` (pairs of file and row set), which of those done `where` has `turned_down`, why some are left (`reason`,
+    "" if none is), and how many events were `rendered` for a target at least, or turned down. A budget is CPU time; a
+    renderer that loops is interrupted, or, if it does not come back to Python, ended with its process by whoever runs
+    it.
     """
     rule = rule_set.rules[share.rule]
     deliveries = _Deliveries(job, rule)
     answers = _answers(store, rule, share)
     own = [target for target in rule.targets.values() if target.transform.form != "SQL" and not share.give_up]
     renderers = {target.name: compile_target(target) for target in own}
-    budget = _Budget(share.cpu_seconds)
+    budget = ShareBudget(share.cpu_seconds)
     files = share.files if answers is None else answered_files(share.files, answers)
     done: dict[str, list[int]] = {file: [] for file, _ in share.files}
+    turned_down: dict[str, list[int]] = {file: [] for file, _ in share.files}
     spent = well = 0
-    with _interruptible():
+    with interruptible():
         for place, row, event in _events(store, job, files):
             answer = answers[place] if answers is not None else Answer(kept=True)
             try:
@@ -90,7 +86,8 @@ def route_share(
                     rendered = deliveries.render(place, row, event, renderers | answer.renderers(rule), budget)
                 else:
                     rendered = []
-            except (_OutOfTime, BudgetSpent):
+                    turned_down[place[0]].append(place[1])
+            except (OutOfTime, BudgetSpent):
                 if not (share.last_resort and not any(done.values())):
                     break
                 text = f"it took more than {share.cpu_seconds:g} CPU-seconds, all that a batch may spend on its rule"
@@ -105,7 +102,8 @@ def route_share(
     left = [[file, rows] for file, rows in left if rows]
     said = {
         "rule": share.rule,
-        "done": [[file, rowset.encode(rows)] for file, rows in done.items() if rows],
+        "done": _row_sets(done),
+        "turned_down": _row_sets(turned_down),
         "left": left,
         "reason": (ROUTE_FAILED if share.hold else BUDGET) if left else "",
         "rendered": well,
@@ -113,6 +111,10 @@ def route_share(
     path = deliveries.write(store, share)
     error = {"error": share.hold} if share.hold and left else {}
     return SliceResult(share.slice_id, path, deliveries.count, deliveries.detail() | error | {"share": said})
+
+
+def _row_sets(rows: dict[str, list[int]]) -> list[list[str]]:
+    return [[file, rowset.encode(numbers)] for file, numbers in rows.items() if numbers]
 
 
 def _answers(store: Store, rule: Rule, share: RuleShare) -> dict[Place, Answer] | None:
@@ -138,51 +140,6 @@ def _events(
                 yield (file, number), row, parse_event(row["body"], max_bytes=job.event_max_bytes)
 
 
-class _Budget:
-    """CPU time from now on, of this process and of those that evaluate for it, as far as it may go."""
-
-    def __init__(self, seconds: float) -> None:
-        self.of_evaluations = Budget(seconds)
-        self._until = time.process_time() + seconds
-        self._late_at = time.monotonic() + 2 * seconds + 1
-
-    @property
-    def late(self) -> bool:
-        """Whether the machine is so busy that the CPU time takes more than twice as long: no event's fault."""
-        return time.monotonic() >= self._late_at
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Interrupt the body with _OutOfTime when the budget is over; raises it at once if it is over already."""
-        left = self._until - time.process_time() - self.of_evaluations.spent_seconds
-        if left <= 0:
-            raise _OutOfTime
-        if threading.current_thread() is not threading.main_thread():
-            yield  # signals are the main thread's; Spark's workers have no other
-            return
-        try:
-            signal.setitimer(signal.ITIMER_PROF, left, _AGAIN_SECONDS)
-            yield
-        finally:
-            signal.setitimer(signal.ITIMER_PROF, 0)
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGPROF, _interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGPROF, before)
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    raise _OutOfTime
-
-
 @dataclass
 class _Deliveries:
     """The rows of a share's delivery file, by target."""
@@ -197,9 +154,9 @@ class _Deliveries:
         row: dict[str, Any],
         event: Event,
         renderers: dict[str, Renderer],
-        budget: _Budget,
+        budget: ShareBudget,
     ) -> list[dict[str, Any]]:
-        """Return the delivery rows of one event; raises _OutOfTime or BudgetSpent."""
+        """Return the delivery rows of one event; raises OutOfTime or BudgetSpent."""
         rows = []
         for target in sorted(self.rule.targets):
             common = self._row(place, row, event, target)
@@ -207,8 +164,17 @@ class _Deliveries:
             scope = Scope(self.rule.name, self.job.bus, target, name, row["arrived_at"], budget.of_evaluations)
             with budget.running():
                 outcome = _rendered(renderers[target], event, scope)
-            rows.append(common | outcome)
+            rows.append(common | outcome | self._waiting(target, row["arrived_at"], event))
         return rows
+
+    def _waiting(self, target: str, arrived_at: datetime, event: Event) -> dict[str, Any]:
+        waiting = Waiting.of(self.rule.targets[target])
+        if waiting is None:
+            return {}
+        try:
+            return {"not_before": waiting.not_before(arrived_at, lambda: event.document)}
+        except TransformFailed as error:
+            return {"payload": None, "content_type": None, "headers": None, "failure": str(error)}
 
     def failed(
         self, place: Place, row: dict[str, Any], event: Event, text: str, reason: str = ""
@@ -243,6 +209,7 @@ class _Deliveries:
         failed_rows: list[int] = []
         reasons: dict[str, list[int]] = {}
         first = 0
+        limits = PieceLimits(self.job.piece_max_deliveries, self.job.piece_max_bytes)
         for target in sorted(self.rows):
             rows, name = self.rows[target], f"{self.rule.name}/{target}"
             failed = [first + index for index, row in enumerate(rows) if row.get("failure") is not None]
@@ -253,26 +220,16 @@ class _Deliveries:
             for index in failed:
                 if reason := rows[index - first].get(_REASON):
                     reasons.setdefault(reason, []).append(index)
-            sizes = {first + index: len(row["payload"]) for index, row in enumerate(rows) if row.get("failure") is None}
-            head = [self.rule.pool_name, self.rule.weight, self.rule.name, target]
-            for shard, rows_of_shard in by_shard(rows, first, sizes).items():
-                detail["pieces"] += [[*head, *piece, *shard] for piece in self._cut(rows_of_shard)]
+            ready = [(first + index, row) for index, row in enumerate(rows) if row.get("failure") is None]
+            head = (self.rule.pool_name, self.rule.weight, self.rule.name, target)
+            for shard, of_shard in by_shard(ready).items():
+                numbers = [(number, len(row["payload"]), _wait(row)) for number, row in of_shard]
+                columns = np.array(numbers, np.int64).T
+                detail["pieces"] += pieces_of(head, columns[0], columns[1], columns[2], limits, shard)
             first += len(rows)
         if reasons:
             detail["failure_reasons"] = {reason: rowset.encode(numbers) for reason, numbers in reasons.items()}
         return detail | {"failed_rows": rowset.encode(failed_rows)}
-
-    def _cut(self, sizes: dict[int, int]) -> Iterator[tuple[str, int, int]]:
-        rows: list[int] = []
-        size = 0
-        for row, length in sizes.items():
-            if rows and (len(rows) >= self.job.piece_max_deliveries or size + length > self.job.piece_max_bytes):
-                yield rowset.encode(rows), len(rows), size
-                rows, size = [], 0
-            rows.append(row)
-            size += length
-        if rows:
-            yield rowset.encode(rows), len(rows), size
 
     def _row(self, place: Place, row: dict[str, Any], event: Event, target: str) -> dict[str, Any]:
         taken = ("topic", "broker", "queue_id", "offset", "source", "event_id", "published_at", "arrived_at")
@@ -287,6 +244,11 @@ class _Deliveries:
             "event_row": place[1],
             "order_key": order_key(self.rule.targets[target], event.document, row),
         }
+
+
+def _wait(row: dict[str, Any]) -> int:
+    first: datetime | None = row.get("not_before")
+    return AT_ONCE if first is None else (first - _EPOCH) // timedelta(microseconds=1)
 
 
 def _rendered(renderer: Renderer, event: Event, scope: Scope) -> dict[str, Any]:

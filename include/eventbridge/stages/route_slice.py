@@ -12,9 +12,10 @@ from typing import Any, Final
 from eventbridge import rowset
 from eventbridge.rule import RuleSet
 from eventbridge.stages.route_block import Place
-from eventbridge.stages.route_deliveries import Account, PieceLimits, delivery_tables
+from eventbridge.stages.route_deliveries import Account, delivery_tables
 from eventbridge.stages.route_events import MatchedRows, SliceEvents, match_rows
 from eventbridge.stages.route_job import RouteJob, Slice, SliceResult
+from eventbridge.stages.route_pieces import PieceLimits
 from eventbridge.stages.route_program import RouteProgram, route_program
 from eventbridge.store import layout
 from eventbridge.store.parquet import TableWriter

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from eventbridge import rowset
+from eventbridge.delivery import age_begins
 from eventbridge.ledger.records import Batch, Parked, Piece
+from eventbridge.operation import of_held_rule
+from eventbridge.order import HELD_AT
 from eventbridge.rule import RuleSet
 from eventbridge.stages.letter_copies import QUEUE_EXHAUSTED, parked_copies
 from eventbridge.stages.ordered_parking import Ordered, OrderedParking, gives_nothing_up, release_after_progress
@@ -23,7 +26,7 @@ _LONGEST_BUCKET_SECONDS = 16
 
 _COLUMNS = [
     "rule", "target", "chunk_id", "file", "row", "verdict", "attempts", "due_at", "lane", "held", "arrived_at",
-    "settled_at", "reason", "delivery_id",
+    "not_before", "settled_at", "reason", "delivery_id",
 ]  # fmt: skip
 
 
@@ -52,6 +55,12 @@ def schedule_retries(work: Workplace, batch_id: str) -> None:
         rows = parked_rows(work, batch)
         work.ledger.park([*rows, *parked_copies(work, batch)])
         release_after_progress(work, batch, rows)
+        # Who dies here is repeated before the batch can be committed, and says it again.
+        held = [(row, row.held.removeprefix(HELD_AT)) for row in rows if row.held.startswith(HELD_AT)]
+        if held:
+            work.ledger.queue_operational_events(
+                [of_held_rule(row.rule, row.reason, name, batch.planned_at, batch_id) for row, name in held]
+            )
 
 
 def parked_rows(work: Workplace, batch: Batch) -> list[Parked]:
@@ -93,7 +102,7 @@ def _due_second(row: dict[str, Any]) -> int:
     """Return the second since 1970 at which a delivery's row is due; never before its policy allows."""
     due_at: float = row["due_at"].timestamp()
     if row["verdict"] != "RetryAt" or row["settled_at"] is None:
-        return math.floor(due_at)  # Unknown: it may go at once
+        return math.floor(due_at)  # it may go at once, or at the whole second from which on it may be sent
     wait = due_at - row["settled_at"].timestamp()
     bucket = 1
     while bucket < _LONGEST_BUCKET_SECONDS and bucket * 8 <= wait:
@@ -140,7 +149,7 @@ class _Context:
             held=group.held,
             state="held" if group.held else "due",
             held_seconds=held_seconds,
-            lineage=self._lineage(group.chunk_id, pieces),
+            lineage=self._lineage(group, pieces),
             expires_at=_expires_at(self._rule_set, group, rows, held_seconds),
             order_shard=group.shard,
             order_spans=self._order.spans(rows),
@@ -153,10 +162,15 @@ class _Context:
                 return runner
         return self._batch.runner
 
-    def _lineage(self, chunk_id: int, pieces: Iterable[Piece]) -> tuple[tuple[str, int], ...]:
+    def _lineage(self, group: _Group, pieces: Sequence[Piece]) -> tuple[tuple[str, int], ...]:
+        """Return who made attempts at a group; not this batch, if none of it can have been sent.
+
+        A target that is probed every 30 s would else have a day's batches in the lineage of all that waits for it.
+        """
         pairs = {pair: None for piece in pieces for pair in piece.lineage}
-        if chunk_id in self._tried:
-            pairs[self._batch.batch_id, chunk_id] = None
+        untried = group.attempts <= min((piece.attempts for piece in pieces), default=0)
+        if group.chunk_id in self._tried and not untried:
+            pairs[self._batch.batch_id, group.chunk_id] = None
         return tuple(pairs)
 
 
@@ -171,5 +185,5 @@ def _expires_at(rule_set: RuleSet, group: _Group, rows: list[dict[str, Any]], he
     if rule is None or group.target not in rule.destinations or gives_nothing_up(rule_set, group.rule, group.target):
         return None
     age = rule.destinations[group.target].retry.maximum_event_age_seconds + held_seconds
-    youngest: datetime = max(row["arrived_at"] for row in rows)
+    youngest: datetime = max(age_begins(row["arrived_at"], row["not_before"]) for row in rows)
     return youngest + timedelta(seconds=age)

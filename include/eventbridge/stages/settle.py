@@ -9,7 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from eventbridge import rowset
+from eventbridge.delivery_window import first_opening, windows_of
 from eventbridge.ledger.records import Batch, BatchFile, Chunk, TargetStatus
+from eventbridge.rule.window import DeliverBetween
 from eventbridge.stages.letter_copies import held_instead, read_deliveries
 from eventbridge.stages.ordered_parking import gives_nothing_up
 from eventbridge.stages.outcomes import Shown, segments, shown
@@ -21,7 +23,7 @@ from eventbridge.store.parquet import read_table, write_table
 _SLOW = "slow"
 
 #: What `verdict_row` needs of a delivery row.
-MATCHED_COLUMNS = ["delivery_id", "rule", "target", "failure", "published_at", "arrived_at"]
+MATCHED_COLUMNS = ["delivery_id", "rule", "target", "failure", "published_at", "arrived_at", "not_before"]
 
 
 def settle(work: Workplace, batch: Batch) -> Batch:
@@ -90,6 +92,7 @@ def verdicts_of(work: Workplace, batch: Batch, without: Collection[str] = ()) ->
     now = work.clock()
     reasons = failure_reasons(work, batch)
     rules = work.rules_of(batch)
+    windows = windows_of(rules)
     for file, numbers, table in batch_deliveries(work, batch, MATCHED_COLUMNS):
         for number, row in zip(numbers, table.to_pylist(), strict=True):
             if row["failure"] is not None and row["delivery_id"] not in best:
@@ -98,8 +101,9 @@ def verdicts_of(work: Workplace, batch: Batch, without: Collection[str] = ()) ->
                 continue
             chunk, attempts = places.of(file, number)
             status = statuses.get((row["rule"], row["target"]))
-            verdict = verdict_row(row, file, number, chunk, attempts, best.get(row["delivery_id"]), status, now)
-            yield held_instead(verdict, now)
+            window = windows.get((row["rule"], row["target"]))
+            best_of = best.get(row["delivery_id"])
+            yield held_instead(verdict_row(row, file, number, chunk, attempts, best_of, status, now, window), now)
 
 
 def failure_reasons(work: Workplace, batch: Batch) -> dict[tuple[str, int], str]:
@@ -158,10 +162,12 @@ def verdict_row(
     best: Shown | None,
     status: TargetStatus | None,
     now: datetime,
+    window: DeliverBetween | None,
 ) -> dict[str, Any]:
     """Return the row of schema SETTLEMENT for one delivery.
 
-    A delivery without any outcome is Unknown and due now: trying again is safe, forgetting it is not.
+    A delivery without any outcome is Unknown and due now: trying again is safe, forgetting it is not. None is due
+    before it may be sent, nor while its target's window is closed.
     """
     result = _settlement_row(row, file, number, chunk.chunk_id if chunk is not None else -1, attempts)
     if best is None:
@@ -174,7 +180,8 @@ def verdict_row(
         "settled_at": best.answered_at,
     }
     if best.verdict in ("RetryAt", "Unknown"):
-        result |= {"lane": _SLOW, "due_at": best.due_at or now, "held": _held(chunk, status)}
+        due_at = first_opening(window, best.due_at or now, row["not_before"])
+        result |= {"lane": _SLOW, "due_at": due_at, "held": _held(chunk, status)}
     return result
 
 
@@ -189,6 +196,7 @@ def _settlement_row(row: dict[str, Any], file: str, number: int, chunk_id: int, 
         "attempts": attempts,
         "published_at": row["published_at"],
         "arrived_at": row["arrived_at"],
+        "not_before": row["not_before"],
     }
 
 

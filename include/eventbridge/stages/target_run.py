@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import queue
 import random
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from eventbridge.breaker import Tally
 from eventbridge.delivery import (
     Answer,
     DeadLettered,
@@ -21,11 +21,16 @@ from eventbridge.delivery import (
     Unknown,
     decide,
     expired,
+    is_failure,
 )
 from eventbridge.errors import InfrastructureError
-from eventbridge.identity import delivery_id_text
 from eventbridge.rule.model import RetryPolicy
-from eventbridge.targets.protocol import Request, Target
+from eventbridge.rule.window import DeliverBetween
+from eventbridge.stages.feed import Feed
+from eventbridge.stages.items import Item, TargetReport, outcome_row
+from eventbridge.stages.pace import Pace
+from eventbridge.stages.run_breaker import RunBreaker
+from eventbridge.targets.protocol import Target
 
 #: How long a push waits for its next retry with nothing else to do. A longer wait is the slow lane's:
 #: here it would keep the whole batch, and with it every other target's next events, from being committed.
@@ -34,45 +39,12 @@ _LINGER_SECONDS = 2.0
 _NAP_SECONDS = 0.2
 
 
-@dataclass(frozen=True)
-class Item:
-    """One delivery of the chunk and how often it was tried before."""
-
-    delivery_id: bytes
-    rule: str
-    target: str
-    request: Request
-    arrived_at: datetime
-    attempts: int
-    held_seconds: float
-    due_at: datetime | None = None  # None: at once
-
-
-@dataclass
-class TargetReport:
-    """What a target's run came to; `spent` = it ended because its budget did, with work left."""
-
-    rule: str
-    target: str
-    total: int
-    delivered: int = 0
-    dead_lettered: int = 0
-    retried: int = 0
-    spent: bool = False
-    gone: bool = False
-    crashed: BaseException | None = None
-
-    @property
-    def settled(self) -> int:
-        """How many deliveries have their final verdict."""
-        return self.delivered + self.dead_lettered
-
-
 class TargetRun(threading.Thread):
-    """Delivers items to one target until all are answered, the budget is over, or `stop` is set.
+    """Delivers items to one target until all are answered, the budget is over, its breaker opens, or `stop` is set.
 
     Rows of schema OUTCOME go to `rows` as lists, only once the target has flushed what they report.
     A retry that falls due within the budget is made here, without a round through the ledger.
+    `patient`: it waits for its target's next token as long as the budget lasts, else as long as for a retry.
     """
 
     def __init__(
@@ -81,16 +53,26 @@ class TargetRun(threading.Thread):
         *,
         open_target: Callable[[], Target],
         policy: RetryPolicy,
+        breaker: RunBreaker,
+        pace: Pace,
+        window: DeliverBetween | None = None,
         until: datetime,
         clock: Callable[[], datetime],
         stop: threading.Event,
         rows: queue.SimpleQueue[list[dict[str, Any]]],
+        patient: bool = False,
     ) -> None:
         first = items[0]
         super().__init__(name=f"{first.rule}/{first.target}", daemon=True)
         self.report = TargetReport(first.rule, first.target, total=len(items))
         self._open_target = open_target
         self._policy = policy
+        self._window = window
+        self.breaker = breaker
+        self.heeds_others = not breaker.probing  # what other pushes find out of its target ends this run
+        self._pace = pace
+        self._patient = patient
+        self._halted = threading.Event()
         self._until = until
         self._clock = clock
         self._stop_asked = stop
@@ -100,6 +82,15 @@ class TargetRun(threading.Thread):
         self._interrupted = False
         self._dice = random.Random()
 
+    def tally(self) -> Tally | None:
+        """Return what the breaker is told at the end of the run; nothing of its end if it crashed or never began."""
+        ended = self.ident is not None and not self.is_alive() and self.report.crashed is None
+        return self.breaker.take(self.report.ended if ended else None)
+
+    def halt(self) -> None:
+        """End the run: others have found that nothing must be sent to its target now."""
+        self._halted.set()
+
     def run(self) -> None:
         """Deliver; what goes wrong here is reported, never raised into the other targets' threads."""
         try:
@@ -108,6 +99,8 @@ class TargetRun(threading.Thread):
                 self._deliver_all(target)
         except BaseException as error:  # carried to the push task, which fails with it
             self.report.crashed = error
+        finally:
+            self.breaker.leave(self._clock())
 
     def _deliver_all(self, target: Target) -> None:
         while self._waiting and not self._over():
@@ -117,7 +110,7 @@ class TargetRun(threading.Thread):
             elif self._waiting:
                 self._nap()
         budget_is_over = self._clock() >= self._until - timedelta(seconds=_NAP_SECONDS)
-        self.report.spent = budget_is_over and not self.report.gone and self._has_unsettled_work()
+        self.report.spent = budget_is_over and not self._closed() and self._has_unsettled_work()
 
     def _ready(self) -> list[Item]:
         now = self._clock()
@@ -130,22 +123,50 @@ class TargetRun(threading.Thread):
                 alive.append(item)
             else:
                 self._report(item, verdict, None)
-        return alive
+        return self._admitted(alive)
+
+    def _admitted(self, alive: list[Item]) -> list[Item]:
+        """Return what may be sent in the next round, what was tried before first; the rest waits on."""
+        if alive and not self._pace.open(self._clock()):
+            self._waiting += alive
+            return []
+        alive.sort(key=lambda item: item.due_at is None)
+        room = self.breaker.room(self._clock())
+        if room is None:
+            self.report.held_up = False
+            return alive
+        tried = sum(item.due_at is not None for item in alive)
+        self.report.held_up = self.report.held_up or len(alive) > tried + room
+        self._waiting += alive[tried + room :]
+        return alive[: tried + room]
 
     def _round(self, target: Target, ready: list[Item]) -> None:
         requests = [replace(item.request, index=index) for index, item in enumerate(ready)]
+        feed = Feed(requests, lambda request: self._may_send(ready[request.index], len(ready) - request.index))
         answered: set[int] = set()
-        with closing(target.deliver(requests, self._until)) as answers:
+        with closing(target.deliver(feed, self._until)) as answers:
             for index, answer in answers:
                 answered.add(index)
                 self._unflushed.append((ready[index], answer))
                 if len(self._unflushed) >= target.flush_every:
                     self._settle_answers(target)
-                if self._stop_asked.is_set() or self.report.gone:
+                if self._stop_asked.is_set() or self._halted.is_set() or self.report.gone:
                     break
         self._settle_answers(target)
         # what was not started comes first again if there is still time, else it stays without an outcome
         self._waiting = [item for index, item in enumerate(ready) if index not in answered] + self._waiting
+
+    def _may_send(self, item: Item, left: int) -> bool:
+        """Return whether an item of a round, in which `left` are not sent yet, may be sent now."""
+        now = self._clock()
+        if self._stop_asked.is_set() or self._closed():
+            return False
+        no_room = item.due_at is None and self.breaker.room(now) == 0
+        if no_room or not self._pace.take(now, len(self._waiting) + left):
+            self.report.held_up = True
+            return False
+        self.report.sent += item.due_at is None
+        return True
 
     def _settle_answers(self, target: Target) -> None:
         batch, self._unflushed = self._unflushed, []
@@ -174,11 +195,24 @@ class TargetRun(threading.Thread):
                 held_seconds=item.held_seconds,
                 now=self._clock(),
                 draw=self._dice.random(),
+                window=self._window,
             )
+        if answer.error_class != "Interrupted":
+            self._judge(item, answer, outcome)
         tried = replace(item, attempts=attempts)
         self._report(tried, outcome, answer)
         if isinstance(outcome, RetryAt):
             self._waiting.append(replace(tried, due_at=outcome.due_at))
+
+    def _judge(self, item: Item, answer: Answer, outcome: Outcome) -> None:
+        """Tell the breaker of an answer, and whether this push will soon try that delivery again."""
+        now = self._clock()
+        soon = min(self._until, now + timedelta(seconds=_LINGER_SECONDS))
+        again = isinstance(outcome, RetryAt) and outcome.due_at < soon
+        probing = self.breaker.probing
+        self.breaker.answered(item.delivery_id, now, failed=is_failure(answer), again=again)
+        if probing and not self.breaker.probing:
+            self._pace.ramp(now)
 
     def _report(self, item: Item, outcome: Outcome, answer: Answer | None) -> None:
         if isinstance(outcome, Delivered):
@@ -191,53 +225,29 @@ class TargetRun(threading.Thread):
         self._rows.put([outcome_row(item, outcome, answer, self._clock())])
 
     def _nap(self) -> None:
-        due = min(item.due_at for item in self._waiting if item.due_at is not None)
+        due = min((item.due_at for item in self._waiting if item.due_at is not None), default=self._until)
+        if self._pace.next_at is not None and any(item.due_at is None for item in self._waiting):
+            due = min(due, self._pace.next_at)
         wait = (min(due, self._until) - self._clock()).total_seconds()
         self._stop_asked.wait(max(0.0, min(wait, _NAP_SECONDS)))
 
+    def _closed(self) -> bool:
+        """Return whether nothing more may be sent to this target by this push."""
+        return self.report.gone or self.breaker.tripped or self._halted.is_set()
+
     def _over(self) -> bool:
-        if self._stop_asked.is_set() or self.report.gone:
+        if self._stop_asked.is_set() or self._closed():
             return True
         now = self._clock()
-        worth_waiting_for = min(self._until, now + timedelta(seconds=_LINGER_SECONDS))
-        return now >= self._until or all(
-            item.due_at is not None and item.due_at >= worth_waiting_for for item in self._waiting
-        )
+        soon = min(self._until, now + timedelta(seconds=_LINGER_SECONDS))
+        token_at = self._pace.next_at
+        if token_at is not None and token_at >= (self._until if self._patient else soon):
+            self.report.held_up = True
+            return True
+        return now >= self._until or all(item.due_at is not None and item.due_at >= soon for item in self._waiting)
 
     def _has_unsettled_work(self) -> bool:
         return self._interrupted or any(item.due_at is None or item.due_at <= self._until for item in self._waiting)
-
-
-def request_of(row: dict[str, Any]) -> Request:
-    """Return the request of a row of a delivery file."""
-    return Request(
-        index=0,
-        delivery_id=delivery_id_text(row["delivery_id"]),
-        payload=row["payload"] or b"",
-        content_type=row["content_type"] or "application/json",
-        headers=json.loads(row["headers"]) if row["headers"] else {},
-        order_key=row["order_key"],
-    )
-
-
-def outcome_row(item: Item, outcome: Outcome, answer: Answer | None, now: datetime) -> dict[str, Any]:
-    """Return the row of schema OUTCOME for one attempt (`answer`), or for a decision made without one (None)."""
-    return {
-        "delivery_id": item.delivery_id,
-        "rule": item.rule,
-        "target": item.target,
-        "attempt": item.attempts,
-        "sent": answer is not None,
-        "started_at": answer.started_at if answer else now,
-        "duration_ms": answer.duration_ms if answer else 0.0,
-        "outcome": type(outcome).__name__,
-        "due_at": outcome.due_at if isinstance(outcome, RetryAt) else None,
-        "reason": outcome.reason if isinstance(outcome, RetryAt | DeadLettered) else None,
-        "code": answer.code if answer else None,
-        "error_class": answer.error_class if answer else None,
-        "error": (answer.error if answer else None) or (outcome.detail if isinstance(outcome, DeadLettered) else None),
-        "response_head": answer.response_head if answer else None,
-    }
 
 
 def _not_flushed(answer: Answer, error: str) -> Answer:

@@ -91,6 +91,7 @@ SETTLEMENT = pa.schema(
         pa.field("detail", pa.string()),
         pa.field("published_at", _TIME, nullable=False),
         pa.field("arrived_at", _TIME, nullable=False),
+        pa.field("not_before", _TIME),  # when it could first be sent; null = on arrival
         pa.field("settled_at", _TIME),  # when the deciding answer came; null = no attempt was made
     ]
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import difflib
 import re
 from dataclasses import dataclass, field, replace
 from urllib.parse import quote, urlsplit
@@ -17,6 +18,26 @@ from eventbridge.targets.veil import forms_of
 # RFC 6750, 2.1, and what other issuers put into tokens: anything visible
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 _DEFAULT_API_KEY_HEADER = "x-api-key"
+
+#: Every extra of a connection that an http target reads, here or for its address and TLS.
+EXTRAS = frozenset(
+    {
+        "api_key",
+        "api_key_header",
+        "api_key_query",
+        "audience",
+        "ca_certificate",
+        "client_certificate",
+        "client_secret_in",
+        "private_key",
+        "private_key_password",
+        "scope",
+        "secret_url",
+        "signing_secret",
+        "token",
+        "token_url",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -65,7 +86,14 @@ def credentials_of(connection: Connection) -> Credentials:
 
 
 def _refuse_strays(connection: Connection, way: str) -> None:
-    """Refuse an extra that says how to send something which is not there: it was meant to count."""
+    """Refuse an extra that was meant to count and would not: nearly one of ours, or without what it belongs to.
+
+    Others are let be: a connection may serve other programs too.
+    """
+    for name in sorted(set(connection.extra) - EXTRAS):
+        near = difflib.get_close_matches(name.lower(), EXTRAS, n=1, cutoff=0.85)
+        if near:
+            raise _unusable(connection, f"has an extra `{name}`, which means nothing. Write `{near[0]}`, or remove it")
     belongs = {"api_key": ("api_key_header", "api_key_query"), "token_url": ("scope", "audience", "client_secret_in")}
     for owner, names in belongs.items():
         for name in names:

@@ -39,8 +39,8 @@ _TLS = frozenset(
 )
 
 
-#: The error number of headers that are too large for libcurl, which has no name for it here.
-_TOO_LARGE = 100
+#: Where libcurl stops reading an answer's headers, with an error that it has no number of its own for.
+_HEAD_BYTES = 300 * 1024
 
 
 class Exchange:
@@ -129,7 +129,9 @@ class Exchange:
         """Return whether we ended the transfer, because the answer is too large: its status counts as it is."""
         if error_number == pycurl.E_WRITE_ERROR:
             return self._read_bytes > READ_BYTES
-        return error_number == _TOO_LARGE and self.curl.getinfo(pycurl.RESPONSE_CODE) >= 200
+        if error_number != pycurl.E_RECV_ERROR or self.curl.getinfo(pycurl.RESPONSE_CODE) < 200:
+            return False
+        return sum(map(len, self._lines)) > _HEAD_BYTES
 
     def _failed(self, error_number: int, message: str) -> Answer:
         if self._door.refusals and not self._door.opened:

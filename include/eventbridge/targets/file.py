@@ -35,7 +35,8 @@ class FileTarget:
     Writers lock `.<name>.lock` beside the file. A file that was renamed or removed meanwhile is made anew.
     """
 
-    flush_every = 500
+    #: All of a chunk as it is cut by default: to sync takes as long as to write some thousand lines.
+    flush_every = 5_000
 
     def __init__(self, path: Path, *, clock: Callable[[], datetime]) -> None:
         self._path = Path(os.path.realpath(path))  # two names of one file must share a lock

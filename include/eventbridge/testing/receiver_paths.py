@@ -45,14 +45,14 @@ class Seen:
 
 
 class Paths:
-    """Chooses replies; remembers how often /flaky refused each webhook-id, and the tokens that /token gave.
+    """Chooses replies; remembers how often a path of /flaky refused a webhook-id, and the tokens that /token gave.
 
     /token/SECONDS/SECRET is an OAuth2 token endpoint for every client with that secret; /with-token/USES takes each
     of its tokens so many times.
     """
 
     def __init__(self) -> None:
-        self._refused: Counter[str] = Counter()
+        self._refused: Counter[tuple[str, str]] = Counter()
         self._tokens = TokenEndpoint()
         self._replies: dict[str, Callable[[Seen], Reply]] = {
             "healthy": lambda seen: Reply(200),
@@ -68,6 +68,7 @@ class Paths:
             "echo": lambda seen: Reply(404, body=f"Cannot POST /echo/{seen.rest}\n".encode()),
             "empty": lambda seen: Reply(204, body=b""),
             "guarded": _guarded,
+            "heads": lambda seen: Reply(503, {f"X-{number}": "x" * 60 for number in range(9_000)}),
             "head": lambda seen: Reply(200, {f"X-{number}": "x" * 8_000 for number in range(60)}),
             "hint": lambda seen: Reply(503, {"Retry-After": "5"}, hints={"Webhook-Delivery": "abort-message"}),
             "mirror": _mirror,
@@ -88,8 +89,8 @@ class Paths:
         return self._replies[first](Seen(rest, webhook_id, headers, path, body))
 
     def _flaky(self, seen: Seen) -> Reply:
-        if self._refused[seen.webhook_id] < 2:
-            self._refused[seen.webhook_id] += 1
+        if self._refused[seen.path, seen.webhook_id] < 2:
+            self._refused[seen.path, seen.webhook_id] += 1
             return Reply(503, {"Retry-After": "1"}, body=b"try again\n")
         return Reply(200)
 

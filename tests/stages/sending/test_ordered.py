@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from datetime import timedelta
+
 import pytest
 from stages.delivering import RunningClock, Sending, rules
 from stages.ordering import RETRY, Recorder, keyed, ordered, publish
 
+from eventbridge.delivery import Answer
 from eventbridge.errors import NotFoundError
 from eventbridge.identity import delivery_id_text
+from eventbridge.order import shard_of
 from eventbridge.stages.audit import audit
+from eventbridge.stages.enable import enable_target
 from eventbridge.stages.records import dead_letters
 from eventbridge.stages.release import release_rule
 from eventbridge.stages.release_held import held_deliveries
+from eventbridge.targets.protocol import Request
+from eventbridge.testing.targets import InMemoryTarget, accept
 
 
 def later(sending: Sending, clock: RunningClock, rounds: int = 3) -> None:
@@ -201,3 +210,85 @@ def test_a_transform_that_fails_holds_the_rule_too(sending: Sending, clock: Runn
     (record,) = list(dead_letters(work, whole=True))
     assert record["reason"] == "TransformFailed"
     assert audit(work).differences == ()
+
+
+def test_what_is_behind_another_key_of_its_shard_goes_when_its_own_is_free(
+    sending: Sending, clock: RunningClock, recorder: Recorder
+) -> None:
+    """Two keys of one shard fail; the one that is mended gets its whole backlog although the other goes on failing."""
+    one, two = ("a", "b")
+    assert shard_of(f'"{one}"') == shard_of(f'"{two}"')
+    for n in range(3):
+        publish(sending, keyed(n, one), keyed(n, two))
+    work = sending.begin(
+        crm=ordered(retry="retry: {policy: own, attempts: 99, initial: 1h, multiplier: 1, maximum: 1h}")
+    )
+    recorder.refused |= {(one, 0): 503, (two, 0): 503}
+    sending.deliver()
+    publish(sending, keyed(3, one), keyed(3, two))
+    sending.deliver()
+    later(sending, clock, rounds=1)
+    assert {row.held for row in work.ledger.parked("held")} == {"order"}
+
+    del recorder.refused[one, 0]
+    later(sending, clock, rounds=1)
+
+    assert recorder.got == {one: [0, 1, 2, 3]}
+    assert set(recorder.asked) == {(two, 0), *((one, n) for n in range(4))}
+    assert audit(work).differences == ()
+
+
+def test_a_push_waits_for_the_lease_of_another(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
+    """While somebody else may have something of a shard in flight nothing of it is sent; it is not lost."""
+    publish(sending, keyed(0, "a"))
+    sending.begin(crm=ordered())
+    work = sending.site.reopen(push_budget_seconds=1)
+    work.ledger.take_lease("orders", "crm", shard_of('"a"'), "a push that hangs", clock() + timedelta(seconds=300))
+    sending.deliver_batch()
+    assert sending.retry() is None
+    assert recorder.asked == []
+
+    clock.advance(301)
+    sending.deliver()
+
+    assert recorder.got == {"a": [0]}
+
+
+def test_a_target_that_is_gone_keeps_its_order(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
+    """After a 410 nothing more is sent; enabled again, what was held comes in order."""
+    publish(sending, *[keyed(n, "a") for n in range(4)])
+    work = sending.begin(crm=ordered())
+    recorder.refused["a", 1] = 410
+    sending.deliver()
+    assert recorder.asked == [("a", 0), ("a", 1)]
+
+    enable_target(work, "orders", "crm")
+    later(sending, clock)
+
+    assert recorder.got["a"] == [0, 2, 3]
+    assert audit(work).deliveries["orders/crm"] == {"matched": 4, "delivered": 3, "dead": 1, "parked": 0}
+
+
+def test_shards_share_the_in_flight_limit(
+    sending: Sending, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twelve keys in several shards, two requests at a time: never a third, and everything comes."""
+    now, most, lock = 0, 0, threading.Lock()
+
+    def answer(request: Request) -> Answer:
+        nonlocal now, most
+        with lock:
+            now += 1
+            most = max(most, now)
+        time.sleep(0.02)  # long enough for others to begin, if they could
+        with lock:
+            now -= 1
+        return accept(request)
+
+    monkeypatch.setattr("eventbridge.stages.workplace.open_target", lambda *_: InMemoryTarget(answer))
+    publish(sending, *[keyed(n, customer) for n in range(2) for customer in "abcdefghijkl"])
+    work = sending.begin(crm=ordered("ordered_by: $.data.customer, max_in_flight: 2"))
+    sending.deliver()
+
+    assert most == 2
+    assert audit(work).deliveries["orders/crm"]["delivered"] == 24

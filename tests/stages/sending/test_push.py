@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from stages.delivering import RunningClock, Sending, http, segment_rows, verdicts
+from stages.delivering import RunningClock, Sending, http, routed, segment_rows, verdicts
 
 from eventbridge import faults
 from eventbridge.errors import EventBridgeError, StoreError
+from eventbridge.stages.audit import audit
+from eventbridge.stages.chunk_status import chunk_failures, chunk_statuses
 from eventbridge.stages.dead_letters import write_dead_letters
 from eventbridge.stages.push import push
 
@@ -181,7 +184,7 @@ def test_a_retry_that_is_seconds_away_is_left_to_the_slow_lane(sending: Sending)
     assert time.monotonic() - started < 6
     assert (report.retried, report.left) == (1, 1)
     assert len(sending.requests()) == 1
-    assert ("orders", "crm") not in work.ledger.target_statuses()
+    assert work.ledger.target_statuses()["orders", "crm"].state == "ok"
 
 
 def test_a_target_that_answers_nothing_within_the_budget_is_degraded(sending: Sending) -> None:
@@ -220,6 +223,50 @@ def test_one_target_that_cannot_be_opened_fails_the_push_after_the_others_are_se
 
     assert sum(request["path"] == "/healthy/crm" for request in sending.requests()) == 10
     assert work.ledger.chunk(batch.batch_id, 0).state == "ERROR"
+
+
+def test_what_was_in_flight_when_the_budget_ended_comes_again_under_the_same_id(
+    sending: Sending, clock: RunningClock
+) -> None:
+    """Unknown, in the slow lane, and then delivered: the receiver sees each webhook-id twice, and the books balance."""
+    work = sending.begin(3, settings={"push_budget_seconds": 1}, crm=http("/hang/crm", timeout="30s", max_in_flight=2))
+    batch_id = sending.deliver_batch()
+    assert batch_id is not None
+    first = [request["webhook_id"] for request in sending.requests()]
+    rows = verdicts(work, batch_id)["crm"]
+    assert {(row["verdict"], row["lane"]) for row in rows} == {("Unknown", "slow")}
+    assert sorted(row["attempts"] for row in rows) == [0, 1, 1]
+    assert work.ledger.chunk(batch_id, 0).state == "TIMEOUT"
+    sending.rules(crm="/healthy/crm")
+    clock.advance(31)
+
+    sending.deliver()
+
+    ids = Counter(request["webhook_id"] for request in sending.requests())
+    assert {name: ids[name] for name in first} == dict.fromkeys(first, 2)
+    assert len(ids) == 3
+    assert audit(work).deliveries["orders/crm"]["delivered"] == 3
+    assert audit(work).differences == ()
+
+
+def test_chunks_are_shown_with_what_became_of_them(sending: Sending) -> None:
+    """State, source, execution time and counts of each; of failures the last answer and the exception."""
+    broken = http("/healthy/x", connection="nobody_defined_it")
+    work = sending.begin(4, crm="/status/503", broken=broken)
+    with pytest.raises(EventBridgeError):
+        sending.push(routed(work))
+
+    (chunk,) = chunk_statuses(work, batches=5)
+    (failure,) = chunk_failures(work, limit=5)
+
+    assert (chunk.state, chunk.kind, chunk.source, chunk.claim) == ("ERROR", "normal", "orders", 1)
+    assert (chunk.rows, chunk.succeeded, chunk.failed) == (8, 0, 4)
+    assert chunk.targets == ("orders/broken", "orders/crm")
+    assert chunk.seconds is not None
+    assert chunk.seconds >= 0
+    assert "nobody_defined_it" in chunk.error
+    assert failure.error == chunk.error
+    assert failure.last_failure.startswith("orders/crm: HTTP 503")
 
 
 def _failing(point: str, *, at: int) -> Callable[[str], None]:

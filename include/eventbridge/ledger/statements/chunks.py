@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Select, bindparam, func, select, update
+from sqlalchemy import Select, bindparam, case, func, select, update
 
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.statements.inserts import insert
@@ -62,11 +62,18 @@ END_CHUNK = (
     )
 )
 
-#: Takes all chunks of a batch from whoever works on them.
+_UNDER_WAY = delivery_chunk.c.state == "STARTED"
+
+#: Takes all chunks of a batch from whoever works on them; those that are not ended then ended without a word.
 RAISE_CLAIMS = (
     update(delivery_chunk)
     .where(delivery_chunk.c.batch_id == bindparam("of_batch"))
-    .values(claim=delivery_chunk.c.claim + 1)
+    .values(
+        claim=delivery_chunk.c.claim + 1,
+        state=case((_UNDER_WAY, "ERROR"), else_=delivery_chunk.c.state),
+        ended_at=case((_UNDER_WAY, _NOW), else_=delivery_chunk.c.ended_at),
+        error=case((_UNDER_WAY, bindparam("lost")), else_=delivery_chunk.c.error),
+    )
 )
 
 

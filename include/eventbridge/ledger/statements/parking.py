@@ -17,10 +17,16 @@ _DISABLED = exists().where(
     target_status.c.target == parked.c.target,
     target_status.c.state == "disabled",
 )
+_OPEN = exists().where(
+    target_status.c.rule == parked.c.rule,
+    target_status.c.target == parked.c.target,
+    target_status.c.state.in_(["degraded", "half-open"]),
+    target_status.c.until > _NOW,
+)
 _PAST_AGE = parked.c.expires_at <= _NOW
 _FOR_A_REASON = parked.c.held != ""
 #: What can be delivered, or can only be given up.
-_CAN_GO = ~_DISABLED | _PAST_AGE | _FOR_A_REASON
+_CAN_GO = ~(_DISABLED | _OPEN) | _PAST_AGE | _FOR_A_REASON
 
 #: Parks deliveries, unless a row of that name is there.
 PARK = insert_or_skip(parked)
@@ -108,15 +114,16 @@ def due_targets(runner: str | None) -> Select[Any]:
     )
 
 
-def due_parked(limit: int, runner: str | None) -> Select[Any]:
-    """Return the query for rows of a target due by `now`, the longest waiting first.
+def due_parked(limit: int, runner: str | None, *, smallest: bool = False) -> Select[Any]:
+    """Return the query for rows of a target due by `now`, the longest waiting or the smallest first.
 
-    Of a disabled target only what is past its age is due.
+    Of a target that is disabled, or whose breaker is open, only what is past its age is due.
     """
+    order = (parked.c.count, parked.c.due_at) if smallest else (parked.c.due_at,)
     found = (
         select(parked)
         .where(DUE, _TARGET, parked.c.due_at <= _NOW, _CAN_GO)
-        .order_by(parked.c.due_at, parked.c.parked_id)
+        .order_by(*order, parked.c.parked_id)
         .limit(limit)
     )
     return found if runner is None else found.where(parked.c.runner == runner)

@@ -2,28 +2,85 @@
 
 from __future__ import annotations
 
-from sqlalchemy import bindparam, case, select, update
+from sqlalchemy import BigInteger, Float, bindparam, delete, func, select, update
 
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.statements.inserts import insert_or_skip
-from eventbridge.ledger.tables import target_status
+from eventbridge.ledger.tables import target_status, target_tokens, target_window
+
+_STATUS = (target_status.c.rule == bindparam("of_rule")) & (target_status.c.target == bindparam("of_target"))
+_WINDOW = (target_window.c.rule == bindparam("of_rule")) & (target_window.c.target == bindparam("of_target"))
+_NOW = bindparam("now", type_=UtcTime)
 
 #: How the targets stand that were ever anything but ok.
 TARGET_STATUSES = select(target_status).order_by(target_status.c.rule, target_status.c.target)
 
+#: How a target stands, which it then does until the transaction ends.
+TARGET_STATUS = select(target_status).where(_STATUS).with_for_update()
+
 #: Notes how a target stands, unless something is noted already.
 NOTE_TARGET_STATUS = insert_or_skip(target_status)
 
-#: Changes how a target stands; `since` changes only with the state.
+#: Changes how a target stands.
 CHANGE_TARGET_STATUS = (
     update(target_status)
-    .where(target_status.c.rule == bindparam("of_rule"), target_status.c.target == bindparam("of_target"))
+    .where(_STATUS)
     .values(
         state=bindparam("to"),
         reason=bindparam("because", type_=target_status.c.reason.type),
-        since=case(
-            (target_status.c.state == bindparam("to"), target_status.c.since),
-            else_=bindparam("now", type_=UtcTime),
-        ),
+        since=bindparam("from_then", type_=UtcTime),
+        until=bindparam("till", type_=UtcTime),
+        good=bindparam("good_probes"),
+        slow=bindparam("is_slow"),
+        failing_since=bindparam("failing_from", type_=UtcTime),
     )
 )
+
+#: Gives the right to probe to one push, until a time: to whoever asks first once the breaker lets probes through.
+CLAIM_PROBE = (
+    update(target_status)
+    .where(
+        _STATUS,
+        target_status.c.state.in_(["degraded", "half-open"]),
+        target_status.c.until.is_(None) | (target_status.c.until <= _NOW),
+    )
+    .values(until=bindparam("till", type_=UtcTime))
+)
+
+#: What a target's bucket holds, which it then does until the transaction ends.
+TOKENS = (
+    select(target_tokens.c.count, target_tokens.c.at)
+    .where(target_tokens.c.rule == bindparam("of_rule"), target_tokens.c.target == bindparam("of_target"))
+    .with_for_update()
+)
+
+#: Makes a target's bucket, unless it is there.
+NOTE_TOKENS = insert_or_skip(target_tokens)
+
+#: Changes what a target's bucket holds.
+CHANGE_TOKENS = (
+    update(target_tokens)
+    .where(target_tokens.c.rule == bindparam("of_rule"), target_tokens.c.target == bindparam("of_target"))
+    .values(count=bindparam("left", type_=Float), at=_NOW)
+)
+
+#: Begins to count the attempts of a second.
+NOTE_ATTEMPTS = insert_or_skip(target_window)
+
+#: Counts attempts of a second.
+ADD_ATTEMPTS = (
+    update(target_window)
+    .where(_WINDOW, target_window.c.second == bindparam("of_second"))
+    .values(
+        attempts=target_window.c.attempts + bindparam("more_attempts", type_=BigInteger),
+        failed=target_window.c.failed + bindparam("more_failed", type_=BigInteger),
+    )
+)
+
+#: Attempts at a target since a second, and how many of them failed.
+WINDOW = select(func.sum(target_window.c.attempts), func.sum(target_window.c.failed)).where(
+    _WINDOW, target_window.c.second >= bindparam("from_second")
+)
+
+#: Forgets the attempts at a target before a second.
+FORGET_ATTEMPTS = delete(target_window).where(_WINDOW, target_window.c.second < bindparam("before_second"))

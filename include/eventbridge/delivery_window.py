@@ -1,0 +1,117 @@
+"""When a target may be sent to, by the clock on the wall of its time zone. Pure; the time is passed in.
+
+A moment is inside a window if the wall clock of its zone then shows an hour of the window, on one of its weekdays and
+on no blackout date. So where clocks are put back an hour is there twice, and where they are put forward a window that
+lies within the hour that is left out does not open that day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+from eventbridge.rule.model import RuleSet
+from eventbridge.rule.window import WEEKDAYS, DeliverBetween
+
+_DAY = timedelta(days=1)
+
+
+def windows_of(rules: RuleSet) -> dict[tuple[str, str], DeliverBetween]:
+    """Return the windows of the targets that have one, by rule and target."""
+    targets = ((rule.name, target) for rule in rules.rules.values() for target in rule.targets.values())
+    return {(rule, each.name): each.deliver_between for rule, each in targets if each.deliver_between is not None}
+
+
+def is_open(window: DeliverBetween, at: datetime) -> bool:
+    """Say whether deliveries may be sent at a time."""
+    return _hours(window).open_at(at)
+
+
+def next_opening(window: DeliverBetween, now: datetime) -> datetime:
+    """Return the first time from `now` on, in UTC, at which the window is open: `now` itself if it is.
+
+    Raises ValueError for a window that never opens; the loader of rule files lets none through.
+    """
+    hours = _hours(window)
+    if hours.open_at(now):
+        return now
+    today = now.astimezone(hours.zone).date() - _DAY
+    # each blackout date, and a change of clocks, can cost a window of one weekday at most a week
+    for number in range(7 * (len(hours.blackout_dates) + 3)):
+        found = [at for at in hours.changes(today + number * _DAY) if at > now and hours.open_at(at)]
+        if found:
+            return min(found)
+    raise ValueError(f"the window {window} never opens after {now}")
+
+
+def first_opening(window: DeliverBetween | None, at: datetime, not_before: datetime | None = None) -> datetime:
+    """Return the first time from `at`, and from `not_before`, on at which a delivery may be sent; None: no limit."""
+    at = at if not_before is None else max(at, not_before)
+    return at if window is None else next_opening(window, at)
+
+
+@dataclass(frozen=True)
+class _Hours:
+    """A window, read: minutes of the day, `closes` before `opens` for one over midnight; weekdays from Monday, 0."""
+
+    opens: int
+    closes: int
+    weekdays: frozenset[int]
+    zone: ZoneInfo
+    blackout_dates: frozenset[date]
+
+    def open_at(self, at: datetime) -> bool:
+        wall = at.astimezone(self.zone)
+        if wall.date() in self.blackout_dates:
+            return False
+        minute = wall.hour * 60 + wall.minute
+        if self.opens < self.closes:
+            return self.opens <= minute < self.closes and wall.weekday() in self.weekdays
+        # the hours after midnight belong to the weekday before
+        return (minute >= self.opens and wall.weekday() in self.weekdays) or (
+            minute < self.closes and (wall.weekday() - 1) % 7 in self.weekdays
+        )
+
+    def changes(self, day: date) -> Iterator[datetime]:
+        """Yield every time at which the window may open on a day."""
+        begins, ends = self._instant(day, 0), self._instant(day + _DAY, 0)
+        yield begins
+        for fold in (0, 1):
+            yield self._instant(day, self.opens, fold)
+        before = begins - timedelta(hours=1)
+        if self._offset(before) != self._offset(ends):
+            yield self._change_of_clocks(before, ends)
+
+    def _instant(self, day: date, minute: int, fold: int = 0) -> datetime:
+        wall = datetime.combine(day, time(minute // 60, minute % 60, fold=fold), self.zone)
+        return wall.astimezone(UTC)
+
+    def _offset(self, at: datetime) -> timedelta | None:
+        return at.astimezone(self.zone).utcoffset()
+
+    def _change_of_clocks(self, low: datetime, high: datetime) -> datetime:
+        offset = self._offset(low)
+        while high - low > timedelta(seconds=1):
+            middle = low + timedelta(seconds=(high - low) // timedelta(seconds=2))
+            low, high = (middle, high) if self._offset(middle) == offset else (low, middle)
+        return high
+
+
+@lru_cache(maxsize=1_024)
+def _hours(window: DeliverBetween) -> _Hours:
+    opens, closes = map(_minute, window.hours.split("-"))
+    return _Hours(
+        opens,
+        closes,
+        frozenset(map(WEEKDAYS.index, window.weekdays)),
+        ZoneInfo(window.time_zone),
+        frozenset(map(date.fromisoformat, window.blackout_dates)),
+    )
+
+
+def _minute(text: str) -> int:
+    hour, minute = text.split(":")
+    return int(hour) * 60 + int(minute)

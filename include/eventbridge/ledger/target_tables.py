@@ -1,0 +1,63 @@
+"""The ledger's tables about targets: how they stand, what was tried lately, how fast they may be sent to; and what
+of all that is still to be told to the bus `eventbridge`."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Boolean, Column, Float, Integer, PrimaryKeyConstraint, Table, Text, UniqueConstraint
+
+from eventbridge.ledger.columns import JsonText, Message, RowId, UtcTime
+from eventbridge.ledger.definitions import metadata, one_of
+from eventbridge.ledger.records import TargetState
+
+target_status = Table(
+    "target_status",
+    metadata,
+    Column("rule", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("reason", Message, nullable=False),
+    Column("since", UtcTime, nullable=False),
+    Column("until", UtcTime),
+    Column("good", Integer, nullable=False, server_default="0"),
+    Column("slow", Boolean, nullable=False, server_default="0"),
+    Column("failing_since", UtcTime),
+    PrimaryKeyConstraint("rule", "target"),
+    one_of("state", TargetState),
+)
+
+#: Attempts at each target within the breaker's window, by second since 1970, all pushes together.
+target_window = Table(
+    "target_window",
+    metadata,
+    Column("rule", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("second", BigInteger, nullable=False),
+    Column("attempts", BigInteger, nullable=False),
+    Column("failed", BigInteger, nullable=False),
+    PrimaryKeyConstraint("rule", "target", "second"),
+)
+
+#: What is left of the tokens of a target that has a rate, or whose rate is ramped.
+target_tokens = Table(
+    "target_tokens",
+    metadata,
+    Column("rule", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("count", Float, nullable=False),
+    Column("at", UtcTime, nullable=False),
+    PrimaryKeyConstraint("rule", "target"),
+)
+
+#: Operational events that are true, and not published yet.
+operational_event = Table(
+    "operational_event",
+    metadata,
+    Column("operation_id", RowId, primary_key=True),
+    Column("event_id", Text, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("time", UtcTime, nullable=False),
+    Column("data", JsonText, nullable=False),
+    UniqueConstraint("event_id"),
+    sqlite_autoincrement=True,
+)

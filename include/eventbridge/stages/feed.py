@@ -1,0 +1,39 @@
+"""The requests of one round as a target takes them: each is asked for at the moment that there is room for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import overload
+
+from eventbridge.targets.protocol import Request
+
+
+class Feed(Sequence[Request]):
+    """Requests of which `may_send` can still hold back the rest while the first are on their way.
+
+    A target that iterates ends its round once it says no, having waited for what is in flight; what it did not take
+    was not sent.. By index there is everything.
+    """
+
+    def __init__(self, requests: Sequence[Request], may_send: Callable[[Request], bool]) -> None:
+        self._requests = requests
+        self._may_send = may_send
+
+    def __iter__(self) -> Iterator[Request]:
+        """Yield requests until one may not be sent."""
+        for request in self._requests:
+            if not self._may_send(request):
+                return
+            yield request
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    @overload
+    def __getitem__(self, index: int) -> Request: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Request]: ...
+
+    def __getitem__(self, index: int | slice) -> Request | Sequence[Request]:
+        return self._requests[index]

@@ -1,0 +1,69 @@
+"""Publishes operational events to the bus `eventbridge`: called at the end of every stage that may have queued some.
+
+They lie in the ledger, queued by the very transaction that made them true, until they are on the bus. A process that
+dies in between leaves them to the next stage of any batch; one that dies after publishing has them published again,
+under the same ids.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from typing import Any
+
+from eventbridge.errors import BusError
+from eventbridge.identity import delivery_id_text
+from eventbridge.ledger.records import Batch
+from eventbridge.operation import OperationalEvent, of_dead_letters
+from eventbridge.rule.model import OPERATIONS_BUS
+from eventbridge.sources.open import open_source
+from eventbridge.stages.workplace import Workplace
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 500
+
+
+def publish_operational_events(work: Workplace) -> int:
+    """Publish what waits and return how many events that are; a bus that does not take them is an alarm, no failure."""
+    published = 0
+    while events := work.ledger.waiting_operational_events(_AT_ONCE):
+        try:
+            with closing(open_source(OPERATIONS_BUS, work.settings, work.clock)) as bus:
+                bus.publish([(event.body(), event.subject) for event in events])
+        except BusError as error:
+            log.error("ALARM %d operational events or more wait in the ledger: %s", len(events), error)
+            return published
+        work.ledger.drop_operational_events([event.event_id for event in events])
+        published += len(events)
+    return published
+
+
+class DeadLetterNews:
+    """What of a batch became dead letters, by rule, target and reason.
+
+    Not what was itself an operational event: an alert that cannot be delivered must not make another for ever.
+    """
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        self._names: dict[tuple[str, str | None, str | None, str], list[str]] = defaultdict(list)
+
+    def add(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Take dead letter records into account."""
+        for record in records:
+            if record["bus"] == OPERATIONS_BUS.name:
+                continue
+            delivery = record.get("delivery_id")
+            place = f"{record['topic']}/{record['queue_id']}/{record['offset']}"
+            key = (record["bus"], record.get("rule"), record.get("target"), record["reason"])
+            self._names[key].append(place if delivery is None else delivery_id_text(delivery))
+
+    def events(self) -> list[OperationalEvent]:
+        """Return an event for each rule, target and reason; the same for the same batch, whenever it is asked."""
+        return [
+            of_dead_letters(self._batch.batch_id, bus, rule, target, reason, names, self._batch.planned_at)
+            for (bus, rule, target, reason), names in self._names.items()
+        ]

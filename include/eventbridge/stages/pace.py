@@ -1,0 +1,55 @@
+"""The pace of one run: tokens leased from the ledger, a second's at a time, shared with all pushes of its target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from eventbridge.breaker import RAMP
+from eventbridge.rate import Lease, per_second, second_of
+
+#: How long leased tokens count: what a slow target did not use by then would be a burst later.
+_LEASE = timedelta(seconds=1)
+
+
+class Pace:
+    """Says whether one more delivery may be sent now; belongs to the run's thread.
+
+    `rate` None and no ramp: always. `lease` takes (deliveries a second, wanted) to the ledger.
+    """
+
+    def __init__(
+        self, lease: Callable[[float, int], Lease], rate: float | None, ramp_until: datetime | None = None
+    ) -> None:
+        self._lease = lease
+        self._rate = rate
+        self._ramp_until = ramp_until
+        self._held = 0
+        self._held_until: datetime | None = None
+        self.next_at: datetime | None = None  # when there may be tokens again; None: perhaps now
+
+    def ramp(self, now: datetime) -> None:
+        """Begin a ramp: the target has just healed."""
+        self._ramp_until = now + RAMP
+
+    def open(self, now: datetime) -> bool:
+        """Return whether it is worth asking for a token."""
+        return self.next_at is None or now >= self.next_at or per_second(self._rate, self._ramp_until, now) is None
+
+    def take(self, now: datetime, wanted: int) -> bool:
+        """Take one token of `wanted`, leasing some if there is none; False: not before `next_at`."""
+        rate = per_second(self._rate, self._ramp_until, now)
+        if rate is None:
+            return True
+        if self._held_until is not None and now >= self._held_until:
+            self._held = 0
+        if not self._held:
+            if self.next_at is not None and now < self.next_at:
+                return False
+            found = self._lease(rate, min(wanted, second_of(rate)))
+            self._held, self._held_until = found.granted, now + _LEASE
+            self.next_at = None if found.granted else now + timedelta(seconds=found.wait_seconds)
+        if not self._held:
+            return False
+        self._held -= 1
+        return True

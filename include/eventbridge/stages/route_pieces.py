@@ -1,0 +1,77 @@
+"""Cuts the rows of one target of a delivery file into pieces that fit a chunk.
+
+Nothing here may import the ledger or Spark: a Spark worker imports this module and should be ready soon.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from eventbridge import rowset
+
+#: What a piece begins with: pool, weight, rule, target.
+Head = tuple[str, int, str, str]
+
+#: Of a row that need not wait.
+AT_ONCE: Final = 0
+
+
+@dataclass(frozen=True)
+class PieceLimits:
+    """How much of one target goes into one piece."""
+
+    deliveries: int
+    size: int
+
+    def hold(self, count: int, size: int) -> bool:
+        """Say whether so many deliveries of this size are one piece."""
+        return count <= self.deliveries and size <= self.size
+
+
+def pieces_of(
+    head: Head,
+    rows: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.int64],
+    waits: npt.NDArray[np.int64],
+    limits: PieceLimits,
+    shard: int | None = None,
+) -> list[list[Any]]:
+    """Return rows of one target, or of one of its order shards, as pieces; a payload larger than a chunk is one alone.
+
+    A piece is [pool, weight, rule, target, rows, count, bytes, shard, wait]: the last two, or the last, are left out
+    where they are None. `wait` is the earliest time, in microseconds since 1970, that its rows wait for. `waits` is
+    that time by row, AT_ONCE for rows that need not wait: both kinds share no piece.
+    """
+    later = waits != AT_ONCE
+    of_shard = [] if shard is None else [shard]
+    pieces = [[*piece, *of_shard] for piece in _cut(head, rows[~later], sizes[~later], limits)]
+    if later.any():
+        by_time = np.argsort(waits[later], kind="stable")  # what waits for one time goes together
+        rows, sizes, waits = rows[later][by_time], sizes[later][by_time], waits[later][by_time]
+        done = 0
+        for piece in _cut(head, rows, sizes, limits):
+            pieces.append([*piece, shard, int(waits[done])])
+            done += piece[5]
+    return pieces
+
+
+def _cut(head: Head, rows: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], limits: PieceLimits) -> list[list[Any]]:
+    ends = np.cumsum(sizes)
+    pieces: list[list[Any]] = []
+    begin, done = 0, 0
+    while begin < len(rows):
+        fitting = int(np.searchsorted(ends, done + limits.size, side="right"))
+        end = max(min(begin + limits.deliveries, fitting), begin + 1)
+        size = int(ends[end - 1]) - done
+        pieces.append([*head, _row_set(rows[begin:end]), end - begin, size])
+        begin, done = end, done + size
+    return pieces
+
+
+def _row_set(rows: npt.NDArray[np.int64]) -> str:
+    first, last = int(rows.min()), int(rows.max())
+    return rowset.run(first, last) if last - first + 1 == len(rows) else rowset.encode(sorted(rows.tolist()))

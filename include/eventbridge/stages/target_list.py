@@ -1,0 +1,48 @@
+"""How every target of today's rule files stands, for a person to look at."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+
+from eventbridge.ledger.records import TargetState
+from eventbridge.stages.workplace import Workplace
+
+
+@dataclass(frozen=True)
+class TargetLine:
+    """How one target stands, and how many of its deliveries wait, due or held.
+
+    `since` is None for one that never was anything but ok. `until`, `good`, `slow` and `failing_since` are those of
+    `breaker.TargetStatus`.
+    """
+
+    rule: str
+    target: str
+    state: TargetState
+    reason: str
+    since: datetime | None
+    until: datetime | None
+    good: int
+    slow: bool
+    failing_since: datetime | None
+    waiting: int
+
+
+def target_list(work: Workplace) -> list[TargetLine]:
+    """Return a line for each target of today's rules, and for each of rules gone that is not well."""
+    statuses = work.ledger.target_statuses()
+    waiting: Counter[tuple[str, str]] = Counter()
+    for row in work.ledger.parked_counts():
+        waiting[row.rule, row.target] += row.count
+    today = {(rule.name, target) for rule in work.rule_set().rules.values() for target in rule.targets}
+    lines = []
+    for rule, target in sorted(today | {key for key, status in statuses.items() if status.state != "ok"}):
+        status = statuses.get((rule, target))
+        count = waiting[rule, target]
+        if status is None:
+            lines.append(TargetLine(rule, target, "ok", "", None, None, 0, False, None, count))
+        else:
+            lines.append(TargetLine(**vars(status), waiting=count))
+    return lines

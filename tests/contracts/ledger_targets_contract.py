@@ -1,0 +1,153 @@
+"""What every ledger must do with the standing of targets: one breaker for all pushes, one prober at a time."""
+
+from __future__ import annotations
+
+import pytest
+from contracts.ledger_samples import START, Clock, a_parked, after, claimed_chunk, settle
+
+from eventbridge.breaker import Count, Ended, Tally
+from eventbridge.ledger import Ledger
+from eventbridge.operation import of_held_rule
+
+SECOND = int(START.timestamp())
+
+
+def tally(attempts: int, failed: int, *, at: int = 0, **fields: object) -> Tally:
+    """Return what a push tells of the target crm of rule late."""
+    return Tally("late", "crm", {SECOND + at: Count(attempts, failed)}, **fields)  # type: ignore[arg-type]
+
+
+class TargetsContract:
+    """The part about targets."""
+
+    def test_attempts_of_all_pushes_count_together(self, ledger: Ledger, rival: Ledger) -> None:
+        """Five failures here and five there open the breaker for 30 s."""
+        ledger.note_attempts([tally(5, 5)])
+        assert rival.target_statuses()["late", "crm"].state == "ok"
+
+        rival.note_attempts([tally(5, 5)])
+
+        status = ledger.target_statuses()["late", "crm"]
+        assert (status.state, status.since, status.until) == ("degraded", after(0), after(30))
+        assert status.reason == "10 of 10 attempts failed within 30 s"
+
+    def test_good_attempts_count_too(self, ledger: Ledger, rival: Ledger) -> None:
+        """Ten failures beside ten that went well are no 70 %; a target that only ever did well has no status."""
+        ledger.note_attempts([tally(10, 0)])
+        assert ledger.target_statuses() == {}
+
+        rival.note_attempts([tally(10, 10)])
+
+        assert ledger.target_statuses()["late", "crm"].state == "ok"
+
+    def test_attempts_of_long_ago_do_not_count(self, ledger: Ledger, clock: Clock) -> None:
+        """Nine failures, and one 31 s later."""
+        ledger.note_attempts([tally(9, 9)])
+        clock.pass_seconds(31)
+        ledger.note_attempts([tally(1, 1, at=31)])
+
+        status = ledger.target_statuses()["late", "crm"]
+        assert status.state == "ok"
+        assert status.failing_since == after(0)
+
+    def test_good_probes_close_it_and_what_was_before_is_forgotten(self, ledger: Ledger, clock: Clock) -> None:
+        """Right after it healed one more failure does not open it again."""
+        ledger.note_attempts([tally(10, 10)])
+        clock.pass_seconds(1)
+        ledger.note_attempts([tally(2, 0, at=1, probes=(True, True))])
+        assert ledger.target_statuses()["late", "crm"].good == 2
+        ledger.note_attempts([tally(3, 0, at=1, probes=(True, True, True))])
+        clock.pass_seconds(1)
+
+        ledger.note_attempts([tally(1, 1, at=2)])
+
+        status = ledger.target_statuses()["late", "crm"]
+        assert (status.state, status.since, status.until) == ("ok", after(1), after(31))
+
+    def test_one_of_two_may_probe(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
+        """Nobody while it is open; then one, until the time that it asked for."""
+        assert not ledger.claim_probe("late", "crm", after(20)), "it is well"
+        ledger.note_attempts([tally(10, 10)])
+        assert not ledger.claim_probe("late", "crm", after(50))
+        clock.pass_seconds(30)
+
+        assert ledger.claim_probe("late", "crm", after(50))
+        assert not rival.claim_probe("late", "crm", after(50))
+        clock.pass_seconds(20)
+        assert rival.claim_probe("late", "crm", after(70))
+
+    def test_nothing_of_an_open_target_is_due(self, ledger: Ledger, clock: Clock) -> None:
+        """But for what can only be given up; when probes may go, the smallest rows can be asked for first."""
+        settle(ledger)
+        ledger.park([a_parked(1), a_parked(2, count=1), a_parked(3, expires_at=after(20))])
+        ledger.note_attempts([tally(10, 10)])
+
+        assert ledger.due_targets(after(10)) == []
+        assert ledger.due_parked(after(10), "late", "crm", 9) == []
+        assert [row.parked_id for row in ledger.due_parked(after(20), "late", "crm", 9)] == [3]
+        assert [row.parked_id for row in ledger.due_parked(after(30), "late", "crm", 9)] == [1, 2, 3]
+        assert [row.parked_id for row in ledger.due_parked(after(30), "late", "crm", 9, smallest=True)] == [2, 1, 3]
+
+    def test_the_end_of_a_chunk_tells_of_its_targets(self, ledger: Ledger, rival: Ledger) -> None:
+        """In one transaction, and only under the claim: who lost it tells nothing."""
+        chunk = claimed_chunk(ledger)
+        told = [Tally("late", "crm", ended=Ended(settled=1, allowed=10, delivered=1, spent=True))]
+        assert not rival.end_chunk("batch-1", 0, chunk.claim + 1, "TIMEOUT", 1, 0, tallies=told)
+        assert rival.target_statuses() == {}
+
+        assert ledger.end_chunk("batch-1", 0, chunk.claim, "TIMEOUT", 1, 0, tallies=told)
+
+        status = rival.target_statuses()["late", "crm"]
+        assert (status.state, status.slow, status.until) == ("degraded", True, after(0))
+        assert status.reason == "settled 1 of 10 deliveries within the push budget"
+
+    def test_two_share_the_tokens_of_a_target(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
+        """What one has leased the other does not get; a second later a second's worth is there again."""
+        assert ledger.lease_tokens("late", "crm", 10.0, 7).granted == 7
+        assert rival.lease_tokens("late", "crm", 10.0, 7).granted == 3
+        none = ledger.lease_tokens("late", "crm", 10.0, 7)
+        assert (none.granted, none.wait_seconds) == (0, pytest.approx(0.1))
+        assert rival.lease_tokens("late", "mail", 10.0, 7).granted == 7, "another target has its own"
+
+        clock.pass_seconds(0.5)
+        assert rival.lease_tokens("late", "crm", 10.0, 7).granted == 5
+        clock.pass_seconds(60)
+        assert ledger.lease_tokens("late", "crm", 10.0, 100).granted == 10
+
+    def test_a_change_of_standing_is_queued_with_it(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
+        """Degraded, recovered, disabled; what only the breaker cares about is not told."""
+        ledger.note_attempts([tally(10, 10)])
+        ledger.note_attempts([tally(1, 1, probes=(False,))])
+        clock.pass_seconds(1)
+        ledger.note_attempts([tally(5, 0, at=1, probes=(True,) * 5)])
+        ledger.set_target_status("late", "crm", "disabled", "the target answered 410")
+
+        events = rival.waiting_operational_events(10)
+
+        assert [event.type for event in events] == ["target.degraded", "target.recovered", "target.disabled"]
+        assert [event.time for event in events] == [after(0), after(1), after(1)]
+        assert {event.subject for event in events} == {"late/crm"}
+        assert events[0].data["reason"] == "10 of 10 attempts failed within 30 s"
+        assert rival.waiting_operational_events(1) == events[:1]
+        ledger.drop_operational_events([event.event_id for event in events[:2]])
+        assert rival.waiting_operational_events(10) == events[2:]
+
+    def test_an_event_that_waits_is_queued_once(self, ledger: Ledger, rival: Ledger) -> None:
+        """Said by two processes, or twice by one."""
+        event = of_held_rule("late", "it loops", "cafe", after(0))
+        ledger.queue_operational_events([event])
+        rival.queue_operational_events([event, event])
+
+        assert ledger.waiting_operational_events(10) == [event]
+
+    def test_a_rule_that_is_held_is_told_once_a_version(self, ledger: Ledger) -> None:
+        """Holding it again for the same version is no news."""
+        ledger.hold_rule("late", "cafe", "it loops")
+        (event,) = ledger.waiting_operational_events(10)
+        ledger.drop_operational_events([event.event_id])
+        ledger.hold_rule("late", "cafe", "it loops")
+        assert ledger.waiting_operational_events(10) == []
+        ledger.hold_rule("late", "beef", "it loops still")
+
+        assert [each.data["held_at"] for each in ledger.waiting_operational_events(10)] == ["beef"]
+        assert (event.type, event.subject, event.data["reason"]) == ("rule.held", "late", "it loops")

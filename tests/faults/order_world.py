@@ -1,0 +1,208 @@
+"""A product with ordered targets in a folder, killed in forked processes at every call that can lose data.
+
+A program: `python -m faults.order_world FOLDER STAGE STEP` prints one JSON object for each call at which the stage
+was killed, every STEP-th: what each target had got when the product had recovered, and what the audit found.
+Everything is imported before the first fork: a fork costs milliseconds, an import seconds. Targets write files, in
+the order of arrival.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pandas  # noqa: F401 - pyarrow imports it at its first table
+import pyarrow.parquet  # noqa: F401
+
+from eventbridge import faults
+from eventbridge.connection import connections_from_environment
+from eventbridge.settings import Settings
+from eventbridge.stages.audit import audit
+from eventbridge.stages.buffer import buffer
+from eventbridge.stages.commit import commit
+from eventbridge.stages.dead_letters import write_dead_letters
+from eventbridge.stages.deliver import deliver_until_idle
+from eventbridge.stages.listen import listen
+from eventbridge.stages.push import push
+from eventbridge.stages.retries import plan_retries
+from eventbridge.stages.route import route
+from eventbridge.stages.route_in_process import InProcessRouter
+from eventbridge.stages.schedule_retries import schedule_retries
+from eventbridge.stages.workplace import Workplace
+
+RUNNER = "orders"
+CUSTOMERS = "ab"
+#: Orders of each customer in each of the two batches.
+ORDERS = 2
+TARGETS = ("late", "strict")
+DIED = 77
+LATER = timedelta(hours=2)
+
+_READS = {"ledger.select", "store.get", "store.open", "store.exists", "store.list", "bus.read"}
+_RETRY = "retry: {policy: own, attempts: 9, initial: 1h, multiplier: 1, maximum: 1h}"
+_BY = "ordered_by: $.data.customer"
+
+
+def write_rules(folder: Path, *, late: bool) -> None:
+    """Write the rule file; `late`: the target `late` refuses connections still, else it is a file."""
+    refusing = f"{{type: http, url: 'http://127.0.0.1:1/', allow_http: true, {_BY}, {_RETRY}}}"
+    taking = f"{{type: file, path: late.jsonl, {_BY}, {_RETRY}}}"
+    (folder / "rules").mkdir(parents=True, exist_ok=True)
+    (folder / "rules" / "orders.yaml").write_text(f"""
+buses: {{orders: {{source: {{type: embedded, start_at: earliest, queues: 2}}}}}}
+rules:
+  orders:
+    bus: orders
+    pattern: {{}}
+    targets:
+      late: {refusing if late else taking}
+      strict: {{type: file, path: strict.jsonl, errors_tolerance: none, {_RETRY}}}
+""")
+
+
+def open_world(folder: Path, later: timedelta = timedelta(0)) -> Workplace:
+    """Open the workplace of a world whose clock is `later` than the machine's."""
+    mapping = {
+        "EVENTBRIDGE_HOME": str(folder / "home"),
+        "EVENTBRIDGE_RULES_FOLDER": str(folder / "rules"),
+        "EVENTBRIDGE_SEGMENT_ANSWERS": "2",
+    }
+    connections = connections_from_environment({})
+    return Workplace.open(Settings.from_mapping(mapping), connections, lambda: datetime.now(UTC) + later)
+
+
+def publish(folder: Path, first: int) -> None:
+    """Publish the orders of one batch, those of a customer to one queue."""
+    work = open_world(folder)
+    source = work.open_source(work.rule_set().buses["orders"])
+    for number in range(first, first + ORDERS):
+        for customer in CUSTOMERS:
+            event = {"specversion": "1.0", "id": f"{customer}{number}", "source": "/shop", "type": "order.placed"}
+            body = json.dumps(event | {"data": {"customer": customer, "number": number}})
+            source.publish([(body.encode(), customer)])  # type: ignore[attr-defined]
+    source.close()
+    work.close()
+
+
+def run_route(work: Workplace) -> None:
+    """Do what comes before push."""
+    batch_id = listen(work, RUNNER)
+    assert batch_id is not None, "orders were published"
+    buffer(work, batch_id)
+    route(work, batch_id, InProcessRouter(work.store))
+
+
+def run_push(work: Workplace) -> None:
+    """Push, settle, park and commit the batch under way."""
+    batch = work.ledger.unfinished_batch(RUNNER)
+    assert batch is not None, "a batch was routed"
+    _push_and_commit(work, batch.batch_id)
+
+
+def run_retries(work: Workplace) -> None:
+    """Run a whole retry batch."""
+    plan = plan_retries(work, RUNNER)
+    assert plan.batch_id is not None, "the first of each customer is due"
+    _push_and_commit(work, plan.batch_id)
+
+
+def run_recovery(work: Workplace) -> None:
+    """Do what the product does after a crash: go on until nothing is available and nothing is due."""
+    deliver_until_idle(work, RUNNER, InProcessRouter(work.store))
+
+
+def _push_and_commit(work: Workplace, batch_id: str) -> None:
+    for chunk in work.ledger.chunks(batch_id):
+        push(work, batch_id, chunk.chunk_id)
+    write_dead_letters(work, batch_id)
+    schedule_retries(work, batch_id)
+    commit(work, batch_id)
+
+
+def forked(body: Callable[[Workplace], None], folder: Path, *, later: timedelta, die_at: int = 0) -> int:
+    """Run a body in a process of its own and return its exit code: DIED if it came to its n-th call."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.chdir(folder)
+            if die_at:
+                faults.install(_killer(die_at))
+            body(open_world(folder, later))
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _killer(die_at: int) -> Callable[[str], None]:
+    count = 0
+    lock = threading.Lock()
+
+    def hook(point: str) -> None:
+        nonlocal count
+        if point in _READS:
+            return
+        with lock:
+            count += 1
+            if count == die_at:
+                os._exit(DIED)
+
+    return hook
+
+
+def make_template(folder: Path, stage: str) -> timedelta:
+    """Make the world as it stands before a stage, and return by how much later it is then."""
+    write_rules(folder, late=True)
+    publish(folder, 0)
+    assert forked(run_route, folder, later=timedelta(0)) == 0
+    if stage == "push":
+        return timedelta(0)
+    assert forked(run_push, folder, later=timedelta(0)) == 0
+    publish(folder, ORDERS)
+    assert forked(run_route, folder, later=timedelta(0)) == 0
+    assert forked(run_push, folder, later=timedelta(0)) == 0
+    write_rules(folder, late=False)
+    return LATER
+
+
+def got(folder: Path, target: str) -> list[str]:
+    """Return the ids of the orders that a target got, in the order in which they came."""
+    path = folder / f"{target}.jsonl"
+    return [json.loads(line)["id"] for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def main() -> None:
+    """Kill a stage at its first, ... last call, each time in a new copy of its world, and let it recover."""
+    place, stage, step = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    later = make_template(place / "template", stage)
+    body = {"push": run_push, "retries": run_retries}[stage]
+    died, number = DIED, 1 - step
+    while died == DIED:
+        number += step
+        folder = place / str(number)
+        shutil.copytree(place / "template", folder)
+        died = forked(body, folder, later=later, die_at=number)
+        write_rules(folder, late=False)
+        if stage == "push":
+            publish(folder, ORDERS)
+        codes = [died, *(forked(run_recovery, folder, later=later + n * LATER) for n in (1, 2, 3))]
+        work = open_world(folder)
+        books = audit(work)
+        left = sum(row["parked"] for row in books.deliveries.values())
+        work.close()
+        told = {"codes": codes, "got": {target: got(folder, target) for target in TARGETS}, "left": left}
+        sys.stdout.write(json.dumps(told | {"differences": [str(each) for each in books.differences]}) + "\n")
+        sys.stdout.flush()
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""What the tests of costly rules share: a rule whose program a file holds, small budgets, and what it received."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from eventbridge.errors import SparkError
+from eventbridge.rule import RuleSet, Transform
+from eventbridge.stages.buffer import buffer
+from eventbridge.stages.commit import commit
+from eventbridge.stages.dead_letters import write_dead_letters
+from eventbridge.stages.listen import listen
+from eventbridge.stages.route import RouteJob, SliceResult
+from eventbridge.stages.route_in_process import InProcessRouter
+from eventbridge.stages.route_job import RuleShare, Task
+from eventbridge.stages.schedule_retries import schedule_retries
+from eventbridge.stages.workplace import Workplace
+from eventbridge.testing.poison import POISONED, route_with_poison
+
+Order = Callable[..., bytes]
+
+RULES = """
+buses:
+  orders:
+    source: {type: embedded, topics: [placed], queues: 1, start_at: earliest}
+rules:
+  cheap:
+    bus: orders
+    pattern: {}
+    targets:
+      lines: {type: file, path: CHEAP}
+  costly:
+    bus: orders
+    pattern: {data: {amount: [{numeric: [">", 5]}]}}
+    ENABLED
+    targets:
+      lines: {type: file, path: COSTLY}
+      more: {type: file, path: MORE, retry: {maximum_event_age: AGE}}
+"""
+
+#: Small budgets, so that a loop costs a test little.
+BUDGETS = {"route_costly_budget_seconds": 0.2, "route_reference_budget_seconds": 0.4}
+
+
+@dataclass(frozen=True)
+class Costly(Workplace):
+    """A workplace whose rule `costly` has transforms of the form JSONATA, with a program that a file holds."""
+
+    def rule_set(self) -> RuleSet:
+        """Return today's rules."""
+        rules = super().rule_set()
+        if "costly" not in rules.rules:
+            return rules
+        program = (self.settings.home / "program").read_text()
+        rule = rules.rules["costly"]
+        transform = Transform(form="JSONATA", value=program)
+        targets = {name: target.model_copy(update={"transform": transform}) for name, target in rule.targets.items()}
+        changed = type(rule)(**{**dict(rule), "targets": targets, "version": ""})
+        return RuleSet(buses=rules.buses, rules=rules.rules | {"costly": changed})
+
+
+class Place:
+    """One installation with a cheap and a costly rule, and what their targets have received."""
+
+    def __init__(self, site: Any) -> None:
+        self.site = site
+        self.stop = threading.Event()
+        self.write_rules()
+        self.program("$.id")
+
+    def write_rules(self, enabled: bool = True, age: str = "24h", text: str = RULES) -> None:
+        """Write the rule file."""
+        folder = self.site.folder
+        text = text.replace("ENABLED", f"enabled: {str(enabled).lower()}").replace("AGE", age)
+        for name in ("CHEAP", "COSTLY", "MORE"):
+            text = text.replace(name, str(folder / f"{name}.jsonl"))
+        self.site.write_rules(text)
+
+    def program(self, text: str) -> None:
+        """Change the program of the costly rule's transforms."""
+        (self.site.folder / "program").write_text(text)
+
+    def work(self) -> Costly:
+        """Open the installation."""
+        return Costly(**vars(self.site.reopen(**BUDGETS)))
+
+    def publish(self, order: Order, *amounts: float, poison: Sequence[int] = ()) -> None:
+        """Publish an order of each amount, numbered from 0; those at the places `poison` are poisoned."""
+        subjects = [POISONED if number in poison else "good" for number in range(len(amounts))]
+        self.site.publish(
+            *[order(number, amount, subject=subjects[number]) for number, amount in enumerate(amounts)], key="k"
+        )
+
+    def lines(self, name: str) -> list[str]:
+        """Return the ids that a target has received."""
+        path: Path = self.site.folder / f"{name}.jsonl"
+        return [json.loads(line)["id"] for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def router(work: Workplace) -> InProcessRouter:
+    """Return a router whose costly rules run programs."""
+    return InProcessRouter(work.store, route_with_poison)
+
+
+def landed(work: Workplace) -> str:
+    """Plan and land a batch."""
+    batch_id = listen(work, "orders") or ""
+    buffer(work, batch_id)
+    return batch_id
+
+
+def settled(work: Workplace, batch_id: str) -> None:
+    """Settle and commit a batch that nobody pushed."""
+    write_dead_letters(work, batch_id)
+    schedule_retries(work, batch_id)
+    assert commit(work, batch_id)
+
+
+def waiting(work: Workplace) -> list[tuple[str, str, int]]:
+    """Return reason, state and number of events of the references that wait."""
+    return [(each.reason, each.state, each.count) for each in work.ledger.waiting_references()]
+
+
+class Crashing(InProcessRouter):
+    """A router whose worker dies of every share of the rule `costly`, until it is mended."""
+
+    def __init__(self, work: Workplace) -> None:
+        super().__init__(work.store, route_with_poison)
+        self.mended = False
+        self.shares = 0
+
+    def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
+        if any(isinstance(task, RuleShare) for task in tasks) and not self.mended:
+            self.shares += 1
+            raise SparkError("the worker exited unexpectedly")
+        return super().route_slices(job, tasks)

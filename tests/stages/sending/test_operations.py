@@ -1,0 +1,176 @@
+"""Operational events: what happens to targets, deliveries and rules is told on the bus `eventbridge`, at least once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from stages.delivering import REFUSED, RunningClock, Sending, http, rules
+
+from eventbridge import faults
+from eventbridge.errors import BusError
+from eventbridge.event import parse_event
+from eventbridge.rule.model import OPERATIONS_BUS
+from eventbridge.stages.audit import audit
+from eventbridge.stages.commit import commit
+from eventbridge.stages.deliver import deliver_until_idle
+from eventbridge.stages.enable import enable_target
+from eventbridge.stages.listen import listen
+from eventbridge.stages.route_in_process import InProcessRouter
+
+ALERTS = """
+  alerts:
+    bus: eventbridge
+    pattern: {{type: [{types}]}}
+    targets:
+      pager: {{type: http, url: "{url}", allow_http: true, retry: {{policy: own, attempts: 0}}}}
+"""
+
+
+class Died(BaseException):
+    """The process died here."""
+
+
+@pytest.fixture(autouse=True)
+def no_faults() -> Iterator[None]:
+    """Leave no hook behind."""
+    yield
+    faults.install(None)
+
+
+def told(sending: Sending) -> list[dict[str, Any]]:
+    """Return the events on the bus `eventbridge`."""
+    source = sending.work.open_source(OPERATIONS_BUS)
+    (queue,) = source.queues()
+    bodies = [message.body for message in source.read(queue, 0, source.end(queue))]
+    source.close()
+    assert all(parse_event(body, max_bytes=1 << 20) for body in bodies)
+    return [json.loads(body) for body in bodies]
+
+
+def kinds(sending: Sending) -> list[str]:
+    """Return the types of the events on the bus `eventbridge`."""
+    return [event["type"] for event in told(sending)]
+
+
+def dying_at(point: str) -> Callable[[str], None]:
+    """Return a hook that lets the process die at a point."""
+
+    def hook(reached: str) -> None:
+        if reached == point:
+            raise Died(point)
+
+    return hook
+
+
+def test_a_target_that_fails_and_heals_is_told(sending: Sending, clock: RunningClock) -> None:
+    """Degraded when its breaker opens, not when it opens again; recovered when it closes."""
+    sending.begin(30, crm=http(REFUSED, max_in_flight=1))
+    sending.deliver()
+    clock.advance(31)
+    sending.retry()
+    assert kinds(sending) == ["target.degraded"]
+    sending.rules(crm="/healthy/crm")
+    clock.advance(2 * 3600)
+
+    sending.deliver()
+
+    degraded, recovered = told(sending)
+    assert recovered["type"] == "target.recovered"
+    assert degraded["subject"] == recovered["subject"] == "orders/crm"
+    assert degraded["data"]["reason"] == "10 of 10 attempts failed within 30 s"
+    assert recovered["data"] == {
+        "rule": "orders",
+        "target": "crm",
+        "reason": "5 probes were good",
+        "before": recovered["data"]["before"],
+        "since": degraded["time"],
+    }
+    assert sending.work.ledger.waiting_operational_events(9) == []
+
+
+def test_a_target_that_is_gone_and_enabled_again_is_told(sending: Sending) -> None:
+    """410 disables it; `targets enable` takes it back."""
+    sending.begin(3, crm=http("/gone/crm", max_in_flight=1))
+    sending.deliver()
+
+    enable_target(sending.work, "orders", "crm")
+
+    assert set(kinds(sending)) == {"target.disabled", "delivery.dead_lettered", "target.recovered"}
+
+
+def test_dead_letters_are_told_in_one_event_a_batch_target_and_reason(sending: Sending) -> None:
+    """With how many they are and the names of the first ten; what is no delivery has its place for a name."""
+    work = sending.begin(25, b"{no event", crm="/bad/crm", other="/bad/other")
+
+    sending.deliver()
+
+    found = {event["subject"]: event["data"] for event in told(sending)}
+    assert set(found) == {"orders/crm", "orders/other", "orders"}
+    assert (found["orders/crm"]["reason"], found["orders/crm"]["count"]) == ("NonRetryable", 25)
+    assert len(found["orders/crm"]["first"]) == 10
+    assert (found["orders"]["reason"], found["orders"]["count"], found["orders"]["rule"]) == ("Malformed", 1, None)
+    assert {data["batch_id"] for data in found.values()} == {work.ledger.batches()[0].batch_id}
+
+
+@pytest.mark.parametrize("point", ["bus.publish", "bus.publish.done"])
+def test_what_is_true_is_told_whoever_dies(sending: Sending, point: str) -> None:
+    """Before it is on the bus: the next stage tells it. After: it is told again, under the same id."""
+    sending.routed(4, crm="/bad/crm")
+    batch_id = sending.work.ledger.batches()[0].batch_id
+    sending.push(sending.work.ledger.batch(batch_id))
+    faults.install(dying_at(point))
+    with pytest.raises(Died):
+        sending.settle(sending.work.ledger.batch(batch_id))
+    faults.install(None)
+    before = len(told(sending))
+
+    sending.settle(sending.work.ledger.batch(batch_id))
+    assert commit(sending.work, batch_id)
+
+    events = told(sending)
+    assert len(events) > before
+    assert {event["type"] for event in events} == {"delivery.dead_lettered"}
+    assert len({event["id"] for event in events}) == 1
+    assert sending.work.ledger.waiting_operational_events(9) == []
+
+
+def test_a_bus_that_takes_nothing_stops_nobody(sending: Sending) -> None:
+    """The batch is committed; what is to be told waits in the ledger for the next stage that reaches the bus."""
+
+    def broken(point: str) -> None:
+        if point == "bus.publish":
+            raise BusError("the disk of the bus is full")
+
+    work = sending.begin(2, crm="/bad/crm")
+    faults.install(broken)
+    sending.deliver()
+    faults.install(None)
+    assert work.ledger.batches()[0].state == "committed"
+    assert len(work.ledger.waiting_operational_events(9)) == 1
+
+    sending.retry()
+
+    assert kinds(sending) == ["delivery.dead_lettered"]
+
+
+def test_a_rule_can_alert_on_them(sending: Sending, site: Any) -> None:
+    """No rule file names the bus: it is there. An alert that cannot be delivered makes no further alert."""
+    alerts = ALERTS.format(types="delivery.dead_lettered", url=sending.receiver.url("/bad/pager"))
+    sending.write(rules({"crm": "/bad/crm"}) + alerts)
+    work = sending.work
+    assert listen(work, "eventbridge") is None, "its runner begins here"
+    sending.publish(5)
+    sending.deliver()
+
+    for _ in range(3):
+        deliver_until_idle(work, "eventbridge", InProcessRouter(work.store))
+
+    (alert,) = [request for request in sending.requests() if request["path"] == "/bad/pager"]
+    assert alert["webhook_id"]
+    assert len(told(sending)) == 1
+    books = audit(work)
+    assert books.deliveries["alerts/pager"] == {"matched": 1, "delivered": 0, "dead": 1, "parked": 0}
+    assert books.differences == ()

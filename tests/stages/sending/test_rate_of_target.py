@@ -1,0 +1,98 @@
+"""`rate`: all pushes of a target together keep it, what it does not let through waits in the slow lane, unsent."""
+
+from __future__ import annotations
+
+import threading
+from datetime import datetime
+from typing import Any
+
+from stages.delivering import REFUSED, RunningClock, Sending, http, routed, segment_rows, verdicts
+
+from eventbridge.stages.audit import audit
+from eventbridge.stages.commit import commit
+from eventbridge.stages.push import push
+
+
+def _keeps(sent_at: list[datetime], rate: float) -> bool:
+    """Return whether in any t seconds there were at most `rate * (t + 1)` sends, and one."""
+    times = sorted(sent_at)
+    return all(
+        end - start + 1 <= rate * ((times[end] - times[start]).total_seconds() + 1) + 1
+        for start in range(len(times))
+        for end in range(start, len(times))
+    )
+
+
+def test_two_pushes_together_keep_the_rate(sending: Sending, site: Any) -> None:
+    """Each with a ledger connection of its own, at the same time: together they send what one may."""
+    sending.rules(crm=http("/healthy/crm", rate="20/s"))
+    sending.publish(300)
+    settings = {"push_budget_seconds": 3, "chunk_max_deliveries": 150}
+    works = [site.reopen(**settings) for _ in range(2)]
+    batch = routed(works[0])
+    assert len(works[0].ledger.chunks(batch.batch_id)) == 2
+    pushes = [threading.Thread(target=push, args=(work, batch.batch_id, n)) for n, work in enumerate(works)]
+
+    for each in pushes:
+        each.start()
+    for each in pushes:
+        each.join(20)
+
+    rows = segment_rows(works[0], batch.batch_id)
+    assert _keeps([row["started_at"] for row in rows], 20.0)
+    assert 40 <= len(rows) <= 20 * 4 + 1
+    assert len({row["delivery_id"] for row in rows}) == len(rows)
+    assert {chunk.succeeded > 0 for chunk in works[0].ledger.chunks(batch.batch_id)} == {True}
+
+
+def test_what_the_rate_does_not_let_through_goes_to_the_slow_lane_untried(sending: Sending) -> None:
+    """It has no attempt, its target is not degraded for it, and it comes at the rate until all is delivered."""
+    crm = http("/healthy/crm", rate="10/s")
+    batch = sending.routed(40, settings={"push_budget_seconds": 1}, crm=crm, note="/healthy/note")
+    work = sending.work
+
+    sending.push(batch)
+    sending.settle(batch)
+
+    rows = verdicts(work, batch.batch_id)["crm"]
+    waiting = [row for row in rows if row["verdict"] == "Unknown"]
+    assert len(rows) - len(waiting) <= 21
+    assert {(row["attempts"], row["lane"]) for row in waiting} == {(0, "slow")}
+    assert work.ledger.target_statuses() == {}
+    assert sum(request["path"] == "/healthy/note" for request in sending.requests()) == 40
+    assert commit(work, batch.batch_id)
+    sending.deliver()
+    assert audit(work).deliveries["orders/crm"] == {"matched": 40, "delivered": 40, "dead": 0, "parked": 0}
+    assert audit(work).differences == ()
+
+
+def test_a_push_does_not_keep_its_batch_waiting_for_a_token(sending: Sending) -> None:
+    """Ten a minute: one goes out, and the next events of its neighbours do not wait for the others."""
+    batch = sending.routed(5, crm=http("/healthy/crm", rate="10/m"))
+
+    sending.push(batch)
+
+    rows = segment_rows(sending.work, batch.batch_id)
+    assert len(rows) == 1
+    chunk = sending.work.ledger.chunk(batch.batch_id, 0)
+    assert chunk.started_at is not None
+    assert chunk.ended_at is not None
+    assert (chunk.ended_at - chunk.started_at).total_seconds() < 6
+
+
+def test_a_target_that_heals_is_not_flooded(sending: Sending, clock: RunningClock) -> None:
+    """After its probes it gets few deliveries a second at first, although hundreds wait."""
+    work = sending.begin(400, settings={"push_budget_seconds": 3}, crm=http(REFUSED, max_in_flight=1))
+    sending.deliver()
+    sending.rules(crm="/healthy/crm")
+    clock.advance(31)
+
+    sending.retry()
+    sending.retry()
+
+    status = work.ledger.target_statuses()["orders", "crm"]
+    sent = [datetime.fromisoformat(request["at"]) for request in sending.requests()]
+    within = [at for at in sent if (at - min(sent)).total_seconds() < 2]
+    assert status.state == "ok"
+    assert status.until is not None
+    assert 5 <= len(within) <= 60, "5 probes, and then 5 a second, doubling every 2.5 s"

@@ -1,0 +1,95 @@
+"""A costly rule whose routing fails by itself, whatever it takes along, is held; the rest goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from stages.costly import Crashing, Order, Place, router, waiting
+
+from eventbridge.errors import SparkError
+from eventbridge.stages.audit import audit
+from eventbridge.stages.deliver import deliver_batch, deliver_references
+from eventbridge.stages.references import due_references, plan_references
+from eventbridge.stages.retries import settle_stale
+from eventbridge.stages.route import RouteJob, SliceResult
+from eventbridge.stages.route_job import RuleShare, Task
+
+
+def test_a_rule_that_cannot_be_routed_is_held(place: Place, order: Order) -> None:
+    """Its worker dies: after two tries alone the rule is held, its events wait, all others go on; its file mends it."""
+    place.publish(order, 10, 10)
+    work = place.work()
+    crashing = Crashing(work)
+    deliver_batch(work, "orders", crashing, place.stop)
+    place.publish(order, 10, 10, 10)
+    deliver_batch(work, "orders", crashing, place.stop)
+
+    assert crashing.shares == 2
+    assert place.lines("CHEAP") == ["0", "1", "0", "1", "2"]
+    assert "the worker exited unexpectedly" in work.ledger.held_rules()["costly"].reason
+    assert waiting(work) == [("RouteFailed", "held", 2), ("Held", "held", 3)]
+    assert plan_references(work) is None
+    assert audit(work).differences == ()
+    place.program("$.id again")
+    crashing.mended = True
+    deliver_references(work, "orders", crashing, place.stop)
+
+    assert place.lines("COSTLY") == ["0", "1", "0", "1", "2"]
+    assert waiting(work) == []
+    assert audit(work).differences == ()
+
+
+class Killing(Crashing):
+    """A router whose Spark ends with every share of the rule `costly`; the next job finds it started anew."""
+
+    dead = False
+
+    def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
+        if self.dead:
+            self.dead = False
+            raise SparkError("Spark does not answer")
+        self.dead = any(isinstance(task, RuleShare) for task in tasks)
+        return super().route_slices(job, tasks)
+
+
+def test_a_rule_that_ends_spark_itself_is_held(place: Place, order: Order) -> None:
+    """Three times Spark was there before its share was tried, and was not after: the rule is held, the rest goes on."""
+    place.publish(order, 10, 10)
+    work = place.work()
+    killing = Killing(work)
+    for _ in range(3):
+        with pytest.raises(SparkError):
+            deliver_batch(work, "orders", killing, place.stop)
+        assert work.ledger.held_rules() == {}
+
+    deliver_batch(work, "orders", killing, place.stop)
+
+    assert killing.shares == 3
+    assert place.lines("CHEAP") == ["0", "1"]
+    assert "the Spark that had been there" in work.ledger.held_rules()["costly"].reason
+    assert waiting(work) == [("RouteFailed", "held", 2)]
+    assert audit(work).differences == ()
+
+
+def test_references_that_end_spark_hold_their_rule_over_several_batches(place: Place, order: Order, clock: Any) -> None:
+    """A batch that took them up is abandoned with its run; the tries it counted go on counting in the next one."""
+    place.program("loop")
+    place.publish(order, 10, 10, poison=[0])
+    work = place.work()
+    deliver_batch(work, "orders", router(work), place.stop)
+    killing = Killing(work)
+    for _ in range(3):
+        clock.now = max(clock.now, due_references(work) or clock.now)
+        with pytest.raises(SparkError):
+            deliver_references(work, "orders", killing, place.stop)
+        clock.advance(60 + 30 + 1)
+        settle_stale(work)
+    clock.advance(600)
+
+    deliver_references(work, "orders", killing, place.stop)
+
+    assert killing.shares == 3
+    assert waiting(work) == [("RouteFailed", "held", 2)]
+    assert audit(work).differences == ()
