@@ -6,6 +6,7 @@ The equations are design invariant 1, in every kind of batch:
     read    = malformed + duplicate + valid
     valid   = rows in over route's slices + unroutable
     matched = delivered + parked + dead-lettered      (per rule and target, as fingerprints)
+    dead letters of a target with a dead letter queue = copies parked     (outside all other sums)
     survivors of a costly rule's pattern, or of the references taken = routed + referred    (per rule, likewise)
     routed = admitted (there are deliveries of it) + turned down by `where`    (per costly rule, likewise)
 """
@@ -52,6 +53,8 @@ class Books:
     parked: Fingerprints = field(default_factory=dict)
     dead_by_settlement: Fingerprints = field(default_factory=dict)
     dead: Fingerprints = field(default_factory=dict)
+    copies_due: Fingerprints = field(default_factory=dict)  # for dead letter queues: outside the other sums
+    copies: Fingerprints = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,10 @@ def _reference_differences(books: Books) -> Iterator[Difference]:
 def _delivery_differences(books: Books) -> Iterator[Difference]:
     nothing = Fingerprint()
     keys = set(books.matched) | set(books.recorded) | set(books.delivered) | set(books.parked) | set(books.dead)
+    for key in sorted(set(books.copies_due) | set(books.copies)):
+        due, copies = books.copies_due.get(key, nothing), books.copies.get(key, nothing)
+        if due != copies:
+            yield Difference(f"{key}: dead letters = copies parked", _show(due), _show(copies))
     for key in sorted(keys | set(books.parked_by_settlement) | set(books.dead_by_settlement)):
         matched = books.matched.get(key, nothing)
         parked, dead = books.parked.get(key, nothing), books.dead.get(key, nothing)

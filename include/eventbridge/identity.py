@@ -7,7 +7,7 @@ import secrets
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 _MASK64 = (1 << 64) - 1
 
@@ -19,6 +19,11 @@ def new_batch_id(now: datetime) -> str:
     value = (value & ~(0xF << 76)) | (0x7 << 76)
     value = (value & ~(0x3 << 62)) | (0x2 << 62)
     return str(uuid.UUID(int=value))
+
+
+def batch_time(batch_id: str) -> datetime:
+    """Return the time, in UTC and whole milliseconds, that `new_batch_id` made a batch's id of."""
+    return datetime.fromtimestamp((uuid.UUID(batch_id).int >> 80) / 1000, UTC)
 
 
 def delivery_id(bus: str, source: str, event_id: str, rule: str, target: str, replay_id: str = "") -> bytes:

@@ -45,6 +45,19 @@ DEAD_LETTER = {
     "last_attempt_at": "str",
     "batch_id": "str",
     "request_content_type": "str",
+    "redriven": "null",
+}
+REDRIVE = {
+    "redrive_id": "str",
+    "state": "str",
+    "started_at": "str",
+    "ended_at": "str",
+    "selection": {"target": "str"},
+    "rate": "null",
+    "retransform": "bool",
+    "again": "bool",
+    "taken": "int",
+    "outcomes": {"DeadLettered": "int"},
 }
 ATTEMPT = {
     "number": "int",
@@ -172,6 +185,12 @@ SHAPES: dict[tuple[str, ...], Any] = {
     ("dead-letters", "export", "letters.jsonl", "--target", "bad"): {"file": "str", "dead_letters": "int"},
     ("dead-letters", "show", "BAD"): DEAD_LETTER
     | {"event": "str", "request": "str", "request_headers": "null", "attempts": [ATTEMPT]},
+    ("dead-letters", "redrive", "--all", "--dry-run"): {
+        "taken": [{"of": "str", "count": "int"}],
+        "left": [{"of": "str", "count": "int", "why": "str"}],
+    },
+    ("dead-letters", "redrive", "--target", "bad"): REDRIVE,
+    ("dead-letters", "redrives"): [],
     ("status", "--chunks"): [CHUNK],
     ("status", "--failures"): [CHUNK],
     ("targets", "list"): [TARGET | {"since": "null", "waiting": "int"}],
@@ -199,7 +218,8 @@ def test_a_document_has_its_shape(arguments: tuple[str, ...], delivered: Any, ev
     """Field by field, type by type, after a delivery in which everything happened."""
     one = delivered.orders(1)
     listed = eventbridge("dead-letters", "list", "--target", "bad", "--json").json
-    given = {"one.jsonl": one, "BAD": listed[0]["name"]}
+    letters = str(delivered.folder / "letters.jsonl")
+    given = {"one.jsonl": one, "letters.jsonl": letters, "BAD": listed[0]["name"]}
 
     result = eventbridge(*(given.get(argument, argument) for argument in arguments), "--json")
 

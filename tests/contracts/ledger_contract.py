@@ -14,6 +14,7 @@ from contracts.ledger_chunks_contract import ChunksContract
 from contracts.ledger_commits_contract import CommitsContract
 from contracts.ledger_order_contract import OrderContract
 from contracts.ledger_parking_contract import ParkingContract
+from contracts.ledger_redrives_contract import RedrivesContract
 from contracts.ledger_references_contract import ReferencesContract
 from contracts.ledger_route_tries_contract import RouteTriesContract
 from contracts.ledger_samples import Clock
@@ -28,6 +29,7 @@ class LedgerContract(
     CommitsContract,
     OrderContract,
     ParkingContract,
+    RedrivesContract,
     ReferencesContract,
     RouteTriesContract,
     TargetsContract,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from contracts.ledger_samples import Clock, a_chunk, a_parked, a_retry_batch, after, settle
+from contracts.ledger_samples import Clock, a_chunk, a_file, a_parked, a_retry_batch, after, settle
 
 from eventbridge.errors import BooksError, LedgerError
 from eventbridge.ledger import Ledger
@@ -311,6 +311,25 @@ class ParkingContract:
             ledger.park([a_parked()])
 
         assert ledger.parked() == []
+
+    def test_what_a_batch_parked_is_set_aside_unless_another_has_it(self, ledger: Ledger, rival: Ledger) -> None:
+        """A batch that is settled anew forgets its files and rows at once; not if one was taken, or it moved on."""
+        settle(ledger)
+        old = a_file(key="000000", kind="settlement")
+        new = a_file(key="000001", kind="settlement")
+        ledger.record_file(old, "settling")
+        ledger.park([a_parked(), a_parked(target="log")])
+
+        assert not ledger.set_aside("batch-1", "routed", [old], new)
+        assert ledger.plan_taken(a_retry_batch(), [a_chunk(0, "retry-1")], [1])
+        assert not ledger.set_aside("batch-1", "settling", [old], new)
+        assert [file.key for file in rival.files("batch-1", "settlement")] == ["000000"]
+        settle(ledger, "batch-2", runner="other")
+        ledger.park([a_parked(batch_id="batch-2")])
+        assert ledger.set_aside("batch-2", "settling", [], replace(new, batch_id="batch-2"))
+        assert rival.parked_of("batch-2") == []
+        assert len(rival.parked_of("batch-1")) == 2
+        assert [file.key for file in rival.files("batch-2", "settlement")] == ["000001"]
 
 
 def _without_times(due: Sequence[DueTarget]) -> list[tuple[str, str, int]]:

@@ -82,6 +82,7 @@ class Trial:
     before: list[Request]
     runs: int = 0
     recoveries: int = 0
+    healed: bool = False  # the target that refuses everything takes what it gets
     looks: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
     books: dict[str, Any] = field(default_factory=dict)
 
@@ -110,6 +111,8 @@ class Trial:
         recovers = stage.startswith("recovery")
         log = self.scene.log
         urls = {how: log.url(self.name, self.runs, how) for how in ("healthy", "bad")}
+        if self.healed:
+            urls["bad"] = urls["healthy"]
         if recovers:
             urls["late"] = log.url(self.name, self.runs, "late")
         else:

@@ -29,12 +29,15 @@ from eventbridge.stages.buffer import buffer
 from eventbridge.stages.commit import commit
 from eventbridge.stages.dead_letters import write_dead_letters
 from eventbridge.stages.deliver import deliver_until_idle
+from eventbridge.stages.deliver_redrive import deliver_redrive
 from eventbridge.stages.listen import listen
 from eventbridge.stages.push import push
+from eventbridge.stages.redrive import begin_redrive
 from eventbridge.stages.retries import plan_retries
 from eventbridge.stages.route import route
 from eventbridge.stages.route_in_process import InProcessRouter
 from eventbridge.stages.schedule_retries import schedule_retries
+from eventbridge.stages.selection import Selection
 from eventbridge.stages.workplace import Workplace
 from eventbridge.testing.receiver import ADDRESSES
 
@@ -164,13 +167,19 @@ KINDS: dict[BatchKind, Kind] = {
 }
 
 
+def _redrive(work: Workplace) -> None:
+    """Begin a redrive of everything, or go on with it, and take its batches through all their stages."""
+    wish = begin_redrive(work, Selection(), "redrive", rate=None, retransform=False, again=False)
+    deliver_redrive(work, wish.redrive_id, InProcessRouter(work.store))
+
+
 def batch_of(work: Workplace, kind: BatchKind) -> str:
     """Return the batch of a kind that was planned last, as an Airflow run would hand it from stage to stage."""
     return next(batch.batch_id for batch in work.ledger.batches(limit=None) if batch.kind == kind)
 
 
 def run(work: Workplace, stage: str, tell: Tell, begin: Callable[[], None]) -> None:
-    """Run `<kind>.<stage>`, all stages of a kind (`<kind>.all`), or the recovery of whatever happened.
+    """Run `<kind>.<stage>`, all stages of a kind (`<kind>.all`), a `redrive`, or the recovery of whatever happened.
 
     `begin` is called when all is ready: from then on calls are counted. A recovery first tells what it found
     (`look`), moves the clock on as `recovery:<hours>,<hours>` says, and in the end tells the books.
@@ -184,6 +193,9 @@ def run(work: Workplace, stage: str, tell: Tell, begin: Callable[[], None]) -> N
         return
     kind, _, which = name.partition(".")
     begin()
+    if kind == "redrive":
+        _redrive(work)
+        return
     stages = KINDS[kind].stages  # type: ignore[index]
     for body in stages.values() if which == "all" else [stages[which]]:
         body(work, kind)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -15,6 +16,7 @@ from airflow.sdk import DAG, AssetOrTimeSchedule, TriggerRule
 
 from eventbridge.errors import RuleFileError
 from eventbridge.rule import load_rules
+from eventbridge.stages.selection import REASONS, Selection
 
 DAGS = Path(__file__).parents[2] / "dags"
 
@@ -34,8 +36,8 @@ def edges(dag: DAG) -> set[tuple[str, str]]:
 
 
 def test_each_runner_has_a_dag_and_retries_have_one(dags: dict[str, DAG]) -> None:
-    """The DAG ids are those of the runners that the rule files name, and retry_deliveries."""
-    assert {"deliver_orders", "deliver_night", "retry_deliveries"} == set(dags)
+    """The DAG ids are those of the runners that the rule files name, retry_deliveries and redrive_dead_letters."""
+    assert {"deliver_orders", "deliver_night", "retry_deliveries", "redrive_dead_letters"} == set(dags)
 
 
 def test_a_batch_goes_through_the_stages_in_order(dags: dict[str, DAG]) -> None:
@@ -68,6 +70,27 @@ def test_a_retry_batch_goes_through_the_stages_from_route_on(dags: dict[str, DAG
 
     assert expected == edges(dags["retry_deliveries"])
     assert "settle_stale" in dags["retry_deliveries"].task_ids
+
+
+def test_a_redrive_batch_goes_through_the_stages_and_triggers_the_next(dags: dict[str, DAG]) -> None:
+    """A run plans and moves one batch, then triggers another run if letters are left; nothing starts it by itself."""
+    redrive = dags["redrive_dead_letters"]
+    expected = edges(dags["retry_deliveries"]) - {("plan_retries", "route")}
+
+    assert edges(redrive) == expected | {("plan_redrive", "route"), ("commit", "go_on")}
+    assert (redrive.max_active_runs, redrive.dagrun_timeout) == (1, timedelta(seconds=200))
+    assert redrive.schedule is None
+
+
+def test_the_form_of_a_redrive_has_what_selections_have(dags: dict[str, DAG]) -> None:
+    """Each field of a selection and each option is a typed parameter; as it stands, the form is valid."""
+    params = dags["redrive_dead_letters"].params
+    fields = {each.name for each in dataclasses.fields(Selection)}
+
+    assert set(params) == fields | {"everything", "rate", "retransform", "again", "dry_run", "redrive_id"}
+    assert all("type" in params.get_param(name).schema for name in params)
+    assert params.get_param("reason").schema["enum"] == [None, *(each for each in REASONS if each != "Malformed")]
+    params.validate()
 
 
 def test_settling_happens_whatever_became_of_the_pushes(dags: dict[str, DAG]) -> None:
@@ -121,9 +144,9 @@ def test_runs_are_bounded(dags: dict[str, DAG]) -> None:
 
 
 def test_a_run_is_woken_by_its_own_bell_and_by_the_clock(dags: dict[str, DAG]) -> None:
-    """Each DAG waits for an asset of its own whose watcher is the shared doorbell, or for the next minute."""
+    """Each DAG but redrives waits for an asset of its own, watched by the shared doorbell, or for the next minute."""
     subjects = set()
-    for dag in dags.values():
+    for dag in (dag for name, dag in dags.items() if name != "redrive_dead_letters"):
         assert isinstance(dag.timetable, AssetOrTimeSchedule)
         (asset,) = dag.timetable.asset_condition.objects  # type: ignore[attr-defined]
         (watcher,) = asset.watchers
@@ -155,7 +178,7 @@ def test_mistakes_of_rule_files_are_airflows_import_error(home: Path) -> None:
     assert len(mistakes.value.mistakes) > 1
     (shown,) = bag.import_errors.values()
     assert str(mistakes.value) in shown
-    assert list(bag.dags) == ["retry_deliveries"]
+    assert sorted(bag.dags) == ["redrive_dead_letters", "retry_deliveries"]
 
 
 # Parses one DAG file as a fork of Airflow's processes does and prints what it opened, connected to and imported
@@ -192,7 +215,7 @@ def touched(found: dict[str, object]) -> list[list[str]]:
     return [[name, what] for name, what in found["events"] if name != "open" or not what.endswith(code)]  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("file", ["deliver_events.py", "retry_deliveries.py"])
+@pytest.mark.parametrize("file", ["deliver_events.py", "retry_deliveries.py", "redrive_dead_letters.py"])
 def test_parsing_reads_the_rule_files_and_nothing_else(home: Path, file: str) -> None:
     """No connection, process, database, or file but the rules while a DAG file is parsed; no heavy import; quickly."""
     found = watched_parse(file)

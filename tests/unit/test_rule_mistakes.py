@@ -72,9 +72,13 @@ def test_field_of_a_later_version(tmp_path: Path, what: str, field: str) -> None
 )
 def test_field_of_this_version_is_read(tmp_path: Path, what: str, field: str) -> None:
     """No field is let through unread: a value of the wrong kind is a mistake in every one of them."""
-    wrong = {field: 1 if field in ("source", "retry", "transform", "pattern", "targets") else {"x": 1}}
+    wrong = {
+        field: 1 if field in ("source", "retry", "transform", "pattern", "targets", "dead_letter_queue") else {"x": 1}
+    }
     transform = {"form": "JSONPATH" if field == "value" else "TEMPLATE"}
     target = {"type": "file" if field in ("path", "retry", "transform") or what != "a target" else "http"}
+    if what == "a dead letter queue":
+        target["dead_letter_queue"] = {"type": "file" if field in ("path", "retry") else "http"} | wrong  # type: ignore[assignment]
     if what == "a transform":
         target["transform"] = transform | wrong  # type: ignore[assignment]
     if what == "a delivery window":

@@ -29,6 +29,7 @@ HEADINGS = {
     "a source": "### Source",
     "a rule": "## Rule",
     "a target": "## Target",
+    "a dead letter queue": "### Dead letter queue",
     "a delivery window": "### Waiting",
     "a retry policy": "### Retry policy",
 }

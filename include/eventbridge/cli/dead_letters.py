@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from eventbridge.cli import redrive
 from eventbridge.cli.choose import (
     ErrorOption,
     NameOption,
@@ -21,11 +22,18 @@ from eventbridge.cli.choose import (
 )
 from eventbridge.cli.export import with_text_id
 from eventbridge.cli.output import JsonOption, json_text, note, say, show_json, text
-from eventbridge.cli.table import counted, show_fields, show_table, show_text
+from eventbridge.cli.table import cell_text, counted, show_fields, show_table, show_text
 from eventbridge.cli.workplace import workplace
 from eventbridge.errors import EventError, UserError
 
+if TYPE_CHECKING:
+    from eventbridge.stages.redriven import Mark
+
 app = typer.Typer(help="What was given up, and why.", no_args_is_help=True)
+
+app.command("redrive")(redrive.redrive)
+app.command("redrives")(redrive.list_redrives)
+app.command("cancel")(redrive.cancel)
 
 _ANSWER_LINES = 20
 
@@ -49,6 +57,7 @@ def list_dead_letters(
     (Malformed), where it lies: bus/topic/queue/offset.
     """
     from eventbridge.stages.records import letters
+    from eventbridge.stages.redriven import Marks
     from eventbridge.stages.selection import name_of
 
     with workplace(looking=True) as work:
@@ -56,17 +65,19 @@ def list_dead_letters(
         found = list(islice(letters(work, selection), limit + 1))
         if rule is not None and not found:
             note_unknown(work, rule)
-    more, found = len(found) > limit, found[:limit]
-    records = [each.record for each in found]
+        more, found = len(found) > limit, found[:limit]
+        marks = Marks(work)
+        marked = [(each.record, marks.of(each)) for each in found]
     if as_json:
-        show_json([{"name": name_of(each)} | with_text_id(each) for each in records])
+        show_json([{"name": name_of(each)} | with_text_id(each) | {"redriven": mark} for each, mark in marked])
         return
-    show_table(
-        "Dead letters",
-        ["name", "rule", "target", "reason", "event", "detail"],
-        [[name_of(r), r["rule"], r["target"], r["reason"], r["event_id"], r["detail"]] for r in records],
-        ids={"name"},
-    )
+    columns = ["name", "rule", "target", "reason", "event", "detail"]
+    cells = [[name_of(r), r["rule"], r["target"], r["reason"], r["event_id"], r["detail"]] for r, _ in marked]
+    if any(mark for _, mark in marked):
+        columns.insert(5, "redriven")
+        for row, (_, mark) in zip(cells, marked, strict=True):
+            row.insert(5, mark and f"{cell_text(mark.at)} {mark.outcome}")
+    show_table("Dead letters", columns, cells, ids={"name"})
     if more:
         note(f"there are more than {limit}; --limit and the other options choose")
 
@@ -117,21 +128,23 @@ def show(
 
     NAME is what `dead-letters list` shows first, and what the target saw as `webhook-id`.
     """
-    from eventbridge.stages.records import find_dead_letters, read_dead_letter
+    from eventbridge.stages.records import Letter, find_dead_letters, read_dead_letter
+    from eventbridge.stages.redriven import Marks
     from eventbridge.stages.selection import name_of
 
     with workplace(looking=True) as work:
         newest, *others = find_dead_letters(work, name)
         record = read_dead_letter(work, newest)
+        mark = Marks(work).of(Letter(newest.file, newest.row, record))
     if others:
         note(f"{len(others) + 1} dead letters have this name, as the event came more than once; this is the newest")
     if as_json:
-        show_json({"name": newest.name} | with_text_id(record))
+        show_json({"name": newest.name} | with_text_id(record) | {"redriven": mark})
     else:
-        _show(name_of(record), record)
+        _show(name_of(record), record, mark)
 
 
-def _show(name: str, record: dict[str, Any]) -> None:
+def _show(name: str, record: dict[str, Any], mark: Mark | None) -> None:
     attempts = record["attempts"]
     head = ("rule", "target", "reason", "detail", "event_id", "source")
     place = "/".join(str(record[part]) for part in ("bus", "topic", "queue_id", "offset"))
@@ -142,6 +155,8 @@ def _show(name: str, record: dict[str, Any]) -> None:
             *((each.replace("_", " "), record[each]) for each in head),
             ("event lies at", place),
             *((each.replace("_", " "), record[each]) for each in times),
+            ("redriven", mark and f"{cell_text(mark.at)} {mark.outcome}"),
+            ("redrive id", mark and mark.redrive_id),
         ]
     )
     for title, body in (("Event", record["event"]), ("Request", record["request"])):

@@ -54,8 +54,8 @@ def deliver(
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     with Interrupts() as interrupts, workplace() as work, ExitStack() as stack:
         find_runner(work.rule_set(), runner)
-        stack.enter_context(_alone(work.settings, runner))
-        router = ConnectRouter(_spark(work.settings, spark, stack), store=work.store)
+        stack.enter_context(alone(work.settings, f"deliver.{runner}", f"`eventbridge deliver` for runner {runner!r}"))
+        router = ConnectRouter(spark_url(work.settings, spark, stack), store=work.store)
         interrupts.begin()
         idle = deliver_until_idle(work, runner, router, wait_seconds=wait, stop=interrupts.stop)
     if as_json:
@@ -72,7 +72,7 @@ def deliver(
         raise typer.Exit(interrupts.exit_code)
 
 
-def _spark(settings: Settings, url: str | None, stack: ExitStack) -> str:
+def spark_url(settings: Settings, url: str | None, stack: ExitStack) -> str:
     """Return the address of a Spark Connect server: the one that is named, else of one that `stack` ends."""
     from eventbridge.spark.server import SparkConnectServer
 
@@ -86,13 +86,11 @@ def _spark(settings: Settings, url: str | None, stack: ExitStack) -> str:
 
 
 @contextmanager
-def _alone(settings: Settings, runner: str) -> Iterator[None]:
-    """Keep a second `eventbridge deliver` of the runner out: it would take over the first one's pushes, mid-way."""
-    with (settings.home / f"deliver.{runner}.lock").open("w") as lock:
+def alone(settings: Settings, name: str, what: str) -> Iterator[None]:
+    """Keep a second command that does the same out: it would take over the first one's pushes, mid-way."""
+    with (settings.home / f"{name}.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InfrastructureError(
-                f"another `eventbridge deliver` is at work for runner {runner!r} on this machine. Wait until it ends"
-            ) from None
+            raise InfrastructureError(f"another {what} is at work on this machine. Wait until it ends") from None
         yield

@@ -20,7 +20,7 @@ def find_rule(rules: RuleSet, name: str) -> Rule:
 
 def find_target(rules: RuleSet, rule: str, target: str) -> Target:
     """Return a target of a rule; raises NotFoundError with the nearest name."""
-    targets = find_rule(rules, rule).targets
+    targets = find_rule(rules, rule).destinations
     if target not in targets:
         raise NotFoundError(f"the rule {rule!r} has no target {target!r}. {_remedy('Targets', target, targets)}")
     return targets[target]

@@ -59,7 +59,7 @@ def enable(
         released = enable_target(work, rule, target)
     if as_json:
         show_json({"rule": rule, "target": target, "before": before, "released": released})
-    elif before == "ok":
+    elif before == "ok" and not released:
         say(f"{rule}/{target} was enabled already")
     else:
         say(f"{rule}/{target} was {before} and is enabled; {released:,} deliveries that were held are due now")

@@ -12,13 +12,27 @@ from eventbridge.ledger.offsets import Offsets
 from eventbridge.ledger.operations import Operations
 from eventbridge.ledger.order import Order
 from eventbridge.ledger.parking import Parking
+from eventbridge.ledger.redrives import Redrives
 from eventbridge.ledger.references import References
 from eventbridge.ledger.revision import Revision
 from eventbridge.ledger.route_tries import RouteTries
 from eventbridge.ledger.targets import Targets
 
 
-class Ledger(Batches, Chunks, RouteTries, References, Parking, Order, Commits, Offsets, Operations, Targets, Revision):
+class Ledger(
+    Batches,
+    Chunks,
+    RouteTries,
+    References,
+    Redrives,
+    Parking,
+    Order,
+    Commits,
+    Offsets,
+    Operations,
+    Targets,
+    Revision,
+):
     """The state of all runners.
 
     Times are aware and in UTC. A method that answers False has lost against somebody else and changed nothing.

@@ -9,10 +9,21 @@ from typing import Any
 from sqlalchemy import Connection, Row
 
 from eventbridge.errors import BooksError
+from eventbridge.ledger.batches import in_state, record
 from eventbridge.ledger.chunks import insert_chunks
 from eventbridge.ledger.columns import microseconds
 from eventbridge.ledger.database import Database
-from eventbridge.ledger.records import Batch, Chunk, DueTarget, Parked, ParkedCount, ParkedState, WaitingTarget
+from eventbridge.ledger.records import (
+    Batch,
+    BatchFile,
+    BatchState,
+    Chunk,
+    DueTarget,
+    Parked,
+    ParkedCount,
+    ParkedState,
+    WaitingTarget,
+)
 from eventbridge.ledger.statements import batches as batch_statements
 from eventbridge.ledger.statements import order as order_statements
 from eventbridge.ledger.statements import parking as statements
@@ -108,6 +119,26 @@ class Parking(Database):
         """Return the rows that a batch parked, whatever became of them."""
         with self._reading() as connection:
             return [to_parked(row) for row in connection.execute(statements.PARKED_OF, {"of_batch": batch_id})]
+
+    def set_aside(
+        self, batch_id: str, state: BatchState, files: Sequence[BatchFile], settlement: BatchFile | None
+    ) -> bool:
+        """Forget files of a batch in this state and all that it parked, and record the settlement it has instead.
+
+        False, and nothing is changed, if the batch is in another state, or a row that it parked was taken. Without a
+        settlement what is parked stays: nothing is, before a batch was settled.
+        """
+        of = {"of_batch": batch_id}
+        with self._writing() as connection:
+            if not in_state(connection, batch_id, state):
+                return False
+            if settlement is not None:
+                if connection.execute(statements.TAKEN_OF, of).first() is not None:
+                    return False
+                connection.execute(statements.FORGET_PARKED, of)
+            for file in files:
+                connection.execute(batch_statements.FORGET_FILE, of | {"of_kind": file.kind, "of_key": file.key})
+            return settlement is None or record(connection, settlement)
 
     def parked(
         self, state: ParkedState | None = None, runner: str | None = None, rule: str | None = None

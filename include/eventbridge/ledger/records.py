@@ -17,6 +17,7 @@ BatchState = Literal["planned", "buffered", "routed", "settling", "committed"]
 ChunkState = Literal["NEW", "STARTED", "ERROR", "TIMEOUT", "COMPLETED"]
 FileKind = Literal["buffer", "delivery", "outcome", "settlement", "dead_letter"]
 ParkedState = Literal["due", "held", "closed"]
+RedriveState = Literal["running", "done", "cancelled"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Batch:
     @property
     def routes(self) -> bool:
         """Whether route is one of its stages: it accounts for all its delivery files, else for what its chunks name."""
-        return self.kind != "retry" or self.bus != ""
+        return self.kind not in ("retry", "redrive") or self.bus != ""
 
 
 @dataclass(frozen=True)
@@ -169,6 +170,38 @@ class Reference:
     taken_by: str | None = None
     closed_by: str | None = None
     reference_id: int | None = None  # given by the ledger
+
+
+@dataclass(frozen=True)
+class Redrive:
+    """A wish to deliver dead letters again, carried out by batches in turn.
+
+    `run` names who asked: to ask again under the same name is to ask for the same redrive. `selection` is JSON.
+    `rate` is in letters a second, None: as fast as it goes; before `next_at` no further batch is planned.
+    """
+
+    redrive_id: str
+    run: str
+    selection: Mapping[str, Any]
+    started_at: datetime
+    next_at: datetime
+    rate: float | None = None
+    retransform: bool = False
+    again: bool = False  # also what was redriven before
+    state: RedriveState = "running"
+    ended_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Redriven:
+    """Rows of a dead letter file that a batch took up; `turn` counts the batches that took of this file, from 0."""
+
+    file: str
+    turn: int
+    redrive_id: str
+    batch_id: str
+    rows: str  # made by `eventbridge.rowset.encode`
+    count: int
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,8 @@ from eventbridge.ledger.columns import JsonText, Message, RowId, UtcTime
 from eventbridge.ledger.definitions import metadata as metadata
 from eventbridge.ledger.definitions import one_of, partial, word
 from eventbridge.ledger.records import BatchKind, BatchState, ChunkState, FileKind, ParkedState
+from eventbridge.ledger.redrive_tables import redrive as redrive
+from eventbridge.ledger.redrive_tables import redriven as redriven
 from eventbridge.ledger.target_tables import operational_event as operational_event
 from eventbridge.ledger.target_tables import target_status as target_status
 from eventbridge.ledger.target_tables import target_tokens as target_tokens

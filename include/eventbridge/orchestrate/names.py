@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 RETRY_DAG = "retry_deliveries"
+REDRIVE_DAG = "redrive_dead_letters"
 DELIVER_PREFIX = "deliver_"
 
 LISTEN = "listen"
 PLAN_RETRIES = "plan_retries"
+PLAN_REDRIVE = "plan_redrive"
 PUSH = "push"
 
-#: The XCom of listen and plan_retries that tells the other tasks of the run their batch.
+#: The XCom of listen, plan_retries and plan_redrive that tells the other tasks of the run their batch.
 BATCH_ID = "batch_id"
+#: The XCom of plan_redrive that tells which redrive a run belongs to.
+REDRIVE_ID = "redrive_id"
 
 #: The pool of every retry push, and the one of pushes whose place nobody could tell.
 RETRY_POOL = "lane.slow"

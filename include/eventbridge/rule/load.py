@@ -13,7 +13,7 @@ from typing import TypeVar
 from eventbridge.errors import Mistake, RuleFileError
 from eventbridge.rule.address import path_mistake, path_obstacle
 from eventbridge.rule.fields import Fields, nearest
-from eventbridge.rule.model import OPERATIONS_BUS, Bus, Rule, RuleSet
+from eventbridge.rule.model import OPERATIONS_BUS, Bus, Rule, RuleSet, Target
 from eventbridge.rule.node import Node, Place
 from eventbridge.rule.read_rule import read_bus, read_rule
 from eventbridge.rule.yaml_tree import read_yaml
@@ -149,9 +149,16 @@ def _check_together(rule_set: RuleSet, nodes: dict[str, Node], mistakes: list[Mi
 def _obstacles(rule_set: RuleSet, nodes: dict[str, Node]) -> Iterator[Mistake]:
     for rule in rule_set.rules.values():
         for target in rule.targets.values():
-            obstacle = path_obstacle(target.path) if target.path and path_mistake(target.path) is None else None
-            if obstacle is not None:
-                yield _at(_at(_at(nodes[rule.name], "targets"), target.name), "path").mistake(*obstacle)
+            node = _at(_at(nodes[rule.name], "targets"), target.name)
+            yield from _obstacle(target, node)
+            if target.dead_letter_queue is not None:
+                yield from _obstacle(target.dead_letter_queue, _at(node, "dead_letter_queue"))
+
+
+def _obstacle(target: Target, node: Node) -> Iterator[Mistake]:
+    obstacle = path_obstacle(target.path) if target.path and path_mistake(target.path) is None else None
+    if obstacle is not None:
+        yield _at(node, "path").mistake(*obstacle)
 
 
 def _pool_mistakes(rule: Rule, pools: dict[str, Rule], nodes: dict[str, Node]) -> Iterator[Mistake]:

@@ -71,6 +71,11 @@ class Transform(_Frozen):
         return given
 
 
+def queue_of(target: str) -> str:
+    """Return the name of a target's dead letter queue; no target can have it, as names hold no slash."""
+    return f"{target}/dead_letter_queue"
+
+
 class RetryPolicy(_Frozen):
     """How often and when a delivery is tried again.
 
@@ -127,6 +132,7 @@ class Target(_Frozen):
     ordered_by: str | None = None
     content_mode: Literal["structured", "binary", "data"] = "structured"
     allow_http: bool = False
+    dead_letter_queue: Target | None = None  # gets a copy of each dead letter; is named `queue_of(target)`
     disable_after_seconds: float | None = None
     rate_per_second: float | None = None
     not_before: str | None = None
@@ -165,6 +171,12 @@ class Rule(_Frozen):
             content = write_document({key: value for key, value in _content(self).items() if key != "version"})
             object.__setattr__(self, "version", hashlib.blake2b(content.encode(), digest_size=6).hexdigest())
         return self
+
+    @property
+    def destinations(self) -> dict[str, Target]:
+        """Return where deliveries go, by name: the targets, and their dead letter queues."""
+        queues = (target.dead_letter_queue for target in self.targets.values())
+        return self.targets | {queue.name: queue for queue in queues if queue is not None}
 
     @property
     def pool_name(self) -> str:

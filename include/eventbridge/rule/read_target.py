@@ -8,7 +8,7 @@ from eventbridge.errors import Mistake
 from eventbridge.rule.address import path_mistake, url_mistake
 from eventbridge.rule.fields import Fields
 from eventbridge.rule.locate import located
-from eventbridge.rule.model import DAY_SECONDS, RetryPolicy, Target, Transform
+from eventbridge.rule.model import DAY_SECONDS, RetryPolicy, Target, Transform, queue_of
 from eventbridge.rule.node import Node
 from eventbridge.rule.read_waiting import read_waiting
 from eventbridge.rule.vocabulary import (
@@ -28,11 +28,7 @@ from eventbridge.transform import order_path_problem, transform_mistakes
 def read_target(name: str, node: Node, mistakes: list[Mistake]) -> Target:
     """Return the target that a mapping describes; what is wrong is added to `mistakes` and replaced by a default."""
     fields = Fields(node, mistakes, "a target")
-    kind = fields.choice("type", None, TARGET_TYPES, TARGET_TYPES_LATER, required=True)
-    if kind == "http":
-        fields.refuse(FILE_ONLY, "an http target has no {}", "Remove it")
-    if kind == "file":
-        fields.refuse(HTTP_ONLY, "a file target has no {}", "Remove it")
+    kind = _kind(fields)
     transform = _transform(fields.get("transform"), mistakes)
     if transform.form not in ("ORIGINAL", "FIELDS"):
         message = f"{{}} is for the forms ORIGINAL and FIELDS, and this is {transform.form}"
@@ -42,13 +38,14 @@ def read_target(name: str, node: Node, mistakes: list[Mistake]) -> Target:
         type=kind or "http",
         transform=transform,
         retry=_retry(fields.get("retry"), mistakes),
+        dead_letter_queue=_queue(name, fields.get("dead_letter_queue"), mistakes),
         errors_tolerance=fields.choice("errors_tolerance", "all", ERRORS_TOLERANCE),
         ordered_by=_ordered_by(fields),
+        content_mode=fields.choice("content_mode", "structured", CONTENT_MODES) if kind != "file" else "structured",
         disable_after_seconds=fields.duration("disable_after", None, 3_600.0, 365 * DAY_SECONDS),
         rate_per_second=fields.rate("rate"),
         **read_waiting(fields, mistakes),
-        **(_http_fields(fields, required=kind == "http") if kind != "file" else {}),
-        **(_file_fields(fields, required=kind == "file") if kind != "http" else {}),
+        **_address_fields(fields, kind),
     )
     fields.close()
     return target
@@ -65,6 +62,39 @@ def _ordered_by(fields: Fields) -> str | None:
     return text or None
 
 
+def _queue(target: str, node: Node | None, mistakes: list[Mistake]) -> Target | None:
+    if node is None:
+        return None
+    fields = Fields(node, mistakes, "a dead letter queue")
+    kind = _kind(fields)
+    # content_mode data: what is sent is the letter as it is, not an event
+    queue = Target(
+        name=queue_of(target),
+        type=kind or "http",
+        content_mode="data",
+        retry=_retry(fields.get("retry"), mistakes),
+        **_address_fields(fields, kind),
+    )
+    fields.close()
+    return queue
+
+
+def _kind(fields: Fields) -> Any:
+    kind = fields.choice("type", None, TARGET_TYPES, TARGET_TYPES_LATER, required=True)
+    if kind == "http":
+        fields.refuse(FILE_ONLY, "an http target has no {}", "Remove it")
+    if kind == "file":
+        fields.refuse(HTTP_ONLY, "a file target has no {}", "Remove it")
+    return kind
+
+
+def _address_fields(fields: Fields, kind: str | None) -> dict[str, Any]:
+    return {
+        **(_http_fields(fields, required=kind == "http") if kind != "file" else {}),
+        **(_file_fields(fields, required=kind == "file") if kind != "http" else {}),
+    }
+
+
 def _http_fields(fields: Fields, *, required: bool) -> dict[str, Any]:
     allow_http = fields.flag("allow_http", default=False)
     # a connection may hold the URL; whether it does, only a running task can see
@@ -76,7 +106,6 @@ def _http_fields(fields: Fields, *, required: bool) -> dict[str, Any]:
         "connection": fields.name("connection") or None,
         "timeout_seconds": fields.duration("timeout", 10.0, 1.0, 30.0),
         "max_in_flight": fields.whole("max_in_flight", 32, 1, 10_000),
-        "content_mode": fields.choice("content_mode", "structured", CONTENT_MODES),
         "allow_http": allow_http,
     }
 

@@ -165,10 +165,11 @@ def _delivery_sums(
     sums: dict[str, dict[str, int]] = defaultdict(lambda: {"matched": 0, "delivered": 0, "dead": 0, "parked": 0})
     for batch, each in books:
         columns: list[tuple[str, Mapping[str, Fingerprint]]] = [("delivered", each.delivered), ("dead", each.dead)]
-        if batch.routes:
+        columns.append(("matched", each.copies))
+        if batch.routes or batch.kind == "redrive":
             columns.append(("matched", each.matched))
         if not with_parked:
-            columns.append(("parked", each.parked))
+            columns += [("parked", each.parked), ("parked", each.copies)]
         for name, fingerprints in columns:
             for key, value in fingerprints.items():
                 sums[key][name] += value.count

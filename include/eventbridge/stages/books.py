@@ -12,10 +12,12 @@ from eventbridge.commit import Books, Fingerprints
 from eventbridge.identity import Fingerprint
 from eventbridge.ledger.records import Batch, Parked
 from eventbridge.stages.costly_rules import survivors
+from eventbridge.stages.letter_copies import COPY, copy_fingerprints, read_deliveries
 from eventbridge.stages.outcomes import segments
+from eventbridge.stages.redrive_files import taken_ids
 from eventbridge.stages.settle import batch_deliveries, settlement_rows
 from eventbridge.stages.workplace import Workplace
-from eventbridge.store.parquet import read_rows, read_table
+from eventbridge.store.parquet import read_table
 
 _ID_COLUMNS = ["delivery_id", "rule", "target"]
 
@@ -25,6 +27,7 @@ def books_of(work: Workplace, batch: Batch) -> Books:
     numbers = _event_numbers(work, batch)
     verdicts, unproven = _verdicts(work, batch)
     dead, records = _dead_letters(work, batch)
+    parked = work.ledger.parked_of(batch.batch_id)
     return Books(
         **numbers,
         malformed_records=records["Malformed"],
@@ -39,7 +42,9 @@ def books_of(work: Workplace, batch: Batch) -> Books:
         referred=_sum(*({row.rule: _of_events(row.files)} for row in work.ledger.references_of(batch.batch_id))),
         delivered=verdicts["Delivered"],
         parked_by_settlement=_sum(verdicts["RetryAt"], verdicts["Unknown"]),
-        parked=_of_parked(work, work.ledger.parked_of(batch.batch_id)),
+        parked=_of_parked(work, (row for row in parked if row.reason != COPY)),
+        copies_due=copy_fingerprints(work, batch),
+        copies=_of_parked(work, (row for row in parked if row.reason == COPY)),
         dead_by_settlement=verdicts["DeadLettered"],
         dead=dead,
     )
@@ -53,8 +58,9 @@ def _event_numbers(work: Workplace, batch: Batch) -> dict[str, int]:
         gaps += sum(end - start for start, end in file.detail["gaps"])
         if file.path is not None:
             statuses.update(read_table(work.store, file.path, columns=["status"])["status"].to_pylist())
+    taken = sum(ids.count for ids in taken_ids(work, batch).values()) if batch.routes else 0
     return {
-        "range_total": sum(part.end - part.start for part in work.ledger.ranges(batch.batch_id)),
+        "range_total": sum(part.end - part.start for part in work.ledger.ranges(batch.batch_id)) + taken,
         "gaps": gaps,
         "read": statuses.total(),
         "malformed": statuses["malformed"],
@@ -67,7 +73,7 @@ def _event_numbers(work: Workplace, batch: Batch) -> dict[str, int]:
 
 def _matched(work: Workplace, batch: Batch) -> Fingerprints:
     if not batch.routes:
-        return _of_parked(work, work.ledger.parked_taken_by(batch.batch_id))
+        return _sum(_of_parked(work, work.ledger.parked_taken_by(batch.batch_id)), taken_ids(work, batch))
     return _fingerprints(row for _, _, table in batch_deliveries(work, batch, _ID_COLUMNS) for row in table.to_pylist())
 
 
@@ -163,7 +169,7 @@ def _of_parked(work: Workplace, parked: Iterable[Parked]) -> Fingerprints:
 
 def _ids_at(work: Workplace, file: str, numbers: list[int]) -> Fingerprint:
     wanted = sorted(set(numbers))
-    ids = read_rows(work.store, file, rowset.encode(wanted), columns=["delivery_id"])["delivery_id"].to_pylist()
+    ids = read_deliveries(work.store, file, rowset.encode(wanted), ["delivery_id"])["delivery_id"].to_pylist()
     by_row = dict(zip(wanted, ids, strict=True))
     # a row that is named twice counts twice: a doubled delivery must show in the books
     return Fingerprint.of(by_row[number] for number in numbers)

@@ -78,7 +78,8 @@ def _prove_and_commit(work: Workplace, batch: Batch) -> None:
         books = books_of(work, batch)
     except (StoreFileMissing, StoreFileDamaged) as error:
         raise BooksError(
-            f"batch {batch.batch_id} cannot be committed: a file of its books cannot be read. {error}"
+            f"batch {batch.batch_id} cannot be committed: a file of its books cannot be read. {error} "
+            f"If there is no copy, `eventbridge batch repair {batch.batch_id} --dry-run` shows what can be made again"
         ) from error
     wrong = differences(books)
     if wrong:
@@ -119,7 +120,7 @@ def _close_deficit(work: Workplace, batch: Batch) -> None:
         raise _surplus(work, batch, set(surplus))
     if missing:
         log.error("ALARM the settlement of batch %s misses %d deliveries: parked", batch.batch_id, len(missing))
-        publish_settlement(work, batch, len(work.ledger.files(batch.batch_id, "settlement")), missing)
+        publish_settlement(work, batch, int(work.ledger.files(batch.batch_id, "settlement")[-1].key) + 1, missing)
         schedule_retries(work, batch.batch_id)
 
 
@@ -130,7 +131,7 @@ def _surplus(work: Workplace, batch: Batch, places: set[tuple[str, int]]) -> Boo
     return BooksError(
         f"batch {batch.batch_id} cannot be committed: its settlement names deliveries that the batch does not have, "
         f"or names them twice: {', '.join(ids[:_IDS_SHOWN])}{more}. Nothing was committed. "
-        "Compare the settlement with the delivery files before anything else runs for this runner"
+        f"`eventbridge batch repair {batch.batch_id} --dry-run` shows how it is settled anew"
     )
 
 
@@ -177,6 +178,7 @@ def manifest_of(work: Workplace, batch: Batch, books: Books) -> dict[str, Any]:
     # Named only if there are any: a manifest of a version that knew none must still be what the audit makes of it.
     referred = {
         "taken_references": _references(taken_references),
+        "taken_dead_letters": [[each.file, each.rows] for each in work.ledger.redriven_by(batch.batch_id)],
         "references": _references(work.ledger.references_of(batch.batch_id)),
         "turned_down": _as_json(books.turned_down),
     }

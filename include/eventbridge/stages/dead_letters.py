@@ -21,6 +21,8 @@ from eventbridge.store.parquet import read_rows, read_table, write_table
 #: Records per file: bounds the memory of the stage, payloads and answers included.
 _RECORDS_PER_FILE = 1_000
 
+_NUMBERS_PER_SETTLEMENT = 10_000
+
 _ATTEMPT_COLUMNS = [
     "delivery_id",
     "attempt",
@@ -47,7 +49,9 @@ def write_dead_letters(work: Workplace, batch_id: str) -> None:
         return
     news = DeadLetterNews(batch)
     known = {file.key for file in work.ledger.files(batch_id, "dead_letter")}
-    for number, rows in enumerate(_parts(work, batch)):
+    # a batch that was settled anew has other letters: their files need other names than those of the first ones
+    first = _NUMBERS_PER_SETTLEMENT * min(int(file.key) for file in work.ledger.files(batch_id, "settlement"))
+    for number, rows in enumerate(_parts(work, batch), first):
         key = f"{number:06d}"
         news.add(rows)
         if key in known:
@@ -75,7 +79,7 @@ def _records(work: Workplace, batch: Batch, dead: list[Record]) -> list[Record]:
     attempts = _attempts(work, batch, dead)
     records = []
     for verdict, delivery in zip(dead, _delivery_rows(work, dead), strict=True):
-        tries = attempts.get(verdict["delivery_id"], [])
+        tries = [*delivery["before"], *attempts.get(verdict["delivery_id"], [])]
         sent = [entry["started_at"] for entry in tries]
         records.append(
             {
@@ -98,10 +102,29 @@ def _records(work: Workplace, batch: Batch, dead: list[Record]) -> list[Record]:
 
 
 def _delivery_rows(work: Workplace, dead: list[Record]) -> list[Record]:
-    """Return the delivery rows of verdicts, in their order, each with its event's bytes under `event`."""
+    """Return the delivery rows of verdicts, in their order, each with its event under `event` and, if it
+    was redriven, the attempts that its dead letter had under `before`.
+    """
     rows = _rows_of(work, [(verdict["file"], verdict["row"]) for verdict in dead], None)
-    events = _rows_of(work, [(row["event_file"], row["event_row"]) for row in rows], ["body"])
-    return [row | {"event": event["body"]} for row, event in zip(rows, events, strict=True)]
+    landed = [row for row in rows if not _is_redriven(row)]
+    redriven = [row for row in rows if _is_redriven(row)]
+    bodies = _rows_of(work, [_event_place(row) for row in landed], ["body"])
+    letters = _rows_of(work, [_event_place(row) for row in redriven], ["event", "attempts"])
+    events = {
+        _event_place(row): {"event": body["body"], "before": []} for row, body in zip(landed, bodies, strict=True)
+    }
+    for row, letter in zip(redriven, letters, strict=True):
+        events[_event_place(row)] = {"event": letter["event"], "before": letter["attempts"]}
+    return [row | events[_event_place(row)] for row in rows]
+
+
+def _event_place(row: Record) -> tuple[str, int]:
+    return row["event_file"], row["event_row"]
+
+
+def _is_redriven(row: Record) -> bool:
+    """Return whether a delivery was made of a dead letter, which then holds its event and its attempts until then."""
+    return str(row["event_file"]).startswith("dead_letters/")
 
 
 def _rows_of(work: Workplace, places: list[tuple[str, int]], columns: list[str] | None) -> list[Record]:

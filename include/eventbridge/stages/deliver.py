@@ -47,7 +47,7 @@ def deliver_batch(work: Workplace, runner: str, router: Router, stop: threading.
     if batch_id is None:
         return None
     buffer(work, batch_id)
-    _push_and_settle(work, batch_id, route(work, batch_id, router), stop)
+    push_and_settle(work, batch_id, route(work, batch_id, router), stop)
     return batch_id
 
 
@@ -56,7 +56,7 @@ def deliver_retries(work: Workplace, runner: str, stop: threading.Event) -> str 
     settle_stale(work, runner)
     plan = plan_retries(work, runner)
     if plan.batch_id is not None:
-        _push_and_settle(work, plan.batch_id, plan.chunk_ids, stop)
+        push_and_settle(work, plan.batch_id, plan.chunk_ids, stop)
     return plan.batch_id
 
 
@@ -64,7 +64,7 @@ def deliver_references(work: Workplace, runner: str, router: Router, stop: threa
     """Move one batch of references of a runner through its stages and return its id; None = none is due."""
     batch_id = plan_references(work, runner)
     if batch_id is not None:
-        _push_and_settle(work, batch_id, route(work, batch_id, router), stop)
+        push_and_settle(work, batch_id, route(work, batch_id, router), stop)
     return batch_id
 
 
@@ -109,7 +109,8 @@ def next_due_at(work: Workplace, runner: str) -> datetime | None:
     return min([*due, reference] if reference is not None else due, default=None)
 
 
-def _push_and_settle(work: Workplace, batch_id: str, chunk_ids: Sequence[int], stop: threading.Event) -> None:
+def push_and_settle(work: Workplace, batch_id: str, chunk_ids: Sequence[int], stop: threading.Event) -> None:
+    """Push chunks of a batch, then settle, park and commit it."""
     with ThreadPoolExecutor(_PUSHES_AT_ONCE, thread_name_prefix="push") as pool:
         pushes = [pool.submit(push, work, batch_id, chunk_id, stop) for chunk_id in chunk_ids]
     for chunk_id, done in zip(chunk_ids, pushes, strict=True):

@@ -15,9 +15,9 @@ from eventbridge.identity import delivery_id_text
 from eventbridge.ledger.records import Batch, Parked
 from eventbridge.order import BEHIND_ITS_KEY, BLOCKED, Place, Span, held_at, is_marked, shard_of, spans_of
 from eventbridge.rule import RuleSet
+from eventbridge.stages.letter_copies import read_deliveries
 from eventbridge.stages.open_deliveries import PLACE_COLUMNS, place_of
 from eventbridge.stages.workplace import Workplace
-from eventbridge.store.parquet import read_rows
 
 #: Reasons for which a delivery would be given up; where none may be, its rule is held at it.
 ENDS = frozenset(
@@ -59,7 +59,7 @@ class OrderedParking:
                 files[row["file"]].append(row["row"])
         for file, numbers in files.items():
             wanted = sorted(set(numbers))
-            table = read_rows(self._work.store, file, rowset.encode(wanted), [*PLACE_COLUMNS, "order_key"])
+            table = read_deliveries(self._work.store, file, rowset.encode(wanted), [*PLACE_COLUMNS, "order_key"])
             for number, row in zip(wanted, table.to_pylist(), strict=True):
                 if row["order_key"] is not None:
                     self._places[file, number] = row["order_key"], place_of(row)
@@ -91,13 +91,13 @@ class OrderedParking:
 def gives_nothing_up(rules: RuleSet, rule: str, target: str) -> bool:
     """Return whether a target has `errors_tolerance: none`; False for one that no rule names."""
     found = rules.rules.get(rule)
-    return found is not None and target in found.targets and found.targets[target].errors_tolerance == "none"
+    return found is not None and target in found.destinations and found.destinations[target].errors_tolerance == "none"
 
 
 def may_be_ordered(rules: RuleSet, rule: str, target: str) -> bool:
     """Return whether a target is ordered, or not named (any more), so that only its deliveries tell."""
     found = rules.rules.get(rule)
-    return found is None or target not in found.targets or found.targets[target].ordered
+    return found is None or target not in found.destinations or found.destinations[target].ordered
 
 
 def release_after_progress(work: Workplace, batch: Batch, parked: Sequence[Parked]) -> None:

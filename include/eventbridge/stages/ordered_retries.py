@@ -16,14 +16,14 @@ from eventbridge.stages.workplace import Workplace
 def is_ordered(rules: RuleSet, rule: str, target: str) -> bool:
     """Return whether today's rules name a target and it is ordered."""
     found = rules.rules.get(rule)
-    return found is not None and target in found.targets and found.targets[target].ordered
+    return found is not None and target in found.destinations and found.destinations[target].ordered
 
 
 def keeps_waiting(rules: RuleSet, rule: str, target: str, held: str) -> bool:
     """Return whether rows that are held for the sake of order stay so: today's rules still want that order."""
     if not waits_for_order(held) or not is_ordered(rules, rule, target):
         return False
-    return held == BEHIND_ITS_KEY or rules.rules[rule].targets[target].errors_tolerance == "none"
+    return held == BEHIND_ITS_KEY or rules.rules[rule].destinations[target].errors_tolerance == "none"
 
 
 def ordered_due(work: Workplace, rule: str, target: str, now: datetime, runner: str | None) -> list[Parked]:

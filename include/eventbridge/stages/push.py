@@ -22,6 +22,7 @@ from eventbridge.delivery import DeadLettered, expired
 from eventbridge.ledger.records import Batch, Chunk, ChunkState, Piece, TargetStatus
 from eventbridge.stages.admission import admission, must_halt
 from eventbridge.stages.items import ITEM_COLUMNS, Item, TargetReport, item_of, outcome_row
+from eventbridge.stages.letter_copies import read_deliveries
 from eventbridge.stages.operations import publish_operational_events
 from eventbridge.stages.ordered_chunk import ordered_runs
 from eventbridge.stages.outcomes import Shown, segments, shown, write_segment
@@ -30,7 +31,6 @@ from eventbridge.stages.put_off import put_off
 from eventbridge.stages.run_breaker import RunBreaker
 from eventbridge.stages.target_run import TargetRun
 from eventbridge.stages.workplace import Workplace
-from eventbridge.store.parquet import read_rows
 
 log = logging.getLogger(__name__)
 
@@ -134,7 +134,7 @@ class _Push:
         for (rule, target), pieces in by_target.items():
             items = [item for piece in pieces for item in self._items(piece, done)]
             status = statuses.get((rule, target))
-            spec = self._rule_set.rules[rule].targets.get(target) if rule in self._rule_set.rules else None
+            spec = self._rule_set.rules[rule].destinations.get(target) if rule in self._rule_set.rules else None
             if spec is not None and spec.ordered and (status is None or status.state != "disabled"):
                 items = [item for item in items if item.request.order_key is None]
                 runs += ordered_runs(
@@ -168,7 +168,7 @@ class _Push:
 
     def _give_up_expired(self, items: list[Item]) -> None:
         now = self._work.clock()
-        policy = self._rule_set.rules[items[0].rule].targets[items[0].target].retry
+        policy = self._rule_set.rules[items[0].rule].destinations[items[0].target].retry
         for item in items:
             verdict = expired(policy, item.arrived_at, item.held_seconds, now)
             if verdict is not None:
@@ -177,7 +177,7 @@ class _Push:
     def _target_run(
         self, items: list[Item], rule: str, target: str, status: TargetStatus | None, *, probing: bool
     ) -> TargetRun:
-        spec = self._rule_set.rules[rule].targets[target]
+        spec = self._rule_set.rules[rule].destinations[target]
         probed = status if probing else None
         ramp_until = status.until if status is not None and not probing else None
         return TargetRun(
@@ -195,7 +195,7 @@ class _Push:
         )
 
     def _items(self, piece: Piece, done: dict[bytes, Shown]) -> Iterator[Item]:
-        table = read_rows(self._work.store, piece.file, piece.rows, columns=ITEM_COLUMNS)
+        table = read_deliveries(self._work.store, piece.file, piece.rows, ITEM_COLUMNS)
         for row in table.to_pylist():
             seen = done.get(row["delivery_id"])
             if (seen is not None and seen.verdict != "Unknown") or row["failure"] is not None:

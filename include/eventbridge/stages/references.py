@@ -42,7 +42,8 @@ def plan_references(
             runner=first.runner,
             bus=of.bus,
             state="buffered",
-            rule_set=freeze_rules(work.store, rules) if first.rule in rules.rules else of.rule_set,
+            # a replay's is its own: it may be of one target only
+            rule_set=of.rule_set if of.replay_id or first.rule not in rules.rules else freeze_rules(work.store, rules),
             planned_at=now,
             # by when it is routed: later it counts as left behind
             deadline_at=now + timedelta(seconds=work.settings.prepare_budget_seconds),
@@ -120,7 +121,7 @@ def _first(work: Workplace, ready: Sequence[Reference], *, removed: bool) -> lis
         count += each.count
         one, other = work.ledger.batch(ready[0].batch_id), work.ledger.batch(each.batch_id)
         alike = one.replay_id == other.replay_id and one.bus == other.bus and ready[0].runner == each.runner
-        if removed:
+        if removed or one.replay_id:
             alike = alike and one.rule_set == other.rule_set
         if taken and (count > work.settings.retry_max_per_target or not alike):
             break

@@ -21,6 +21,7 @@ from eventbridge.stages.costly_rules import refer_again
 from eventbridge.stages.dead_letters import write_dead_letters
 from eventbridge.stages.frozen_rules import freeze_rules
 from eventbridge.stages.ledger_guard import refuse_lost_ledger
+from eventbridge.stages.letter_copies import QUEUE_EXHAUSTED
 from eventbridge.stages.operations import publish_operational_events
 from eventbridge.stages.ordered_retries import is_ordered, keeps_waiting, let_go, ordered_due
 from eventbridge.stages.schedule_retries import schedule_retries
@@ -32,8 +33,8 @@ RULE_REMOVED = "rule removed"
 REMOVED_RULE_GRACE = timedelta(hours=1)
 #: A batch whose push tasks must have ended for this long is settled by whoever plans next.
 _STALE_AFTER_SECONDS = 10.0
-#: Kinds of batches that take up parked deliveries.
-_KINDS: tuple[BatchKind, ...] = ("retry",)
+#: Kinds of batches whose runs always plan anew.
+_KINDS: tuple[BatchKind, ...] = ("retry", "redrive")
 
 
 @dataclass(frozen=True)
@@ -79,9 +80,9 @@ def plan_retries(work: Workplace, runner: str | None = None, pools: Mapping[str,
 
 
 def settle_stale(work: Workplace, runner: str | None = None) -> list[str]:
-    """Settle, park and commit the retry batches whose run died, and return their ids; nothing of them is sent again.
+    """Settle, park and commit the retry and redrive batches whose run died, and return their ids.
 
-    References that such a batch took up and did not route are references again.
+    Nothing of them is sent again here. References that such a batch took up and did not route are references again.
     """
     grace = work.settings.push_budget_seconds + _STALE_AFTER_SECONDS
     batches = work.ledger.stale_taken_batches(work.clock(), _KINDS, runner, grace_seconds=grace)
@@ -100,6 +101,8 @@ def hold_and_release(work: Workplace, rules: RuleSet, runner: str | None, pools:
     statuses = work.ledger.target_statuses()
     for waiting in work.ledger.waiting_targets(runner):
         rule, target, held = waiting.rule, waiting.target, waiting.held
+        if held == QUEUE_EXHAUSTED:
+            continue  # until somebody has mended the queue and says so: `targets enable`
         reason = hold_reason(rules, statuses, pools, rule, target)
         if keeps_waiting(rules, rule, target, held):
             continue
@@ -123,7 +126,7 @@ def hold_reason(
 ) -> str:
     """Return why deliveries of a target must not be sent now, or "" if they may be when they are due."""
     rule = rules.rules.get(rule_name)
-    if rule is None or target not in rule.targets:
+    if rule is None or target not in rule.destinations:
         return RULE_REMOVED
     if not rule.enabled:
         return RULE_DISABLED

@@ -67,7 +67,7 @@ def route(work: Workplace, batch_id: str, router: Router, pools: Mapping[str, Po
     """
     batch = work.ledger.batch(batch_id)
     if batch.state == "buffered":
-        job = _job(work, batch)
+        job = job_of(work, batch)
         routed = batch.kind == "retry" or _route_slices(work, batch, job, router)
         if routed and route_costly_rules(work, batch, job, router):
             _publish(work, batch, pools)
@@ -159,7 +159,8 @@ class _Recording:
         return True
 
 
-def _job(work: Workplace, batch: Batch) -> RouteJob:
+def job_of(work: Workplace, batch: Batch) -> RouteJob:
+    """Return what routing a batch is: the same at every try, but for the names of its files."""
     settings = work.settings
     return RouteJob(
         batch_id=batch.batch_id,
@@ -200,7 +201,7 @@ def _pieces(
     for file in files:
         for asked, weight, rule, target, rows, count, size, *more in file.detail["pieces"]:
             if file.path is not None:
-                if batch.kind == "retry":
+                if batch.kind != "normal":
                     asked, weight = SLOW_LANE_POOL, SLOW_LANE_WEIGHT
                 pool = asked if pools is None or asked in pools else _DEFAULT_POOL
                 shard, wait = (*more, None, None)[:2]

@@ -14,6 +14,7 @@ from eventbridge.ledger.records import Batch, Parked, Piece
 from eventbridge.operation import of_held_rule
 from eventbridge.order import HELD_AT
 from eventbridge.rule import RuleSet
+from eventbridge.stages.letter_copies import QUEUE_EXHAUSTED, parked_copies
 from eventbridge.stages.ordered_parking import Ordered, OrderedParking, gives_nothing_up, release_after_progress
 from eventbridge.stages.outcomes import segments
 from eventbridge.stages.settle import settlements
@@ -45,13 +46,14 @@ class _Group(NamedTuple):
 def schedule_retries(work: Workplace, batch_id: str) -> None:
     """Park every RetryAt and Unknown of a settled batch, with due time, attempts and lane as the settlement says.
 
+    And a copy of each of its dead letters for the dead letter queue of its target, if that has one.
     The only inserter of parked rows. Does nothing before the batch is settled or after it is committed;
     running it again, or twice at once, inserts nothing new.
     """
     batch = work.ledger.batch(batch_id)
     if batch.state == "settling":
         rows = parked_rows(work, batch)
-        work.ledger.park(rows)
+        work.ledger.park([*rows, *parked_copies(work, batch)])
         release_after_progress(work, batch, rows)
         # Who dies here is repeated before the batch can be committed, and says it again.
         held = [(row, row.held.removeprefix(HELD_AT)) for row in rows if row.held.startswith(HELD_AT)]
@@ -128,6 +130,8 @@ class _Context:
         for row in rows:
             files[row["file"]].append(row["row"])
         held_seconds = max((piece.held_seconds for piece in pieces), default=0.0)
+        if group.held == QUEUE_EXHAUSTED:  # whoever releases it wants it to be tried: its age begins when it is held
+            held_seconds = max((row["due_at"] - row["arrived_at"]).total_seconds() for row in rows)
         return Parked(
             batch_id=self._batch.batch_id,
             settlement=group.settlement,
@@ -178,8 +182,8 @@ def _share(pieces: list[Piece], count: int) -> int:
 
 def _expires_at(rule_set: RuleSet, group: _Group, rows: list[dict[str, Any]], held_seconds: float) -> datetime | None:
     rule = rule_set.rules.get(group.rule)
-    if rule is None or group.target not in rule.targets or gives_nothing_up(rule_set, group.rule, group.target):
+    if rule is None or group.target not in rule.destinations or gives_nothing_up(rule_set, group.rule, group.target):
         return None
-    age = rule.targets[group.target].retry.maximum_event_age_seconds + held_seconds
+    age = rule.destinations[group.target].retry.maximum_event_age_seconds + held_seconds
     youngest: datetime = max(age_begins(row["arrived_at"], row["not_before"]) for row in rows)
     return youngest + timedelta(seconds=age)

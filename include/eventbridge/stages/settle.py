@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -12,11 +12,12 @@ from eventbridge import rowset
 from eventbridge.delivery_window import first_opening, windows_of
 from eventbridge.ledger.records import Batch, BatchFile, Chunk, TargetStatus
 from eventbridge.rule.window import DeliverBetween
+from eventbridge.stages.letter_copies import held_instead, read_deliveries
 from eventbridge.stages.ordered_parking import gives_nothing_up
 from eventbridge.stages.outcomes import Shown, segments, shown
 from eventbridge.stages.workplace import Workplace
 from eventbridge.store import layout, schemas
-from eventbridge.store.parquet import read_rows, read_table, write_table
+from eventbridge.store.parquet import read_table, write_table
 
 #: Verdict of a chunk or a delivery that nobody tried: due at once, in the slow lane.
 _SLOW = "slow"
@@ -35,7 +36,7 @@ def settle(work: Workplace, batch: Batch) -> Batch:
         work.ledger.begin_settlement(batch.batch_id)
         batch = work.ledger.batch(batch.batch_id)
     if batch.state == "settling" and not work.ledger.files(batch.batch_id, "settlement"):
-        publish_settlement(work, batch, 0, list(_verdicts(work, batch)))
+        publish_settlement(work, batch, 0, list(verdicts_of(work, batch)))
     return batch
 
 
@@ -74,7 +75,7 @@ def batch_deliveries(work: Workplace, batch: Batch, columns: list[str]) -> Itera
     if not batch.routes:
         for chunk in work.ledger.chunks(batch.batch_id):
             for piece in chunk.pieces:
-                table = read_rows(work.store, piece.file, piece.rows, columns=columns)
+                table = read_deliveries(work.store, piece.file, piece.rows, columns)
                 yield piece.file, list(rowset.decode(piece.rows)), table
         return
     for file in work.ledger.files(batch.batch_id, "delivery"):
@@ -83,8 +84,9 @@ def batch_deliveries(work: Workplace, batch: Batch, columns: list[str]) -> Itera
             yield file.path, list(range(table.num_rows)), table
 
 
-def _verdicts(work: Workplace, batch: Batch) -> Iterator[dict[str, Any]]:
-    best = shown(work, segments(work, batch.batch_id))
+def verdicts_of(work: Workplace, batch: Batch, without: Collection[str] = ()) -> Iterator[dict[str, Any]]:
+    """Yield the verdict of each delivery of a batch as its segments show them, but for those of the keys `without`."""
+    best = shown(work, (file for file in segments(work, batch.batch_id) if file.key not in without))
     places = Places(work.ledger.chunks(batch.batch_id))
     statuses = work.ledger.target_statuses()
     now = work.clock()
@@ -100,7 +102,8 @@ def _verdicts(work: Workplace, batch: Batch) -> Iterator[dict[str, Any]]:
             chunk, attempts = places.of(file, number)
             status = statuses.get((row["rule"], row["target"]))
             window = windows.get((row["rule"], row["target"]))
-            yield verdict_row(row, file, number, chunk, attempts, best.get(row["delivery_id"]), status, now, window)
+            best_of = best.get(row["delivery_id"])
+            yield held_instead(verdict_row(row, file, number, chunk, attempts, best_of, status, now, window), now)
 
 
 def failure_reasons(work: Workplace, batch: Batch) -> dict[tuple[str, int], str]:

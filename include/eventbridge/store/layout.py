@@ -51,6 +51,11 @@ def manifest(planned_at: datetime, batch_id: str) -> str:
     return f"manifests/date={planned_at.astimezone(UTC):%Y-%m-%d}/{batch_id}.json"
 
 
+def repair(planned_at: datetime, batch_id: str, number: int) -> str:
+    """Return the path of the audit record of a batch's n-th repair."""
+    return f"repairs/date={planned_at.astimezone(UTC):%Y-%m-%d}/{batch_id}-{number}.json"
+
+
 def runner(name: str) -> str:
     """Return the path of the file that says which ledger a runner's state is in."""
     return f"runners/{name}.json"

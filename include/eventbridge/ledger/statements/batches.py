@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import Select, bindparam, select, update
+from sqlalchemy import Select, bindparam, delete, select, update
 
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.statements.inserts import insert, insert_or_skip
@@ -73,6 +73,13 @@ BUS_COMMITS_PENDING = (
 
 #: Records a file under its key, unless the key is taken.
 RECORD_FILE = insert_or_skip(batch_file)
+
+#: Forgets a file; it stays in the store.
+FORGET_FILE = delete(batch_file).where(
+    batch_file.c.batch_id == bindparam("of_batch"),
+    batch_file.c.kind == bindparam("of_kind"),
+    batch_file.c.key == bindparam("of_key"),
+)
 
 #: The recorded files of a batch and kind, in order of their keys.
 FILES = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Select, Update, bindparam, exists, func, select, type_coerce, update
+from sqlalchemy import BigInteger, Select, Update, bindparam, delete, exists, func, select, type_coerce, update
 
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.statements.inserts import insert_or_skip
@@ -54,6 +54,12 @@ PARKED_TAKEN_BY = select(parked).where(parked.c.taken_by == bindparam("of_batch"
 
 #: What a batch parked.
 PARKED_OF = select(parked).where(parked.c.batch_id == bindparam("of_batch")).order_by(parked.c.parked_id)
+
+#: What a batch parked and another one took.
+TAKEN_OF = select(parked.c.parked_id).where(parked.c.batch_id == bindparam("of_batch"), parked.c.taken_by.is_not(None))
+
+#: Forgets what a batch parked: it is parked anew.
+FORGET_PARKED = delete(parked).where(parked.c.batch_id == bindparam("of_batch"))
 
 #: Closes what a batch took up.
 CLOSE_PARKED = (

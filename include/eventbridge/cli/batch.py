@@ -1,0 +1,57 @@
+"""`eventbridge batch`: repair one that cannot be committed."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from eventbridge.cli.output import JsonOption, note, say, show_json
+from eventbridge.cli.table import counted
+from eventbridge.cli.workplace import workplace
+
+app = typer.Typer(help="Repair a batch that cannot be committed.", no_args_is_help=True)
+
+
+@app.callback()
+def _group() -> None:
+    """Repair a batch that cannot be committed."""
+
+
+@app.command()
+def repair(
+    batch: Annotated[str, typer.Argument(metavar="BATCH", help="Id of a batch, or its beginning.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is wrong, and what would be done.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make again what can be made again of a batch with a surplus, or with files that cannot be read; then commit it.
+
+    Delivery files are routed again from the archive. Else the batch is settled anew: a delivery whose answer is lost
+    is tried again, under the same id. Nothing is dropped; a record in the store says what was set aside.
+    """
+    from eventbridge.stages.audit import find_batch
+    from eventbridge.stages.repair import repair_batch
+    from eventbridge.stages.route_in_process import InProcessRouter
+
+    with workplace(looking=True) as work:
+        found = repair_batch(work, find_batch(work, batch), InProcessRouter(work.store), dry_run=dry_run)
+    if as_json:
+        show_json(found)
+        return
+    if not found.needed:
+        say(f"batch {found.batch_id}: every file can be read and there is no surplus; nothing to repair")
+        return
+    for file in found.unreadable:
+        say(f"cannot be read: {file}")
+    for delivery in found.surplus:
+        say(f"surplus in the settlement: {delivery}")
+    would = "would be " if dry_run else ""
+    for file in found.routed_again:
+        say(f"{would}routed again: {file}")
+    if found.settled_anew:
+        say(f"{would}settled anew; {counted(found.unproven, 'delivery', 'deliveries')} {would}tried again")
+    if dry_run:
+        note("nothing was changed; without --dry-run it is")
+        return
+    say(f"recorded in {found.record}")
+    say("committed" if found.committed else "not committed: its run goes on with it")

@@ -1,0 +1,218 @@
+"""`eventbridge dead-letters redrive`, `redrives`, `cancel`: deliver what was given up again."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from contextlib import AbstractContextManager, ExitStack
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eventbridge.cli.choose import (
+    ErrorOption,
+    NameOption,
+    ReasonOption,
+    RuleOption,
+    SinceOption,
+    SqlOption,
+    TargetOption,
+    UntilOption,
+    selection_of,
+)
+from eventbridge.cli.interrupt import Interrupts
+from eventbridge.cli.output import JsonOption, note, say, show_json
+from eventbridge.cli.table import counted, show_table
+from eventbridge.cli.workplace import workplace
+from eventbridge.errors import NotFoundError, UserError
+
+if TYPE_CHECKING:
+    from collections import Counter
+
+    from eventbridge.ledger.records import Redrive
+    from eventbridge.stages.redrive import Survey
+    from eventbridge.stages.route import Router
+    from eventbridge.stages.workplace import Workplace
+
+
+def redrive(
+    rule: RuleOption = None,
+    target: TargetOption = None,
+    reason: ReasonOption = None,
+    error: ErrorOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    name: NameOption = None,
+    sql: SqlOption = None,
+    everything: Annotated[bool, typer.Option("--all", help="All dead letters; required if nothing chooses.")] = False,
+    rate: Annotated[
+        float | None,
+        typer.Option(metavar="N", help="At most so many letters a second, 0.1 or more; default: no limit."),
+    ] = None,
+    retransform: Annotated[
+        bool,
+        typer.Option("--retransform", help="Route the events through today's rules, under new ids, instead."),
+    ] = False,
+    again: Annotated[bool, typer.Option("--again", help="Also those that were redriven before.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be taken, and what not.")] = False,
+    resume: Annotated[
+        str | None, typer.Option(metavar="REDRIVE", help="Go on with a redrive that was interrupted; chooses nothing.")
+    ] = None,
+    spark: Annotated[
+        str | None, typer.Option(metavar="URL", help="For --retransform: Spark Connect server; as of `deliver`.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Deliver dead letters again, in this process, in batches that go through the stages of all others.
+
+    The requests go out as they were, under the same delivery ids; age and attempts count from now. What fails is
+    parked and retried by the rule's policy, or becomes a new dead letter.
+    """
+    from eventbridge.stages.deliver_redrive import deliver_redrive
+    from eventbridge.stages.redrive import begin_redrive, survey
+
+    chosen = (rule, target, reason, error, since, until, name, sql)
+    if resume is None and not any(chosen) and not everything:
+        raise UserError("nothing chooses dead letters. Choose some, as for `dead-letters list`, or write --all")
+    if (any(chosen) or everything) and (resume is not None or (everything and any(chosen))):
+        raise UserError("--resume and --all choose by themselves. Leave the other options out")
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    with Interrupts() as interrupts, workplace(looking=True) as work, ExitStack() as stack:
+        selection = selection_of(work.clock(), *chosen)
+        if dry_run:
+            _show_survey(survey(work, selection, retransform=retransform, again=again), as_json=as_json)
+            return
+        if resume is not None:
+            wish = find_redrive(work, resume)
+        else:
+            run = f"command {uuid.uuid4()}"
+            wish = begin_redrive(work, selection, run, rate=rate, retransform=retransform, again=again)
+            note(f"redrive {wish.redrive_id}; `eventbridge dead-letters cancel {wish.redrive_id[:8]}` cancels it")
+        stack.enter_context(_alone(work, wish))
+        interrupts.begin()
+        batches = deliver_redrive(work, wish.redrive_id, _router(work, wish, spark, stack), interrupts.stop)
+        wish = work.ledger.redrive(wish.redrive_id)
+        counts = _counts(work, wish)
+    _show_end(wish, batches, counts, as_json=as_json)
+    if interrupts.exit_code:
+        raise typer.Exit(interrupts.exit_code)
+
+
+def list_redrives(as_json: JsonOption = False) -> None:
+    """List redrives, the newest first, and what became of the dead letters they took."""
+    with workplace(looking=True) as work:
+        found = [(each, _counts(work, each)) for each in work.ledger.redrives()]
+    if as_json:
+        show_json([_document(each, counts) for each, counts in found])
+        return
+    show_table(
+        "Redrives, times in UTC",
+        ["redrive", "state", "started", "ended", "chosen by", "taken", "came to"],
+        [
+            [r.redrive_id, r.state, r.started_at, r.ended_at, _chosen_by(r), counts.total(), _told(counts)]
+            for r, counts in found
+        ],
+        ids={"redrive"},
+    )
+
+
+def cancel(
+    redrive_id: Annotated[str, typer.Argument(metavar="REDRIVE", help="Id of a redrive, or its beginning.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Cancel a redrive: no further batch of it is planned; the one under way is finished."""
+    with workplace(looking=True) as work:
+        found = find_redrive(work, redrive_id)
+        cancelled = work.ledger.end_redrive(found.redrive_id, "cancelled")
+        found = work.ledger.redrive(found.redrive_id)
+    if as_json:
+        show_json({"redrive_id": found.redrive_id, "state": found.state, "cancelled": cancelled})
+    elif cancelled:
+        say(f"{found.redrive_id} is cancelled; what it has not taken stays a dead letter")
+    else:
+        say(f"{found.redrive_id} has ended already: {found.state}")
+
+
+def find_redrive(work: Workplace, name: str) -> Redrive:
+    """Return the redrive whose id begins with `name`; raises NotFoundError if there is none, or several."""
+    found = [each for each in work.ledger.redrives() if name and each.redrive_id.startswith(name.lower())]
+    if len(found) != 1:
+        how_many = f"{len(found)} redrives begin with" if found else "there is no redrive"
+        raise NotFoundError(f"{how_many} {name!r}. `eventbridge dead-letters redrives` lists them.")
+    return found[0]
+
+
+def _alone(work: Workplace, wish: Redrive) -> AbstractContextManager[None]:
+    from eventbridge.cli.deliver import alone
+
+    return alone(work.settings, f"redrive.{wish.redrive_id}", f"command for redrive {wish.redrive_id}")
+
+
+def _router(work: Workplace, wish: Redrive, spark: str | None, stack: ExitStack) -> Router:
+    if not wish.retransform:
+        from eventbridge.stages.route_in_process import InProcessRouter
+
+        return InProcessRouter(work.store)  # has nothing to route
+    from eventbridge.cli.deliver import spark_url
+    from eventbridge.spark.route import ConnectRouter
+
+    return ConnectRouter(spark_url(work.settings, spark, stack), store=work.store)
+
+
+def _counts(work: Workplace, wish: Redrive) -> Counter[str]:
+    from eventbridge.stages.redriven import Marks
+
+    return Marks(work).counts(wish)
+
+
+def _document(wish: Redrive, counts: Counter[str]) -> dict[str, object]:
+    return {
+        "redrive_id": wish.redrive_id,
+        "state": wish.state,
+        "started_at": wish.started_at,
+        "ended_at": wish.ended_at,
+        "selection": wish.selection,
+        "rate": wish.rate,
+        "retransform": wish.retransform,
+        "again": wish.again,
+        "taken": counts.total(),
+        "outcomes": dict(sorted(counts.items())),
+    }
+
+
+def _show_end(wish: Redrive, batches: int, counts: Counter[str], *, as_json: bool) -> None:
+    if as_json:
+        show_json(_document(wish, counts))
+        return
+    say(
+        f"{wish.state}: {counted(batches, 'batch', 'batches')}, "
+        f"{counted(counts.total(), 'dead letter', 'dead letters')} taken: {_told(counts) or 'none'}"
+    )
+    if counts["parked"]:
+        note("what is parked is tried again by retry_deliveries, or by `eventbridge deliver`")
+
+
+def _show_survey(found: Survey, *, as_json: bool) -> None:
+    left = [{"of": of, "count": count, "why": why} for (of, why), count in sorted(found.left.items())]
+    taken = [{"of": of, "count": count} for of, count in sorted(found.taken.items())]
+    if as_json:
+        show_json({"taken": taken, "left": left})
+        return
+    show_table("Would be taken", ["rule/target", "dead letters"], [[each["of"], each["count"]] for each in taken])
+    say()
+    show_table(
+        "Would be left",
+        ["rule/target", "dead letters", "why"],
+        [[each["of"], each["count"], each["why"]] for each in left],
+    )
+
+
+def _told(counts: Counter[str]) -> str:
+    return ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(counts.items()))
+
+
+def _chosen_by(wish: Redrive) -> str:
+    parts = [f"{key} {', '.join(value) if isinstance(value, list) else value}" for key, value in wish.selection.items()]
+    options = [name for name, is_set in (("retransform", wish.retransform), ("again", wish.again)) if is_set]
+    rate = [] if wish.rate is None else [f"{wish.rate:g}/s"]
+    return "; ".join([*(parts or ["all"]), *rate, *options])

@@ -1,0 +1,54 @@
+"""The ledger's tables about dead letters that are delivered again; see `eventbridge.ledger.tables`."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+from eventbridge.ledger.columns import JsonText, UtcTime
+from eventbridge.ledger.definitions import metadata, one_of
+from eventbridge.ledger.records import RedriveState
+
+#: Dead letters that somebody asked to deliver again; `run` is the Airflow run, or the command, that asked.
+redrive = Table(
+    "redrive",
+    metadata,
+    Column("redrive_id", Text, primary_key=True),
+    Column("run", Text, nullable=False),
+    Column("selection", JsonText, nullable=False),
+    Column("rate", Float),
+    Column("retransform", Boolean, nullable=False),
+    Column("again", Boolean, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("started_at", UtcTime, nullable=False),
+    Column("next_at", UtcTime, nullable=False),
+    Column("ended_at", UtcTime),
+    UniqueConstraint("run"),
+    one_of("state", RedriveState),
+)
+
+#: Which rows of a dead letter file a batch took up; `turn` counts the batches that took of the file, from 0:
+#: of two that take of it at once one finds its turn gone.
+redriven = Table(
+    "redriven",
+    metadata,
+    Column("file", Text, nullable=False),
+    Column("turn", Integer, nullable=False),
+    Column("redrive_id", Text, ForeignKey("redrive.redrive_id"), nullable=False),
+    Column("batch_id", Text, ForeignKey("batch.batch_id"), nullable=False),
+    Column("rows", Text, nullable=False),
+    Column("count", BigInteger, nullable=False),
+    PrimaryKeyConstraint("file", "turn"),
+)
+Index("ix_redriven_batch_id", redriven.c.batch_id)

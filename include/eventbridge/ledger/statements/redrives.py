@@ -1,0 +1,41 @@
+"""Statements about dead letters that are delivered again."""
+
+from __future__ import annotations
+
+from sqlalchemy import bindparam, select, update
+
+from eventbridge.ledger.columns import UtcTime
+from eventbridge.ledger.statements.inserts import insert_or_skip
+from eventbridge.ledger.tables import redrive, redriven
+
+_REDRIVE = redrive.c.redrive_id == bindparam("of_redrive")
+_RUNNING = redrive.c.state == "running"
+
+#: Adds a redrive, unless its run has one.
+BEGIN_REDRIVE = insert_or_skip(redrive)
+
+#: The redrive of a run.
+REDRIVE_OF_RUN = select(redrive).where(redrive.c.run == bindparam("of_run"))
+
+#: One redrive.
+REDRIVE = select(redrive).where(_REDRIVE)
+
+#: All redrives, newest first.
+REDRIVES = select(redrive).order_by(redrive.c.started_at.desc(), redrive.c.redrive_id)
+
+#: Says when the next batch of a running redrive may be planned; touches nothing once it has ended.
+GO_ON = update(redrive).where(_REDRIVE, _RUNNING).values(next_at=bindparam("at", type_=UtcTime))
+
+#: Ends a running redrive.
+END_REDRIVE = (
+    update(redrive).where(_REDRIVE, _RUNNING).values(state=bindparam("to"), ended_at=bindparam("now", type_=UtcTime))
+)
+
+#: Records what a batch takes of a file, unless another batch has had this turn.
+TAKE_LETTERS = insert_or_skip(redriven)
+
+#: What was taken of all files.
+REDRIVEN = select(redriven).order_by(redriven.c.file, redriven.c.turn)
+
+#: What a batch took.
+REDRIVEN_BY = REDRIVEN.where(redriven.c.batch_id == bindparam("of_batch"))

@@ -1,0 +1,137 @@
+"""The tasks and parameters of the DAG `redrive_dead_letters`."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Param, get_current_context, task
+from airflow.sdk.exceptions import DagRunTriggerException, DownstreamTasksSkipped
+
+from eventbridge.orchestrate.names import BATCH_ID, PLAN_REDRIVE, REDRIVE_DAG, REDRIVE_ID
+from eventbridge.orchestrate.tasks import STAGE, confirmed_pools, stage
+
+if TYPE_CHECKING:
+    from eventbridge.stages.workplace import Workplace
+
+log = logging.getLogger(__name__)
+
+_LOOK_AGAIN_SECONDS = 1.0
+
+#: As `eventbridge.stages.selection.REASONS`, which must not be imported when a DAG file is parsed; a test compares.
+REASONS = (
+    "MaximumRetryAttempts",
+    "MaximumEventAge",
+    "NonRetryable",
+    "TransformFailed",
+    "RouteFailed",
+    "TargetGone",
+    "RuleRemoved",
+)
+
+
+def redrive_params() -> dict[str, Param]:
+    """Return the form of the DAG: what chooses dead letters, and how they are delivered again."""
+    text = ["null", "string"]
+    return {
+        "rule": Param(None, type=text, title="Rule", description="Only those of this rule."),
+        "target": Param(None, type=text, title="Target", description="Only those of targets of this name."),
+        "reason": Param(None, type=text, enum=[None, *REASONS], title="Reason", description="Only with this reason."),
+        "error": Param(None, type=text, title="Error text", description="Only those whose errors have this text."),
+        "since": Param(None, type=text, title="Since", description="Last tried since: ISO 8601, or 2h: so long ago."),
+        "until": Param(None, type=text, title="Until", description="Last tried before: ISO 8601, or 2h."),
+        "names": Param(
+            [], type="array", items={"type": "string"}, title="Names", description="Delivery ids, one a line."
+        ),
+        "sql": Param(None, type=text, title="SQL", description="A condition in DuckDB's SQL on the records."),
+        "everything": Param(False, type="boolean", title="All", description="Required if nothing above chooses."),
+        "rate": Param(
+            None, type=["null", "number"], minimum=0.1, title="Rate", description="At most so many letters a second."
+        ),
+        "retransform": Param(
+            False, type="boolean", title="Retransform", description="Route the events through today's rules."
+        ),
+        "again": Param(False, type="boolean", title="Again", description="Also those that were redriven before."),
+        "dry_run": Param(False, type="boolean", title="Dry run", description="Only log what would be taken."),
+        "redrive_id": Param(
+            None, type=text, title="Go on with", description="Id of a redrive that was begun; chooses nothing."
+        ),
+    }
+
+
+@task(task_id=PLAN_REDRIVE, **STAGE, do_xcom_push=False)
+def plan_redrive() -> None:
+    """Begin the redrive that the run's parameters ask for, or go on with it, and plan its next batch."""
+    from eventbridge.stages.redrive import plan_redrive as plan
+    from eventbridge.stages.retries import settle_stale
+
+    context = get_current_context()
+    with stage() as work:
+        redrive_id = _redrive_id(work, context["params"], f"{context['dag'].dag_id} {context['run_id']}")
+        if redrive_id is None:
+            _end(context)
+            return
+        context["ti"].xcom_push(key=REDRIVE_ID, value=redrive_id)
+        pools = confirmed_pools(work)
+        while True:
+            settle_stale(work)
+            planned = plan(work, redrive_id, pools)
+            if planned.batch_id is not None or planned.wait_until is None:
+                break
+            wait = (planned.wait_until - work.ledger.now()).total_seconds()
+            time.sleep(min(max(wait, 0.0), _LOOK_AGAIN_SECONDS))
+    if planned.batch_id is None:
+        log.info("redrive %s has ended", redrive_id)
+        _end(context)
+    context["ti"].xcom_push(key=BATCH_ID, value=planned.batch_id)
+
+
+@task(**STAGE, do_xcom_push=False)
+def go_on() -> None:
+    """Trigger this DAG once more, for the redrive's next batch, if it is still running."""
+    context = get_current_context()
+    redrive_id, batch_id = (context["ti"].xcom_pull(task_ids=PLAN_REDRIVE, key=key) for key in (REDRIVE_ID, BATCH_ID))
+    with stage() as work:
+        if work.ledger.redrive(redrive_id).state != "running":
+            return
+    # What TriggerDagRunOperator does; to import that costs every parse of the DAG file more than all the rest.
+    raise DagRunTriggerException(
+        trigger_dag_id=REDRIVE_DAG,
+        dag_run_id=f"redrive__{redrive_id}__after_{batch_id}",
+        conf={"redrive_id": redrive_id},
+        reset_dag_run=False,
+        skip_when_already_exists=True,  # this task was tried again
+        wait_for_completion=False,
+        allowed_states=[],
+        failed_states=[],
+        poke_interval=1,
+        deferrable=False,
+    )
+
+
+def _redrive_id(work: Workplace, params: Any, run: str) -> str | None:
+    from eventbridge.errors import UserError
+    from eventbridge.stages.redrive import begin_redrive, survey
+    from eventbridge.stages.selection import make_selection
+
+    if params["redrive_id"]:
+        return work.ledger.redrive(params["redrive_id"]).redrive_id
+    chosen = {name: params[name] for name in ("rule", "target", "reason", "error", "since", "until", "names", "sql")}
+    if not any(chosen.values()) and not params["everything"]:
+        raise UserError("nothing chooses dead letters. Fill in what does, or set All.")
+    selection = make_selection(work.ledger.now(), **chosen)
+    how = {"retransform": params["retransform"], "again": params["again"]}
+    if params["dry_run"]:
+        found = survey(work, selection, **how)
+        for of, count in sorted(found.taken.items()):
+            log.info("would be taken: %s dead letters of %s", count, of)
+        for (of, why), count in sorted(found.left.items()):
+            log.info("would be left: %s dead letters of %s: %s", count, of, why)
+        return None
+    return begin_redrive(work, selection, run, rate=params["rate"], **how).redrive_id
+
+
+def _end(context: Any) -> None:
+    rest = sorted(context["task"].get_flat_relative_ids(upstream=False))
+    raise DownstreamTasksSkipped(tasks=rest)  # type: ignore[no-untyped-call]

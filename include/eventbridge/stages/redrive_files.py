@@ -1,0 +1,136 @@
+"""The files a redrive batch begins with: its requests as a delivery file, or its events as a buffer file."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+
+from eventbridge import rowset
+from eventbridge.document import parse_document
+from eventbridge.flow import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
+from eventbridge.identity import Fingerprint
+from eventbridge.ledger.records import Batch, BatchFile, Chunk, Piece
+from eventbridge.order import shard_of
+from eventbridge.rule import RuleSet
+from eventbridge.stages.buffer import ROW_GROUP_ROWS
+from eventbridge.stages.order_keys import UNORDERED, order_key
+from eventbridge.stages.records import Letter
+from eventbridge.stages.workplace import Workplace
+from eventbridge.store import layout, schemas
+from eventbridge.store.parquet import read_rows, write_table
+
+_KEY = "redrive"
+_SAME = (
+    "delivery_id", "rule", "target", "rule_version", "bus", "topic", "broker", "queue_id", "offset", "source",
+    "event_id",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LetterFile:
+    """A file that is in the store, as it is to be recorded, and the chunks of its rows (none: route cuts them)."""
+
+    file: BatchFile
+    chunks: tuple[Chunk, ...] = ()
+
+
+def write_deliveries(work: Workplace, batch: Batch, letters: Sequence[Letter]) -> LetterFile:
+    """Write the letters' requests as deliveries whose age begins with the batch; return the file and its chunks."""
+    path = layout.deliveries(batch.planned_at, batch.batch_id, uuid.uuid4().hex, "000000")
+    rules = work.rules_of(batch)
+    rows = sorted((_delivery(batch, rules, letter) for letter in letters), key=_order)
+    write_table(work.store, path, pa.Table.from_pylist(rows, schema=schemas.DELIVERY))
+    detail = {"rows_in": 0, "matched": {}, "pieces": []}  # route had no part in it
+    file = BatchFile(batch.batch_id, "delivery", _KEY, path, len(rows), detail)
+    return LetterFile(file, tuple(_chunks(work, batch, path, rows)))
+
+
+def write_events(work: Workplace, batch: Batch, letters: Sequence[Letter]) -> LetterFile:
+    """Write the letters' events as a buffer file, whose age begins with the batch; return the file."""
+    path = layout.buffer(batch.bus, batch.planned_at, batch.batch_id, uuid.uuid4().hex)
+    rows = [_event(batch, letter) for letter in letters]
+    write_table(work.store, path, pa.Table.from_pylist(rows, schema=schemas.BUFFER), row_group_rows=ROW_GROUP_ROWS)
+    return LetterFile(BatchFile(batch.batch_id, "buffer", _KEY, path, len(rows), {"gaps": [], "malformed": 0}))
+
+
+def taken_ids(work: Workplace, batch: Batch) -> dict[str, Fingerprint]:
+    """Return the fingerprints, by `<rule>/<target>`, of the deliveries whose dead letters a batch took, each once."""
+    ids: dict[str, set[bytes]] = {}
+    for each in work.ledger.redriven_by(batch.batch_id):
+        table = read_rows(work.store, each.file, each.rows, columns=["delivery_id", "rule", "target"])
+        for row in table.to_pylist():
+            ids.setdefault(f"{row['rule']}/{row['target']}", set()).add(row["delivery_id"])
+    return {key: Fingerprint.of(found) for key, found in ids.items()}
+
+
+def _delivery(batch: Batch, rules: RuleSet, letter: Letter) -> dict[str, Any]:
+    record = letter.record
+    target = rules.rules[record["rule"]].targets[record["target"]]
+    return {name: record[name] for name in _SAME} | {
+        "order_key": order_key(target, parse_document(record["event"]), record) if target.ordered else None,
+        "not_before": None,
+        "published_at": record["arrived_at"],
+        "arrived_at": batch.planned_at,
+        # the letter itself: it holds the event, and the attempts made before
+        "event_file": letter.file,
+        "event_row": letter.row,
+        "payload": record["request"],
+        "content_type": record["request_content_type"],
+        "headers": record["request_headers"],
+        "failure": None,
+    }
+
+
+def _order(row: dict[str, Any]) -> tuple[Any, ...]:
+    shard = UNORDERED if row["order_key"] is None else shard_of(row["order_key"])
+    return (row["rule"], row["target"], shard, row["topic"], row["broker"], row["queue_id"], row["offset"])
+
+
+def _event(batch: Batch, letter: Letter) -> dict[str, Any]:
+    record = letter.record
+    return {name: record[name] for name in ("topic", "broker", "queue_id", "offset", "source", "event_id")} | {
+        "message_id": "",
+        "published_at": record["arrived_at"],
+        "arrived_at": batch.planned_at,
+        "status": "valid",
+        "reason": None,
+        "type": str(json.loads(record["event"])["type"]),  # it was an event: only those become deliveries
+        "body": record["event"],
+    }
+
+
+def _chunks(work: Workplace, batch: Batch, path: str, rows: Sequence[dict[str, Any]]) -> Iterator[Chunk]:
+    for number, piece in enumerate(_pieces(work, path, rows)):
+        yield Chunk(
+            batch_id=batch.batch_id,
+            chunk_id=number,
+            pool=SLOW_LANE_POOL,
+            weight=SLOW_LANE_WEIGHT,
+            pieces=(piece,),
+            rows=piece.count,
+            size=piece.size,
+            handed_out=number < work.settings.batch_max_chunks,
+            map_index=number if number < work.settings.batch_max_chunks else None,
+        )
+
+
+def _pieces(work: Workplace, path: str, rows: Sequence[dict[str, Any]]) -> Iterator[Piece]:
+    """Yield pieces of one target and order shard each, none larger than a chunk may be; the rows are sorted."""
+    settings = work.settings
+    for (rule, target, _), of_target in groupby(enumerate(rows), key=lambda each: _order(each[1])[:3]):
+        numbers: list[int] = []
+        size = 0
+        for number, row in of_target:
+            more = len(row["payload"])
+            if numbers and (len(numbers) == settings.chunk_max_deliveries or size + more > settings.chunk_max_bytes):
+                yield Piece(path, rowset.encode(numbers), len(numbers), size, rule, target)
+                numbers, size = [], 0
+            numbers.append(number)
+            size += more
+        yield Piece(path, rowset.encode(numbers), len(numbers), size, rule, target)

@@ -1,0 +1,93 @@
+"""What became of dead letters that were delivered again; asked by `dead-letters list`, `show` and `redrives`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from eventbridge import rowset
+from eventbridge.identity import delivery_id
+from eventbridge.ledger.records import Batch, Redrive, Redriven
+from eventbridge.stages.records import Letter
+from eventbridge.stages.settle import settlement_rows
+from eventbridge.stages.workplace import Workplace
+from eventbridge.store.parquet import read_rows
+
+UNDER_WAY = "under way"
+PARKED = "parked"
+UNMATCHED = "unmatched"
+_OPEN = ("RetryAt", "Unknown")
+_ID_COLUMNS = ["delivery_id", "bus", "source", "event_id", "rule", "target"]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """That a dead letter was redriven: by which redrive and batch, when, and what came of it.
+
+    `outcome` is Delivered, DeadLettered (there is a newer letter), `parked` (it is tried again), `unmatched` (today's
+    rule, asked by --retransform, does not match the event) or `under way`.
+    """
+
+    redrive_id: str
+    batch_id: str
+    at: datetime
+    outcome: str
+
+
+class Marks:
+    """Finds the mark of each letter; keeps what it has read, so that a batch's verdicts are read once."""
+
+    def __init__(self, work: Workplace) -> None:
+        self._work = work
+        self._redriven = work.ledger.redriven()
+        self._batches: dict[str, Batch] = {}
+        self._outcomes: dict[str, dict[bytes, str]] = {}
+
+    def of(self, letter: Letter) -> Mark | None:
+        """Return what the newest redrive of a letter came to, None if it was never redriven."""
+        for taken in reversed(self._redriven.get(letter.file, [])):
+            if letter.row in rowset.decode(taken.rows):
+                batch = self._batch(taken.batch_id)
+                return Mark(taken.redrive_id, taken.batch_id, batch.planned_at, self._outcome(batch, letter.record))
+        return None
+
+    def counts(self, redrive: Redrive) -> Counter[str]:
+        """Return how many letters a redrive has taken, by what they came to."""
+        found: Counter[str] = Counter()
+        for taken in self._taken_by(redrive):
+            batch = self._batch(taken.batch_id)
+            table = read_rows(self._work.store, taken.file, taken.rows, columns=_ID_COLUMNS)
+            found.update(self._outcome(batch, record) for record in table.to_pylist())
+        return found
+
+    def _taken_by(self, redrive: Redrive) -> list[Redriven]:
+        return [each for rows in self._redriven.values() for each in rows if each.redrive_id == redrive.redrive_id]
+
+    def _outcome(self, batch: Batch, record: dict[str, Any]) -> str:
+        wanted = record["delivery_id"]
+        if batch.routes:
+            bus, source, event_id, rule, target = (record[name] for name in _ID_COLUMNS[1:])
+            wanted = delivery_id(bus, source, event_id, rule, target, batch.replay_id)
+        if batch.state != "committed":
+            return UNDER_WAY
+        return self._outcomes_of(batch.batch_id).get(wanted, UNMATCHED)
+
+    def _outcomes_of(self, batch_id: str) -> dict[bytes, str]:
+        """Return the last known verdict of every delivery of a batch, followed through the batches that retried it."""
+        found = self._outcomes.get(batch_id)
+        if found is None:
+            rows = settlement_rows(self._work, batch_id, ["delivery_id", "verdict"])
+            found = {row["delivery_id"]: PARKED if row["verdict"] in _OPEN else row["verdict"] for row in rows}
+            later = {row.closed_by for row in self._work.ledger.parked_of(batch_id) if row.closed_by is not None}
+            for other in sorted(later):
+                known = self._outcomes_of(other)
+                found |= {key: known[key] for key, value in found.items() if value == PARKED and key in known}
+            self._outcomes[batch_id] = found
+        return found
+
+    def _batch(self, batch_id: str) -> Batch:
+        if batch_id not in self._batches:
+            self._batches[batch_id] = self._work.ledger.batch(batch_id)
+        return self._batches[batch_id]

@@ -1,0 +1,196 @@
+"""Repairs a batch that cannot be committed: its settlement has a surplus, or a file of it cannot be read.
+
+Called by `eventbridge batch repair`. What is set aside stays in the store; an audit record says what, and why.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from eventbridge.errors import BooksError, StoreFileDamaged, StoreFileMissing
+from eventbridge.identity import delivery_id_text
+from eventbridge.ledger.records import Batch, BatchFile, FileKind
+from eventbridge.stages.commit import commit
+from eventbridge.stages.dead_letters import write_dead_letters
+from eventbridge.stages.route import Router, job_of
+from eventbridge.stages.route_job import Slice
+from eventbridge.stages.route_singly import result_file
+from eventbridge.stages.schedule_retries import schedule_retries
+from eventbridge.stages.settle import MATCHED_COLUMNS, batch_deliveries, settlement_rows, verdicts_of
+from eventbridge.stages.workplace import Workplace
+from eventbridge.store import layout, schemas
+from eventbridge.store.parquet import read_table, write_table
+
+_KINDS: tuple[FileKind, ...] = ("buffer", "delivery", "outcome", "settlement", "dead_letter")
+
+
+@dataclass(frozen=True)
+class Repair:
+    """What is wrong with a batch and what its repair does; `record` is where the store says so, "" in a dry run."""
+
+    batch_id: str
+    surplus: tuple[str, ...] = ()  # delivery ids that the settlement names twice, or that the batch does not have
+    set_aside: tuple[str, ...] = ()  # files that count for nothing any more
+    routed_again: tuple[str, ...] = ()  # delivery files that are made again, at their place
+    settled_anew: bool = False
+    unproven: int = 0  # deliveries whose answers are in a file set aside: Unknown, tried again
+    committed: bool = False
+    record: str = ""
+    unreadable: tuple[str, ...] = field(default=())
+
+    @property
+    def needed(self) -> bool:
+        """Whether there is anything to repair."""
+        return bool(self.surplus or self.unreadable)
+
+
+def repair_batch(work: Workplace, batch_id: str, router: Router, *, dry_run: bool) -> Repair:
+    """Repair a batch and finish it, or say with `dry_run` what that would do; nothing is done where nothing is wrong.
+
+    A delivery file is routed again from the archive. With an outcome segment, a settlement or a dead letter file that
+    cannot be read, or a surplus, the batch is settled anew from what its readable segments show: a delivery without an
+    answer is Unknown and tried again under the same id. Raises BooksError for what cannot be made again: put that file
+    back from a copy of the store.
+    """
+    batch = work.ledger.batch(batch_id)
+    unreadable = {kind: list(_unreadable(work, batch, kind)) for kind in _KINDS}
+    _refuse(batch, unreadable)
+    restored = [_routed_again(work, batch, file, router, dry_run=dry_run) for file in unreadable["delivery"]]
+    if unreadable["delivery"] and dry_run:
+        found = Repair(batch_id)
+    else:
+        found = _settled_anew(work, batch, unreadable, dry_run=dry_run)
+    found = Repair(
+        **asdict(found)
+        | {
+            "routed_again": tuple(restored),
+            "unreadable": tuple(str(file.path) for files in unreadable.values() for file in files),
+        }
+    )
+    if dry_run or not found.needed:
+        return found
+    if restored and not found.settled_anew:
+        found = Repair(**asdict(found) | {"record": _write_record(work, batch, found)})
+    if work.ledger.batch(batch_id).state in ("routed", "settling"):
+        write_dead_letters(work, batch_id)
+        schedule_retries(work, batch_id)
+        return Repair(**asdict(found) | {"committed": commit(work, batch_id)})
+    return found
+
+
+def _unreadable(work: Workplace, batch: Batch, kind: FileKind) -> Iterator[BatchFile]:
+    for file in work.ledger.files(batch.batch_id, kind):
+        if file.path is not None:
+            try:
+                read_table(work.store, file.path)
+            except (StoreFileMissing, StoreFileDamaged):
+                yield file
+
+
+def _refuse(batch: Batch, unreadable: dict[FileKind, list[BatchFile]]) -> None:
+    lost = [*unreadable["buffer"], *(file for file in unreadable["delivery"] if not _can_be_routed(file))]
+    if batch.state == "committed":
+        lost += [file for kind in ("outcome", "settlement", "dead_letter") for file in unreadable[kind]]
+    elif batch.state in ("planned", "buffered"):
+        lost += unreadable["delivery"]
+    if lost:
+        raise BooksError(
+            f"batch {batch.batch_id}, {batch.state}: nothing can make these files again: "
+            + ", ".join(str(file.path) for file in lost)
+            + ". Put them back from a copy of the store; nothing was changed"
+        )
+
+
+def _can_be_routed(file: BatchFile) -> bool:
+    return "slice" in file.detail and "share" not in file.detail
+
+
+def _routed_again(work: Workplace, batch: Batch, file: BatchFile, router: Router, *, dry_run: bool) -> str:
+    """Make a delivery file again, at its place: same events, same rules, so the same rows."""
+    path = str(file.path)
+    if dry_run:
+        return path
+    of = file.detail["slice"]
+    task = Slice(file.key, of["file"], of["row_from"], of["row_to"])
+    (result,) = router.route_slices(job_of(work, batch), [task])
+    made = result_file(batch.batch_id, result)
+    same = ("rows_in", "matched", "pieces")
+    wrong = [name for name in same if json.dumps(made.detail[name]) != json.dumps(file.detail[name])]
+    if made.path is None or made.rows != file.rows or wrong:
+        raise BooksError(
+            f"batch {batch.batch_id}: {path}, routed again, has other rows than it had. "
+            "Put it back from a copy of the store; nothing was changed"
+        )
+    work.store.put(path, work.store.get(made.path))
+    work.store.delete(made.path)
+    return path
+
+
+def _settled_anew(
+    work: Workplace, batch: Batch, unreadable: dict[FileKind, list[BatchFile]], *, dry_run: bool
+) -> Repair:
+    lost = unreadable["outcome"]
+    surplus: tuple[str, ...] = ()
+    if batch.state == "settling" and not unreadable["settlement"]:
+        surplus = _surplus(work, batch)
+    broken = [*lost, *unreadable["settlement"], *unreadable["dead_letter"]]
+    if not broken and not surplus:
+        return Repair(batch.batch_id)
+    aside: list[BatchFile] = [*lost]
+    settlement: BatchFile | None = None
+    rows: list[dict[str, Any]] = []
+    if batch.state == "settling":
+        aside += [*work.ledger.files(batch.batch_id, "settlement"), *work.ledger.files(batch.batch_id, "dead_letter")]
+        rows = list(verdicts_of(work, batch, without={file.key for file in lost}))
+    found = Repair(
+        batch.batch_id,
+        surplus=surplus,
+        set_aside=tuple(str(file.path) for file in aside),
+        settled_anew=batch.state == "settling",
+        unproven=sum(row["verdict"] == "Unknown" for row in rows),
+        unreadable=tuple(str(file.path) for file in broken),
+    )
+    if dry_run:
+        return found
+    record = _write_record(work, batch, found)
+    if batch.state == "settling":
+        settlement = _write_settlement(work, batch, rows)
+    if not work.ledger.set_aside(batch.batch_id, batch.state, aside, settlement):
+        raise BooksError(
+            f"batch {batch.batch_id} cannot be settled anew: deliveries that it parked were taken by another batch, or "
+            "it has moved on. Wait until `eventbridge status` shows no open retry batch, then run this again"
+        )
+    return Repair(**asdict(found) | {"record": record})
+
+
+def _surplus(work: Workplace, batch: Batch) -> tuple[str, ...]:
+    named = Counter((row["file"], row["row"], row["delivery_id"]) for row in settlement_rows(work, batch.batch_id))
+    for file, numbers, table in batch_deliveries(work, batch, MATCHED_COLUMNS):
+        for number, delivery_id in zip(numbers, table["delivery_id"].to_pylist(), strict=True):
+            named[file, number, delivery_id] -= 1
+    return tuple(sorted({delivery_id_text(delivery_id) for _, _, delivery_id in +named}))
+
+
+def _write_settlement(work: Workplace, batch: Batch, rows: list[dict[str, Any]]) -> BatchFile:
+    table = pa.Table.from_pylist(rows, schema=schemas.SETTLEMENT)
+    known = work.ledger.files(batch.batch_id, "settlement")
+    number = int(known[-1].key) + 1 if known else 1
+    # one of that number may be there: of a repair that died before it was recorded
+    while not write_table(work.store, layout.settlement(batch.planned_at, batch.batch_id, number), table, create=True):
+        number += 1
+    path = layout.settlement(batch.planned_at, batch.batch_id, number)
+    return BatchFile(batch.batch_id, "settlement", f"{number:06d}", path, len(rows))
+
+
+def _write_record(work: Workplace, batch: Batch, found: Repair) -> str:
+    text = json.dumps(asdict(found) | {"at": work.clock().isoformat(), "state": batch.state}, indent=1).encode()
+    number = 0
+    while not work.store.create(layout.repair(batch.planned_at, batch.batch_id, number), text):
+        number += 1
+    return layout.repair(batch.planned_at, batch.batch_id, number)

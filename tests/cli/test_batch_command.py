@@ -1,0 +1,41 @@
+"""`batch repair` from the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def test_a_batch_that_is_whole_needs_no_repair(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """It says so, by the beginning of the id, and writes nothing."""
+    batch = eventbridge("status", "--json").json["batches"][0]["batch_id"]
+
+    result = eventbridge("batch", "repair", batch[:9])
+
+    assert result.code == 0
+    assert result.out == f"batch {batch}: every file can be read and there is no surplus; nothing to repair\n"
+    assert not (delivered.folder / "home" / "store" / "repairs").exists()
+
+
+def test_a_delivery_file_of_a_committed_batch_is_routed_again(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """What is parked still points at it: it is made again at its place, recorded, and the audit agrees."""
+    batch = eventbridge("status", "--json").json["batches"][0]["batch_id"]
+    (path, *_) = (delivered.folder / "home" / "store" / "deliveries").rglob("*.parquet")
+    path.unlink()
+    assert eventbridge("audit").code == 1
+
+    planned = eventbridge("batch", "repair", batch, "--dry-run")
+    assert planned.code == 0
+    assert "would be routed again: deliveries/" in planned.out
+    assert not path.exists()
+    done = eventbridge("batch", "repair", batch, "--json").json
+
+    assert path.exists()
+    assert len(done["routed_again"]) == 1
+    assert (delivered.folder / "home" / "store" / done["record"]).exists()
+    assert eventbridge("audit").code == 0
+
+
+def test_an_unknown_batch_is_a_mistake(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """As for `audit`."""
+    assert eventbridge("batch", "repair", "zzz").code == 2

@@ -1,0 +1,70 @@
+"""What a ledger must do with dead letters that are delivered again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from contracts.ledger_samples import a_chunk, a_file, a_retry_batch, after
+
+from eventbridge.errors import NotFoundError
+from eventbridge.ledger import Ledger
+from eventbridge.ledger.records import Batch, Redrive, Redriven
+
+
+def a_redrive(name: str = "redrive-1", **changes: object) -> Redrive:
+    """Return a redrive of everything of one rule."""
+    row = Redrive(name, f"by {name}", {"rule": "late", "names": ["0"]}, after(0), after(0), rate=2.5)
+    return replace(row, **changes)  # type: ignore[arg-type]
+
+
+def taken(turn: int = 0, batch_id: str = "batch-1", **changes: object) -> Redriven:
+    """Return rows of a dead letter file."""
+    row = Redriven("dead_letters/a.parquet", turn, "redrive-1", batch_id, "0-2", 3)
+    return replace(row, **changes)  # type: ignore[arg-type]
+
+
+def plan(ledger: Ledger, batch_id: str, *letters: Redriven) -> bool:
+    """Plan a batch of a redrive, whose next one comes a second later."""
+    batch: Batch = replace(a_retry_batch(batch_id), kind="redrive")
+    file = a_file(batch_id, kind="delivery")
+    return ledger.plan_redriven(batch, file, [a_chunk(0, batch_id)], letters, after(1))
+
+
+class RedrivesContract:
+    """What a ledger must do with redrives."""
+
+    def test_a_run_begins_one_redrive(self, ledger: Ledger, rival: Ledger) -> None:
+        """Who asks again under the same name gets the redrive there is, whatever they ask for."""
+        begun = ledger.begin_redrive(a_redrive())
+
+        assert rival.begin_redrive(a_redrive("redrive-2", run=begun.run, rate=None)) == begun == a_redrive()
+        assert rival.redrive("redrive-1") == begun
+        assert ledger.redrives() == [begun]
+        with pytest.raises(NotFoundError):
+            ledger.redrive("redrive-2")
+
+    def test_letters_are_taken_once(self, ledger: Ledger, rival: Ledger) -> None:
+        """Of two batches that take of a file at the same turn one gets it; the other one is not planned at all."""
+        ledger.begin_redrive(a_redrive())
+
+        assert plan(ledger, "batch-1", taken())
+        other = taken(0, "batch-2")
+        assert not plan(rival, "batch-2", taken(0, "batch-2", file="dead_letters/b.parquet"), other)
+        with pytest.raises(NotFoundError):
+            rival.batch("batch-2")
+        assert rival.redriven() == {"dead_letters/a.parquet": [taken()]}
+        assert plan(rival, "batch-2", taken(1, "batch-2", rows="3"))
+        assert ledger.redriven_by("batch-2") == [taken(1, "batch-2", rows="3")]
+        assert ledger.redrive("redrive-1").next_at == after(1)
+        assert (ledger.batch("batch-1").state, len(ledger.chunks("batch-1"))) == ("routed", 1)
+        assert [file.path for file in ledger.files("batch-1", "delivery")] == ["buffer/0.parquet"]
+
+    def test_an_ended_redrive_plans_nothing(self, ledger: Ledger, rival: Ledger) -> None:
+        """Once cancelled, or done, it stays so, and no batch of it is planned."""
+        ledger.begin_redrive(a_redrive())
+
+        assert rival.end_redrive("redrive-1", "cancelled")
+        assert not ledger.end_redrive("redrive-1", "done")
+        assert not plan(ledger, "batch-1", taken())
+        assert (ledger.redrive("redrive-1").state, ledger.redriven()) == ("cancelled", {})

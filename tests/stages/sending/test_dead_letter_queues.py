@@ -1,0 +1,121 @@
+"""Dead letter queues: a copy of each dead letter is a delivery of its own, and nothing waits for it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from stages.delivering import REFUSED, Sending, http
+
+from eventbridge.errors import BooksError
+from eventbridge.stages.audit import audit
+from eventbridge.stages.commit import commit
+from eventbridge.stages.dead_letters import write_dead_letters
+from eventbridge.stages.enable import enable_target
+from eventbridge.stages.letter_copies import QUEUE_EXHAUSTED
+from eventbridge.stages.records import dead_letters
+
+NO_RETRY = "{policy: own, attempts: 0}"
+QUEUE = "crm/dead_letter_queue"
+
+
+def dying(queue: str) -> str:
+    """Return a target that gives up at once, with this dead letter queue."""
+    return http(REFUSED, retry=NO_RETRY, dead_letter_queue=queue)
+
+
+def test_a_queue_gets_the_letters_whole(sending: Sending, tmp_path: Path) -> None:
+    """A file has a line for each: the letter as it is in the store, under no id of the delivery itself."""
+    lines = tmp_path / "dead.jsonl"
+    sending.begin(3, crm=dying(f"{{type: file, path: {lines}}}"), other="/healthy/other")
+
+    sending.deliver()
+
+    copies = [json.loads(line) for line in lines.read_text().splitlines()]
+    letters = list(dead_letters(sending.work, whole=True))
+    assert len(copies) == len(letters) == 3
+    assert {each["event_id"] for each in copies} == {"1", "2", "3"}
+    assert {each["event"] for each in copies} == {each["event"].decode() for each in letters}
+    assert {(each["reason"], each["attempts"][0]["outcome"]) for each in copies} == {
+        ("MaximumRetryAttempts", "DeadLettered")
+    }
+    assert sending.work.ledger.parked_counts() == []
+    found = audit(sending.work)
+    assert found.differences == ()
+    assert found.deliveries[f"orders/{QUEUE}"] == {"matched": 3, "delivered": 3, "dead": 0, "parked": 0}
+    assert found.deliveries["orders/crm"] == {"matched": 3, "delivered": 0, "dead": 3, "parked": 0}
+
+
+def test_an_http_queue_knows_copies_by_ids_of_their_own(sending: Sending) -> None:
+    """The `webhook-id` of a copy is not that of the delivery that died, and the same at every attempt."""
+    sending.begin(2, crm=dying(http("/healthy/dead")))
+
+    sending.deliver()
+
+    came = [each for each in sending.requests() if each["path"] == "/healthy/dead"]
+    died = {record["delivery_id"].hex() for record in dead_letters(sending.work)}
+    assert len({each["webhook_id"] for each in came}) == 2
+    assert not died & {each["webhook_id"].replace("-", "") for each in came}
+
+
+def test_the_batch_is_committed_before_the_queue_is_asked(sending: Sending) -> None:
+    """A queue that would never answer delays nothing: its copies wait beside the sums of the books."""
+    sending.begin(2, crm=dying(http(REFUSED)))
+
+    batch_id = sending.deliver_batch()
+
+    assert batch_id is not None
+    assert sending.work.ledger.batch(batch_id).state == "committed"
+    (row,) = sending.work.ledger.parked()
+    assert (row.target, row.reason, row.count, row.state) == (QUEUE, "DeadLetterQueue", 2, "due")
+    assert audit(sending.work).differences == ()
+
+
+def test_a_queue_that_is_exhausted_is_held_and_can_be_enabled(sending: Sending, tmp_path: Path) -> None:
+    """Its copies are no dead letters; once somebody has mended it and says so they are tried anew."""
+    sending.begin(2, crm=dying(http(REFUSED, retry=NO_RETRY)))
+    sending.deliver()
+    sending.deliver()
+
+    (row,) = sending.work.ledger.parked(state="held")
+    assert (row.target, row.held, row.count) == (QUEUE, QUEUE_EXHAUSTED, 2)
+    assert len(list(dead_letters(sending.work))) == 2
+    assert audit(sending.work).differences == ()
+    sending.site.clock.advance(100_000)
+    lines = tmp_path / "dead.jsonl"
+    sending.rules(crm=dying(f"{{type: file, path: {lines}}}"))
+    sending.deliver()
+    assert not lines.exists()
+
+    assert enable_target(sending.work, "orders", QUEUE) == 2
+    sending.deliver()
+
+    assert len(lines.read_text().splitlines()) == 2
+    assert audit(sending.work).differences == ()
+
+
+def test_a_queue_that_is_removed_holds_its_copies(sending: Sending) -> None:
+    """They wait for the rule file to name it again, and then for a person; they are never dropped."""
+    sending.begin(1, crm=dying(http(REFUSED)))
+    sending.deliver()
+    sending.rules(crm=http(REFUSED, retry=NO_RETRY))
+    for _ in range(3):
+        sending.site.clock.advance(4_000)
+        sending.deliver()
+
+    (row,) = sending.work.ledger.parked(state="held")
+    assert (row.target, row.held) == (QUEUE, QUEUE_EXHAUSTED)
+    assert audit(sending.work).differences == ()
+
+
+def test_a_copy_that_was_not_parked_stops_the_commit(sending: Sending) -> None:
+    """The books prove that there is a copy for each dead letter of a target with a queue."""
+    batch = sending.routed(1, crm=dying(http(REFUSED)))
+    sending.push(batch)
+    write_dead_letters(sending.work, batch.batch_id)
+
+    with pytest.raises(BooksError, match="dead letters = copies parked"):
+        commit(sending.work, batch.batch_id)
+    sending.settle(batch)
+    assert commit(sending.work, batch.batch_id)

@@ -1,0 +1,227 @@
+"""Redrive: dead letters are delivered again, a batch at a time, and their books balance."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from stages.delivering import REFUSED, Sending, http, rules
+
+from eventbridge.errors import UserError
+from eventbridge.identity import delivery_id_text
+from eventbridge.ledger.records import Redrive
+from eventbridge.stages.audit import audit
+from eventbridge.stages.commit import commit
+from eventbridge.stages.deliver_redrive import deliver_redrive
+from eventbridge.stages.records import dead_letters, letters
+from eventbridge.stages.redrive import NO_REQUEST, REDRIVEN_BEFORE, begin_redrive, plan_redrive, survey
+from eventbridge.stages.redriven import Marks
+from eventbridge.stages.route_in_process import InProcessRouter
+from eventbridge.stages.selection import Selection
+from eventbridge.stages.settle import settlement_rows
+
+NO_RETRY = "{policy: own, attempts: 0}"
+ALL = Selection()
+
+
+def wish(sending: Sending, selection: Selection = ALL, run: str = "run", **options: Any) -> Redrive:
+    """Begin a redrive."""
+    chosen = {"rate": None, "retransform": False, "again": False} | options
+    return begin_redrive(sending.work, selection, run, **chosen)
+
+
+def redrive(sending: Sending, selection: Selection = ALL, run: str = "run", **options: Any) -> int:
+    """Begin a redrive and deliver all of it; return how many batches that took."""
+    begun = wish(sending, selection, run, **options)
+    return deliver_redrive(sending.work, begun.redrive_id, InProcessRouter(sending.work.store))
+
+
+def outcomes(sending: Sending) -> Counter[str]:
+    """Return what became of the letters, by outcome; `never` = not redriven."""
+    marks = Marks(sending.work)
+    found = (marks.of(letter) for letter in letters(sending.work))
+    return Counter("never" if mark is None else mark.outcome for mark in found)
+
+
+def test_letters_are_delivered_again_under_their_ids(sending: Sending) -> None:
+    """The target that came back gets the same requests under the same delivery ids, and the books balance."""
+    sending.begin(3, crm=http(REFUSED, retry=NO_RETRY))
+    sending.deliver()
+    died = {delivery_id_text(record["delivery_id"]) for record in dead_letters(sending.work)}
+    sending.rules(crm="/healthy/crm")
+
+    assert redrive(sending) == 1
+
+    assert {request["webhook_id"] for request in sending.requests()} == died
+    assert outcomes(sending) == {"Delivered": 3}
+    assert audit(sending.work).differences == ()
+    (found,) = sending.work.ledger.redrives()
+    assert (found.state, Marks(sending.work).counts(found)) == ("done", {"Delivered": 3})
+
+
+def test_a_letter_is_redriven_once_unless_asked(sending: Sending) -> None:
+    """A second redrive does not take it, one that says again does; a survey says why."""
+    sending.begin(2, crm=http(REFUSED, retry=NO_RETRY))
+    sending.deliver()
+    sending.rules(crm="/healthy/crm")
+    redrive(sending)
+
+    assert survey(sending.work, ALL, retransform=False, again=False).left == {("orders/crm", REDRIVEN_BEFORE): 2}
+    assert redrive(sending, run="second") == 0
+    assert len(sending.requests()) == 2
+    assert redrive(sending, run="third", again=True) == 1
+    assert len(sending.requests()) == 4
+    assert audit(sending.work).differences == ()
+
+
+def test_what_dies_again_has_all_its_attempts_and_is_not_taken_by_the_same_redrive(sending: Sending) -> None:
+    """Age and attempts count from the redrive; the new letter holds the event and the attempts of both lives."""
+    sending.begin(1, crm=http(REFUSED, retry=NO_RETRY))
+    sending.deliver()
+
+    assert redrive(sending) == 1
+
+    newest, oldest = dead_letters(sending.work, whole=True)
+    assert newest["event"] == oldest["event"]
+    assert [each["number"] for each in newest["attempts"]] == [1, 1]
+    assert newest["attempts"][0] == oldest["attempts"][0]
+    assert newest["reason"] == "MaximumRetryAttempts"
+    assert outcomes(sending) == {"DeadLettered": 1, "never": 1}
+    assert audit(sending.work).differences == ()
+
+
+def test_age_counts_from_the_redrive(sending: Sending) -> None:
+    """An event that died of its age is young again; what fails is parked and retried by the policy."""
+    sending.begin(
+        1, crm=http("/healthy/crm", retry="{policy: own, attempts: 3, initial: 1h, maximum: 1h, maximum_event_age: 2h}")
+    )
+    sending.rules(
+        crm=http(REFUSED, retry="{policy: own, attempts: 3, initial: 1h, maximum: 1h, maximum_event_age: 1s}")
+    )
+    sending.deliver()
+    (letter,) = dead_letters(sending.work)
+    assert letter["reason"] == "MaximumEventAge"
+    sending.rules(
+        crm=http(REFUSED, retry="{policy: own, attempts: 3, initial: 1h, maximum: 1h, maximum_event_age: 2h}")
+    )
+    sending.site.clock.advance(90_000)
+
+    redrive(sending)
+
+    (row,) = sending.work.ledger.parked()
+    assert (row.state, row.attempts, row.runner) == ("due", 1, "orders")
+    assert outcomes(sending) == {"parked": 1}
+    sending.rules(crm="/healthy/crm")
+    sending.site.clock.advance(5_000)
+    sending.deliver()
+    assert outcomes(sending) == {"Delivered": 1}
+    assert audit(sending.work).differences == ()
+
+
+def test_many_letters_are_several_batches_and_cancelling_stops_further_ones(sending: Sending) -> None:
+    """A batch holds what a batch may; once cancelled, what is not taken stays a dead letter."""
+    sending.begin(5, settings={"batch_max_events": 2}, crm=http(REFUSED, retry=NO_RETRY))
+    sending.deliver()
+    sending.rules(crm="/healthy/crm")
+    begun = wish(sending)
+    plan = plan_redrive(sending.work, begun.redrive_id)
+    assert plan.batch_id is not None
+
+    assert sending.work.ledger.end_redrive(begun.redrive_id, "cancelled")
+
+    assert redrive(sending) == 1, "the batch that was planned is finished, by whoever goes on"
+    assert outcomes(sending) == {"Delivered": 2, "never": 3}
+    assert redrive(sending, run="other") == 2
+    assert outcomes(sending) == {"Delivered": 5}
+    assert audit(sending.work).differences == ()
+
+
+def test_a_rate_spaces_the_batches(sending: Sending) -> None:
+    """A batch holds what ten seconds allow, and the next one comes when its time has come."""
+    sending.begin(3, crm=http(REFUSED, retry=NO_RETRY))
+    sending.deliver()
+    sending.rules(crm="/healthy/crm")
+    begun = wish(sending, rate=0.2)
+    first = plan_redrive(sending.work, begun.redrive_id)
+    assert first.batch_id is not None
+    assert sum(each.count for each in sending.work.ledger.redriven_by(first.batch_id)) == 2
+    sending.push(sending.work.ledger.batch(first.batch_id))
+    sending.settle(sending.work.ledger.batch(first.batch_id))
+    commit(sending.work, first.batch_id)
+
+    waiting = plan_redrive(sending.work, begun.redrive_id)
+
+    assert waiting.batch_id is None
+    assert waiting.wait_until is not None
+    sending.site.clock.advance(10)
+    assert plan_redrive(sending.work, begun.redrive_id).batch_id is not None
+    with pytest.raises(UserError, match="too low"):
+        wish(sending, run="slow", rate=0.01)
+
+
+def test_retransform_routes_the_event_through_todays_rule(sending: Sending) -> None:
+    """After the rule was repaired: a new request, under an id of this replay, for that target alone."""
+    broken = http("/healthy/crm", transform="{form: JSONPATH, value: $.data.absent, missing: error}")
+    sending.begin(2, crm=broken, other="/healthy/other")
+    sending.deliver()
+    died = {delivery_id_text(record["delivery_id"]) for record in dead_letters(sending.work)}
+    assert survey(sending.work, ALL, retransform=False, again=False).left == {("orders/crm", NO_REQUEST): 2}
+    sending.rules(crm=http("/healthy/crm", transform="{form: JSONPATH, value: $.data.id}"), other="/healthy/other")
+
+    assert redrive(sending, retransform=True) == 1
+
+    sent = [request for request in sending.requests() if request["path"] == "/healthy/crm"]
+    assert len(sent) == 2
+    assert not died & {request["webhook_id"] for request in sent}
+    assert len([each for each in sending.requests() if each["path"] == "/healthy/other"]) == 2
+    assert outcomes(sending) == {"Delivered": 2}
+    assert audit(sending.work).differences == ()
+
+
+def test_an_event_that_todays_rule_does_not_match_is_said(sending: Sending) -> None:
+    """It was redriven, and nothing was to be delivered."""
+    sending.begin(1, crm=http(REFUSED, retry=NO_RETRY))
+    sending.deliver()
+    sending.write(rules({"crm": "/healthy/crm"}).replace("order.placed", "order.paid"))
+
+    assert redrive(sending, retransform=True) == 1
+
+    assert outcomes(sending) == {"unmatched": 1}
+    assert audit(sending.work).differences == ()
+
+
+def test_a_redrive_whose_process_died_is_settled_and_nothing_is_lost(sending: Sending) -> None:
+    """What was planned and not pushed is parked, and delivered by the retries."""
+    sending.begin(2, crm=http(REFUSED, retry=NO_RETRY))
+    sending.deliver()
+    sending.rules(crm="/healthy/crm")
+    begun = wish(sending)
+    plan = plan_redrive(sending.work, begun.redrive_id)
+    assert plan.batch_id is not None
+    sending.site.clock.advance(200)
+
+    sending.deliver()
+
+    assert {row["verdict"] for row in settlement_rows(sending.work, plan.batch_id)} == {"Unknown"}
+    assert outcomes(sending) == {"Delivered": 2}
+    assert audit(sending.work).differences == ()
+
+
+def test_letters_of_an_ordered_target_are_redriven_in_order(sending: Sending) -> None:
+    """They get their order keys, and go one after the other as their events lie on the bus."""
+    sending.begin(6, crm=http(REFUSED, retry=NO_RETRY, ordered_by="queue"))
+    sending.deliver()
+    sending.rules(crm=http("/healthy/crm", ordered_by="queue"))
+
+    assert redrive(sending) == 1
+    sending.deliver()
+
+    assert outcomes(sending) == {"Delivered": 6}
+    places = {
+        delivery_id_text(each["delivery_id"]): (each["queue_id"], each["offset"]) for each in dead_letters(sending.work)
+    }
+    came = [places[request["webhook_id"]] for request in sending.requests()]
+    for number in (0, 1):
+        assert [each for each in came if each[0] == number] == sorted(each for each in came if each[0] == number)
+    assert audit(sending.work).differences == ()

@@ -1,0 +1,133 @@
+"""Repair: a batch that cannot be committed is, and no delivery is dropped."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+from stages.delivering import REFUSED, RUNNER, Sending
+
+from eventbridge.errors import BooksError
+from eventbridge.ledger.records import Batch, BatchFile
+from eventbridge.stages.audit import audit
+from eventbridge.stages.commit import commit
+from eventbridge.stages.repair import Repair, repair_batch
+from eventbridge.stages.route_in_process import InProcessRouter
+from eventbridge.stages.settle import publish_settlement, settlement_rows
+
+
+def repair(sending: Sending, batch: Batch, *, dry_run: bool = False) -> Repair:
+    """Repair a batch."""
+    return repair_batch(sending.work, batch.batch_id, InProcessRouter(sending.work.store), dry_run=dry_run)
+
+
+def settled(sending: Sending) -> Batch:
+    """Return a settled batch: four deliveries that came, four dead, four parked."""
+    batch = sending.routed(4, good="/healthy/good", bad="/bad/crm", down=REFUSED)
+    sending.push(batch)
+    sending.settle(batch)
+    return batch
+
+
+@pytest.mark.parametrize("kind", ["delivery", "outcome", "settlement", "dead_letter"])
+@pytest.mark.parametrize("damage", ["gone", "damaged"])
+def test_a_file_that_cannot_be_read_is_made_again(sending: Sending, kind: str, damage: str) -> None:
+    """Then the batch commits, every delivery is accounted for, and the record in the store names the file."""
+    batch = settled(sending)
+    work = sending.work
+    (file, *_) = [each for each in work.ledger.files(batch.batch_id, kind) if each.path]  # type: ignore[arg-type]
+    assert file.path is not None
+    whole = work.store.get(file.path)
+    work.store.delete(file.path)
+    if damage == "damaged":
+        work.store.put(file.path, whole[: len(whole) // 2])
+    with pytest.raises(BooksError, match="eventbridge batch repair"):
+        commit(work, batch.batch_id)
+
+    planned = repair(sending, batch, dry_run=True)
+    assert (planned.unreadable, planned.record) == ((file.path,), "")
+    assert work.ledger.batch(batch.batch_id).state == "settling"
+    done = repair(sending, batch)
+
+    assert done.committed
+    assert json.loads(work.store.get(done.record))["unreadable"] == [file.path]
+    assert sum(work.ledger.committed_offsets(RUNNER).values()) == 4
+    assert audit(work).differences == ()
+    assert not repair(sending, batch).needed
+    verdicts = [row["verdict"] for row in settlement_rows(work, batch.batch_id)]
+    assert len(verdicts) == 12
+    if kind == "outcome":
+        assert done.unproven == verdicts.count("Unknown") > 0
+    else:
+        assert Counter(verdicts) == {"Delivered": 4, "DeadLettered": 4, "RetryAt": 4}
+
+
+def test_a_surplus_is_settled_anew(sending: Sending) -> None:
+    """A settlement that names a delivery twice counts no more; the record names the delivery."""
+    batch = settled(sending)
+    work = sending.work
+    (file,) = work.ledger.files(batch.batch_id, "settlement")
+    rows = list(settlement_rows(work, batch.batch_id))
+    publish_settlement(work, batch, 1, [rows[0], rows[-1]])
+    with pytest.raises(BooksError, match="names them twice"):
+        commit(work, batch.batch_id)
+
+    done = repair(sending, batch)
+
+    assert (done.committed, len(done.surplus), done.unproven) == (True, 2, 0)
+    assert file.path in done.set_aside
+    assert work.store.exists(str(file.path))
+    assert audit(work).differences == ()
+
+
+def test_a_segment_that_is_lost_before_the_settlement(sending: Sending) -> None:
+    """Its deliveries are Unknown, and delivered by the retries under their ids."""
+    batch = sending.routed(4, good="/healthy/good")
+    work = sending.work
+    sending.push(batch)
+    (segment, *_) = work.ledger.files(batch.batch_id, "outcome")
+    work.store.delete(str(segment.path))
+
+    done = repair(sending, batch)
+    sending.deliver()
+
+    assert done.committed
+    ids = [request["webhook_id"] for request in sending.requests()]
+    assert (len(ids), len(set(ids))) == (8, 4)
+    assert audit(work).differences == ()
+
+
+def test_what_nothing_can_make_again_is_refused(sending: Sending) -> None:
+    """An archive that is gone, and a batch that is history, are left as they are."""
+    batch = settled(sending)
+    work = sending.work
+    (buffer, *_) = [each for each in work.ledger.files(batch.batch_id, "buffer") if each.path]
+    whole = work.store.get(str(buffer.path))
+    work.store.delete(str(buffer.path))
+
+    with pytest.raises(BooksError, match=str(buffer.path)):
+        repair(sending, batch)
+    work.store.put(str(buffer.path), whole)
+    assert commit(work, batch.batch_id)
+    (settlement,) = work.ledger.files(batch.batch_id, "settlement")
+    work.store.delete(str(settlement.path))
+    with pytest.raises(BooksError, match="committed"):
+        repair(sending, batch)
+
+
+def test_what_another_batch_has_taken_is_waited_for(sending: Sending) -> None:
+    """Deliveries that were parked and are under way must not be parked twice."""
+    batch = settled(sending)
+    work = sending.work
+    (settlement,) = work.ledger.files(batch.batch_id, "settlement")
+    work.store.delete(str(settlement.path))
+    sending.site.clock.advance(5_000)
+    assert sending.retry() is not None
+
+    with pytest.raises(BooksError, match="taken by another batch"):
+        repair(sending, batch)
+
+    assert work.ledger.files(batch.batch_id, "settlement") == [
+        BatchFile(batch.batch_id, "settlement", "000000", settlement.path, 12)
+    ]
