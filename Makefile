@@ -95,5 +95,5 @@ bench-retry-lane: setup ## how late parked deliveries are taken up, and what a l
 	@exec $(BIN)/python -m benchmarks.bench_retry_lane
 
 requirements: ## pin pyproject.toml's packages anew in requirements.txt
-	@uv pip compile -q pyproject.toml --all-groups --universal -p 3.11 --generate-hashes \
-	  --custom-compile-command "make requirements" -o requirements.txt
+	@UV_CUSTOM_COMPILE_COMMAND="make requirements" uv pip compile -q pyproject.toml -p 3.11 --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --group demo --group test --group check --group bench -o requirements.txt

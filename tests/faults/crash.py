@@ -67,7 +67,8 @@ class Crashes:
         self._numbers = itertools.count(1)
         self._runs: dict[int, Run] = {}
         self._lock = threading.Lock()
-        threading.Thread(target=self._hear, daemon=True).start()
+        self._hearing = threading.Thread(target=self._hear, daemon=True)
+        self._hearing.start()
 
     def start(self, stage: str, folder: Path, visit: Mapping[str, Any], fault: Fault | None = None) -> Run:
         """Start a stage (see `world.run`) in a world; `visit` is what `world.open_world` takes."""
@@ -83,6 +84,15 @@ class Crashes:
             assert self._process.stdin is not None
             self._process.stdin.write(json.dumps(order) + "\n")
             self._process.stdin.flush()
+
+    def end(self) -> None:
+        """End the server, and what it runs."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(_SECONDS)
+        self._hearing.join(_SECONDS)
+        self._process.stdout.close()
 
     def _hear(self) -> None:
         assert self._process.stdout is not None
@@ -103,9 +113,8 @@ def crashes() -> Iterator[Crashes]:
         cwd=_TESTS,
         env={**os.environ, "PYTHONPATH": path},
     )
+    server = Crashes(process)
     try:
-        yield Crashes(process)
+        yield server
     finally:
-        assert process.stdin is not None
-        process.stdin.close()
-        process.wait(_SECONDS)
+        server.end()
