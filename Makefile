@@ -96,4 +96,4 @@ bench-retry-lane: setup ## how late parked deliveries are taken up, and what a l
 
 requirements: ## pin pyproject.toml's packages anew in requirements.txt
 	@UV_CUSTOM_COMPILE_COMMAND="make requirements" uv pip compile -q pyproject.toml -p 3.11 --generate-hashes \
-	  --no-emit-index-url --no-emit-find-links --group demo --group test --group check --group bench -o requirements.txt
+	  --group demo --group test --group check --group bench -o requirements.txt
