@@ -79,6 +79,26 @@ def test_rule_set_survives_being_frozen() -> None:
     assert '{"z":1.50,"a":[null,12345678901234567890.10]}' in again.to_json()
 
 
+def test_of_a_changed_rule_set_only_what_changed_is_read() -> None:
+    """A rule whose line is known is taken as it is; what is known afterwards is the new set."""
+    stays, old, new = rule("stays"), rule("changes"), rule("changes", pattern={"type": ["x"]})
+    known: dict[str, Rule] = {}
+    before = RuleSet.from_json(rule_set(stays, old).to_json(), known)
+    after = RuleSet.from_json(rule_set(stays, new).to_json(), known)
+
+    assert after == rule_set(stays, new)
+    assert after.rules["stays"] is before.rules["stays"]
+    assert list(known.values()) == list(after.rules.values())
+
+
+@pytest.mark.parametrize("rules", [(), ("a",), ("a", "b")])
+def test_a_rule_set_of_one_line_is_read_too(rules: tuple[str, ...]) -> None:
+    """Somebody may have frozen, or written, the same JSON without a line for each rule."""
+    frozen = rule_set(*(rule(name) for name in rules))
+
+    assert RuleSet.from_json(frozen.to_json().replace("\n", "")) == RuleSet.from_json(frozen.to_json()) == frozen
+
+
 def test_hash_does_not_depend_on_the_order_of_definition() -> None:
     """Files may be read in any order: rules, buses and targets are sorted by name."""
     one, two = rule("a"), rule("b", bus="z", runner="z")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from eventbridge.rule.model import Bus, RetryPolicy, Rule, RuleSet, Source, Target, Transform
+from eventbridge.rule.model import Bus, RetryPolicy, Rule, Source, Target, Transform
+from eventbridge.rule.rule_set import RuleSet
 
 if TYPE_CHECKING:
     from eventbridge.rule.load import load_rules

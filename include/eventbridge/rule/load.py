@@ -13,9 +13,10 @@ from typing import TypeVar
 from eventbridge.errors import Mistake, RuleFileError
 from eventbridge.rule.address import path_mistake, path_obstacle
 from eventbridge.rule.fields import Fields, nearest
-from eventbridge.rule.model import OPERATIONS_BUS, Bus, Rule, RuleSet, Target
+from eventbridge.rule.model import OPERATIONS_BUS, Bus, Rule, Target
 from eventbridge.rule.node import Node, Place
 from eventbridge.rule.read_rule import read_bus, read_rule
+from eventbridge.rule.rule_set import RuleSet
 from eventbridge.rule.yaml_tree import read_yaml
 
 SUFFIXES = (".yaml", ".yml")

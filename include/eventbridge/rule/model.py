@@ -1,19 +1,19 @@
 """What a rule file says, as frozen values: buses, rules, targets, transforms, retry policies.
 
-Made by `eventbridge.rule.load` from YAML and by `RuleSet.from_json` from a frozen rule set;
+Made by `eventbridge.rule.load` from YAML and by `RuleSet.from_lines` from a frozen rule set;
 read by every stage. Ranges and spelling are the loader's business: a model holds what it is given.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, model_validator
 
-from eventbridge.document import Number, as_document, as_json_value, parse_document, write_document
+from eventbridge.document import as_document, as_json_value, write_document
+from eventbridge.rule.content import content_of
 from eventbridge.rule.frozen import Frozen as _Frozen
 from eventbridge.rule.window import DeliverBetween
 
@@ -168,7 +168,7 @@ class Rule(_Frozen):
     @model_validator(mode="after")
     def _make_version(self) -> Self:
         if not self.version:
-            content = write_document({key: value for key, value in _content(self).items() if key != "version"})
+            content = write_document({key: value for key, value in content_of(self).items() if key != "version"})
             object.__setattr__(self, "version", hashlib.blake2b(content.encode(), digest_size=6).hexdigest())
         return self
 
@@ -199,100 +199,3 @@ class Rule(_Frozen):
     def weight(self) -> int:
         """Return Airflow's priority weight: 750, 500 or 250."""
         return WEIGHTS[self.priority]
-
-
-class RuleSet(_Frozen):
-    """All buses and rules of one moment, disabled rules included; frozen as JSON in the store."""
-
-    buses: dict[str, Bus] = Field(default_factory=dict)
-    rules: dict[str, Rule] = Field(default_factory=dict)
-
-    @property
-    def hash(self) -> str:
-        """Return 32 hex digits that are the same for the same content, in whatever order it was written."""
-        return self.hash_of(self.to_json())
-
-    @staticmethod
-    def hash_of(text: str | bytes) -> str:
-        """Return the hash of a rule set as it was frozen.
-
-        A later product reads the same text with more defaults: its own `hash` may be another, that of the text is not.
-        """
-        content = text.encode() if isinstance(text, str) else text
-        return hashlib.blake2b(content, digest_size=16).hexdigest()
-
-    def to_json(self) -> str:
-        """Return the canonical JSON: buses, rules and targets by name, numbers as they were written."""
-        return write_document(_content(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> RuleSet:
-        """Read what `to_json` wrote."""
-        return cls.model_validate(_plain(parse_document(text)))
-
-    def runners(self) -> dict[str, str]:
-        """Return each runner's bus, by runner name."""
-        return dict(sorted((rule.runner, rule.bus) for rule in self.rules.values()))
-
-    def for_runner(self, name: str) -> RuleSet:
-        """Return the rules of one runner, disabled ones included, and the bus it consumes."""
-        rules = {rule.name: rule for rule in self.rules.values() if rule.runner == name}
-        buses = {rule.bus: self.buses[rule.bus] for rule in rules.values()}
-        return RuleSet(buses=buses, rules=rules)
-
-    def enabled(self) -> dict[str, Rule]:
-        """Return the rules that events are matched against."""
-        return {name: rule for name, rule in self.rules.items() if rule.enabled}
-
-    def pools(self) -> dict[str, int | None]:
-        """Return the pools the rules ask for and the slots their file gives them (None: it says nothing)."""
-        pools: dict[str, int | None] = {}
-        for rule in self.rules.values():
-            if rule.pool is not None or rule.concurrency is not None:
-                pools[rule.pool_name] = rule.concurrency or pools.get(rule.pool_name)
-        return pools
-
-
-def _content(value: Any) -> Any:
-    # Not model_dump: it would take the Numbers inside patterns apart. What a user wrote keeps its order of keys
-    # (a constant's payload depends on it); what is ours is sorted by name.
-    match value:
-        case _Frozen():
-            return {name: _content_of_field(getattr(value, name)) for name in type(value).model_fields}
-        case _:
-            return value
-
-
-def _content_of_field(value: Any) -> Any:
-    match value:
-        case _Frozen():
-            return _content(value)
-        case datetime():
-            return value.isoformat()
-        case tuple():
-            return list(value)
-        case dict() if value and all(isinstance(item, _Frozen) for item in value.values()):
-            return {name: _content(value[name]) for name in sorted(value)}
-        case _:
-            return value
-
-
-def _plain(value: Any) -> Any:
-    """Return a document with ordinary numbers, but for what a user wrote as JSON: patterns and transform values."""
-    match value:
-        case dict():
-            kept = _as_written(value)
-            return {key: item if key in kept else _plain(item) for key, item in value.items()}
-        case list():
-            return [_plain(item) for item in value]
-        case Number():
-            return json.loads(value.text)
-        case _:
-            return value
-
-
-def _as_written(value: dict[str, Any]) -> tuple[str, ...]:
-    """Return the fields of a rule or transform that hold what a user wrote as JSON; a rule may be named as they are."""
-    if isinstance(value.get("form"), str):
-        return ("value", "steps")
-    return ("pattern",) if isinstance(value.get("bus"), str) else ()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from eventbridge.errors import StoreFileDamaged
-from eventbridge.rule import RuleSet
+from eventbridge.rule import Rule, RuleSet
 from eventbridge.store import layout
 from eventbridge.store.protocol import Store
+
+#: The rules of the set that was read last, by their lines: of a set that was changed only what changed is read.
+_known: dict[str, Rule] = {}
 
 
 def freeze_rules(store: Store, rules: RuleSet) -> str:
@@ -21,4 +24,4 @@ def frozen_rules(store: Store, rule_set_hash: str) -> RuleSet:
     found = RuleSet.hash_of(content)
     if found != rule_set_hash:
         raise StoreFileDamaged(f"{path} in {store.uri} holds the content {found}. Restore it from a backup.")
-    return RuleSet.from_json(content.decode())
+    return RuleSet.from_json(content.decode(), _known)

@@ -64,7 +64,7 @@ class RouteProgram:
         routes = [
             Route(number, rule, target, stayed.program(rule, target, bus) or _program(rule, target, bus))
             for number, rule in enumerate(rules)
-            if not rule.costly
+            if rule.name not in self.costly
             for target in rule.targets.values()
         ]
         self.routes = tuple(sorted(routes, key=lambda each: (each.rule.pool_name, each.rule.name, each.target.name)))
@@ -92,14 +92,15 @@ class _Stayed:
 
     def pattern(self, rule: Rule) -> Pattern | None:
         known, pattern = self._rules.get(rule.name, (None, None))
-        return pattern if known is not None and known.pattern == rule.pattern else None
+        return pattern if known is rule or (known is not None and known.pattern == rule.pattern) else None
 
     def program(self, rule: Rule, target: Target, bus: str) -> Program | None:
         route = self._routes.get((rule.name, target.name))
         # Equal targets may spell a number in two ways, which they deliver; equal versions do not.
-        if route is None or bus != self._bus or route.rule.version != rule.version or route.target != target:
+        if route is None or bus != self._bus:
             return None
-        return route.program
+        same = route.target is target or (route.rule.version == rule.version and route.target == target)
+        return route.program if same else None
 
 
 _programs: dict[tuple[str, str, str], RouteProgram] = {}

@@ -1,0 +1,56 @@
+"""Between models and the JSON that they are frozen as."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+from eventbridge.document import Number
+from eventbridge.rule.frozen import Frozen
+
+
+def content_of(value: Any) -> Any:
+    """Return a model as JSON values, whole; what its user wrote as JSON stays as it was written."""
+    # Not model_dump: it would take the Numbers inside patterns apart. What a user wrote keeps its order of keys
+    # (a constant's payload depends on it); what is ours is sorted by name.
+    match value:
+        case Frozen():
+            return {name: _field(getattr(value, name)) for name in type(value).model_fields}
+        case _:
+            return value
+
+
+def _field(value: Any) -> Any:
+    match value:
+        case Frozen():
+            return content_of(value)
+        case datetime():
+            return value.isoformat()
+        case tuple():
+            return list(value)
+        case dict() if value and all(isinstance(item, Frozen) for item in value.values()):
+            return {name: content_of(value[name]) for name in sorted(value)}
+        case _:
+            return value
+
+
+def plain(value: Any) -> Any:
+    """Return a document with ordinary numbers, but for what a user wrote as JSON: patterns and transform values."""
+    match value:
+        case dict():
+            kept = _as_written(value)
+            return {key: item if key in kept else plain(item) for key, item in value.items()}
+        case list():
+            return [plain(item) for item in value]
+        case Number():
+            return json.loads(value.text)
+        case _:
+            return value
+
+
+def _as_written(value: dict[str, Any]) -> tuple[str, ...]:
+    """Return the fields of a rule or transform that hold what a user wrote as JSON; a rule may be named as they are."""
+    if isinstance(value.get("form"), str):
+        return ("value", "steps")
+    return ("pattern",) if isinstance(value.get("bus"), str) else ()
