@@ -12,14 +12,13 @@ from eventbridge.breaker import Tally
 from eventbridge.errors import NotFoundError
 from eventbridge.ledger.batches import in_state, record
 from eventbridge.ledger.database import Database
-from eventbridge.ledger.records import BatchFile, Chunk, ChunkState, Piece, Reference
+from eventbridge.ledger.records import PUSH_LOST, BatchFile, Chunk, ChunkState, Piece, Reference
 from eventbridge.ledger.references import insert_references
 from eventbridge.ledger.statements import batches as batch_statements
 from eventbridge.ledger.statements import chunks as statements
 from eventbridge.ledger.targets import note_attempts
 
 #: What is noted of a chunk whose push told nothing of its end before its batch was settled.
-_LOST = "Its push was killed, or was still at work when the batch was settled; what it had written down counts."
 
 
 def insert_chunks(connection: Connection, chunks: Sequence[Chunk]) -> None:
@@ -130,7 +129,7 @@ class Chunks(Database):
             change = {"of_batch": batch_id, "expected": "routed", "to": "settling"}
             begun = connection.execute(batch_statements.MOVE_BATCH, change).rowcount == 1
             if begun:
-                raised = {"of_batch": batch_id, "now": self.now(), "lost": _LOST}
+                raised = {"of_batch": batch_id, "now": self.now(), "lost": PUSH_LOST}
                 connection.execute(statements.RAISE_CLAIMS, raised)
             return begun
 

@@ -87,6 +87,10 @@ class Piece:
     parked_id: int | None = None
 
 
+#: The error of a chunk whose push ended without a word.
+PUSH_LOST = "Its push was killed, or was still at work when the batch was settled; what it had written down counts."
+
+
 @dataclass(frozen=True)
 class Chunk:
     """What one push task handles. Not handed out = settled as Unknown and parked, due now or held."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 
 from eventbridge import rowset
 from eventbridge.delivery_window import first_opening, windows_of
-from eventbridge.ledger.records import Batch, BatchFile, Chunk, TargetStatus
+from eventbridge.ledger.records import PUSH_LOST, Batch, BatchFile, Chunk, TargetStatus
 from eventbridge.rule.window import DeliverBetween
 from eventbridge.stages.letter_copies import held_instead, read_deliveries
 from eventbridge.stages.ordered_parking import gives_nothing_up
@@ -21,6 +21,9 @@ from eventbridge.store.parquet import read_table, write_table
 
 #: Verdict of a chunk or a delivery that nobody tried: due at once, in the slow lane.
 _SLOW = "slow"
+
+#: How long what a push could not even begin is left alone: a connection that nobody defined would fail again at once.
+_PAUSE = timedelta(seconds=30)
 
 #: What `verdict_row` needs of a delivery row.
 MATCHED_COLUMNS = ["delivery_id", "rule", "target", "failure", "published_at", "arrived_at", "not_before"]
@@ -166,8 +169,8 @@ def verdict_row(
 ) -> dict[str, Any]:
     """Return the row of schema SETTLEMENT for one delivery.
 
-    A delivery without any outcome is Unknown and due now: trying again is safe, forgetting it is not. None is due
-    before it may be sent, nor while its target's window is closed.
+    A delivery without any outcome is Unknown and due now, or soon if its push failed by an error: trying again is
+    safe, forgetting it is not. None is due before it may be sent, nor while its target's window is closed.
     """
     result = _settlement_row(row, file, number, chunk.chunk_id if chunk is not None else -1, attempts)
     if best is None:
@@ -180,9 +183,14 @@ def verdict_row(
         "settled_at": best.answered_at,
     }
     if best.verdict in ("RetryAt", "Unknown"):
-        due_at = first_opening(window, best.due_at or now, row["not_before"])
+        due_at = first_opening(window, best.due_at or _untried_due_at(chunk, now), row["not_before"])
         result |= {"lane": _SLOW, "due_at": due_at, "held": _held(chunk, status)}
     return result
+
+
+def _untried_due_at(chunk: Chunk | None, now: datetime) -> datetime:
+    failed = chunk is not None and chunk.state == "ERROR" and chunk.error != PUSH_LOST
+    return now + _PAUSE if failed else now
 
 
 def _settlement_row(row: dict[str, Any], file: str, number: int, chunk_id: int, attempts: int) -> dict[str, Any]:

@@ -225,6 +225,23 @@ def test_one_target_that_cannot_be_opened_fails_the_push_after_the_others_are_se
     assert work.ledger.chunk(batch.batch_id, 0).state == "ERROR"
 
 
+def test_what_cannot_be_sent_is_left_alone_for_a_while(sending: Sending, clock: RunningClock) -> None:
+    """A target that cannot be opened is tried again half a minute later, for ever, and no attempt is counted."""
+    work = sending.begin(3, broken=http("/healthy/x", connection="nobody_defined_it"))
+    batch = routed(work)
+    with pytest.raises(EventBridgeError):
+        sending.push(batch)
+    sending.settle(batch)
+
+    (parked,) = work.ledger.parked_counts()
+    assert (parked.reason, parked.count) == ("Unknown", 3)
+    assert 25 < (parked.next_due_at - clock()).total_seconds() <= 30
+    sending.rules(broken="/healthy/x")
+    clock.advance(31)
+    sending.deliver()
+    assert audit(work).deliveries["orders/broken"]["delivered"] == 3
+
+
 def test_what_was_in_flight_when_the_budget_ended_comes_again_under_the_same_id(
     sending: Sending, clock: RunningClock
 ) -> None:
