@@ -45,6 +45,20 @@ def test_failures_that_are_tried_again_hold_it_back_and_do_not_trip_it() -> None
     assert told.counts == {SECOND: Count(36, 24)}
 
 
+def test_a_target_that_was_good_so_far_may_have_many_deliveries_that_are_tried_again() -> None:
+    """It is not held to a few at a time, as one that is not known is, nor without bound."""
+    breaker = RunBreaker("late", "crm")
+    for number in range(10):
+        breaker.answered(name(number), NOW, failed=False)
+    for number in range(10, 110):
+        breaker.answered(name(number), NOW, failed=True, again=True)
+    some = breaker.room(NOW)
+    for number in range(110, 310):
+        breaker.answered(name(number), NOW, failed=True, again=True)
+
+    assert (some, breaker.room(NOW)) == (100, 0)
+
+
 def test_failures_that_are_not_tried_again_in_the_end_count() -> None:
     """A run that is over tells all its attempts."""
     breaker = RunBreaker("late", "crm")
