@@ -45,7 +45,7 @@ def test_a_connection_that_breaks_loses_nothing(place: matrix.Place, scene: Scen
     """The n-th request finds its connection broken, before it is read or before its answer, for every n."""
     tried = matrix.at_once(matrix.drops(scene, place))
 
-    assert tried >= 6
+    assert tried >= 4, "two requests, each lost before and after it is read"
 
 
 @pytest.mark.parametrize("place", _PLACES)
