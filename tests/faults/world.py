@@ -184,6 +184,8 @@ def run(work: Workplace, stage: str, tell: Tell, begin: Callable[[], None]) -> N
     `begin` is called when all is ready: from then on calls are counted. A recovery first tells what it found
     (`look`), moves the clock on as `recovery:<hours>,<hours>` says, and in the end tells the books.
     """
+    # what a push does every second, a slow machine does more often: the number of calls must not depend on that
+    push_stage._TELL_SECONDS = 3600.0
     name, _, detail = stage.partition(":")
     if name == "recovery":
         tell(["look", look(work)])
@@ -249,8 +251,6 @@ class Visit:
 
 def open_world(folder: Path, visit: Mapping[str, Any]) -> Workplace:
     """Open the workplace of a world; `visit` holds the fields of `Visit`."""
-    # what a push does every second, a slow machine does more often: the number of calls must not depend on that
-    push_stage._TELL_SECONDS = 3600.0
     given = Visit(**visit)
     environ = {
         f"EVENTBRIDGE_CONN_{name.upper()}": json.dumps({"conn_type": "http", "extra": {"secret_url": url}})

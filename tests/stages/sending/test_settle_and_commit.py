@@ -273,7 +273,7 @@ def _settle_with(work: Any, batch: Any, change: Callable[[list[dict[str, Any]]],
     from eventbridge.stages import settle
 
     work.ledger.begin_settlement(batch.batch_id)
-    rows = list(settle._verdicts(work, work.ledger.batch(batch.batch_id)))
+    rows = list(settle.verdicts_of(work, work.ledger.batch(batch.batch_id)))
     path = layout.settlement(batch.planned_at, batch.batch_id)
     write_table(work.store, path, pa.Table.from_pylist(change(rows), schema=schemas.SETTLEMENT), create=True)
     count = read_table(work.store, path, columns=["row"]).num_rows
