@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import random
+from typing import Any
 
 from generative.vocabulary import Vocabulary
+from numba import njit
 from unit.raw_memory import Raw
 
 from eventbridge.document import Number
-from eventbridge.scan.numbers import FAR, NEAR, compare, normal_form, number_end, simple_number
+from eventbridge.scan.numbers import FAR, NEAR, compare, normal_form, number_end, quick_number_end, simple_number
 
 Normal = tuple[int, int, Raw, int]
 
@@ -46,8 +48,25 @@ def test_numbers_end_where_the_standard_says() -> None:
             raw = Raw(text.encode())
             end = number_end(raw.address, 0)
 
+            # A zero before other digits ends a number for the one, and makes it none for the other
+            assert _quick_end(raw.address) in (end, -1 if text.lstrip("-")[:1] == "0" else end), text
             assert (end == size) == Number.is_number(text), text
             assert end == -1 or end == size or Number.is_number(text[:end]), text
+
+
+def test_long_numbers_end_where_short_ones_do() -> None:
+    """Digits before and behind the point, up to and beyond what is seen in one look, then each kind of end."""
+    for sign, whole, decimals in itertools.product(("", "-"), range(1, 36), range(36)):
+        text = sign + "7" * whole + ("." + "3" * decimals if decimals else "")
+        for tail in ("", "e5", ".", "e", "x", ","):
+            raw = Raw((text + tail).encode())
+
+            assert _quick_end(raw.address) == number_end(raw.address, 0), text + tail
+
+
+@njit
+def _quick_end(address: int) -> Any:
+    return quick_number_end(address, 0)
 
 
 def test_normal_forms_compare_as_numbers_do() -> None:

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from eventbridge.document import MAXIMUM_DEPTH
 from eventbridge.scan.compiled import compiled
 from eventbridge.scan.memory import PADDING, byte_at, int32_at, int64_at, put_word
-from eventbridge.scan.numbers import number_end
-from eventbridge.scan.strings import has_escape, is_utf8, quick_string_end, string_end, unescape
+from eventbridge.scan.outline import outline, room_for_outline
+from eventbridge.scan.strings import has_escape, unescape
 from eventbridge.scan.tree import find_edge
 from eventbridge.scan.values import (
     CLOSE_ARRAY,
@@ -29,9 +29,8 @@ from eventbridge.scan.values import (
     OPEN_ARRAY,
     OPEN_OBJECT,
     QUOTE,
-    skip_space,
-    value_end,
-    word_length,
+    plain_length,
+    skip_value,
 )
 
 # What a leaf is.
@@ -90,7 +89,8 @@ def scan(
     """
     frames_room = np.empty(8 * MAXIMUM_DEPTH, np.int64)
     frames = frames_room.ctypes.data
-    key_room = np.empty(0, np.uint8)
+    tokens_room = np.empty(0, np.int64)
+    tokens = tokens_room.ctypes.data
     # Per node: the object that last had a key leading there, and the first leaf behind it. Those of one key stand
     # together, so a duplicate key costs no more than what it replaces.
     nodes = int32_at(tree.last, 0) + 1
@@ -101,7 +101,12 @@ def scan(
     for event in range(first_event, start.shape[0]):
         first_leaf[event] = count
         first = count
-        position, stop = start[event], end[event]
+        begin, stop = start[event], end[event]
+        if tokens_room.shape[0] < room_for_outline(stop - begin):
+            tokens_room = np.empty(2 * room_for_outline(stop - begin), np.int64)
+            tokens = tokens_room.ctypes.data
+        token_count, first_escape, last_escape = outline(text, begin, stop, tokens)
+        token = 0
         # The innermost open object or array that somebody wants something of; the outer ones are in `frames`.
         depth, node, in_array = 0, 0, False
         array, element, place, place_element = 0, 0, FREE, 0
@@ -109,32 +114,27 @@ def scan(
         number = objects
         kind_of_event, arrays = FLAT, 0
         good, walking = False, False
-        position = skip_space(text, position)
-        if position < stop and byte_at(text, position) == OPEN_OBJECT and is_utf8(text, position, stop):
-            position = skip_space(text, position + 1)
-            if byte_at(text, position) == CLOSE_OBJECT:
+        if token_count > 1 and byte_at(text, int64_at(tokens, 0)) == OPEN_OBJECT:
+            if byte_at(text, int64_at(tokens, 1)) == CLOSE_OBJECT:
                 good = True
-                position += 1
+                token = 2
             else:
                 walking = True
+                token = 1
         while walking:
             # 1. A key, or the element that the array is at: which node does the value stand at?
+            if token >= token_count:
+                break
             below = node
             if not in_array:
-                if byte_at(text, position) != QUOTE:
+                key = int64_at(tokens, token) + 1
+                if byte_at(text, key - 1) != QUOTE:
                     break
-                key = position + 1
-                position = quick_string_end(text, key)
-                if position >= 0:
-                    edge = find_edge(tree, node, text, key, position - key)
+                length = int64_at(tokens, token + 1) - key
+                if key <= last_escape and key + length > first_escape:
+                    edge = _find_escaped(tree, node, text, key, length)
                 else:
-                    position = string_end(text, key, stop)
-                    if position < 0:
-                        break
-                    if key_room.shape[0] < position - key + PADDING:
-                        key_room = np.empty(2 * (position - key) + PADDING, np.uint8)
-                    plain = key_room.ctypes.data
-                    edge = find_edge(tree, node, plain, 0, unescape(text, key, position - key, plain))
+                    edge = find_edge(tree, node, text, key, length)
                 below = NOWHERE
                 if edge >= 0:
                     below = int32_at(tree.child, edge)
@@ -145,31 +145,27 @@ def scan(
                             leaves.node[leaf] = NOWHERE
                             leaf += 1
                     object_of[below], first_of[below] = number, count
-                position = skip_space(text, position + 1)
-                if byte_at(text, position) != COLON:
+                if byte_at(text, int64_at(tokens, token + 2)) != COLON:
                     break
-                position = skip_space(text, position + 1)
+                token += 3
             # 2. The value.
-            byte = byte_at(text, position)
+            content = int64_at(tokens, token)
+            token += 1
+            byte = byte_at(text, content)
             kind = NUMBER
-            content = position
             length = 0
             if byte == QUOTE:
                 content += 1
+                length = int64_at(tokens, token) - content
+                token += 1
                 kind = STRING
-                position = quick_string_end(text, content)
-                if position < 0:
-                    position = string_end(text, content, stop)
-                    if position < 0:
-                        break
-                    if has_escape(text, content, position):
+                if content <= last_escape and content + length > first_escape:
+                    if has_escape(text, content, content + length):
                         kind = ESCAPED
-                length = position - content
-                position += 1
             elif byte == OPEN_OBJECT or byte == OPEN_ARRAY:
                 if below < 0:
-                    position = value_end(text, position, stop, depth + 1)
-                    if position < 0:
+                    token = skip_value(text, tokens, token - 1, token_count, depth + 1)
+                    if token < 0:
                         break
                 elif depth + 1 == MAXIMUM_DEPTH:
                     break
@@ -191,21 +187,15 @@ def scan(
                     if in_array:
                         array, element = arrays, 0
                         arrays += 1
-                    position = skip_space(text, position + 1)
-                    if byte_at(text, position) != byte + 2:  # "{" and "}", "[" and "]" are two apart
+                    if byte_at(text, int64_at(tokens, token)) != byte + 2:  # "{" and "}", "[" and "]" are two apart
                         continue
                     below = NOWHERE  # closed below as if it stood behind a value
-            elif byte <= _NINE:
-                position = number_end(text, position)
-                if position < 0:
-                    break
-                length = position - content
             else:
-                length = word_length(text, position)
+                length = plain_length(text, content, int64_at(tokens, token))
                 if length == 0:
                     break
-                kind = TRUE if byte == _T else FALSE if byte == _F else NULL
-                position += length
+                if byte > _NINE:
+                    kind = TRUE if byte == _T else FALSE if byte == _F else NULL
             if below >= 0 and int32_at(tree.path, below) >= 0:
                 if count == room:
                     first_leaf[event] = first
@@ -218,17 +208,15 @@ def scan(
                 count += 1
             # 3. Behind a value: a comma and the next, or the end of what is open.
             walking = False
-            while True:
-                position = skip_space(text, position)
-                byte = byte_at(text, position)
+            while token < token_count:
+                byte = byte_at(text, int64_at(tokens, token))
+                token += 1
                 if byte == COMMA:
-                    position = skip_space(text, position + 1)
                     element += 1
                     walking = True
                     break
                 if byte != (CLOSE_ARRAY if in_array else CLOSE_OBJECT):
                     break
-                position += 1
                 if depth == 0:
                     good = True
                     break
@@ -239,11 +227,22 @@ def scan(
                 array, element = int64_at(frame, 1), int64_at(frame, 2)
                 place, place_element = int64_at(frame, 3), int64_at(frame, 4)
                 number = int64_at(frame, 5)
-        if good and position <= stop and skip_space(text, position) >= stop:
+        if good and token == token_count:
             status[event] = kind_of_event
         else:
             status[event] = MALFORMED
             count = first
     first_leaf[start.shape[0]] = count
     frames_room[0] = 0  # Numba frees an array behind its last use, whoever still has its address
+    tokens_room[:1] = 0
     return start.shape[0]
+
+
+@compiled
+def _find_escaped(tree: Any, node: int, text: int, position: int, length: int) -> Any:
+    """Return what `find_edge` does, of a key that may hold escapes."""
+    room = np.empty(length + PADDING, np.uint8)
+    plain = room.ctypes.data
+    edge = find_edge(tree, node, plain, 0, unescape(text, position, length, plain))
+    room[0] = 0  # Numba frees an array behind its last use
+    return edge

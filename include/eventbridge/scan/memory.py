@@ -27,7 +27,7 @@ intrinsic: Any = numba_intrinsic
 
 
 _LANES = 32
-_BYTE, _INT32, _INT64, _DOUBLE = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.DoubleType()
+BYTE, _INT32, _INT64, _DOUBLE = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.DoubleType()
 
 
 def address_of(array: npt.NDArray[Any]) -> int:
@@ -65,7 +65,7 @@ def _store(kind: Any, argument: Any, *, narrow: bool = False) -> Any:
     return store
 
 
-byte_at = _load(_BYTE, types.int64, "zext")
+byte_at = _load(BYTE, types.int64, "zext")
 """(address, index): byte number `index` behind an address, as an integer of 64 bits."""
 
 int32_at = _load(_INT32, types.int64, "sext")
@@ -80,7 +80,7 @@ word_at = _load(_INT64, types.uint64)
 double_at = _load(_DOUBLE, types.float64)
 """(address, index): number `index` of the doubles at an address."""
 
-put_byte = _store(_BYTE, types.int64, narrow=True)
+put_byte = _store(BYTE, types.int64, narrow=True)
 """(address, index, value): store the lowest 8 bits of `value` as byte number `index` behind an address."""
 
 put_int32 = _store(_INT32, types.int64, narrow=True)
@@ -98,8 +98,8 @@ def copy_block(typing: Any, into: Any, index: Any, address: Any, position: Any) 
     """Copy the 32 bytes from byte number `position` behind `address` on to byte number `index` behind `into`."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        block, kind = _block(builder, arguments[2:])
-        target = builder.bitcast(_pointer(builder, arguments, _BYTE), kind.as_pointer())
+        block = block_at(builder, arguments[2:], _LANES)
+        target = builder.bitcast(_pointer(builder, arguments, BYTE), block.type.as_pointer())
         builder.store(block, target).align = 1
         return context.get_dummy_value()
 
@@ -111,7 +111,7 @@ def load64(typing: Any, address: Any, index: Any) -> Any:
     """Return the 8 bytes from byte number `index` on as one little-endian word."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        value = builder.load(builder.bitcast(_pointer(builder, arguments, _BYTE), _INT64.as_pointer()))
+        value = builder.load(builder.bitcast(_pointer(builder, arguments, BYTE), _INT64.as_pointer()))
         value.align = 1
         return value
 
@@ -123,14 +123,34 @@ def prefetch(typing: Any, address: Any) -> Any:
     """Ask the processor to have the memory at an address ready soon; never wrong, at worst useless."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], _BYTE.as_pointer())
-        kind = ir.FunctionType(ir.VoidType(), [_BYTE.as_pointer(), _INT32, _INT32, _INT32])
-        function = builder.module.declare_intrinsic("llvm.prefetch", [_BYTE.as_pointer()], kind)
+        pointer = builder.inttoptr(arguments[0], BYTE.as_pointer())
+        kind = ir.FunctionType(ir.VoidType(), [BYTE.as_pointer(), _INT32, _INT32, _INT32])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [BYTE.as_pointer()], kind)
         for_reading, into_all_caches, data = (ir.Constant(_INT32, value) for value in (0, 3, 1))
         builder.call(function, [pointer, for_reading, into_all_caches, data])
         return context.get_dummy_value()
 
     return types.none(types.int64), generate
+
+
+@intrinsic
+def bits_in(typing: Any, word: Any) -> Any:
+    """Return how many bits of a word are set."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return types.int64(types.uint64), generate
+
+
+@intrinsic
+def lowest_bit_or_64(typing: Any, word: Any) -> Any:
+    """Return the number of the lowest bit that is set, 64 if none is."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.int64(types.uint64), generate
 
 
 @intrinsic
@@ -143,48 +163,16 @@ def lowest_bit(typing: Any, word: Any) -> Any:
     return types.int64(types.uint64), generate
 
 
-@intrinsic
-def string_marks(typing: Any, address: Any, index: Any) -> Any:
-    """Return a bit for each of 32 bytes that ends or interrupts a JSON string: quote, backslash, control character."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        block, kind = _block(builder, arguments)
-        quote = builder.icmp_unsigned("==", block, _splat(kind, ord('"')))
-        backslash = builder.icmp_unsigned("==", block, _splat(kind, ord("\\")))
-        control = builder.icmp_unsigned("<", block, _splat(kind, 0x20))
-        return _bits(builder, builder.or_(builder.or_(quote, backslash), control))
-
-    return types.uint64(types.int64, types.int64), generate
-
-
-@intrinsic
-def high_marks(typing: Any, address: Any, index: Any) -> Any:
-    """Return a bit for each of 32 bytes that is not ASCII."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        block, kind = _block(builder, arguments)
-        return _bits(builder, builder.icmp_unsigned(">=", block, _splat(kind, 0x80)))
-
-    return types.uint64(types.int64, types.int64), generate
-
-
 def _pointer(builder: Any, arguments: Any, kind: Any) -> Any:
     return builder.gep(builder.inttoptr(arguments[0], kind.as_pointer()), [arguments[1]])
 
 
-def _block(builder: Any, arguments: Any) -> tuple[Any, Any]:
-    kind = ir.VectorType(_BYTE, _LANES)
-    block = builder.load(builder.bitcast(_pointer(builder, arguments, _BYTE), kind.as_pointer()))
+def block_at(builder: Any, arguments: Any, lanes: int) -> Any:
+    """Generate the load of `lanes` bytes, as a vector, from an address and an index in bytes."""
+    kind = ir.VectorType(BYTE, lanes)
+    block = builder.load(builder.bitcast(_pointer(builder, arguments, BYTE), kind.as_pointer()))
     block.align = 1
-    return block, kind
-
-
-def _splat(kind: Any, byte: int) -> Any:
-    return ir.Constant(kind, [byte] * _LANES)
-
-
-def _bits(builder: Any, flags: Any) -> Any:
-    return builder.zext(builder.bitcast(flags, ir.IntType(_LANES)), _INT64)
+    return block
 
 
 @inlined

@@ -6,12 +6,13 @@ unique; so two numbers compare by sign, then position, then digits. `eventbridge
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from eventbridge.scan.compiled import compiled, inlined
-from eventbridge.scan.memory import byte_at, put_byte
+from eventbridge.scan.marks import digit_marks
+from eventbridge.scan.memory import byte_at, lowest_bit, put_byte
 
 _ZERO, _NINE, _MINUS, _PLUS, _POINT, _E = ord("0"), ord("9"), ord("-"), ord("+"), ord("."), ord("e")
 
@@ -28,10 +29,34 @@ NEAR: Final = 2 * 10**17
 """A number whose position is at most so far from 0 compares rightly with every other: those that are not counted
 with lie beyond it, as what stands in front of an exponent is shorter than 2^32 bytes."""
 
+_LOOK: Final = 30
+"""A number of so many bytes, without its sign, may go on where one look of 32 bytes cannot see it."""
+
 _POWERS = 10.0 ** np.arange(SIMPLE_DIGITS + 1)
 
 
 @inlined
+def quick_number_end(text: int, position: int) -> Any:
+    """Return what `number_end` does, of most numbers in one look."""
+    first = position
+    if byte_at(text, position) == _MINUS:
+        first += 1
+    others = ~digit_marks(text, first)
+    whole = lowest_bit(others)
+    if whole == 0 or (whole > 1 and byte_at(text, first) == _ZERO):
+        return -1
+    end = first + whole
+    if whole < _LOOK and byte_at(text, end) == _POINT:
+        decimals = lowest_bit(others >> np.uint64(whole + 1))
+        if decimals == 0:
+            return -1
+        end += decimals + 1
+    if end - first >= _LOOK or byte_at(text, end) | 32 == _E:
+        return number_end(text, position)
+    return end
+
+
+@compiled
 def number_end(text: int, position: int) -> int:
     """Return the position behind the number that begins at `position`, -1 if none of RFC 8259 does."""
     if byte_at(text, position) == _MINUS:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from eventbridge.scan.compiled import compiled, inlined
-from eventbridge.scan.memory import byte_at, high_marks, lowest_bit, put_byte, string_marks
+from eventbridge.scan.marks import string_marks
+from eventbridge.scan.memory import byte_at, lowest_bit, put_byte
 
 _QUOTE, _BACKSLASH, _U = ord('"'), ord("\\"), ord("u")
 _ZERO = np.uint64(0)
@@ -154,25 +155,11 @@ def put_character(into: int, written: int, character: int) -> int:
 
 
 @compiled
-def is_utf8(text: int, position: int, end: int) -> bool:
-    """Tell whether bytes are UTF-8 (RFC 3629): no overlong form, no surrogate, nothing above U+10FFFF."""
-    while position < end:
-        marks = high_marks(text, position)
-        if marks == _ZERO:
-            position += 32
-            continue
-        position += lowest_bit(marks)
-        while position < end and byte_at(text, position) >= 0x80:
-            size = _character_size(text, position, end)
-            if size == 0:
-                return False
-            position += size
-    return True
+def character_size(text: int, position: int, end: int) -> int:
+    """Return how many bytes the character beyond ASCII at `position` has, 0 if it is none of UTF-8 (RFC 3629).
 
-
-@compiled
-def _character_size(text: int, position: int, end: int) -> int:
-    """Return how many bytes the character beyond ASCII at `position` has, 0 if it is none."""
+    UTF-8 has no overlong form, no surrogate, nothing above U+10FFFF.
+    """
     first, second = byte_at(text, position), byte_at(text, position + 1)
     if first < 0xC2 or first > 0xF4:
         return 0

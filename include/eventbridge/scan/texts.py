@@ -58,17 +58,19 @@ def padded_texts(array: pa.Array | pa.ChunkedArray) -> Texts:
 
 
 class TextRoom:
-    """A buffer for a block of texts, used again for every block: memory touched for the first time costs more."""
+    """A buffer for a block of texts behind which there is no more memory; the others are read where they are."""
 
     def __init__(self) -> None:
         self._buffer = np.zeros(PADDING, np.uint8)
 
     def take(self, texts: Texts, first: int, last: int) -> Texts:
-        """Return a copy of texts number `first` to `last` (excluded), which must lie side by side in their buffer.
+        """Return texts number `first` to `last` (excluded), which must lie side by side in their buffer.
 
-        `PADDING` zeros follow the last byte. The copy is valid until the next call.
+        `PADDING` bytes of any value can be read behind the last one. What is returned is valid until the next call.
         """
         begin, end = (int(texts.start[first]), int(texts.end[last - 1])) if first < last else (0, 0)
+        if end + PADDING <= len(texts.buffer):
+            return Texts(texts.buffer, texts.start[first:last], texts.end[first:last])
         if len(self._buffer) < end - begin + PADDING:
             self._buffer = np.empty(2 * (end - begin) + PADDING, np.uint8)
         self._buffer[: end - begin] = texts.buffer[begin:end]

@@ -8,8 +8,8 @@ import numpy as np
 
 from eventbridge.document import MAXIMUM_DEPTH
 from eventbridge.scan.compiled import compiled, inlined
-from eventbridge.scan.memory import byte_at
-from eventbridge.scan.numbers import number_end
+from eventbridge.scan.memory import byte_at, int64_at
+from eventbridge.scan.numbers import number_end, quick_number_end
 from eventbridge.scan.strings import quick_string_end, string_end
 
 QUOTE: Final = ord('"')
@@ -103,6 +103,78 @@ def _key_end(text: int, position: int, stop: int) -> Any:
     if byte_at(text, position) != COLON:
         return -1
     return skip_space(text, position + 1)
+
+
+@compiled
+def skip_value(text: int, tokens: int, token: int, count: int, depth: int) -> Any:
+    """Return the number of the token behind the object or array that begins at `token`, -1 if it is not JSON.
+
+    Of the outline at `tokens` there are `count` tokens; `depth` is how many objects and arrays the value lies in. What
+    is open is one bit each: 1 for an array.
+    """
+    base = depth
+    low, high = _ZERO, _ZERO  # the bits of the innermost 64 and of those around them
+    while token < count:
+        # 1. A value begins.
+        position = int64_at(tokens, token)
+        byte = byte_at(text, position)
+        token += 1
+        if byte == QUOTE:
+            token += 1
+        elif byte == OPEN_OBJECT or byte == OPEN_ARRAY:
+            if depth == MAXIMUM_DEPTH:
+                return -1
+            depth += 1
+            high = (high << _ONE) | (low >> np.uint64(63))
+            low = (low << _ONE) | (_ONE if byte == OPEN_ARRAY else _ZERO)
+            if byte_at(text, int64_at(tokens, token)) != byte + 2:
+                if byte == OPEN_OBJECT:
+                    if not _is_key(text, tokens, token):
+                        return -1
+                    token += 3
+                continue
+        elif plain_length(text, position, int64_at(tokens, token)) == 0:
+            return -1
+        # 2. It has ended.
+        while True:
+            if token >= count:
+                return -1
+            byte = byte_at(text, int64_at(tokens, token))
+            token += 1
+            in_array = low & _ONE != _ZERO
+            if byte == COMMA:
+                if not in_array:
+                    if not _is_key(text, tokens, token):
+                        return -1
+                    token += 3
+                break
+            if byte != (CLOSE_ARRAY if in_array else CLOSE_OBJECT):
+                return -1
+            depth -= 1
+            if depth == base:
+                return token
+            low = (low >> _ONE) | (high << np.uint64(63))
+            high >>= _ONE
+    return -1
+
+
+@inlined
+def _is_key(text: int, tokens: int, token: int) -> bool:
+    """Tell whether a string and a colon stand at `token`."""
+    return byte_at(text, int64_at(tokens, token)) == QUOTE and byte_at(text, int64_at(tokens, token + 2)) == COLON
+
+
+@inlined
+def plain_length(text: int, position: int, following: int) -> Any:
+    """Return the length of the number or word at `position`, 0 if there is none up to the token `following`."""
+    if byte_at(text, position) <= _NINE:
+        end = quick_number_end(text, position)
+    else:
+        end = position + word_length(text, position)
+    # What goes on before the next token, other than with white space, belongs to the same number or word.
+    if end <= position or (end != following and byte_at(text, end) > 32):
+        return 0
+    return end - position
 
 
 @inlined

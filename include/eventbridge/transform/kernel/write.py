@@ -14,6 +14,7 @@ import numpy as np
 
 from eventbridge.scan.compiled import compiled
 from eventbridge.scan.leaves import ESCAPED, STRING
+from eventbridge.scan.marks import string_marks
 from eventbridge.scan.memory import (
     byte_at,
     copy_bytes,
@@ -22,7 +23,6 @@ from eventbridge.scan.memory import (
     lowest_bit,
     put_byte,
     put_word,
-    string_marks,
     word_at,
 )
 from eventbridge.scan.parts import ARRAY, OBJECT
