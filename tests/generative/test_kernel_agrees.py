@@ -40,6 +40,12 @@ def test_kernel_agrees_with_the_reference_on_random_rule_sets(seed: int) -> None
     assert compare_seed(seed, rules, events=150).differences == []
 
 
+@pytest.mark.parametrize("seed", range(100, 103))
+def test_kernel_agrees_where_rows_are_long(seed: int) -> None:
+    """A thousand rules and more: rows of many words, of which eight are looked at together, and arrays among them."""
+    assert compare_seed(seed, 1_500, events=20).differences == []
+
+
 def test_random_events_hit_the_rules_they_are_made_for() -> None:
     """About half of the events match a rule that they were made for, so that both answers are tested."""
     rules, texts = made(seed=1, rules=1, events=2_000)

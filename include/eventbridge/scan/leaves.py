@@ -1,11 +1,12 @@
-"""The one pass over an event: every byte of its JSON is checked, and the leaves that somebody wants are noted.
+"""The walk over an event: its JSON is checked, and the leaves that somebody wants are noted.
 
-The scanner walks the event with a stack of open objects and arrays. Each stands at a node of the path tree, or at
-`NOWHERE`, where nobody wants anything: then its text is only checked. What is noted of a leaf is where its text lies,
-never a copy. Arrays are transparent: an element stands at the node of its array.
+The scanner walks from token to token of the event's outline (`scan.outline`) with a stack of open objects and arrays.
+Each stands at a node of the path tree, or at `NOWHERE`, where nobody wants anything: then its text is only checked.
+What is noted of a leaf is where its text lies, never a copy. Arrays are transparent: an element stands at the node of
+its array.
 
 Invariants: a leaf is noted only inside the text of its own event; the leaves of a malformed event are taken back; of
-duplicate keys the leaves of the last one stay. The scanner reads at most 34 bytes behind the end of an event.
+duplicate keys the leaves of the last one stay. The scanner reads at most 64 bytes behind the end of an event.
 """
 
 from __future__ import annotations

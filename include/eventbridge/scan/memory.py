@@ -42,7 +42,7 @@ def _load(kind: Any, result: Any, widen: str = "") -> Any:
     @intrinsic
     def load(typing: Any, address: Any, index: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            value = builder.load(_pointer(builder, arguments, kind))
+            value = builder.load(pointer_to(builder, arguments, kind))
             return getattr(builder, widen)(value, _INT64) if widen else value
 
         return result(types.int64, types.int64), generate
@@ -57,7 +57,7 @@ def _store(kind: Any, argument: Any, *, narrow: bool = False) -> Any:
     def store(typing: Any, address: Any, index: Any, value: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             value = builder.trunc(arguments[2], kind) if narrow else arguments[2]
-            builder.store(value, _pointer(builder, arguments, kind))
+            builder.store(value, pointer_to(builder, arguments, kind))
             return context.get_dummy_value()
 
         return types.none(types.int64, types.int64, argument), generate
@@ -99,7 +99,7 @@ def copy_block(typing: Any, into: Any, index: Any, address: Any, position: Any) 
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         block = block_at(builder, arguments[2:], _LANES)
-        target = builder.bitcast(_pointer(builder, arguments, BYTE), block.type.as_pointer())
+        target = builder.bitcast(pointer_to(builder, arguments, BYTE), block.type.as_pointer())
         builder.store(block, target).align = 1
         return context.get_dummy_value()
 
@@ -111,7 +111,7 @@ def load64(typing: Any, address: Any, index: Any) -> Any:
     """Return the 8 bytes from byte number `index` on as one little-endian word."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        value = builder.load(builder.bitcast(_pointer(builder, arguments, BYTE), _INT64.as_pointer()))
+        value = builder.load(builder.bitcast(pointer_to(builder, arguments, BYTE), _INT64.as_pointer()))
         value.align = 1
         return value
 
@@ -163,14 +163,15 @@ def lowest_bit(typing: Any, word: Any) -> Any:
     return types.int64(types.uint64), generate
 
 
-def _pointer(builder: Any, arguments: Any, kind: Any) -> Any:
+def pointer_to(builder: Any, arguments: Any, kind: Any) -> Any:
+    """Generate the address of number `arguments[1]` of the values of a kind at address `arguments[0]`."""
     return builder.gep(builder.inttoptr(arguments[0], kind.as_pointer()), [arguments[1]])
 
 
 def block_at(builder: Any, arguments: Any, lanes: int) -> Any:
     """Generate the load of `lanes` bytes, as a vector, from an address and an index in bytes."""
     kind = ir.VectorType(BYTE, lanes)
-    block = builder.load(builder.bitcast(_pointer(builder, arguments, BYTE), kind.as_pointer()))
+    block = builder.load(builder.bitcast(pointer_to(builder, arguments, BYTE), kind.as_pointer()))
     block.align = 1
     return block
 

@@ -1,14 +1,14 @@
 """The outline of an event: where its tokens begin, found 64 bytes at a time without a look at what they mean.
 
     {"id":"a\\"b", "n": [12, true]}
-    ^^  ^^^     ^^ ^ ^^ ^^ ^ ^   ^^     brackets, braces, commas, colons, both quotes of a string, first bytes of
-                                        numbers and words
+    ^^  ^^^    ^^ ^ ^^ ^^ ^ ^   ^^      brackets, braces, commas, colons, both quotes of a string, and the first bytes
+                                        of numbers and words
 
 To walk a text byte by byte, each step waits for the one before it: where a string begins is known once the last has
 ended. Here a block is a handful of words of 64 bits, a bit for each byte, and blocks follow each other with next to
 nothing between them; what walks the event then (`leaves.scan`) goes from token to token. The bits:
 
-1. `escaped`: bytes behind a backslash that is not escaped itself. Escapes are rare and looked at one by one.
+1. `escaped`: bytes behind a backslash that is not escaped itself.
 2. `string`: from each opening quote up to its closing one, the xor of all quotes before (Langdale and Lemire, "Parsing
    Gigabytes of JSON per Second", VLDB Journal 28, 2019, section 3.1).
 3. `running`: what is neither structural, space, quote nor in a string belongs to a number or word; its first byte is

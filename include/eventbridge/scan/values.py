@@ -159,7 +159,7 @@ def skip_value(text: int, tokens: int, token: int, count: int, depth: int) -> An
 
 
 @inlined
-def _is_key(text: int, tokens: int, token: int) -> bool:
+def _is_key(text: int, tokens: int, token: int) -> Any:
     """Tell whether a string and a colon stand at `token`."""
     return byte_at(text, int64_at(tokens, token)) == QUOTE and byte_at(text, int64_at(tokens, token + 2)) == COLON
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from eventbridge.match.kernel import tables as t
 from eventbridge.scan.leaves import Leaves
 from eventbridge.scan.memory import address_of
+from eventbridge.scan.words import AT_ONCE
 
 # Places in the list of addresses that EventTables keeps.
 (
@@ -34,9 +35,13 @@ from eventbridge.scan.memory import address_of
     COLUMN_OFFSET,
     CANDIDATES,  # a row: the branches whose anchor has a leaf that it admits, and those without an anchor
     PRESENT_PATHS,
+    SINGLE_ADDRESS,  # the same of those whose path has one class
+    CHAINED_COLUMNS,  # the others
+    LEFT,  # the words at hand that the AND has left
+    JOINED,  # those of the rows of a chain
     TOUCHED_COUNT,  # a plain number
-) = range(22)
-EVENT_TABLE_COUNT: Final = 22
+) = range(26)
+EVENT_TABLE_COUNT: Final = 26
 
 
 class EventTables:
@@ -63,7 +68,11 @@ class EventTables:
         self._put(COLUMN_ADDRESS, np.zeros(columns + 1, np.int64))
         self._put(COLUMN_PATH, tables.array(t.COLUMN_PATH).copy())
         self._put(COLUMN_OFFSET, tables.array(t.COLUMN_OFFSET).copy())
-        self._put(CANDIDATES, np.zeros(tables.number(t.STRIDE), np.uint64))
+        self._put(CANDIDATES, np.zeros(tables.number(t.STRIDE) + AT_ONCE, np.uint64))
+        self._put(SINGLE_ADDRESS, np.zeros(columns + 1, np.int64))
+        self._put(CHAINED_COLUMNS, np.zeros(columns + 1, np.int32))
+        self._put(LEFT, np.zeros(AT_ONCE, np.uint64))
+        self._put(JOINED, np.zeros(AT_ONCE, np.uint64))
         self._put(PRESENT_PATHS, np.zeros(paths + 1, np.int32))
 
     def make_room(self, leaves: Leaves, longest_event: int) -> None:

@@ -19,6 +19,7 @@ from eventbridge.match.kernel.text_tables import put_texts
 from eventbridge.pattern.nodes import Path
 from eventbridge.scan.compiled import compiled
 from eventbridge.scan.memory import address_of
+from eventbridge.scan.words import AT_ONCE
 
 CLASS_BYTES: Final = 64 << 20
 """Memory for the rows of classes; a rule set whose fixed rows alone need more gets room for as many again."""
@@ -210,7 +211,7 @@ class _Compiler:
         tables, stride = self.tables, self.stride
         capacity = len(fixed) + max(len(fixed), min(self.class_rows, CLASS_BYTES // (8 * stride)))
         # The system gives memory page by page as it is written: what no class uses costs nothing.
-        rows = np.empty(capacity * stride, np.uint64)
+        rows = np.empty(capacity * stride + AT_ONCE, np.uint64)  # the last row is read so far beyond its end
         rows[: len(fixed) * stride] = np.concatenate(fixed)
         _summarise_all(address_of(rows), self.words, self.summary_words, len(fixed))
         slots = np.zeros(power_of_two(2 * capacity), np.int32)

@@ -17,9 +17,12 @@ from eventbridge.match.kernel.event_tables import (
     CANDIDATES,
     CHAIN_NEXT,
     CHAIN_ROW,
+    CHAINED_COLUMNS,
     COLUMN_ADDRESS,
     COLUMN_OFFSET,
     COLUMN_PATH,
+    JOINED,
+    LEFT,
     PATH_CHAIN,
     PATH_CURRENT,
     PATH_FIRST_LEAF,
@@ -27,6 +30,7 @@ from eventbridge.match.kernel.event_tables import (
     RULE_BACK,
     RULE_NO,
     RULE_YES,
+    SINGLE_ADDRESS,
     TOUCHED_COUNT,
     TOUCHED_RULES,
 )
@@ -37,11 +41,14 @@ from eventbridge.scan.memory import (
     int64_at,
     lowest_bit,
     put_int32,
+    put_int64,
     put_word,
     word_at,
 )
+from eventbridge.scan.words import AT_ONCE, and_rows, and_words, copy_words, or_words
 
 _ONE, _ZERO = np.uint64(1), np.uint64(0)
+_BLOCK = np.uint64((1 << AT_ONCE) - 1)
 
 
 @inlined
@@ -117,18 +124,6 @@ def _add_candidates(candidates: int, summary_words: int, word: int, bits: Any) -
 def _collector(*, chained: bool) -> Any:
     """Return a compiled function for events that have, or have not, a path of several classes."""
 
-    @inlined
-    def column_bits(tables: int, event_tables: int, column: int, word: int) -> Any:
-        """Return a word of a column's row; that of a path of several classes is the OR of theirs."""
-        bits = word_at(int64_at(int64_at(event_tables, COLUMN_ADDRESS), column), word)
-        if chained:
-            path = int32_at(int64_at(event_tables, COLUMN_PATH), column)
-            link = int32_at(int64_at(event_tables, PATH_CHAIN), path)
-            if link >= 0:
-                offset = int32_at(int64_at(event_tables, COLUMN_OFFSET), column)
-                bits |= _or_chain(tables, event_tables, link, offset, word)
-        return bits
-
     @compiled
     def collect(
         tables: int,
@@ -146,24 +141,35 @@ def _collector(*, chained: bool) -> Any:
         Rules with more to be said are among the touched ones.
         """
         summary_words = int64_at(tables, t.SUMMARY_WORDS)
-        for summary_word in range(summary_words):
-            busy = word_at(first_row, summary_word)
-            for column in range(columns):
-                busy &= column_bits(tables, event_tables, column, summary_word)
-                if busy == _ZERO:
-                    break
-            while busy != _ZERO:
-                word = summary_word * 64 + lowest_bit(busy)
-                busy &= busy - _ONE
-                bits = word_at(first_row, summary_words + word)
-                for column in range(columns):
-                    bits &= column_bits(tables, event_tables, column, summary_words + word)
-                    if bits == _ZERO:
+        singles, addresses, left = columns, int64_at(event_tables, COLUMN_ADDRESS), int64_at(event_tables, LEFT)
+        if chained:
+            singles, addresses = _part(event_tables, columns), int64_at(event_tables, SINGLE_ADDRESS)
+        for block in range(0, 64 * summary_words, AT_ONCE):
+            # 1. Which of the next words can have something left?
+            if block & 63 == 0:
+                busy = word_at(first_row, block >> 6)
+                for column in range(singles):
+                    busy &= word_at(int64_at(addresses, column), block >> 6)
+                    if busy == _ZERO:
                         break
-                if bits != _ZERO:
-                    count = _survivors(tables, event_tables, stamp, word, bits, rules, room, count, nested)
-                    if count < 0:
-                        return -1
+            some = busy >> np.uint64(block & 63) & _BLOCK
+            if some == _ZERO:
+                continue
+            # 2. What have they left?
+            word = summary_words + block
+            some &= and_rows(first_row, addresses, singles, word, left)
+            if chained and some != _ZERO:
+                for index in range(columns - singles):
+                    some &= _and_chain(tables, event_tables, index, word, left)
+                    if some == _ZERO:
+                        break
+            while some != _ZERO:
+                number = lowest_bit(some)
+                some &= some - _ONE
+                bits = word_at(left, number)
+                count = _survivors(tables, event_tables, stamp, block + number, bits, rules, room, count, nested)
+                if count < 0:
+                    return -1
         return count
 
     return collect
@@ -171,6 +177,38 @@ def _collector(*, chained: bool) -> Any:
 
 collect_single = _collector(chained=False)
 collect_chained = _collector(chained=True)
+
+
+@inlined
+def _part(event_tables: int, columns: int) -> Any:
+    """Write which columns have a path of several classes, and where the rows of the others begin; return their count."""
+    chains, paths = int64_at(event_tables, PATH_CHAIN), int64_at(event_tables, COLUMN_PATH)
+    addresses, singles = int64_at(event_tables, COLUMN_ADDRESS), int64_at(event_tables, SINGLE_ADDRESS)
+    chained = int64_at(event_tables, CHAINED_COLUMNS)
+    count = 0
+    for column in range(columns):
+        if int32_at(chains, int32_at(paths, column)) < 0:
+            put_int64(singles, count, int64_at(addresses, column))
+            count += 1
+        else:
+            put_int32(chained, column - count, column)
+    return count
+
+
+@inlined
+def _and_chain(tables: int, event_tables: int, index: int, word: int, left: int) -> Any:
+    """Leave what any row of a column with several classes has; return a bit for each word that is not 0."""
+    column = int32_at(int64_at(event_tables, CHAINED_COLUMNS), index)
+    offset = int32_at(int64_at(event_tables, COLUMN_OFFSET), column)
+    rows, stride = int64_at(tables, t.ROWS), int64_at(tables, t.STRIDE)
+    chain_rows, nexts = int64_at(event_tables, CHAIN_ROW), int64_at(event_tables, CHAIN_NEXT)
+    joined = int64_at(event_tables, JOINED)
+    copy_words(joined, int64_at(int64_at(event_tables, COLUMN_ADDRESS), column), word)
+    link = int32_at(int64_at(event_tables, PATH_CHAIN), int32_at(int64_at(event_tables, COLUMN_PATH), column))
+    while link >= 0:
+        or_words(joined, rows + 8 * stride * (int32_at(chain_rows, link) + offset), word)
+        link = int32_at(nexts, link)
+    return and_words(left, joined)
 
 
 @inlined
