@@ -181,7 +181,7 @@ collect_chained = _collector(chained=True)
 
 @inlined
 def _part(event_tables: int, columns: int) -> Any:
-    """Write which columns have a path of several classes, and where the rows of the others begin; return their count."""
+    """Write which columns have a path of several classes, and where the rows of the others begin; count those."""
     chains, paths = int64_at(event_tables, PATH_CHAIN), int64_at(event_tables, COLUMN_PATH)
     addresses, singles = int64_at(event_tables, COLUMN_ADDRESS), int64_at(event_tables, SINGLE_ADDRESS)
     chained = int64_at(event_tables, CHAINED_COLUMNS)
