@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -304,6 +305,19 @@ class ParkingContract:
             WaitingTarget("late", "crm", "held", "pool closed", after(6)),
         ]
         assert ledger.waiting_targets("trains") == []
+
+    def test_waiting_targets_are_those_of_all_rows(self, ledger: Ledger) -> None:
+        """Whichever rules, targets, reasons and runners there are and how many rows of each: none is passed over."""
+        settle(ledger)
+        kinds = itertools.product(("a", "late", "z"), ("crm", "mail"), ("", "order", "pool closed"), ("flights", "x"))
+        some = [kind for number, kind in enumerate(kinds) if number % 5]
+        for chunk_id, (rule, target, held, runner) in enumerate(some):
+            changes = {"rule": rule, "target": target, "held": held, "runner": runner, "chunk_id": chunk_id}
+            ledger.park([a_parked(seconds, **changes) for seconds in range(chunk_id % 3 + 1)])
+
+        for runner in (None, "flights", "x", "trains"):
+            expected = {each[:3] for each in some if runner in (None, each[3])}
+            assert [(each.rule, each.target, each.held) for each in ledger.waiting_targets(runner)] == sorted(expected)
 
     def test_a_parked_row_needs_its_batch(self, ledger: Ledger) -> None:
         """Nothing can be parked in the name of a batch that is not there."""

@@ -186,10 +186,18 @@ DUE = (parked.c.state == word("due")) & parked.c.taken_by.is_(None)
 HELD = (parked.c.state == word("held")) & parked.c.taken_by.is_(None)
 TAKEN = WAITING & parked.c.taken_by.is_not(None)
 UNTAKEN = WAITING & parked.c.taken_by.is_(None)
+UNTAKEN_IN_ORDER = UNTAKEN & parked.c.order_shard.is_not(None)
 partial("ix_parked_due", DUE, parked.c.due_at, parked.c.rule, parked.c.target)
 partial("ix_parked_due_of_target", DUE, parked.c.rule, parked.c.target, parked.c.due_at)
 partial("ix_parked_held", HELD, parked.c.rule, parked.c.target, parked.c.expires_at)
 partial("ix_parked_waiting", WAITING, parked.c.rule, parked.c.target)
+#: The kinds of what waits: a retry run asks which there are, and reads one row of each (`statements.kinds`).
+PARKED_KIND = (parked.c.rule, parked.c.target, parked.c.state, parked.c.held, parked.c.runner)
+partial("ix_parked_kind", UNTAKEN, *PARKED_KIND, parked.c.held_since)
+_IN_SHARD = (parked.c.rule, parked.c.target, parked.c.order_shard)
+partial("ix_parked_shard", UNTAKEN_IN_ORDER, *_IN_SHARD, parked.c.state, parked.c.held)
+# With all that its condition names, or SQLite, which cannot know how few these are, reads the index of all that waits.
+partial("ix_parked_taken", TAKEN, *_IN_SHARD, parked.c.state, parked.c.taken_by)
 # Without its condition SQLite would look up `taken_by IS NULL` here, and read all that was never taken.
 partial("ix_parked_taken_by", parked.c.taken_by.is_not(None), parked.c.taken_by)
 

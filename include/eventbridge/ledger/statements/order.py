@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Integer, Select, bindparam, case, exists, func, select, type_coerce, update
+from sqlalchemy import BigInteger, Integer, Select, bindparam, exists, select, type_coerce, update
 
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.statements.inserts import insert_or_skip
-from eventbridge.ledger.tables import DUE, HELD, UNTAKEN, WAITING, order_shard, parked
+from eventbridge.ledger.statements.kinds import on, one_of_each
+from eventbridge.ledger.tables import DUE, HELD, TAKEN, UNTAKEN, UNTAKEN_IN_ORDER, WAITING, order_shard, parked
 
 _NOW = bindparam("now", type_=UtcTime)
 _TARGET = (parked.c.rule == bindparam("of_rule")) & (parked.c.target == bindparam("of_target"))
@@ -20,38 +21,39 @@ _SHARD = (
 _BECAUSE = bindparam("because", type_=parked.c.held.type)
 _MINE = order_shard.c.lease_holder == bindparam("holder")
 
-_taken = parked.alias("taken_before")
+_other = parked.alias("other")
+_IN_THAT_SHARD = (
+    (_other.c.rule == parked.c.rule)
+    & (_other.c.target == parked.c.target)
+    & (_other.c.order_shard == parked.c.order_shard)
+)
+_TAKEN_OF_THAT_SHARD = exists().where(_IN_THAT_SHARD, on(_other, TAKEN))
 
 #: Whether a batch has taken rows of a shard that one of some rows belongs to.
 SHARD_TAKEN = select(parked.c.parked_id).where(
-    parked.c.parked_id.in_(bindparam("ids", expanding=True)),
-    parked.c.order_shard.is_not(None),
-    exists().where(
-        _taken.c.rule == parked.c.rule,
-        _taken.c.target == parked.c.target,
-        _taken.c.order_shard == parked.c.order_shard,
-        _taken.c.state != "closed",
-        _taken.c.taken_by.is_not(None),
-    ),
+    parked.c.parked_id.in_(bindparam("ids", expanding=True)), parked.c.order_shard.is_not(None), _TAKEN_OF_THAT_SHARD
 )
 
-#: What is open of an ordered target, or of one shard of it, taken or not.
+#: What is open of an ordered target, taken or not.
 OPEN_OF_TARGET = select(parked).where(_TARGET, WAITING, parked.c.order_shard.is_not(None)).order_by(parked.c.parked_id)
+
+#: What is open of one shard of an ordered target, taken or not.
 OPEN_OF_SHARD = OPEN_OF_TARGET.where(parked.c.order_shard == bindparam("of_shard", type_=Integer))
 
 #: The shards of a target that batches have taken rows of.
-SHARDS_TAKEN = (
-    select(parked.c.order_shard)
-    .where(_TARGET, WAITING, parked.c.taken_by.is_not(None), parked.c.order_shard.is_not(None))
-    .distinct()
-)
+SHARDS_TAKEN = select(parked.c.order_shard).where(_TARGET, TAKEN, parked.c.order_shard.is_not(None)).distinct()
+
+_one = one_of_each([parked.c.order_shard], _TARGET & UNTAKEN_IN_ORDER)
+_UNTAKEN_OF_THAT_SHARD = _IN_THAT_SHARD & on(_other, UNTAKEN_IN_ORDER)
 
 #: The shards of a target in which all that is open is held for one reason, and not taken.
-SHARDS_HELD = (
-    select(parked.c.order_shard)
-    .where(_TARGET, WAITING, parked.c.order_shard.is_not(None))
-    .group_by(parked.c.order_shard)
-    .having(func.count() == func.sum(case((HELD & (parked.c.held == _BECAUSE), 1), else_=0)))
+SHARDS_HELD = select(parked.c.order_shard).where(
+    parked.c.parked_id == _one.c.parked_id,
+    ~_TAKEN_OF_THAT_SHARD,
+    # what is not held for it lies before or behind what is, which may be any number of rows: each is one search
+    ~exists().where(_UNTAKEN_OF_THAT_SHARD, _other.c.state < "held"),
+    ~exists().where(_UNTAKEN_OF_THAT_SHARD, _other.c.state == "held", _other.c.held < _BECAUSE),
+    ~exists().where(_UNTAKEN_OF_THAT_SHARD, _other.c.state == "held", _other.c.held > _BECAUSE),
 )
 
 #: The first lease of a shard.

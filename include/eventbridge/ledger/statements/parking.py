@@ -4,11 +4,34 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Select, Update, bindparam, delete, exists, func, select, type_coerce, update
+from sqlalchemy import (
+    BigInteger,
+    Select,
+    Update,
+    bindparam,
+    delete,
+    exists,
+    func,
+    select,
+    tuple_,
+    type_coerce,
+    update,
+)
 
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.statements.inserts import insert_or_skip
-from eventbridge.ledger.tables import DUE, HELD, PARKED_NAME, TAKEN, UNTAKEN, WAITING, parked, target_status
+from eventbridge.ledger.statements.kinds import on, one_of_each
+from eventbridge.ledger.tables import (
+    DUE,
+    HELD,
+    PARKED_KIND,
+    PARKED_NAME,
+    TAKEN,
+    UNTAKEN,
+    WAITING,
+    parked,
+    target_status,
+)
 
 _TARGET = (parked.c.rule == bindparam("of_rule")) & (parked.c.target == bindparam("of_target"))
 _NOW = bindparam("now", type_=UtcTime)
@@ -87,8 +110,13 @@ _AGE_STOOD_STILL = {
     "expires_at": type_coerce(parked.c.expires_at, BigInteger) + _HELD_FOR,
 }
 
+# Looked up by target: asked of each row, it would have all read that is held, for whatever reason.
+_OF_DISABLED = tuple_(parked.c.rule, parked.c.target).in_(
+    select(target_status.c.rule, target_status.c.target).where(target_status.c.state == "disabled")
+)
+
 #: Makes due now what is held for a disabled target and past its age: it can only become a dead letter.
-RELEASE_EXPIRED = update(parked).where(HELD, _PAST_AGE, _DISABLED).values(_RELEASED)
+RELEASE_EXPIRED = update(parked).where(HELD, _PAST_AGE, _OF_DISABLED).values(_RELEASED)
 
 #: Targets of which a batch under way has taken rows.
 TAKEN_TARGETS = select(parked.c.rule, parked.c.target).where(TAKEN).distinct()
@@ -155,11 +183,24 @@ def parked_counts(runner: str | None) -> Select[Any]:
 
 
 def waiting_targets(runner: str | None) -> Select[Any]:
-    """Return the query for what waits and is not taken, by rule, target, state and why it is held."""
+    """Return the query for what waits and is not taken, by rule, target, state and why it is held.
+
+    It reads one row of each kind, however many there are.
+    """
+    one = one_of_each(PARKED_KIND, UNTAKEN)
+    same = parked.alias("same")
+    newest = (
+        select(same.c.held_since)
+        .where(*(same.c[column.name] == column for column in PARKED_KIND), on(same, UNTAKEN))
+        .order_by(same.c.held_since.desc())  # all of a kind have one, or none has
+        .limit(1)
+        .correlate(parked)
+        .scalar_subquery()
+    )
     kinds = (parked.c.rule, parked.c.target, parked.c.state, parked.c.held)
     found = (
-        select(*kinds, type_coerce(func.max(parked.c.held_since), UtcTime).label("newest_held_since"))
-        .where(UNTAKEN)
+        select(*kinds, type_coerce(func.max(newest), UtcTime).label("newest_held_since"))
+        .where(parked.c.parked_id == one.c.parked_id)
         .group_by(*kinds)
         .order_by(*kinds)
     )
