@@ -21,7 +21,7 @@ _DAY = timedelta(days=1)
 
 def windows_of(rules: RuleSet) -> dict[tuple[str, str], DeliverBetween]:
     """Return the windows of the targets that have one, by rule and target."""
-    targets = ((rule.name, target) for rule in rules.rules.values() for target in rule.targets.values())
+    targets = ((rule.name, target) for rule in rules.with_field("deliver_between") for target in rule.targets.values())
     return {(rule, each.name): each.deliver_between for rule, each in targets if each.deliver_between is not None}
 
 

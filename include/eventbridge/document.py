@@ -166,8 +166,8 @@ def as_document(value: Mapping[Any, Any]) -> Document:
 
 def as_json_value(value: object, depth: int = MAXIMUM_DEPTH) -> JsonValue:
     """Return a Python value with its numbers as `Number`, its mappings as `dict` and its lists and tuples as `list`."""
-    if value is None or isinstance(value, (bool, Number)):
-        return value
+    if type(value) in _AS_IS:
+        return value  # type: ignore[return-value]
     if isinstance(value, str):
         return str(value)
     if isinstance(value, (int, float, Decimal)):
@@ -212,6 +212,7 @@ def _refuse(word: str) -> NoReturn:
 _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 _DECODER = json.JSONDecoder(parse_float=Number, parse_int=Number, parse_constant=_refuse)
 _quote = json.encoder.encode_basestring
+_AS_IS = frozenset((str, bool, type(None), Number))
 _TYPE_NAMES: tuple[tuple[Any, str], ...] = (
     (bool, "a boolean"),
     (type(None), "null"),

@@ -226,6 +226,11 @@ class Settings(BaseModel):
         repr=False,  # it may hold a token
     )
 
+    @property
+    def rule_cache(self) -> Path:
+        """The folder in which rule files are known again; whoever removes it has them all read once more."""
+        return self.home / "rule_cache"
+
     @model_validator(mode="after")
     def _check_sizes(self) -> Settings:
         if self.batch_max_bytes < self.event_max_bytes:

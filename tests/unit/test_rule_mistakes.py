@@ -35,12 +35,16 @@ def cases() -> list[tuple[str, str, list[str]]]:
 
 
 def said_about(folder: Path, content: str) -> list[str]:
-    """Return the mistakes in one file, without its name."""
+    """Return the mistakes in one file, without its name: the same with a cache, of which no mistake comes or goes."""
     file = folder / "r.yaml"
     file.write_text(content)
-    with pytest.raises(RuleFileError) as caught:
-        load_rules(folder)
-    return [str(mistake).replace(f"{file}:", "") for mistake in caught.value.mistakes]
+    said = []
+    for cache in (None, folder / ".cache", folder / ".cache"):
+        with pytest.raises(RuleFileError) as caught:
+            load_rules(folder, cache=cache)
+        said.append([str(mistake).replace(f"{file}:", "") for mistake in caught.value.mistakes])
+    assert said[0] == said[1] == said[2]
+    return said[0]
 
 
 @pytest.mark.parametrize(("where", "written", "said"), cases(), ids=[written for _, written, _ in cases()])

@@ -9,6 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from eventbridge.document import Number
+from eventbridge.errors import EventError
 from eventbridge.rule import Bus, RetryPolicy, Rule, RuleSet, Source, Target, Transform
 
 
@@ -80,15 +81,37 @@ def test_rule_set_survives_being_frozen() -> None:
 
 
 def test_of_a_changed_rule_set_only_what_changed_is_read() -> None:
-    """A rule whose line is known is taken as it is; what is known afterwards is the new set."""
+    """A rule that was read is taken as it is where its line is the same."""
     stays, old, new = rule("stays"), rule("changes"), rule("changes", pattern={"type": ["x"]})
-    known: dict[str, Rule] = {}
-    before = RuleSet.from_json(rule_set(stays, old).to_json(), known)
-    after = RuleSet.from_json(rule_set(stays, new).to_json(), known)
+    before = RuleSet.from_json(rule_set(stays, old).to_json())
+    assert before == rule_set(stays, old)  # which reads it
+    after = RuleSet.from_json(rule_set(stays, new).to_json(), before)
 
     assert after == rule_set(stays, new)
     assert after.rules["stays"] is before.rules["stays"]
-    assert list(known.values()) == list(after.rules.values())
+
+
+def test_a_rule_is_read_when_it_is_asked_for() -> None:
+    """Who wants one of 10,000 rules does not read the others: here they could not be."""
+    frozen = rule_set(rule("a"), rule("b")).to_json()
+    read = RuleSet.from_json(frozen.replace('"enabled":true', '"enabled":?', 1))
+
+    assert list(read.rules) == ["a", "b"]
+    assert read.rules["b"] == rule("b")
+    with pytest.raises(EventError):
+        read.rules["a"]
+
+
+def test_rules_that_are_not_read_are_frozen_as_they_were() -> None:
+    """The same text, of all rules or of a runner's, in whatever order they were put together."""
+    one, two, other = rule("a"), rule("b"), rule("c", runner="own")
+    read = RuleSet.from_json(rule_set(two, one, other).to_json())
+
+    assert read.to_json() == rule_set(one, two, other).to_json()
+    assert read.for_runner("orders").to_json() == rule_set(one, two).to_json()
+    assert RuleSet.joined([rule_set(other), rule_set(two, one)]).to_json() == read.to_json()
+    assert RuleSet.from_lines(rule_set(two, one).to_lines()) == rule_set(two, one)
+    assert list(RuleSet.from_lines(rule_set(two, one).to_lines()).rules) == ["b", "a"]
 
 
 @pytest.mark.parametrize("rules", [(), ("a",), ("a", "b")])

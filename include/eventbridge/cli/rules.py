@@ -185,4 +185,7 @@ def _pattern(rule: str | None, file: Path | None, folder: Path | None) -> Patter
 def _load(folder: Path | None, *, look_at_paths: bool = False) -> RuleSet:
     from eventbridge.rule.load import load_rules
 
-    return load_rules(folder if folder is not None else settings().rules_folder, look_at_paths=look_at_paths)
+    if folder is not None:
+        return load_rules(folder, look_at_paths=look_at_paths)
+    chosen = settings()
+    return load_rules(chosen.rules_folder, look_at_paths=look_at_paths, cache=chosen.rule_cache)

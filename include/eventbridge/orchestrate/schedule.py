@@ -40,7 +40,8 @@ def runners_to_parse() -> list[str]:
         return [] if runner is None else [runner]
     from eventbridge.rule import load_rules
 
-    return sorted(load_rules(Path(Settings.from_mapping(os.environ).rules_folder)).runners())
+    settings = Settings.from_mapping(os.environ)
+    return sorted(load_rules(Path(settings.rules_folder), cache=settings.rule_cache).runners())
 
 
 def run_limit(settings: Settings) -> timedelta:

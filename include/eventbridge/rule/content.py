@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import json
+import re
 from datetime import datetime
 from typing import Any
 
 from eventbridge.document import Number
 from eventbridge.rule.frozen import Frozen
+
+_FRACTION = re.compile("[.eE]")
+_NOT_PLAIN = frozenset((dict, list, Number))
 
 
 def content_of(value: Any) -> Any:
@@ -37,20 +40,23 @@ def _field(value: Any) -> Any:
 
 def plain(value: Any) -> Any:
     """Return a document with ordinary numbers, but for what a user wrote as JSON: patterns and transform values."""
+    # A type is looked up and nothing called for most values, which are text: this is half of reading a rule.
     match value:
         case dict():
             kept = _as_written(value)
-            return {key: item if key in kept else plain(item) for key, item in value.items()}
+            return {
+                key: item if type(item) not in _NOT_PLAIN or key in kept else plain(item) for key, item in value.items()
+            }
         case list():
             return [plain(item) for item in value]
         case Number():
-            return json.loads(value.text)
+            return float(value.text) if _FRACTION.search(value.text) else int(value.text)
         case _:
             return value
 
 
 def _as_written(value: dict[str, Any]) -> tuple[str, ...]:
     """Return the fields of a rule or transform that hold what a user wrote as JSON; a rule may be named as they are."""
-    if isinstance(value.get("form"), str):
+    if type(value.get("form")) is str:
         return ("value", "steps")
-    return ("pattern",) if isinstance(value.get("bus"), str) else ()
+    return ("pattern",) if type(value.get("bus")) is str else ()

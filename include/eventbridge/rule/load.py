@@ -6,12 +6,14 @@ Called by `listen` at every run, by the DAG files when they are parsed, and by `
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+import zoneinfo
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
 from eventbridge.errors import Mistake, RuleFileError
 from eventbridge.rule.address import path_mistake, path_obstacle
+from eventbridge.rule.cache import RuleCache
 from eventbridge.rule.fields import Fields, nearest
 from eventbridge.rule.model import OPERATIONS_BUS, Bus, Rule, Target
 from eventbridge.rule.node import Node, Place
@@ -24,41 +26,96 @@ SUFFIXES = (".yaml", ".yml")
 Thing = TypeVar("Thing", Bus, Rule)
 
 
-def load_rules(folder: Path, *, look_at_paths: bool = False) -> RuleSet:
+def load_rules(folder: Path, *, look_at_paths: bool = False, cache: Path | None = None) -> RuleSet:
     """Return the buses and rules of every `.yaml` and `.yml` file below `folder`, but for hidden files and folders.
 
     Raises RuleFileError with all mistakes, in the order of files and lines. No file at all is a mistake too:
     it would mean that every rule was removed.
     `look_at_paths`: what stands in the way of file targets on this machine is a mistake too. It is for who checks:
     to a runner it is one target's trouble, to be tried again, and no reason to stop every rule.
+    `cache`: a folder in which files are known again that were read before; with it the answer is the same, sooner.
+    """
+    known = _known_again(folder, RuleCache(cache)) if cache is not None and not look_at_paths else None
+    return known if known is not None else _read_anew(folder, look_at_paths=look_at_paths)
+
+
+def _known_again(folder: Path, cache: RuleCache) -> RuleSet | None:
+    """Return the rule set, reading only files that the cache does not know; None if anything is wrong.
+
+    Where it is wrong, and all that is, only says who reads every file anew: what is known has no lines and columns.
     """
     mistakes: list[Mistake] = []
-    buses: dict[str, list[Node]] = {}
-    rules: dict[str, list[Node]] = {}
-    tops = [_read_file(path, mistakes) for path in _rule_files(folder, mistakes)]
-    for top in tops:
-        if top is not None:
-            fields = Fields(top, mistakes, "a rule file")
-            for name, node in fields.mapping("buses").items():
-                buses.setdefault(name, []).append(node)
-            for name, node in fields.mapping("rules").items():
-                rules.setdefault(name, []).append(node)
-            fields.close()
-    for node in buses.pop(OPERATIONS_BUS.name, ()):
-        message = f"the bus {OPERATIONS_BUS.name!r} is the product's own"
-        mistakes.append(node.mistake_at_key(message, "Remove it: it is always there, and rules can name it"))
-    merged = _merged(rules, "rule", read_rule, mistakes)
-    known = _merged(buses, "bus", read_bus, mistakes)
-    if any(rule.bus == OPERATIONS_BUS.name for rule in merged.values()):
-        known[OPERATIONS_BUS.name] = OPERATIONS_BUS
-    rule_set = RuleSet(buses=known, rules=merged)
+    parts = [_part(path, cache, mistakes) for path in _rule_files(folder, mistakes)]
+    if mistakes:
+        return None
+    cache.forget_others()
+    joined = RuleSet.joined(parts)
+    if len(joined.buses) + len(joined.rules) < sum(len(part.buses) + len(part.rules) for part in parts):
+        return None  # a name is given twice
+    rule_set = _together(joined)
+    return None if any(_conflicts(rule_set)) or not _zones_are_there(rule_set) else rule_set
+
+
+def _part(path: Path, cache: RuleCache, mistakes: list[Mistake]) -> RuleSet:
+    """Return what one file holds, and have it known again unless it has mistakes of its own."""
+    content = _content(path, mistakes)
+    known = cache.find(content) if content is not None else None
+    if content is None or known is not None:
+        return known or RuleSet()
+    before = len(mistakes)
+    top = _top(content, path, mistakes)
+    if top is None:
+        return RuleSet()
+    part = _read(_Definitions([top], mistakes), mistakes)
+    return part if len(mistakes) > before else cache.keep(content, part)
+
+
+def _read_anew(folder: Path, *, look_at_paths: bool) -> RuleSet:
+    mistakes: list[Mistake] = []
+    contents = [(path, _content(path, mistakes)) for path in _rule_files(folder, mistakes)]
+    tops = [None if content is None else _top(content, path, mistakes) for path, content in contents]
+    definitions = _Definitions([top for top in tops if top is not None], mistakes)
+    rule_set = _together(_read(definitions, mistakes))
+    nodes = {name: found[0] for name, found in definitions.rules.items()}
     if None not in tops:  # a file that is no YAML may define the very bus
-        _check_together(rule_set, {name: nodes[0] for name, nodes in rules.items()}, mistakes)
+        mistakes.extend(_at(nodes[rule], field).mistake(*said) for rule, field, *said in _conflicts(rule_set))
     if look_at_paths:
-        mistakes.extend(_obstacles(rule_set, {name: nodes[0] for name, nodes in rules.items()}))
+        mistakes.extend(_obstacles(rule_set, nodes))
     if mistakes:
         raise RuleFileError(sorted(mistakes, key=lambda mistake: (mistake.file, mistake.line, mistake.column)))
     return rule_set
+
+
+class _Definitions:
+    """The buses and rules that some files define, unread: all nodes of each name."""
+
+    def __init__(self, tops: Iterable[Node], mistakes: list[Mistake]) -> None:
+        self.buses: dict[str, list[Node]] = {}
+        self.rules: dict[str, list[Node]] = {}
+        for top in tops:
+            fields = Fields(top, mistakes, "a rule file")
+            for name, node in fields.mapping("buses").items():
+                self.buses.setdefault(name, []).append(node)
+            for name, node in fields.mapping("rules").items():
+                self.rules.setdefault(name, []).append(node)
+            fields.close()
+
+
+def _read(definitions: _Definitions, mistakes: list[Mistake]) -> RuleSet:
+    """Return the buses and rules of files, noting what is wrong with each of them and with their names."""
+    buses = dict(definitions.buses)
+    for node in buses.pop(OPERATIONS_BUS.name, ()):
+        message = f"the bus {OPERATIONS_BUS.name!r} is the product's own"
+        mistakes.append(node.mistake_at_key(message, "Remove it: it is always there, and rules can name it"))
+    rules = _merged(definitions.rules, "rule", read_rule, mistakes)
+    return RuleSet(buses=_merged(buses, "bus", read_bus, mistakes), rules=rules)
+
+
+def _together(read: RuleSet) -> RuleSet:
+    """Return the rule set of all files: with the product's own bus, if a rule names it."""
+    if all(rule.bus != OPERATIONS_BUS.name for rule in read.rules.values()):
+        return read
+    return RuleSet(buses={**read.buses, OPERATIONS_BUS.name: OPERATIONS_BUS}, rules=read.rules)
 
 
 def _rule_files(folder: Path, mistakes: list[Mistake]) -> list[Path]:
@@ -95,17 +152,21 @@ def _visible_files(folder: Path, mistakes: list[Mistake]) -> Iterator[Path]:
                 yield here / name
 
 
-def _read_file(path: Path, mistakes: list[Mistake]) -> Node | None:
-    """Return the mapping that a file holds."""
-    place = Place(str(path), 1, 1)
+def _content(path: Path, mistakes: list[Mistake]) -> bytes | None:
     try:
-        content = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
+        place = Place(str(path), 1, 1)
         mistakes.append(place.mistake("$", f"the file cannot be read: {error.strerror}", "Make it readable"))
         return None
+
+
+def _top(content: bytes, path: Path, mistakes: list[Mistake]) -> Node | None:
+    """Return the mapping that a file holds."""
     known = len(mistakes)
     top = read_yaml(content, str(path), mistakes)
     if top is None and len(mistakes) == known:
+        place = Place(str(path), 1, 1)
         mistakes.append(place.mistake("$", "the file is empty", "Write buses: or rules:, or remove the file"))
     return top
 
@@ -127,14 +188,14 @@ def _merged(
     return merged
 
 
-def _check_together(rule_set: RuleSet, nodes: dict[str, Node], mistakes: list[Mistake]) -> None:
-    """Note what is wrong only between rules and buses."""
+def _conflicts(rule_set: RuleSet) -> Iterator[tuple[str, str, str, str]]:
+    """Yield what is wrong only between rules and buses: rule, field, message, remedy."""
     runners: dict[str, Rule] = {}
     pools: dict[str, Rule] = {}
     for rule in rule_set.rules.values():
         if rule.bus and rule.bus not in rule_set.buses:
             remedy = nearest(rule.bus, rule_set.buses) or "Define it below buses: first"
-            mistakes.append(_at(nodes[rule.name], "bus").mistake(f"there is no bus {rule.bus!r}", remedy))
+            yield rule.name, "bus", f"there is no bus {rule.bus!r}", remedy
             continue
         first = runners.setdefault(rule.runner, rule)
         if rule.runner and first.bus != rule.bus:
@@ -142,9 +203,27 @@ def _check_together(rule_set: RuleSet, nodes: dict[str, Node], mistakes: list[Mi
                 f"the runner {rule.runner!r} consumes the bus {first.bus!r} already, for the rule {first.name!r}, "
                 "and a runner consumes one bus"
             )
-            remedy = "Name another runner, or leave it out: the bus has one of its own"
-            mistakes.append(_at(nodes[rule.name], "runner").mistake(message, remedy))
-        mistakes.extend(_pool_mistakes(rule, pools, nodes))
+            yield rule.name, "runner", message, "Name another runner, or leave it out: the bus has one of its own"
+        yield from _pool_conflicts(rule, pools)
+
+
+def _pool_conflicts(rule: Rule, pools: dict[str, Rule]) -> Iterator[tuple[str, str, str, str]]:
+    if rule.pool is None or rule.concurrency is None:
+        return
+    first = pools.setdefault(rule.pool, rule)
+    if first.concurrency != rule.concurrency:
+        message = (
+            f"the rule {first.name!r} gives the pool {rule.pool!r} {first.concurrency} slots, not {rule.concurrency}"
+        )
+        yield rule.name, "concurrency", message, "Give the pool one concurrency, or name it once"
+
+
+def _zones_are_there(rule_set: RuleSet) -> bool:
+    """Return whether this machine knows the time zones of all windows: no file need have changed for it not to."""
+    rules = rule_set.with_field("deliver_between")
+    windows = (target.deliver_between for rule in rules for target in rule.targets.values())
+    zones = {window.time_zone for window in windows if window is not None}
+    return not zones or zones <= zoneinfo.available_timezones()
 
 
 def _obstacles(rule_set: RuleSet, nodes: dict[str, Node]) -> Iterator[Mistake]:
@@ -160,17 +239,6 @@ def _obstacle(target: Target, node: Node) -> Iterator[Mistake]:
     obstacle = path_obstacle(target.path) if target.path and path_mistake(target.path) is None else None
     if obstacle is not None:
         yield _at(node, "path").mistake(*obstacle)
-
-
-def _pool_mistakes(rule: Rule, pools: dict[str, Rule], nodes: dict[str, Node]) -> Iterator[Mistake]:
-    if rule.pool is None or rule.concurrency is None:
-        return
-    first = pools.setdefault(rule.pool, rule)
-    if first.concurrency != rule.concurrency:
-        message = (
-            f"the rule {first.name!r} gives the pool {rule.pool!r} {first.concurrency} slots, not {rule.concurrency}"
-        )
-        yield _at(nodes[rule.name], "concurrency").mistake(message, "Give the pool one concurrency, or name it once")
 
 
 def _at(node: Node, field: str) -> Node:

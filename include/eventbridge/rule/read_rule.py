@@ -106,4 +106,4 @@ def _targets(fields: Fields, mistakes: list[Mistake]) -> list[tuple[str, Node]]:
         fields.refuse_empty("targets", "Add one: a name, and below it type: http or type: file")
     for name, child in targets.items():
         check_name(name, "target", child, mistakes)
-    return list(targets.items())
+    return sorted(targets.items())  # as they are frozen, so that it is the same whether it was read or known again

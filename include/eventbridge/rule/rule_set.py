@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, WrapValidator
 
 from eventbridge.document import parse_document, write_document
 from eventbridge.rule.content import content_of, plain
 from eventbridge.rule.frozen import Frozen
+from eventbridge.rule.lines import RuleLines, as_rules
 from eventbridge.rule.model import Bus, Rule
 
 #: The frozen form is JSON for everyone, and lines for who knows: what stands before, between and after the rules.
@@ -20,7 +23,7 @@ class RuleSet(Frozen):
     """All buses and rules of one moment, disabled rules included; frozen as JSON in the store."""
 
     buses: dict[str, Bus] = Field(default_factory=dict)
-    rules: dict[str, Rule] = Field(default_factory=dict)
+    rules: Annotated[Mapping[str, Rule], WrapValidator(as_rules)] = Field(default_factory=dict)
 
     @property
     def hash(self) -> str:
@@ -38,29 +41,37 @@ class RuleSet(Frozen):
 
     def to_json(self) -> str:
         """Return its frozen form: strict JSON, with a rule a line, so that a reader knows those that it has seen."""
-        lines = [
-            f"{write_document(name)}:{write_document(content_of(self.rules[name]))}" for name in sorted(self.rules)
-        ]
+        lines = RuleLines.of_rules(self.rules).sorted_lines()
         buses = {name: content_of(self.buses[name]) for name in sorted(self.buses)}
         return "".join(['{"buses":', write_document(buses), _HEAD, "\n", ",\n".join(lines), _TAIL])
 
     @classmethod
-    def from_json(cls, text: str, known: dict[str, Rule] | None = None) -> RuleSet:
-        """Read what `to_json` wrote.
-
-        `known` holds rules by their lines: one that is there is taken and not read again. Afterwards it holds the
-        rules of this set, and no others.
-        """
+    def from_json(cls, text: str, before: RuleSet | None = None) -> RuleSet:
+        """Read what `to_json` wrote; a rule when it is asked for, and not again if `before` has read it."""
         head, *lines = text.removesuffix(_TAIL).split("\n")
         if not text.endswith(_TAIL) or not head.endswith(_HEAD):  # frozen by a product that wrote no lines
             return cls.model_validate(plain(parse_document(text)))
-        found = {} if known is None else known
-        rules = [(line, found.get(line) or _rule(line)) for line in (each.removesuffix(",") for each in lines if each)]
-        if known is not None:
-            known.clear()
-            known.update(rules)
         buses = plain(parse_document(head.removesuffix(_HEAD) + "}"))["buses"]
-        return cls(buses=buses, rules={rule.name: rule for _, rule in rules})
+        known = None if before is None else before.rules
+        return cls(buses=buses, rules=RuleLines.of_text((line.removesuffix(",") for line in lines if line), known))
+
+    def to_lines(self) -> str:
+        """Return its buses on a line and each rule on one, in the order they are in."""
+        buses = write_document({name: content_of(bus) for name, bus in self.buses.items()})
+        return "\n".join([buses, *RuleLines.of_rules(self.rules).lines()])
+
+    @classmethod
+    def from_lines(cls, text: str) -> RuleSet:
+        """Read what `to_lines` wrote."""
+        buses, *lines = text.split("\n")
+        return cls(buses=plain(parse_document(buses)), rules=RuleLines.of_text(lines))
+
+    @classmethod
+    def joined(cls, parts: Iterable[RuleSet]) -> RuleSet:
+        """Return the buses and rules of all parts; of two of one name the last one."""
+        every = list(parts)
+        buses = {name: bus for part in every for name, bus in part.buses.items()}
+        return cls(buses=buses, rules=RuleLines.joined(part.rules for part in every))
 
     def runners(self) -> dict[str, str]:
         """Return each runner's bus, by runner name."""
@@ -68,9 +79,15 @@ class RuleSet(Frozen):
 
     def for_runner(self, name: str) -> RuleSet:
         """Return the rules of one runner, disabled ones included, and the bus it consumes."""
-        rules = {rule.name: rule for rule in self.rules.values() if rule.runner == name}
+        found = RuleLines.of_rules(self.rules)
+        rules = found.only([rule.name for rule in found.values() if rule.runner == name])
         buses = {rule.bus: self.buses[rule.bus] for rule in rules.values()}
         return RuleSet(buses=buses, rules=rules)
+
+    def with_field(self, name: str) -> list[Rule]:
+        """Return at least the rules of which a target gives a field that is an object; the others are not read."""
+        known = self.rules
+        return known.holding(f'"{name}":{{') if isinstance(known, RuleLines) else list(known.values())
 
     def enabled(self) -> dict[str, Rule]:
         """Return the rules that events are matched against."""
@@ -83,8 +100,3 @@ class RuleSet(Frozen):
             if rule.pool is not None or rule.concurrency is not None:
                 pools[rule.pool_name] = rule.concurrency or pools.get(rule.pool_name)
         return pools
-
-
-def _rule(line: str) -> Rule:
-    ((_, values),) = plain(parse_document(f"{{{line}}}")).items()
-    return Rule.model_validate(values)

@@ -55,8 +55,8 @@ class Workplace:
         self.ledger.close()
 
     def rule_set(self) -> RuleSet:
-        """Return today's rule files, read anew; raises RuleFileError with every mistake in them."""
-        return load_rules(Path(self.settings.rules_folder))
+        """Return what today's rule files say; raises RuleFileError with every mistake in them."""
+        return load_rules(Path(self.settings.rules_folder), cache=self.settings.rule_cache)
 
     def rules_of(self, batch: Batch) -> RuleSet:
         """Return the rule set a batch is pinned to; raises StoreError if the frozen file cannot be read."""

@@ -1,0 +1,122 @@
+"""What rule files held when they were read, kept on local disk and known again by their content.
+
+To read 10,000 rules of YAML takes many seconds of CPU time, and every `listen` is a process of its own. So what a file
+held is written down as it is frozen, a rule a line, under a name made of the file's content and of all sources that
+read it. A cache may only ever save time: an entry that is damaged or cannot be read is as good as none, and where
+none can be written there is none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import tempfile
+import time
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from eventbridge.rule.rule_set import RuleSet
+
+#: Whatever decides what a rule file means: our sources that read one, and the libraries they ask.
+_PACKAGES: Final = ("pattern", "rule", "transform")
+_LIBRARIES: Final = ("google-re2", "jsonata-python", "pydantic", "ruamel.yaml")
+
+_SUFFIX: Final = ".rules"
+#: How long an entry is kept for files that are not there (any more): those of another folder may be read in turns.
+_KEPT_SECONDS: Final = 600.0
+
+#: What this process has read already, by the names of the entries: of one load, those that were asked for.
+_remembered: dict[str, RuleSet] = {}
+
+
+class RuleCache:
+    """The entries below one folder, for one load: `find` or `keep` each file, then `forget_others`.
+
+    Of any number of processes each writes whole entries, and equal ones under the same name.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Take the folder, which is made when there is something to keep; that which it lies in is not."""
+        self._folder = folder
+        self._asked: dict[str, RuleSet] = {}
+        self._kept = False
+
+    def find(self, content: bytes) -> RuleSet | None:
+        """Return what a file of this content holds, None if it is not known."""
+        name = _name(content)
+        found = _remembered.get(name) or self._entry(name)
+        if found is not None:
+            self._asked[name] = found
+        return found
+
+    def keep(self, content: bytes, rules: RuleSet) -> RuleSet:
+        """Have a file of this content known again, and return `rules`: all that it holds, without any mistake."""
+        name = _name(content)
+        self._asked[name] = kept = RuleSet.joined([rules])
+        self._kept = True
+        self._write(name, kept.to_lines().encode())
+        return kept
+
+    def _write(self, name: str, text: bytes) -> None:
+        try:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            descriptor, part = tempfile.mkstemp(suffix=_SUFFIX, prefix=".", dir=self._folder)
+        except OSError:
+            return
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(_digest(name, text) + b"\n" + text)
+            Path(part).replace(self._folder / f"{name}{_SUFFIX}")
+        except OSError:
+            Path(part).unlink(missing_ok=True)
+
+    def forget_others(self) -> None:
+        """Forget what this load did not ask for, on disk once it is 10 minutes old."""
+        global _remembered
+        _remembered = self._asked
+        if not self._kept:  # nothing is new, so nothing is too much
+            return
+        before = time.time() - _KEPT_SECONDS
+        try:
+            for entry in self._folder.glob(f"*{_SUFFIX}"):
+                if entry.stem not in self._asked and entry.stat().st_mtime < before:
+                    entry.unlink()
+        except OSError:
+            return
+
+    def _entry(self, name: str) -> RuleSet | None:
+        try:
+            digest, _, text = (self._folder / f"{name}{_SUFFIX}").read_bytes().partition(b"\n")
+        except OSError:
+            return None
+        return RuleSet.from_lines(text.decode()) if digest == _digest(name, text) else None
+
+
+def _name(content: bytes) -> str:
+    return hashlib.blake2b(content, key=reader_stamp(), digest_size=16).hexdigest()
+
+
+def _digest(name: str, text: bytes) -> bytes:
+    """Return what shows that an entry is whole, and the one of its name."""
+    return hashlib.blake2b(text, key=name.encode(), digest_size=16).hexdigest().encode()
+
+
+@cache
+def reader_stamp() -> bytes:
+    """Return a hash of everything that decides what a rule file means, beside the file."""
+    digest = hashlib.blake2b(digest_size=32)
+    root = Path(__file__).parent.parent
+    for file in reader_sources(root):
+        digest.update(f"{file.relative_to(root)}\0".encode() + file.read_bytes() + b"\0")
+    versions = [f"{name} {version(name)}" for name in _LIBRARIES]
+    digest.update(f"{versions} {sys.version}".encode())
+    return digest.digest()
+
+
+def reader_sources(root: Path) -> list[Path]:
+    """Return the sources below the package's folder that may have a part in reading a rule file."""
+    packages = (file for package in _PACKAGES for file in (root / package).rglob("*.py"))
+    return sorted([*root.glob("*.py"), *packages])
