@@ -47,6 +47,8 @@ _LOOKS = 50
 _LOOK_EVERY_SECONDS = 0.5
 _SPREAD_SECONDS = 3600
 _AT_ONCE = 10_000
+#: What a machine that may be busy parks at least; the deliveries fall due when all are parked, and not before.
+_PARKED_PER_SECOND = 3_000
 
 
 def main() -> int:
@@ -70,7 +72,7 @@ def _costs(parked: int) -> bool:
     table = Table(title="one look, median of 50, milliseconds")
     for title in ("parked, not due", "due query", "doorbell's look", "plan of a retry run"):
         table.add_column(title, justify="right")
-    queries, looks = [], []
+    queries, looks, plans = [], [], []
     with site() as place:
         place.write_rules({f"rule-{n}": {"target": {"type": "file", "path": "/nowhere"}} for n in range(_TARGETS)})
         place.publish(1, 256)
@@ -84,11 +86,11 @@ def _costs(parked: int) -> bool:
                 there = count
                 queries.append(_median_ms(lambda: work.ledger.due_targets(work.clock())))
                 looks.append(_median_ms(watch.look))
-                plan = _median_ms(lambda: plan_retries(work, RUNNER))
-                table.add_row(f"{count:,}", f"{queries[-1]:.2f}", f"{looks[-1]:.2f}", f"{plan:.2f}")
-    kept = all(each[-1] <= COST_GOAL * each[0] + COST_SLACK_MS for each in (queries, looks))
+                plans.append(_median_ms(lambda: plan_retries(work, RUNNER)))
+                table.add_row(f"{count:,}", *(f"{each[-1]:.2f}" for each in (queries, looks, plans)))
+    kept = all(each[-1] <= COST_GOAL * each[0] + COST_SLACK_MS for each in (queries, looks, plans))
     Console(width=120).print(table)
-    what = f"query and look with {parked:,} at most {COST_GOAL:g} times those with none (+{COST_SLACK_MS:g} ms)"
+    what = f"query, look and plan with {parked:,} at most {COST_GOAL:g} times those with none (+{COST_SLACK_MS:g} ms)"
     print(f"goal: {what}: {'kept' if kept else 'NOT KEPT'}\n")  # noqa: T201
     return kept
 
@@ -133,8 +135,11 @@ def _lateness(receiver: CompiledReceiver, parked: int, seconds: float) -> bool:
         place.publish(max(1, parked // _TARGETS), 256)
         batch_id, _ = measured(place.routed).result
         with closing(place.open()) as work:
-            began = work.clock() + timedelta(seconds=2)
+            began = work.clock() + timedelta(seconds=5 + parked / _PARKED_PER_SECOND)
             due = _park_at_random(work, batch_id, began)
+            if work.clock() > began:  # what fell due meanwhile would be measured as late
+                print(f"to park {parked:,} took too long here: try with fewer, --parked n", file=sys.stderr)  # noqa: T201
+                return False
             _take_up(work, began + timedelta(seconds=seconds))
             late, first_late = _late(work, due)
     table = Table(title=f"{parked:,} parked, due at random times within an hour; {seconds:g} s of it")

@@ -60,6 +60,11 @@ class RuleLines(Mapping[str, Rule]):
         """Return the rules whose lines hold a text."""
         return [self[name] for name, line in self._lines.items() if text in line]
 
+    def read_all(self) -> None:
+        """Read the rules that are not read yet: once, for all that is made of these."""
+        for name in self._lines:
+            self[name]
+
     def lines(self) -> Iterable[str]:
         """Return the lines, in the order of the rules."""
         return self._lines.values()

@@ -62,9 +62,11 @@ class RuleSet(Frozen):
 
     @classmethod
     def from_lines(cls, text: str) -> RuleSet:
-        """Read what `to_lines` wrote."""
+        """Read what `to_lines` wrote, all of it."""
         buses, *lines = text.split("\n")
-        return cls(buses=plain(parse_document(buses)), rules=RuleLines.of_text(lines))
+        rules = RuleLines.of_text(lines)
+        rules.read_all()
+        return cls(buses=plain(parse_document(buses)), rules=rules)
 
     @classmethod
     def joined(cls, parts: Iterable[RuleSet]) -> RuleSet:
