@@ -77,6 +77,24 @@ class OrderContract:
         ledger.commit_batch("retry-1", "flights", [], clock())
         assert [row.parked_id for row in ledger.open_of_target("late", "crm")] == [2, 4]
 
+    def test_a_shard_waits_for_nothing_if_all_of_it_waits_behind_its_key(self, ledger: Ledger) -> None:
+        """Not if one row of it is due, or taken, or held for another reason, whatever that is; closed ones are gone."""
+        settle(ledger)
+        held = {"held": BEHIND_ITS_KEY}
+        ledger.park([in_shard(shard, seconds, **held) for shard in range(7) for seconds in range(3)])
+        ledger.park(
+            [in_shard(1, 7), in_shard(2, 8), in_shard(3, 7, held="a"), in_shard(4, 7, held="z"), in_shard(5, 9)]
+        )
+        ledger.park([a_parked(7, target="mail", **held), a_parked(8, **held)])
+        taken = {row.order_shard: row.parked_id for row in ledger.parked("due")}
+        assert ledger.plan_taken(a_retry_batch(), [], [taken[2]])
+        assert ledger.plan_taken(a_retry_batch("retry-2"), [], [taken[5]])
+        ledger.begin_settlement("retry-2")
+        ledger.commit_batch("retry-2", "flights", [], after(60))
+
+        assert ledger.shards_behind("late", "crm") == [0, 5, 6]
+        assert ledger.shards_behind("late", "mail") == []
+
     def test_a_shard_is_released_alone_and_grows_no_older(self, ledger: Ledger, clock: Clock) -> None:
         """What waits behind its key is due at once; what is held for another reason, or of another shard, is not."""
         settle(ledger)
