@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from functools import cache
-from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +22,7 @@ from eventbridge.rule.rule_set import RuleSet
 
 #: Whatever decides what a rule file means: our sources that read one, and the libraries they ask.
 _PACKAGES: Final = ("pattern", "rule", "transform")
-_LIBRARIES: Final = ("google-re2", "jsonata-python", "pydantic", "ruamel.yaml")
+_LIBRARIES: Final = ("jsonata", "pydantic", "re2", "ruamel.yaml")
 
 _SUFFIX: Final = ".rules"
 #: How long an entry is kept for files that are not there (any more): those of another folder may be read in turns.
@@ -111,9 +111,19 @@ def reader_stamp() -> bytes:
     root = Path(__file__).parent.parent
     for file in reader_sources(root):
         digest.update(f"{file.relative_to(root)}\0".encode() + file.read_bytes() + b"\0")
-    versions = [f"{name} {version(name)}" for name in _LIBRARIES]
-    digest.update(f"{versions} {sys.version}".encode())
+    digest.update(f"{_installed()} {sys.version}".encode())
     return digest.digest()
+
+
+def _installed() -> list[str]:
+    """Return what is installed, each with its version, in the folders that our libraries lie in.
+
+    All of it, and by its name alone: to ask for the version of each would open ten files in every process.
+    """
+    specs = [find_spec(name) for name in _LIBRARIES]
+    origins = [spec.origin for spec in specs if spec is not None and spec.origin is not None]
+    folders = {path for path in sys.path if path and any(each.startswith(f"{path}{os.sep}") for each in origins)}
+    return sorted(each.name for folder in folders for each in Path(folder).glob("*-info"))
 
 
 def reader_sources(root: Path) -> list[Path]:
