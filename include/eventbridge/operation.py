@@ -86,10 +86,28 @@ def of_dead_letters(
     return OperationalEvent(event_id, "delivery.dead_lettered", subject, time, data)
 
 
-def of_held_rule(rule: str, reason: str, held_at: str, time: datetime, batch_id: str = "") -> OperationalEvent:
-    """Return the event for a rule that is held, in a version of it or at a delivery of a batch."""
-    data = {"rule": rule, "reason": reason, "held_at": held_at}
-    return OperationalEvent(_id("rule.held", rule, held_at, batch_id), "rule.held", rule, time, data)
+def of_rule_held_in_version(rule: str, version: str, reason: str, time: datetime) -> OperationalEvent:
+    """Return the event for a rule that is not routed in a version of it; held again after a release, it is another."""
+    data = {"rule": rule, "reason": reason, "held_at": version}
+    return OperationalEvent(_id("rule.held", rule, version, time.isoformat()), "rule.held", rule, time, data)
+
+
+def of_rule_held_at_delivery(
+    rule: str, target: str, delivery: str, place: str, reason: str, time: datetime, batch_id: str
+) -> OperationalEvent:
+    """Return the event for a rule that is held at a delivery, since a batch found at `time` that it cannot be made.
+
+    `place` is where its event lies on the bus, `<topic>/<queue>/<offset>`.
+    """
+    data = {
+        "rule": rule,
+        "reason": reason,
+        "held_at": delivery,
+        "target": target,
+        "place": place,
+        "batch_id": batch_id,
+    }
+    return OperationalEvent(_id("rule.held", rule, delivery, batch_id), "rule.held", rule, time, data)
 
 
 def _id(*parts: str) -> str:

@@ -7,7 +7,7 @@ from contracts.ledger_samples import START, Clock, a_parked, after, claimed_chun
 
 from eventbridge.breaker import Count, Ended, Tally
 from eventbridge.ledger import Ledger
-from eventbridge.operation import of_held_rule
+from eventbridge.operation import of_rule_held_in_version
 
 SECOND = int(START.timestamp())
 
@@ -134,7 +134,7 @@ class TargetsContract:
 
     def test_an_event_that_waits_is_queued_once(self, ledger: Ledger, rival: Ledger) -> None:
         """Said by two processes, or twice by one."""
-        event = of_held_rule("late", "it loops", "cafe", after(0))
+        event = of_rule_held_in_version("late", "cafe", "it loops", after(0))
         ledger.queue_operational_events([event])
         rival.queue_operational_events([event, event])
 
@@ -151,3 +151,17 @@ class TargetsContract:
 
         assert [each.data["held_at"] for each in ledger.waiting_operational_events(10)] == ["beef"]
         assert (event.type, event.subject, event.data["reason"]) == ("rule.held", "late", "it loops")
+
+    def test_a_rule_that_is_held_again_after_a_release_is_told_again(self, ledger: Ledger, clock: Clock) -> None:
+        """Under another id, or receivers would take it for a repetition; its time is that since which it is held."""
+        told = []
+        for _ in range(2):
+            ledger.hold_rule("late", "cafe", "it loops")
+            (event,) = ledger.waiting_operational_events(10)
+            assert event.time == ledger.held_rules()["late"].since
+            ledger.drop_operational_events([event.event_id])
+            clock.pass_seconds(1)
+            ledger.release_rule("late")
+            told.append(event.event_id)
+
+        assert told[0] != told[1]

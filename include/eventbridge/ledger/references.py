@@ -13,7 +13,7 @@ from eventbridge.ledger.operations import queue_events
 from eventbridge.ledger.records import Batch, HeldRule, Reference
 from eventbridge.ledger.statements import batches as batch_statements
 from eventbridge.ledger.statements import references as statements
-from eventbridge.operation import OperationalEvent, of_held_rule
+from eventbridge.operation import of_rule_held_in_version
 
 
 def insert_references(connection: Connection, references: Sequence[Reference]) -> None:
@@ -71,7 +71,7 @@ class References(Database):
 
     def hold_rule(self, rule: str, version: str, reason: str) -> None:
         """Note that a rule, in this version, must not be routed until a person acts or its file changes."""
-        self._note_rule(rule, "held", version, reason, of_held_rule(rule, reason, version, self.now()))
+        self._note_rule(rule, "held", version, reason)
 
     def release_rule(self, rule: str) -> None:
         """Note that a rule may be routed again."""
@@ -85,15 +85,14 @@ class References(Database):
                 for row in connection.execute(statements.HELD_RULES)
             }
 
-    def _note_rule(
-        self, rule: str, state: str, version: str, reason: str, event: OperationalEvent | None = None
-    ) -> None:
-        noted = {"rule": rule, "state": state, "version": version, "reason": reason, "since": self.now()}
-        change = {"of_rule": rule, "to": state, "of_version": version, "because": reason, "now": noted["since"]}
+    def _note_rule(self, rule: str, state: str, version: str, reason: str) -> None:
+        now = self.now()
+        noted = {"rule": rule, "state": state, "version": version, "reason": reason, "since": now}
+        change = {"of_rule": rule, "to": state, "of_version": version, "because": reason, "now": now}
         with self._writing() as connection:
             held = {(row.rule, row.version) for row in connection.execute(statements.HELD_RULES)}
-            if event is not None and (rule, version) not in held:
-                queue_events(connection, [event])
+            if state == "held" and (rule, version) not in held:
+                queue_events(connection, [of_rule_held_in_version(rule, version, reason, now)])
             if connection.execute(statements.NOTE_RULE, noted).rowcount == 0:
                 connection.execute(statements.CHANGE_RULE, change)
 

@@ -165,12 +165,15 @@ class EmbeddedBus:
             )
         faults.reach("bus.commit.done")
 
-    def trim(self, before: datetime) -> int:
+    def trim(self, before: datetime, keep: Mapping[Queue, int] | None = None) -> int:
         """Drop the messages of the topics that were published before the aware time `before`; return how many.
 
-        Read or not: offsets that a group has not read become gaps. The file keeps its size and uses the room again.
+        Of a queue in `keep` none from that offset on. Read or not: offsets that a group has not read become gaps.
+        The file keeps its size and uses the room again.
         """
-        return sum(self._trim_queue(number, _microseconds(before)) for number in self._numbers.values())
+        kept = {self._number(queue): offset for queue, offset in (keep or {}).items()}
+        until = _microseconds(before)
+        return sum(self._trim_queue(number, until, kept.get(number)) for number in self._numbers.values())
 
     def _find_queues(self, queues: int) -> dict[Queue, int]:
         found = self._select_queues()
@@ -245,17 +248,21 @@ class EmbeddedBus:
                         break
         return page
 
-    def _trim_queue(self, number: int, before: int) -> int:
+    def _trim_queue(self, number: int, before: int, kept: int | None) -> int:
         dropped = 0
         while True:
+            faults.reach("bus.trim")
             with self._file.writing() as connection:
                 first, end = self._bounds(number)
-                keep = min(self._first_since(number, before), first + TRIM_MESSAGES)
+                since = self._first_since(number, before)
+                since = since if kept is None else max(first, min(since, kept))
+                keep = min(since, first + TRIM_MESSAGES)
                 cursor = connection.execute(
                     "DELETE FROM message WHERE position >= ? AND position < ?",
                     (_position(number, first), _position(number, keep)),
                 )
                 connection.execute("UPDATE queue SET first_offset = ? WHERE number = ?", (keep, number))
+            faults.reach("bus.trim.done")
             dropped += cursor.rowcount
             if keep == end or keep < first + TRIM_MESSAGES:
                 return dropped

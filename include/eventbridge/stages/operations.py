@@ -11,12 +11,14 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import closing
+from datetime import timedelta
 from typing import Any
 
-from eventbridge.errors import BusError
+from eventbridge.errors import BusError, RuleFileError
 from eventbridge.identity import delivery_id_text
 from eventbridge.ledger.records import Batch
 from eventbridge.operation import OperationalEvent, of_dead_letters
+from eventbridge.queue import Queue
 from eventbridge.rule.model import OPERATIONS_BUS
 from eventbridge.sources.open import open_source
 from eventbridge.stages.workplace import Workplace
@@ -38,7 +40,41 @@ def publish_operational_events(work: Workplace) -> int:
             return published
         work.ledger.drop_operational_events([event.event_id for event in events])
         published += len(events)
+    if published:  # nothing else lets the bus grow
+        _trim(work)
     return published
+
+
+def _trim(work: Workplace) -> None:
+    """Drop from the bus what is older than its retention and was taken by every runner whose rules name it today.
+
+    Where that cannot be told, or the bus does not answer, nothing is dropped now.
+    """
+    before = work.clock() - timedelta(seconds=OPERATIONS_BUS.retention_seconds)
+    try:
+        with closing(open_source(OPERATIONS_BUS, work.settings, work.clock)) as bus:
+            if all(bus.offset_at(queue, before) == bus.earliest(queue) for queue in bus.queues()):
+                return
+            bus.trim(before, _not_taken(work, bus.identity()))
+    except (BusError, RuleFileError) as error:
+        log.warning("the bus %s keeps what is older than its retention for now: %s", OPERATIONS_BUS.name, error)
+
+
+def _not_taken(work: Workplace, identity: str) -> dict[Queue, int]:
+    """Return the lowest offset of each queue at which a runner stands that has, or hands over, a rule on the bus.
+
+    A rule that moved goes on where its old runner stands. A runner that no rule names needs nothing.
+    """
+    assigned = work.ledger.runners_of_targets()
+    runners = set()
+    for rule in work.rule_set().rules.values():
+        if rule.bus == OPERATIONS_BUS.name:
+            runners |= {rule.runner, *(assigned.get((rule.name, target), rule.runner) for target in rule.targets)}
+    kept: dict[Queue, int] = {}
+    for row in work.ledger.consumer_offsets():
+        if row.bus == OPERATIONS_BUS.name and row.group in runners and row.bus_identity in ("", identity):
+            kept[row.queue] = min(row.offset, kept.get(row.queue, row.offset))
+    return kept
 
 
 class DeadLetterNews:

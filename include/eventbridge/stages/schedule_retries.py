@@ -10,14 +10,15 @@ from typing import Any, NamedTuple
 
 from eventbridge import rowset
 from eventbridge.delivery import age_begins
+from eventbridge.identity import delivery_id_text
 from eventbridge.ledger.records import Batch, Parked, Piece
-from eventbridge.operation import of_held_rule
+from eventbridge.operation import OperationalEvent, of_rule_held_at_delivery
 from eventbridge.order import HELD_AT
 from eventbridge.rule import RuleSet
 from eventbridge.stages.letter_copies import QUEUE_EXHAUSTED, parked_copies
 from eventbridge.stages.ordered_parking import Ordered, OrderedParking, gives_nothing_up, release_after_progress
 from eventbridge.stages.outcomes import segments
-from eventbridge.stages.settle import settlements
+from eventbridge.stages.settle import settlement_rows, settlements
 from eventbridge.stages.workplace import Workplace
 
 #: Deliveries that fall due within one bucket share a row, which is due when the last of them may be: a row for each
@@ -56,11 +57,30 @@ def schedule_retries(work: Workplace, batch_id: str) -> None:
         work.ledger.park([*rows, *parked_copies(work, batch)])
         release_after_progress(work, batch, rows)
         # Who dies here is repeated before the batch can be committed, and says it again.
-        held = [(row, row.held.removeprefix(HELD_AT)) for row in rows if row.held.startswith(HELD_AT)]
-        if held:
-            work.ledger.queue_operational_events(
-                [of_held_rule(row.rule, row.reason, name, batch.planned_at, batch_id) for row, name in held]
-            )
+        if held := _held_events(work, batch, rows):
+            work.ledger.queue_operational_events(held)
+
+
+def _held_events(work: Workplace, batch: Batch, rows: Sequence[Parked]) -> list[OperationalEvent]:
+    """Return an event for each delivery that a rule is held at: when it was answered last, or found to have no payload.
+
+    What they say follows from the settlement alone, however often they are made.
+    """
+    held = {row.held.removeprefix(HELD_AT): row for row in rows if row.held.startswith(HELD_AT)}
+    if not held:
+        return []
+    columns = ["delivery_id", "settled_at", "due_at"]
+    found = ((delivery_id_text(row["delivery_id"]), row) for row in settlement_rows(work, batch.batch_id, columns))
+    times = {name: row["settled_at"] or row["due_at"] for name, row in found if name in held}
+    return [
+        of_rule_held_at_delivery(row.rule, row.target, name, _place(row), row.reason, times[name], batch.batch_id)
+        for name, row in held.items()
+    ]
+
+
+def _place(row: Parked) -> str:
+    (span,) = row.order_spans  # of one delivery
+    return f"{span.queue.topic}/{span.queue.queue_id}/{span.first}"
 
 
 def parked_rows(work: Workplace, batch: Batch) -> list[Parked]:

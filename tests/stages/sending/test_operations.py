@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -12,13 +13,16 @@ from stages.delivering import REFUSED, RunningClock, Sending, http, rules
 from eventbridge import faults
 from eventbridge.errors import BusError
 from eventbridge.event import parse_event
+from eventbridge.identity import delivery_id_text
 from eventbridge.rule.model import OPERATIONS_BUS
 from eventbridge.stages.audit import audit
 from eventbridge.stages.commit import commit
 from eventbridge.stages.deliver import deliver_until_idle
 from eventbridge.stages.enable import enable_target
 from eventbridge.stages.listen import listen
+from eventbridge.stages.release_held import held_deliveries
 from eventbridge.stages.route_in_process import InProcessRouter
+from eventbridge.stages.settle import batch_deliveries
 
 ALERTS = """
   alerts:
@@ -115,6 +119,34 @@ def test_dead_letters_are_told_in_one_event_a_batch_target_and_reason(sending: S
     assert {data["batch_id"] for data in found.values()} == {work.ledger.batches()[0].batch_id}
 
 
+def test_a_rule_that_is_held_at_a_delivery_is_told_where_and_when(sending: Sending, clock: RunningClock) -> None:
+    """Which delivery, of which target and event, and when the target refused it: not when its batch was planned."""
+    batch = sending.routed(2, crm=http("/bad/crm", errors_tolerance="none"))
+    clock.advance(20)
+    pushed_at = clock()
+    sending.push(batch)
+    clock.advance(20)
+    settled_at = clock()
+    sending.settle(batch)
+    assert commit(sending.work, batch.batch_id)
+
+    (event,) = told(sending)
+    (held,) = held_deliveries(sending.work, "orders").values()
+    tables = [table for _, _, table in batch_deliveries(sending.work, batch, ["delivery_id", "queue_id", "offset"])]
+    rows = [row for table in tables for row in table.to_pylist()]
+    (row,) = [row for row in rows if delivery_id_text(row["delivery_id"]) == held.delivery_id]
+    assert (event["type"], event["subject"]) == ("rule.held", "orders")
+    assert pushed_at < datetime.fromisoformat(event["time"]) < settled_at
+    assert event["data"] == {
+        "rule": "orders",
+        "target": "crm",
+        "reason": "NonRetryable",
+        "held_at": held.delivery_id,
+        "place": f"placed/{row['queue_id']}/{row['offset']}",
+        "batch_id": batch.batch_id,
+    }
+
+
 @pytest.mark.parametrize("point", ["bus.publish", "bus.publish.done"])
 def test_what_is_true_is_told_whoever_dies(sending: Sending, point: str) -> None:
     """Before it is on the bus: the next stage tells it. After: it is told again, under the same id."""
@@ -174,3 +206,50 @@ def test_a_rule_can_alert_on_them(sending: Sending, site: Any) -> None:
     books = audit(work)
     assert books.deliveries["alerts/pager"] == {"matched": 1, "delivered": 0, "dead": 1, "parked": 0}
     assert books.differences == ()
+
+
+def test_what_is_old_leaves_the_bus_once_every_runner_has_it(sending: Sending, clock: RunningClock) -> None:
+    """With the next event that is published, and after 30 days; what a rule's runner has not taken stays."""
+    alerts = ALERTS.format(types="delivery.dead_lettered", url=sending.receiver.url("/healthy/pager"))
+    sending.write(rules({"crm": "/bad/crm"}) + alerts)
+    work = sending.work
+    assert listen(work, "eventbridge") is None, "its runner begins here"
+
+    def die() -> list[str]:
+        """Have a dead letter told, and return the ids of what is on the bus then."""
+        sending.publish(1)
+        sending.deliver()
+        return [event["id"] for event in told(sending)]
+
+    (first,) = die()
+    clock.advance(31 * 86_400)
+    assert die()[:1] == [first], "nobody has taken it"
+    deliver_until_idle(work, "eventbridge", InProcessRouter(work.store))
+    assert len([each for each in sending.requests() if each["path"] == "/healthy/pager"]) == 2
+
+    left = die()
+
+    assert len(left) == 2
+    assert first not in left
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_rule_that_moved_to_another_runner_keeps_what_its_old_one_left(
+    sending: Sending, clock: RunningClock, named: bool
+) -> None:
+    """The new one will go on there; a runner whose rules are gone keeps nothing."""
+    alerts = ALERTS.format(types="delivery.dead_lettered", url=sending.receiver.url("/healthy/pager"))
+    sending.write(rules({"crm": "/bad/crm"}) + alerts)
+    assert listen(sending.work, "eventbridge") is None
+    sending.publish(1)
+    sending.deliver()
+    moved = alerts.replace("bus: eventbridge", "bus: eventbridge\n    runner: pagers")
+    sending.write(rules({"crm": "/bad/crm"}) + (moved if named else ""))
+    clock.advance(31 * 86_400)
+    sending.publish(1)
+    sending.deliver()
+
+    assert len(told(sending)) == (2 if named else 1)
+    if named:
+        deliver_until_idle(sending.work, "pagers", InProcessRouter(sending.work.store))
+        assert len([each for each in sending.requests() if each["path"] == "/healthy/pager"]) == 2
