@@ -33,6 +33,7 @@ from eventbridge.stages.deliver_redrive import deliver_redrive
 from eventbridge.stages.listen import listen
 from eventbridge.stages.push import push
 from eventbridge.stages.redrive import begin_redrive
+from eventbridge.stages.repair import repair_batch
 from eventbridge.stages.retries import plan_retries
 from eventbridge.stages.route import route
 from eventbridge.stages.route_in_process import InProcessRouter
@@ -173,13 +174,32 @@ def _redrive(work: Workplace) -> None:
     deliver_redrive(work, wish.redrive_id, InProcessRouter(work.store))
 
 
+def _damage(work: Workplace) -> None:
+    """Cut a delivery file of the newest batch short, and remove its settlement and a segment with answers."""
+    files = {
+        kind: next(file.path for file in work.ledger.files(batch_of(work, "normal"), kind) if file.path)
+        for kind in ("delivery", "outcome", "settlement")
+    }
+    whole = work.store.get(files["delivery"])
+    for path in files.values():
+        work.store.delete(path)
+    work.store.put(files["delivery"], whole[: len(whole) // 2])
+
+
+def _repair(work: Workplace) -> None:
+    repair_batch(work, batch_of(work, "normal"), InProcessRouter(work.store), dry_run=False)
+
+
+_ALONE: Mapping[str, Callable[[Workplace], None]] = {"damage": _damage, "redrive": _redrive, "repair": _repair}
+
+
 def batch_of(work: Workplace, kind: BatchKind) -> str:
     """Return the batch of a kind that was planned last, as an Airflow run would hand it from stage to stage."""
     return next(batch.batch_id for batch in work.ledger.batches(limit=None) if batch.kind == kind)
 
 
 def run(work: Workplace, stage: str, tell: Tell, begin: Callable[[], None]) -> None:
-    """Run `<kind>.<stage>`, all stages of a kind (`<kind>.all`), a `redrive`, or the recovery of whatever happened.
+    """Run `<kind>.<stage>`, all stages of a kind (`<kind>.all`), what is `_ALONE`, or the recovery of what happened.
 
     `begin` is called when all is ready: from then on calls are counted. A recovery first tells what it found
     (`look`), moves the clock on as `recovery:<hours>,<hours>` says, and in the end tells the books.
@@ -195,8 +215,8 @@ def run(work: Workplace, stage: str, tell: Tell, begin: Callable[[], None]) -> N
         return
     kind, _, which = name.partition(".")
     begin()
-    if kind == "redrive":
-        _redrive(work)
+    if kind in _ALONE:
+        _ALONE[kind](work)
         return
     stages = KINDS[kind].stages  # type: ignore[index]
     for body in stages.values() if which == "all" else [stages[which]]:

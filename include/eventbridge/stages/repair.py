@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -61,26 +61,22 @@ def repair_batch(work: Workplace, batch_id: str, router: Router, *, dry_run: boo
     batch = work.ledger.batch(batch_id)
     unreadable = {kind: list(_unreadable(work, batch, kind)) for kind in _KINDS}
     _refuse(batch, unreadable)
-    restored = [_routed_again(work, batch, file, router, dry_run=dry_run) for file in unreadable["delivery"]]
-    if unreadable["delivery"] and dry_run:
-        found = Repair(batch_id)
-    else:
-        found = _settled_anew(work, batch, unreadable, dry_run=dry_run)
-    found = Repair(
-        **asdict(found)
-        | {
-            "routed_again": tuple(restored),
-            "unreadable": tuple(str(file.path) for files in unreadable.values() for file in files),
-        }
+    known = Repair(
+        batch_id,
+        routed_again=tuple(str(file.path) for file in unreadable["delivery"]),
+        unreadable=tuple(str(file.path) for files in unreadable.values() for file in files),
     )
+    if known.routed_again and dry_run:  # what else is wrong shows once they can be read
+        return known
+    record = _route_again(work, batch, unreadable["delivery"], router, known) if known.routed_again else ""
+    found = _settled_anew(work, batch, unreadable, dry_run=dry_run)
+    found = replace(found, routed_again=known.routed_again, unreadable=known.unreadable, record=found.record or record)
     if dry_run or not found.needed:
         return found
-    if restored and not found.settled_anew:
-        found = Repair(**asdict(found) | {"record": _write_record(work, batch, found)})
     if work.ledger.batch(batch_id).state in ("routed", "settling"):
         write_dead_letters(work, batch_id)
         schedule_retries(work, batch_id)
-        return Repair(**asdict(found) | {"committed": commit(work, batch_id)})
+        return replace(found, committed=commit(work, batch_id))
     return found
 
 
@@ -111,11 +107,18 @@ def _can_be_routed(file: BatchFile) -> bool:
     return "slice" in file.detail and "share" not in file.detail
 
 
-def _routed_again(work: Workplace, batch: Batch, file: BatchFile, router: Router, *, dry_run: bool) -> str:
-    """Make a delivery file again, at its place: same events, same rules, so the same rows."""
-    path = str(file.path)
-    if dry_run:
-        return path
+def _route_again(work: Workplace, batch: Batch, files: Sequence[BatchFile], router: Router, known: Repair) -> str:
+    """Make delivery files again, at their places; return the record, written before: afterwards they can be read."""
+    made = [_routed(work, batch, file, router) for file in files]
+    record = _write_record(work, batch, known)
+    for file, path in zip(files, made, strict=True):
+        work.store.put(str(file.path), work.store.get(path))
+        work.store.delete(path)
+    return record
+
+
+def _routed(work: Workplace, batch: Batch, file: BatchFile, router: Router) -> str:
+    """Return what a delivery file is made again as: same events, same rules, so the same rows; raises BooksError."""
     of = file.detail["slice"]
     task = Slice(file.key, of["file"], of["row_from"], of["row_to"])
     (result,) = router.route_slices(job_of(work, batch), [task])
@@ -124,12 +127,10 @@ def _routed_again(work: Workplace, batch: Batch, file: BatchFile, router: Router
     wrong = [name for name in same if json.dumps(made.detail[name]) != json.dumps(file.detail[name])]
     if made.path is None or made.rows != file.rows or wrong:
         raise BooksError(
-            f"batch {batch.batch_id}: {path}, routed again, has other rows than it had. "
+            f"batch {batch.batch_id}: {file.path}, routed again, has other rows than it had. "
             "Put it back from a copy of the store; nothing was changed"
         )
-    work.store.put(path, work.store.get(made.path))
-    work.store.delete(made.path)
-    return path
+    return made.path
 
 
 def _settled_anew(
@@ -166,7 +167,7 @@ def _settled_anew(
             f"batch {batch.batch_id} cannot be settled anew: deliveries that it parked were taken by another batch, or "
             "it has moved on. Wait until `eventbridge status` shows no open retry batch, then run this again"
         )
-    return Repair(**asdict(found) | {"record": record})
+    return replace(found, record=record)
 
 
 def _surplus(work: Workplace, batch: Batch) -> tuple[str, ...]:
