@@ -21,9 +21,13 @@ from eventbridge.spark.server import SparkConnectServer
 from eventbridge.spark.submit import LocalSubmit, SubmitRouter
 from eventbridge.stages.audit import audit
 from eventbridge.stages.deliver import deliver_batch, deliver_references
+from eventbridge.stages.deliver_redrive import deliver_redrive
 from eventbridge.stages.records import dead_letters
+from eventbridge.stages.redrive import NO_REQUEST, begin_redrive, survey
+from eventbridge.stages.redriven import Marks
 from eventbridge.stages.references import due_references
 from eventbridge.stages.route import Router
+from eventbridge.stages.selection import Selection
 from eventbridge.stages.workplace import Workplace
 
 ROOT = Path(__file__).parents[2]
@@ -290,4 +294,24 @@ def test_spark_submit_asks_too(tmp_path: Path) -> None:
     assert place.ids("sql-b") == "45"
     assert waiting(work) == [("held", "RouteFailed", "held", 6)]
     assert [path for path in work.store.list("deliveries/") if "/sql/" in path and "held" not in path] == []
+    assert audit(work).differences == ()
+
+
+def test_a_mended_rule_routes_its_dead_letters_anew(place: Place) -> None:
+    """A redrive with retransform asks Spark as route does: today's `where` decides, today's SQL is what is sent."""
+    place.write_rules(cast={"where": "data:n::int > 1", "targets": {"a": {"form": "SQL", "value": "data:n"}}})
+    work = place.deliver(*SUBJECT[:2], {"data": {"n": "many"}}, {"data": {"n": "few"}})
+    assert [each[2] for each in failures(work)] == ["RouteFailed"] * 2
+    kept = "data:n::string = 'many'"
+    place.write_rules(
+        cast={"where": kept, "targets": {"a": {"form": "SQL", "value": "named_struct('n', upper(data:n::string))"}}}
+    )
+    left = survey(work, Selection(), retransform=False, again=False).left
+
+    wish = begin_redrive(work, Selection(), "run", rate=None, retransform=True, again=False)
+    deliver_redrive(work, wish.redrive_id, place.router)
+
+    assert left == {("cast/a", NO_REQUEST): 2}
+    assert place.received("cast-a") == [{"n": "MANY"}]
+    assert Marks(work).counts(work.ledger.redrive(wish.redrive_id)) == {"Delivered": 1, "unmatched": 1}
     assert audit(work).differences == ()

@@ -27,7 +27,7 @@ class Mark:
     """That a dead letter was redriven: by which redrive and batch, when, and what came of it.
 
     `outcome` is Delivered, DeadLettered (there is a newer letter), `parked` (it is tried again), `unmatched` (today's
-    rule, asked by --retransform, does not match the event) or `under way`.
+    rule, asked by --retransform, does not match the event) or `under way`, also while some of its batch is a reference.
     """
 
     redrive_id: str
@@ -72,14 +72,23 @@ class Marks:
             wanted = delivery_id(bus, source, event_id, rule, target, batch.replay_id)
         if batch.state != "committed":
             return UNDER_WAY
-        return self._outcomes_of(batch.batch_id).get(wanted, UNMATCHED)
+        found = self._outcomes_of(batch.batch_id).get(wanted)
+        return found or (UNDER_WAY if self._is_referred(batch.batch_id) else UNMATCHED)
+
+    def _is_referred(self, batch_id: str) -> bool:
+        """Return whether something of a batch, or of those that routed it later, is not routed yet."""
+        made = self._work.ledger.references_of(batch_id)
+        return any(each.closed_by is None or self._is_referred(each.closed_by) for each in made)
 
     def _outcomes_of(self, batch_id: str) -> dict[bytes, str]:
-        """Return the last known verdict of every delivery of a batch, followed through the batches that retried it."""
+        """Return the last known verdict of every delivery of a batch; followed to who routed or retried it later."""
         found = self._outcomes.get(batch_id)
         if found is None:
             rows = settlement_rows(self._work, batch_id, ["delivery_id", "verdict"])
             found = {row["delivery_id"]: PARKED if row["verdict"] in _OPEN else row["verdict"] for row in rows}
+            routed = {each.closed_by for each in self._work.ledger.references_of(batch_id)}
+            for other in sorted(each for each in routed if each is not None):
+                found |= self._outcomes_of(other)
             later = {row.closed_by for row in self._work.ledger.parked_of(batch_id) if row.closed_by is not None}
             for other in sorted(later):
                 known = self._outcomes_of(other)

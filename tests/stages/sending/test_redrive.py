@@ -17,6 +17,7 @@ from eventbridge.stages.deliver_redrive import deliver_redrive
 from eventbridge.stages.records import dead_letters, letters
 from eventbridge.stages.redrive import NO_REQUEST, REDRIVEN_BEFORE, begin_redrive, plan_redrive, survey
 from eventbridge.stages.redriven import Marks
+from eventbridge.stages.release import release_rule
 from eventbridge.stages.route_in_process import InProcessRouter
 from eventbridge.stages.selection import Selection
 from eventbridge.stages.settle import settlement_rows
@@ -188,6 +189,26 @@ def test_an_event_that_todays_rule_does_not_match_is_said(sending: Sending) -> N
     assert redrive(sending, retransform=True) == 1
 
     assert outcomes(sending) == {"unmatched": 1}
+    assert audit(sending.work).differences == ()
+
+
+def test_what_is_not_routed_yet_is_under_way(sending: Sending) -> None:
+    """A costly rule's share that became a reference is not "unmatched"; routed later, its outcome is the mark's."""
+    program = "transform: {form: JSONATA, value: data.id}"
+    costly = http(REFUSED, retry=NO_RETRY)[:-1] + f", {program}}}"
+    sending.begin(2, crm=costly)
+    sending.deliver()
+    sending.rules(crm=costly.replace(REFUSED, "/healthy/crm"))
+    version = sending.work.rule_set().rules["orders"].version
+    sending.work.ledger.hold_rule("orders", version, "somebody looks at it")
+
+    assert redrive(sending, retransform=True) == 1
+
+    assert outcomes(sending) == {"under way": 2}
+    release_rule(sending.work, "orders")
+    sending.deliver()
+    assert outcomes(sending) == {"Delivered": 2}
+    assert len(sending.requests()) == 2
     assert audit(sending.work).differences == ()
 
 
