@@ -44,6 +44,7 @@ class Services:
 
     places: Places
     groups: dict[str, int] = field(default_factory=dict)
+    _commands: dict[str, Sequence[str]] = field(default_factory=dict)
     _children: list[subprocess.Popen[bytes]] = field(default_factory=list)
     _sparks: list[SparkConnectServer] = field(default_factory=list)
 
@@ -86,6 +87,16 @@ class Services:
         spark.start()
         self._add("spark", spark.pid)
 
+    def start_again(self, name: str) -> None:
+        """Start a service other than Spark anew, where it was, once it has died; what is left of its group is ended.
+
+        Returns once an S3 server answers, for others at once.
+        """
+        stop_groups({name: self.groups.pop(name)})
+        self._spawn(name, self._commands[name])
+        if name == "s3":
+            self._wait_for_s3()
+
     def stop(self, but: Collection[str] = ()) -> None:
         """End every service `but` those named, at first politely; harmless for those that have ended."""
         ending = {name: pid for name, pid in self.groups.items() if name not in but}
@@ -119,10 +130,14 @@ class Services:
 
     def _start_s3(self) -> None:
         """Start the S3 server and wait until its bucket is there."""
-        port = self.places.s3_port
-        self._spawn("s3", [sys.executable, "-m", "eventbridge.testing.s3", "--port", str(port), "--bucket", BUCKET])
+        port, journal = str(self.places.s3_port), str(self.places.folder / "s3.journal")
+        command = [sys.executable, "-m", "eventbridge.testing.s3", "--port", port, "--bucket", BUCKET]
+        self._spawn("s3", [*command, "--journal", journal])
+        self._wait_for_s3()
+
+    def _wait_for_s3(self) -> None:
         until = time.monotonic() + _READY_SECONDS
-        while not _answers(f"http://127.0.0.1:{port}/{BUCKET}"):
+        while not _answers(f"http://127.0.0.1:{self.places.s3_port}/{BUCKET}"):
             self.check()
             if time.monotonic() > until:
                 raise DemoError(f"After {_READY_SECONDS:g} s the S3 server does not answer.")
@@ -149,7 +164,8 @@ class Services:
             raise DemoError(f"airflow {' '.join(arguments)} failed: {_last_words(log)}")
 
     def _spawn(self, name: str, command: Sequence[str]) -> None:
-        with (self.places.logs / f"{name}.log").open("wb") as output:
+        self._commands[name] = command
+        with (self.places.logs / f"{name}.log").open("ab") as output:  # one that is started again goes on with it
             process = subprocess.Popen(
                 command,
                 env=environment(self.places, os.environ),

@@ -1,16 +1,18 @@
-"""One real environment for all end-to-end tests: what it takes to start is paid once."""
+"""Real environments for the end-to-end tests, one a module: what it takes to start is paid once."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 from demo.airflow import Airflow
 from demo.places import fresh, product_settings
+from demo.ports import reserve
 from demo.services import Services
+from end_to_end.mortal import MORTAL_PORT, MortalServer
 from end_to_end.running import Running
 
 from eventbridge.connection import connections_from_environment
@@ -26,14 +28,37 @@ _SETTINGS = {
     "EVENTBRIDGE_PUSH_BUDGET_SECONDS": "6",
     "EVENTBRIDGE_CHUNK_MAX_DELIVERIES": "100",
     "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0",
+    "EVENTBRIDGE_SEGMENT_SECONDS": "1",  # in a bucket too: a test looks for the first answers of a push
 }
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Start Airflow, Spark and the receiver in a folder of their own, and end every process however the tests end."""
-    folder = tmp_path_factory.mktemp("environment") / "demo"
-    services = Services(fresh(folder, rules_folder=_RULES, settings=_SETTINGS))
+    with _environment(tmp_path_factory.mktemp("environment") / "demo", _RULES / "surviving", "file") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def healing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, MortalServer]]:
+    """Start the same with a bucket for a store, on an S3 server of its own, and a target's server that can die."""
+    folder = tmp_path_factory.mktemp("environment")
+    port = reserve()
+    rules = folder / "rules"
+    rules.mkdir()
+    for file in (_RULES / "healing").glob("*.yaml"):
+        (rules / file.name).write_text(file.read_text().replace(f"127.0.0.1:{MORTAL_PORT}", f"127.0.0.1:{port}"))
+    with (
+        _environment(folder / "demo", rules, "s3") as running,
+        closing(MortalServer(port, running.places.received)) as mortal,
+    ):
+        mortal.start()
+        yield running, mortal
+
+
+@contextmanager
+def _environment(folder: Path, rules: Path, store: str) -> Iterator[Running]:
+    services = Services(fresh(folder, rules_folder=rules, settings=_SETTINGS, store=store))
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # a run that is ended takes its services along
     try:
         services.start()

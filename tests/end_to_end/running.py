@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from demo.services import Services
 from demo.tally import tally
 
 from eventbridge.errors import EventBridgeError
+from eventbridge.identity import delivery_id, delivery_id_text
 from eventbridge.ledger.records import Batch
 from eventbridge.sources.embedded import EmbeddedBus
 from eventbridge.stages.audit import audit
@@ -106,9 +107,10 @@ class Running:
         runs: list[dict[str, Any]] = found["dag_runs"]
         return runs
 
-    def trigger(self, dag_id: str) -> str:
-        """Start a run of a DAG, as the UI's button does, and return its id."""
-        run = self.airflow.call("POST", f"/dags/{dag_id}/dagRuns", json={"logical_date": None})
+    def trigger(self, dag_id: str, conf: Mapping[str, object] | None = None) -> str:
+        """Start a run of a DAG, as the UI's button does with what its form holds, and return its id."""
+        body = {"logical_date": None, "conf": dict(conf or {})}
+        run = self.airflow.call("POST", f"/dags/{dag_id}/dagRuns", json=body)
         return str(run["dag_run_id"])
 
     def task_log(self, dag_id: str, run_id: str, task_id: str) -> str:
@@ -136,11 +138,21 @@ class Running:
         return [f"{run['dag_id']} {run['dag_run_id']} {run['state']}" for run in self.runs("~")[:20]]
 
 
+def source_of(number: int) -> str:
+    """Return the source of the event of a number."""
+    return f"/shops/{number % 7}"
+
+
+def delivery_of(bus: str, number: int, rule: str, target: str) -> str:
+    """Return the webhook-id under which a target gets the event of a number."""
+    return delivery_id_text(delivery_id(bus, source_of(number), f"{bus}-{number}", rule, target))
+
+
 def _event(bus: str, number: int) -> bytes:
     event = {
         "specversion": "1.0",
         "id": f"{bus}-{number}",
-        "source": f"/shops/{number % 7}",
+        "source": source_of(number),
         "type": "order.placed",
         "subject": f"order {number}",
         "data": {"n": number, "items": [{"sku": f"sku-{item}", "count": item} for item in range(5)]},

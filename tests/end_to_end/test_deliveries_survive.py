@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from demo.places import product_settings
+from end_to_end.looks import answered, delivering, run_state, takes
 from end_to_end.running import Running, ledger_files
 
 from eventbridge.errors import RuleFileError
@@ -20,10 +21,8 @@ from eventbridge.identity import delivery_id_text
 from eventbridge.ledger.records import Chunk
 from eventbridge.orchestrate.schedule import run_limit
 from eventbridge.rule import load_rules
-from eventbridge.stages.outcomes import segments
 from eventbridge.stages.records import dead_letters
 from eventbridge.stages.selection import Selection
-from eventbridge.store.parquet import read_table
 
 pytestmark = pytest.mark.timeout(420)
 
@@ -156,22 +155,6 @@ def test_a_lost_ledger_is_never_taken_for_a_first_start(running: Running, tmp_pa
     assert running.differences() == []
 
 
-def delivering(running: Running, runner: str) -> Chunk | None:
-    """Return a chunk of the runner that is being pushed and has some answers written down, but not many."""
-    batch = running.work.ledger.unfinished_batch(runner)
-    for chunk in running.work.ledger.chunks(batch.batch_id) if batch is not None else []:
-        if chunk.state == "STARTED" and answered(running, chunk):
-            return chunk
-    return None
-
-
-def answered(running: Running, chunk: Chunk) -> set[str]:
-    """Return the webhook-ids of the chunk's deliveries whose answers are written down."""
-    files = [file.path for file in segments(running.work, chunk.batch_id, chunk.chunk_id) if file.path is not None]
-    rows = [row for path in files for row in read_table(running.work.store, path, columns=["delivery_id"]).to_pylist()]
-    return {delivery_id_text(row["delivery_id"]) for row in rows}
-
-
 def push_process(chunk: Chunk) -> psutil.Process:
     """Return the process of the task that pushes the chunk."""
     return psutil.Process(int(chunk.worker.rpartition(":")[2]))
@@ -219,16 +202,6 @@ def set_slots(running: Running, pool: str, slots: int) -> None:
     """Change a pool as Admin > Pools does."""
     body = {"pool": pool, "slots": slots, "include_deferred": False}
     running.airflow.call("PATCH", f"/pools/{pool}", params={"update_mask": "slots"}, json=body)
-
-
-def takes(running: Running, path: str, count: int) -> bool:
-    """Say whether the receiver took that many deliveries on a path."""
-    return len(set(running.requests(path))) >= count
-
-
-def run_state(running: Running, dag_id: str, run_id: str) -> str:
-    """Return the state of a run."""
-    return str(running.airflow.call("GET", f"/dags/{dag_id}/dagRuns/{run_id}")["state"])
 
 
 def rules_check(running: Running) -> subprocess.CompletedProcess[str]:

@@ -185,3 +185,12 @@ def test_it_ends_on_sigterm(tmp_path: Path) -> None:
 
     assert answer.startswith(b"HTTP/1.1 200")
     assert (code, time.monotonic() - began < 5) == (0, True)
+
+
+def test_what_it_is_told_to_answer(receiver: Receiver) -> None:
+    """A name that was told nothing is taken; then what was told last counts, for that name alone."""
+    answers = []
+    for path in ("/told/crm", "/tell/400/crm", "/told/crm", "/told/other", "/tell/200/crm", "/told/crm"):
+        answers.append(talk(receiver, post(path), until=b"\r\n")[9:12])
+
+    assert answers == [b"200", b"204", b"400", b"200", b"204", b"200"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Param, get_current_context, task
@@ -68,6 +69,7 @@ def plan_redrive() -> None:
 
     context = get_current_context()
     with stage() as work:
+        _refuse_unknown_fields(context["dag_run"].conf or {})
         redrive_id = _redrive_id(work, context["params"], f"{context['dag'].dag_id} {context['run_id']}")
         if redrive_id is None:
             _end(context)
@@ -108,6 +110,18 @@ def go_on() -> None:
         poke_interval=1,
         deferrable=False,
     )
+
+
+def _refuse_unknown_fields(conf: Mapping[str, object]) -> None:
+    """Raise UserError for what the form does not have: Airflow hands it on, and a typo would choose, or do, more."""
+    from eventbridge.errors import UserError
+    from eventbridge.rule.fields import nearest
+
+    names = list(redrive_params())
+    for name in conf:
+        if name not in names:
+            hint = nearest(name, names) or f"Its fields: {', '.join(names)}."
+            raise UserError(f"{name!r} is no field of the form. {hint}")
 
 
 def _redrive_id(work: Workplace, params: Any, run: str) -> str | None:

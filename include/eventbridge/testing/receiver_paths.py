@@ -10,9 +10,11 @@ from urllib.parse import unquote
 
 from eventbridge.testing.receiver_tokens import TokenEndpoint
 
-#: What must follow these first parts: a status, milliseconds, seconds and a secret, uses of a token and a name.
+#: What must follow these first parts: a status (and a name), milliseconds, seconds and a secret, uses of a token and a
+#: name.
 _NUMBERED = {
     "status": "[1-9][0-9]{2}",
+    "tell": "[1-9][0-9]{2}/[^/]+",
     "delay": "[0-9]{1,5}",
     "token": "[0-9]{1,5}/[^/]+(/.*)?",
     "with-token": "[1-9][0-9]{0,4}(/.*)?",
@@ -48,10 +50,11 @@ class Paths:
     """Chooses replies; remembers how often a path of /flaky refused a webhook-id, and the tokens that /token gave.
 
     /token/SECONDS/SECRET is an OAuth2 token endpoint for every client with that secret; /with-token/USES takes each
-    of its tokens so many times.
+    of its tokens so many times. /told/NAME answers the status that /tell/STATUS/NAME told it last, before that 200.
     """
 
     def __init__(self) -> None:
+        self._told: dict[str, int] = {}
         self._refused: Counter[tuple[str, str]] = Counter()
         self._tokens = TokenEndpoint()
         self._replies: dict[str, Callable[[Seen], Reply]] = {
@@ -77,6 +80,8 @@ class Paths:
             "redirect": lambda seen: Reply(302, {"Location": "/healthy/redirected"}),
             "retry-after": lambda seen: Reply(503, {"Retry-After": seen.rest}),
             "status": lambda seen: Reply(int(seen.rest)),
+            "tell": self._tell,
+            "told": lambda seen: Reply(self._told.get(seen.rest, 200)),
             "token": self._token,
             "with-token": self._with_token,
         }
@@ -98,6 +103,11 @@ class Paths:
         seconds, _, secret = seen.rest.partition("/")
         status, answer = self._tokens.give(int(seconds), unquote(secret.partition("/")[0]), seen.headers, seen.body)
         return Reply(status, body=answer)
+
+    def _tell(self, seen: Seen) -> Reply:
+        status, _, name = seen.rest.partition("/")
+        self._told[name] = int(status)
+        return Reply(204, body=b"")
 
     def _with_token(self, seen: Seen) -> Reply:
         uses = int(seen.rest.partition("/")[0])

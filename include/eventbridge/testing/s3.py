@@ -1,8 +1,8 @@
 """An S3 server of one's own on the loopback address, for tests and the demo: moto's, which can be made to fail.
 
-    python -m eventbridge.testing.s3 --port PORT --bucket BUCKET     serves until it is ended
+    python -m eventbridge.testing.s3 --port PORT --bucket BUCKET [--journal FILE]     serves until it is ended
 
-It keeps everything in memory, takes every key, and is gone with its process.
+It keeps everything in memory and takes every key. With a journal, one that is started again has what it had.
 """
 
 from __future__ import annotations
@@ -12,9 +12,13 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
+
+if TYPE_CHECKING:
+    from eventbridge.testing.s3_journal import Journal
 
 ACCESS_KEY = "AKIA-of-tests"
 SECRET_KEY = "secret/of+tests"
@@ -57,11 +61,13 @@ class S3Server:
     `lose_answer` says whether a request is carried out and its answer then lost.
     """
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, journal: Path | None = None) -> None:
         self.requests: list[S3Request] = []
         self.refuse: Callable[[S3Request], str | None] = lambda request: None
         self.lose_answer: Callable[[S3Request], bool] = lambda request: False
         self._port = port
+        self._journal_path = journal
+        self._journal: Journal | None = None
         self._server: Any = None
         self._application: Any = None
         self._writing = threading.Lock()
@@ -96,6 +102,11 @@ class S3Server:
                 return
 
         self._application = DomainDispatcherApplication(create_backend_app)
+        if self._journal_path is not None:  # before anybody can ask: a store that is not whole would look damaged
+            from eventbridge.testing.s3_journal import Journal
+
+            self._journal = Journal(self._journal_path)
+            self._journal.open(self._application)
         self._server = make_server("127.0.0.1", self._port, self._answer, threaded=True, request_handler=Quiet)
         self._port = self._server.server_port
         threading.Thread(target=self._server.serve_forever, name="s3", daemon=True).start()
@@ -106,6 +117,8 @@ class S3Server:
         if server is not None:
             server.shutdown()
             server.server_close()
+        if self._journal is not None:
+            self._journal.close()
 
     def __enter__(self) -> Self:
         self.start()
@@ -132,7 +145,11 @@ class S3Server:
         if request.method in ("GET", "HEAD"):
             return self._application(environ, start_response)  # type: ignore[no-any-return]
         with self._writing:  # a real server's conditional writes exclude each other; moto's do not
-            return self._application(environ, start_response)  # type: ignore[no-any-return]
+            if self._journal is None:
+                return self._application(environ, start_response)  # type: ignore[no-any-return]
+            status, answered, body = self._journal.carry_out(self._application, environ)
+        start_response(status, answered)
+        return [body]
 
 
 def connection_uri(port: int) -> str:
@@ -146,8 +163,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m eventbridge.testing.s3")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--bucket", required=True, type=_bucket)
+    parser.add_argument("--journal", type=Path, help="keep in this file what is written, for the next start")
     options = parser.parse_args(arguments)
-    with S3Server(options.port) as server:
+    with S3Server(options.port, options.journal) as server:
         server.make_bucket(options.bucket)
         server.requests = _Forgetful()
         threading.Event().wait()

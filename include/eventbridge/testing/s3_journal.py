@@ -1,0 +1,103 @@
+"""What an S3 server of tests was given, in a file: one that is killed and started again has it, as a real one has.
+
+Kept by `eventbridge.testing.s3`: a line for each request that changed something, written before its answer is sent.
+An upload in parts is one line, once it is complete; parts of one that is not are gone with the process.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from werkzeug.wsgi import get_input_stream
+
+Application = Callable[[dict[str, Any], Callable[..., Any]], Any]
+
+#: They held when the request was carried out, and are not asked again.
+_CONDITIONS = {"HTTP_IF_NONE_MATCH", "HTTP_IF_MATCH"}
+
+
+class Journal:
+    """The journal in one file of one server; not to be used by two threads at once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor = -1
+
+    def open(self, application: Application) -> None:
+        """Carry out on an empty server what the file holds, and go on after it; a line cut short was never answered."""
+        whole = 0
+        if self._path.exists():
+            for line in self._lines():
+                whole += len(line)
+                _carried_out(application, *_request(json.loads(line)))
+        self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o600)
+        os.ftruncate(self._descriptor, whole)
+        os.lseek(self._descriptor, 0, os.SEEK_END)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def carry_out(self, application: Application, environ: dict[str, Any]) -> tuple[str, list[Any], bytes]:
+        """Return status, headers and body of the answer to a request that writes, noted if it is a success."""
+        body = get_input_stream(environ).read()
+        status, headers, answer = _carried_out(application, environ, body)
+        if status.startswith("2"):
+            self._note(application, environ, body)
+        return status, headers, answer
+
+    def _note(self, application: Application, environ: dict[str, Any], body: bytes) -> None:
+        texts = {name: text for name, text in environ.items() if isinstance(text, str) and name not in _CONDITIONS}
+        query = environ.get("QUERY_STRING", "")
+        if "uploadId=" in query and environ["REQUEST_METHOD"] == "POST":
+            texts |= {"REQUEST_METHOD": "GET", "QUERY_STRING": "", "CONTENT_LENGTH": "0"}
+            _, headers, body = _carried_out(application, _environ(texts), b"")
+            about = {_as_environ(name): text for name, text in headers if name.lower().startswith("x-amz-meta-")}
+            texts |= about | {"REQUEST_METHOD": "PUT"}
+        elif "uploadId=" in query or query.startswith("uploads"):
+            return
+        line = json.dumps({"environ": texts, "body": base64.b64encode(body).decode()}).encode() + b"\n"
+        view = memoryview(line)
+        while view:
+            view = view[os.write(self._descriptor, view) :]
+
+    def _lines(self) -> Iterator[bytes]:
+        with self._path.open("rb") as file:
+            for line in file:
+                if line.endswith(b"\n"):
+                    yield line
+
+
+def _carried_out(application: Application, environ: dict[str, Any], body: bytes) -> tuple[str, list[Any], bytes]:
+    told: list[Any] = []
+
+    def start_response(status: str, headers: list[Any], *_: object) -> None:
+        told[:] = [status, headers]
+
+    environ = environ | {"wsgi.input": BytesIO(body), "CONTENT_LENGTH": str(len(body))}
+    environ.pop("HTTP_TRANSFER_ENCODING", None)  # the body is whole here
+    environ.pop("wsgi.input_terminated", None)
+    answer = b"".join(application(environ, start_response))
+    return told[0], told[1], answer
+
+
+def _request(line: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+    return _environ(line["environ"]), base64.b64decode(line["body"])
+
+
+def _environ(texts: dict[str, str]) -> dict[str, Any]:
+    flags = {"wsgi.multithread": True, "wsgi.multiprocess": False, "wsgi.run_once": False}
+    return {**texts, **flags, "wsgi.version": (1, 0), "wsgi.errors": sys.stderr}
+
+
+def _as_environ(header: str) -> str:
+    return "HTTP_" + header.upper().replace("-", "_")

@@ -1,0 +1,179 @@
+"""Real Airflow, Spark, S3 server and receivers: targets die, refuse and heal, and whatever is killed, all is there."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from contextlib import closing
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+from end_to_end.looks import answered, delivering, run_state, takes
+from end_to_end.mortal import MortalServer
+from end_to_end.running import Running, delivery_of, source_of
+
+from eventbridge.ledger.records import Parked
+from eventbridge.orchestrate.names import PLAN_REDRIVE, REDRIVE_DAG
+from eventbridge.rule.model import OPERATIONS_BUS
+from eventbridge.stages.records import dead_letters
+from eventbridge.stages.redriven import Marks
+from eventbridge.stages.selection import Selection
+
+pytestmark = pytest.mark.timeout(420)
+
+_RUNNER = "orders"
+
+
+def test_a_target_dies_and_heals_while_scheduler_and_store_are_killed(healing: tuple[Running, MortalServer]) -> None:
+    """The dead target degrades and the others go on, over kill -9 of store and scheduler; healed, its backlog drains.
+
+    In order where it is ordered, what was due first going first where it is not. Nothing is missing, the books balance.
+    """
+    running, mortal = healing
+    running.publish("orders", range(10))  # so few that they do not speak for it once it has died
+    running.until_settled()
+
+    mortal.kill()
+    running.publish("orders", range(10, 50))
+    running.until("the dead target is degraded", lambda: standing(running) == "degraded")
+    running.until("the others have what it has not", lambda: takes(running, "/healthy/invoices", 50))
+
+    running.publish("orders", range(50, 90))
+    batch_id = running.until("a batch is under way", lambda: running.work.ledger.unfinished_batch(_RUNNER)).batch_id
+    kill(running, "s3")
+    running.services.start_again("s3")
+    running.until("the batch is committed", lambda: running.work.ledger.batch(batch_id).state == "committed")
+
+    running.publish("orders", range(90, 130))
+    chunk = running.until("a push is in the middle of its chunk", lambda: delivering(running, _RUNNER, "tracking"))
+    kill(running, "scheduler")
+    written_down = answered(running, chunk)
+    backlog = [row for row in running.work.ledger.parked() if row.target == "crm" and row.state == "due"]
+    assert len(set(running.requests("/healthy/crm"))) == 10, "nothing came back from the dead"
+    mortal.start()
+    running.services.start_again("scheduler")
+    running.until_settled(240)
+
+    assert set(running.requests("/healthy/invoices")) == ids(range(130), "invoices", "ledger")
+    assert set(running.requests("/healthy/crm")) == ids(range(130), "partners", "crm")
+    assert set(running.requests("/healthy/account")) == ids(range(130), "partners", "account")
+    tracked = Counter(running.requests("/slow/tracking"))
+    assert set(tracked) == ids(range(90, 130), "tracking", "carrier")
+    assert {tracked[name] for name in written_down} == {1}
+    assert out_of_order(running) == []
+    assert taken_too_early(running, backlog) == []
+    told = [event for event in operational_events(running) if event["subject"] == "partners/crm"]
+    assert told[0]["type"] == "target.degraded"
+    assert told[-1]["type"] == "target.recovered"
+    assert {event["subject"] for event in operational_events(running)} == {"partners/crm"}
+    assert running.differences() == []
+
+
+def test_dead_letters_are_redriven_by_the_form_of_the_dag(healing: tuple[Running, MortalServer]) -> None:
+    """What a target refused is taken once it is healed, under the same ids; a form filled in wrongly is told so."""
+    running, _ = healing
+    wanted = ids(range(10_000, 10_005), "claims", "office")
+    with pytest.raises(httpx.HTTPStatusError) as raised:
+        running.trigger(REDRIVE_DAG, {"rule": "claims", "rate": "fast"})
+    mistaken = {
+        "'retransfrom' is no field of the form. Did you mean retransform?": {"rule": "claims", "retransfrom": True},
+        "nothing chooses dead letters. Fill in what does, or set All.": {},
+    }
+    runs = {text: running.trigger(REDRIVE_DAG, conf) for text, conf in mistaken.items()}
+    tell(running, 400)
+    running.publish("orders", range(10_000, 10_005))
+    running.until("they are given up", lambda: dead_claims(running) == 5)
+    refused = Counter(running.requests("/told/claims"))
+    tell(running, 200)
+    right = running.trigger(REDRIVE_DAG, {"rule": "claims", "reason": "NonRetryable", "rate": 50})
+    running.until("the redrive is done", lambda: [each.state for each in running.work.ledger.redrives()] == ["done"])
+    running.until("its run has ended", lambda: run_state(running, REDRIVE_DAG, right) == "success")
+    running.until_settled()
+
+    assert refused == Counter(wanted)
+    assert raised.value.response.status_code == 400
+    assert "rate" in raised.value.response.text
+    for text, run_id in runs.items():
+        assert run_state(running, REDRIVE_DAG, run_id) == "failed"
+        log = running.task_log(REDRIVE_DAG, run_id, PLAN_REDRIVE)
+        assert text in log
+        assert "Traceback" not in log
+    assert Counter(running.requests("/told/claims")) == Counter([*wanted, *wanted])
+    (redrive,) = running.work.ledger.redrives()
+    assert Marks(running.work).counts(redrive) == {"Delivered": 5}
+    assert running.differences() == []
+
+
+def ids(numbers: Iterable[int], rule: str, target: str) -> set[str]:
+    """Return the webhook-ids under which a target gets the events of some numbers."""
+    return {delivery_of("orders", number, rule, target) for number in numbers}
+
+
+def dead_claims(running: Running) -> int:
+    """Return how many dead letters of the claims there are, of committed batches."""
+    if running.work.ledger.unfinished_batch(_RUNNER) is not None:
+        return 0
+    return sum(1 for _ in dead_letters(running.work, Selection(rule="claims")))
+
+
+def standing(running: Running) -> str:
+    """Return how the target `crm` stands."""
+    status = running.work.ledger.target_statuses().get(("partners", "crm"))
+    return status.state if status is not None else "ok"
+
+
+def kill(running: Running, service: str) -> None:
+    """kill -9 a service and all that it started: of the scheduler, executor, supervisors and tasks.
+
+    As a host or a container does that dies; by its group tasks would go on, which have groups of their own.
+    """
+    leader = psutil.Process(running.services.groups[service])
+    for process in [leader, *leader.children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+def tell(running: Running, status: int) -> None:
+    """Have the receiver answer the claims with a status from now on."""
+    httpx.get(f"http://127.0.0.1:{running.places.receiver_port}/tell/{status}/claims").raise_for_status()
+
+
+def out_of_order(running: Running) -> list[str]:
+    """Return the sources of which the ordered target got an event, for the first time, after a later one."""
+    number_of = {delivery_of("orders", number, "partners", "account"): number for number in range(130)}
+    came: dict[str, list[int]] = defaultdict(list)
+    for name in dict.fromkeys(running.requests("/healthy/account")):
+        came[source_of(number_of[name])].append(number_of[name])
+    return [source for source, numbers in came.items() if numbers != sorted(numbers)]
+
+
+def taken_too_early(running: Running, backlog: Iterable[Parked]) -> list[str]:
+    """Return which rows of the backlog a retry batch took before others that were due earlier.
+
+    Those that were under way when the scheduler died, and those that served as probes, are left out.
+    """
+    ledger = running.work.ledger
+    status = ledger.target_statuses()["partners", "crm"]
+    closed = {row.parked_id: row.closed_by for row in ledger.parked()}
+    turns = []
+    for row in backlog:
+        batch = ledger.batch(closed[row.parked_id] or "")
+        if row.taken_by is None and batch.planned_at >= status.since:
+            turns.append((batch.planned_at, row.due_at))
+    wrong = []
+    for planned_at, due_at in turns:
+        earlier = [other for other in turns if other[0] > planned_at and other[1] < due_at]
+        wrong += [f"due {due_at}, taken {planned_at}, before one due {each[1]}" for each in earlier]
+    return wrong
+
+
+def operational_events(running: Running) -> list[dict[str, Any]]:
+    """Return what was told on the bus `eventbridge` about targets."""
+    with closing(running.work.open_source(OPERATIONS_BUS)) as bus:
+        (queue,) = bus.queues()
+        events = [json.loads(message.body) for message in bus.read(queue, 0, bus.end(queue))]
+    return [event for event in events if event["type"].startswith("target.")]
