@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -31,11 +31,14 @@ _SETTINGS = {
     "EVENTBRIDGE_SEGMENT_SECONDS": "1",  # in a bucket too: a test looks for the first answers of a push
 }
 
+#: So few at a time that a backlog takes several batches, of which a test can tell which came first.
+_SMALL_CHUNKS = {"EVENTBRIDGE_CHUNK_MAX_DELIVERIES": "40"}
+
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Start Airflow, Spark and the receiver in a folder of their own, and end every process however the tests end."""
-    with _environment(tmp_path_factory.mktemp("environment") / "demo", _RULES / "surviving", "file") as running:
+    with _environment(tmp_path_factory.mktemp("environment") / "demo", _RULES / "surviving", "file", {}) as running:
         yield running
 
 
@@ -49,7 +52,7 @@ def healing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running,
     for file in (_RULES / "healing").glob("*.yaml"):
         (rules / file.name).write_text(file.read_text().replace(f"127.0.0.1:{MORTAL_PORT}", f"127.0.0.1:{port}"))
     with (
-        _environment(folder / "demo", rules, "s3") as running,
+        _environment(folder / "demo", rules, "s3", _SMALL_CHUNKS) as running,
         closing(MortalServer(port, running.places.received)) as mortal,
     ):
         mortal.start()
@@ -57,14 +60,14 @@ def healing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running,
 
 
 @contextmanager
-def _environment(folder: Path, rules: Path, store: str) -> Iterator[Running]:
-    services = Services(fresh(folder, rules_folder=rules, settings=_SETTINGS, store=store))
+def _environment(folder: Path, rules: Path, store: str, settings: Mapping[str, str]) -> Iterator[Running]:
+    services = Services(fresh(folder, rules_folder=rules, settings={**_SETTINGS, **settings}, store=store))
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # a run that is ended takes its services along
     try:
         services.start()
-        settings = product_settings(services.places)
+        given = product_settings(services.places)
         with (
-            closing(Workplace.open(Settings.from_mapping(settings), connections_from_environment(settings))) as work,
+            closing(Workplace.open(Settings.from_mapping(given), connections_from_environment(given))) as work,
             closing(Airflow(services.places)) as airflow,
         ):
             yield Running(services, airflow, work)

@@ -23,7 +23,7 @@ from eventbridge.stages.records import dead_letters
 from eventbridge.stages.redriven import Marks
 from eventbridge.stages.selection import Selection
 
-pytestmark = pytest.mark.timeout(420)
+pytestmark = pytest.mark.timeout(600)
 
 _RUNNER = "orders"
 
@@ -42,8 +42,11 @@ def test_a_target_dies_and_heals_while_scheduler_and_store_are_killed(healing: t
     running.until("the dead target is degraded", lambda: standing(running) == "degraded")
     running.until("the others have what it has not", lambda: takes(running, "/healthy/invoices", 50))
 
+    running.until("that batch is committed", lambda: running.work.ledger.unfinished_batch(_RUNNER) is None)
     running.publish("orders", range(50, 90))
-    batch_id = running.until("a batch is under way", lambda: running.work.ledger.unfinished_batch(_RUNNER)).batch_id
+    batch_id = running.until(
+        "the next one is under way", lambda: running.work.ledger.unfinished_batch(_RUNNER)
+    ).batch_id
     kill(running, "s3")
     running.services.start_again("s3")
     running.until("the batch is committed", lambda: running.work.ledger.batch(batch_id).state == "committed")
