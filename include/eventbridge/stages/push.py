@@ -20,7 +20,8 @@ from typing import Any
 
 from eventbridge.delivery import DeadLettered, expired
 from eventbridge.ledger.records import Batch, Chunk, ChunkState, Piece, TargetStatus
-from eventbridge.stages.admission import admission, must_halt
+from eventbridge.stages.admission import admission, must_cut_off, must_halt
+from eventbridge.stages.company import Company
 from eventbridge.stages.items import ITEM_COLUMNS, Item, TargetReport, item_of, outcome_row
 from eventbridge.stages.letter_copies import read_deliveries
 from eventbridge.stages.operations import publish_operational_events
@@ -93,6 +94,7 @@ class _Push:
     def run(self) -> PushReport:
         done = shown(self._work, segments(self._work, self._batch.batch_id, self._chunk.chunk_id))
         runs = self._runs(done)
+        self._company = Company(self._work, self._batch, self._chunk.chunk_id, runs)
         try:
             self._collect(runs)
         except BaseException as error:
@@ -223,6 +225,7 @@ class _Push:
                 rows, written_at = [], time.monotonic()
             elif not rows:
                 written_at = time.monotonic()
+            self._company.look()
             if time.monotonic() - told_at >= _TELL_SECONDS and not finished:
                 self._tell(runs)
                 told_at = time.monotonic()
@@ -276,11 +279,15 @@ class _Push:
             self._work.ledger.note_attempts(tallies)
         statuses = self._work.ledger.target_statuses()
         for run in runs:
-            status = statuses.get((run.report.rule, run.report.target))
-            if status is not None and must_halt(status, heeds_others=run.heeds_others, now=self._work.clock()):
+            status, now = statuses.get(run.place), self._work.clock()
+            if status is not None and must_halt(status, heeds_others=run.heeds_others, now=now):
                 run.halt()
+            elif status is not None and run.heeds_others and must_cut_off(status, self._batch, now):
+                run.cut_off()
+        self._company.ask()
 
     def _end(self, state: ChunkState, runs: list[TargetRun], error: BaseException | None) -> None:
+        self._company.measure()
         self._work.ledger.end_chunk(
             self._batch.batch_id,
             self._chunk.chunk_id,

@@ -24,16 +24,19 @@ from eventbridge.delivery import (
     is_failure,
 )
 from eventbridge.errors import InfrastructureError
+from eventbridge.hold_up import Stay
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.rule.window import DeliverBetween
+from eventbridge.stages.company import RunTimes
 from eventbridge.stages.feed import Feed
 from eventbridge.stages.items import Item, TargetReport, outcome_row
 from eventbridge.stages.pace import Pace
 from eventbridge.stages.run_breaker import RunBreaker
 from eventbridge.targets.protocol import Target
 
-#: How long a push waits for its next retry with nothing else to do. A longer wait is the slow lane's:
-#: here it would keep the whole batch, and with it every other target's next events, from being committed.
+#: How long a push waits for its next retry with nothing else to do, if other targets of the batch are at work anyway.
+#: A longer wait is the slow lane's: here it would keep the whole batch, and with it every other target's next events,
+#: from being committed.
 _LINGER_SECONDS = 2.0
 #: Longest nap of a thread that waits for a retry to fall due: how late it may notice the stop flag.
 _NAP_SECONDS = 0.2
@@ -44,7 +47,8 @@ class TargetRun(threading.Thread):
 
     Rows of schema OUTCOME go to `rows` as lists, only once the target has flushed what they report.
     A retry that falls due within the budget is made here, without a round through the ledger.
-    `patient`: it waits for its target's next token as long as the budget lasts, else as long as for a retry.
+    `patient`: it waits for its target's next token as long as the budget lasts, else as long as for a retry; and it
+    waits though others are done. `may_wait`: whether others are still at work, so that waiting costs nobody anything.
     """
 
     def __init__(
@@ -73,6 +77,10 @@ class TargetRun(threading.Thread):
         self._pace = pace
         self._patient = patient
         self._halted = threading.Event()
+        self._cut_off = threading.Event()
+        self.times = RunTimes()
+        self.stay: Stay | None = None
+        self.may_wait: Callable[[], bool] = lambda: True
         self._until = until
         self._clock = clock
         self._stop_asked = stop
@@ -80,19 +88,31 @@ class TargetRun(threading.Thread):
         self._waiting = list(items)
         self._unflushed: list[tuple[Item, Answer]] = []
         self._interrupted = False
+        self._hurried = False  # it left because the others were done
         self._dice = random.Random()
 
     def tally(self) -> Tally | None:
         """Return what the breaker is told at the end of the run; nothing of its end if it crashed or never began."""
         ended = self.ident is not None and not self.is_alive() and self.report.crashed is None
-        return self.breaker.take(self.report.ended if ended else None)
+        told = replace(self.report.ended, stay=self.stay, apart=self._patient) if ended else None
+        return self.breaker.take(told)
 
     def halt(self) -> None:
         """End the run: others have found that nothing must be sent to its target now."""
         self._halted.set()
 
+    def cut_off(self) -> None:
+        """Start nothing more: the others have waited long enough. What is in flight is waited for."""
+        self._cut_off.set()
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Rule and target."""
+        return self.report.rule, self.report.target
+
     def run(self) -> None:
         """Deliver; what goes wrong here is reported, never raised into the other targets' threads."""
+        self.times.began_at = self._clock()
         try:
             target = self._open_target()
             with closing(target):
@@ -100,15 +120,17 @@ class TargetRun(threading.Thread):
         except BaseException as error:  # carried to the push task, which fails with it
             self.report.crashed = error
         finally:
-            self.breaker.leave(self._clock())
+            self.times.ended_at = self._clock()
+            if not self._hurried:  # else who tries them again, in the slow lane, is to judge
+                self.breaker.leave(self.times.ended_at)
 
     def _deliver_all(self, target: Target) -> None:
         while self._waiting and not self._over():
             ready = self._ready()
             if ready:
                 self._round(target, ready)
-            elif self._waiting:
-                self._nap()
+            elif self._waiting and not self._nap():
+                break
         budget_is_over = self._clock() >= self._until - timedelta(seconds=_NAP_SECONDS)
         self.report.spent = budget_is_over and not self._closed() and self._has_unsettled_work()
 
@@ -165,7 +187,9 @@ class TargetRun(threading.Thread):
         if no_room or not self._pace.take(now, len(self._waiting) + left):
             self.report.held_up = True
             return False
-        self.report.sent += item.due_at is None
+        if item.due_at is None:
+            self.report.sent += 1
+            self.times.sent_at = now
         return True
 
     def _settle_answers(self, target: Target) -> None:
@@ -215,6 +239,8 @@ class TargetRun(threading.Thread):
             self._pace.ramp(now)
 
     def _report(self, item: Item, outcome: Outcome, answer: Answer | None) -> None:
+        if answer is not None:
+            self.times.answered(answer)
         if isinstance(outcome, Delivered):
             self.report.delivered += 1
         elif isinstance(outcome, DeadLettered):
@@ -224,16 +250,29 @@ class TargetRun(threading.Thread):
             self.report.retried += 1
         self._rows.put([outcome_row(item, outcome, answer, self._clock())])
 
-    def _nap(self) -> None:
+    def _nap(self) -> bool:
+        """Wait a little for something to fall due; False if the others would have to wait for that."""
+        if self._must_hurry():
+            return False
         due = min((item.due_at for item in self._waiting if item.due_at is not None), default=self._until)
         if self._pace.next_at is not None and any(item.due_at is None for item in self._waiting):
             due = min(due, self._pace.next_at)
         wait = (min(due, self._until) - self._clock()).total_seconds()
-        self._stop_asked.wait(max(0.0, min(wait, _NAP_SECONDS)))
+        self._wait(wait)
+        return True
+
+    def _must_hurry(self) -> bool:
+        self._hurried = not self._patient and not self.may_wait()
+        return self._hurried
+
+    def _wait(self, seconds: float) -> None:
+        self.times.idle = True
+        self._stop_asked.wait(max(0.0, min(seconds, _NAP_SECONDS)))
+        self.times.idle = False
 
     def _closed(self) -> bool:
         """Return whether nothing more may be sent to this target by this push."""
-        return self.report.gone or self.breaker.tripped or self._halted.is_set()
+        return self.report.gone or self.breaker.tripped or self._halted.is_set() or self._cut_off.is_set()
 
     def _over(self) -> bool:
         if self._stop_asked.is_set() or self._closed():

@@ -1,0 +1,140 @@
+"""The targets of a batch side by side: who waits for whom, how long, and who is not waited for any longer."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Protocol
+
+from eventbridge.delivery import Answer
+from eventbridge.hold_up import Stay, done_at, is_cut_off
+from eventbridge.ledger.records import Batch
+from eventbridge.stages.workplace import Workplace
+
+#: How often it is looked whether somebody is waited for too long.
+_LOOK_SECONDS = 0.25
+
+
+class RunTimes:
+    """When one run began, sent and was answered; written by its thread, read by the push."""
+
+    def __init__(self) -> None:
+        self.began_at: datetime | None = None
+        self.ended_at: datetime | None = None
+        self.sent_at: datetime | None = None  # last, what had not been sent before
+        self.idle = False  # it only waits for something to fall due
+        self._durations_ms: list[float] = []
+        self._last: Answer | None = None
+
+    def answered(self, answer: Answer) -> None:
+        """Note an answer."""
+        self._last = answer
+        self._durations_ms.append(answer.duration_ms)
+
+    @property
+    def at_work(self) -> bool:
+        """Whether it has not ended and does not only wait."""
+        return self.ended_at is None and not self.idle
+
+    @property
+    def typical(self) -> float | None:
+        """The median of what its answers took, in seconds."""
+        return statistics.median_low(self._durations_ms[:]) / 1000 if self._durations_ms else None
+
+    def stay(self, others_done_at: datetime | None) -> Stay | None:
+        """Return how long it took, once it has ended; None if it has not, or had no answer."""
+        if self.began_at is None or self.ended_at is None or self._last is None:
+            return None
+        last_at = self._last.started_at + timedelta(milliseconds=self._last.duration_ms)
+        tail = (last_at - (self.sent_at or self.began_at)).total_seconds()
+        beyond = 0.0
+        if others_done_at is not None:
+            beyond = (last_at - max(others_done_at, self.began_at)).total_seconds()
+        return Stay(max(0.0, beyond), max(0.0, tail), self.typical)
+
+
+class Run(Protocol):
+    """What is wanted of a target's run."""
+
+    times: RunTimes
+    stay: Stay | None
+    may_wait: Callable[[], bool]
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Rule and target."""
+
+    def cut_off(self) -> None:
+        """Start nothing more; what is in flight is waited for."""
+
+
+class Company:
+    """The runs of one push, and the other chunks of their batch as the ledger last told.
+
+    Only those of a normal batch wait for one another: in the slow lane everybody may take the time that it needs.
+    """
+
+    def __init__(self, work: Workplace, batch: Batch, chunk_id: int, runs: Sequence[Run]) -> None:
+        self._work = work
+        self._batch = batch
+        self._chunk_id = chunk_id
+        self._runs = runs
+        self._waits = batch.kind == "normal"
+        self._began_at = work.clock()
+        self._looked_at = time.monotonic()
+        self._asked = False
+        self._elsewhere: dict[int, datetime | None] = {}
+        for run in runs if self._waits else ():
+            run.may_wait = partial(self._may_wait, run)
+
+    def ask(self) -> None:
+        """Ask the ledger how far the other chunks of the batch are."""
+        if self._waits:
+            ends = self._work.ledger.chunk_ends(self._batch.batch_id)
+            self._elsewhere = {number: end for number, end in ends.items() if number != self._chunk_id}
+            self._asked = True
+
+    def look(self) -> None:
+        """Cut off those for whom the others have waited long enough."""
+        if not self._waits or time.monotonic() - self._looked_at < _LOOK_SECONDS:
+            return
+        self._looked_at = time.monotonic()
+        now = self._work.clock()
+        for run in self._runs:
+            under_way = run.times.began_at is not None and run.times.ended_at is None
+            done = self._others_done_at(run) if under_way else None
+            if done is not None:
+                beyond, others = (now - done).total_seconds(), (done - self._began_at).total_seconds()
+                if is_cut_off(beyond, others, run.times.typical):
+                    run.cut_off()
+
+    def measure(self) -> None:
+        """Note of each run that has ended how long it took, and how much of that the others waited for it."""
+        if self._asked:  # else it was over so soon that nobody can have waited for it
+            self.ask()
+        for run in self._runs:
+            run.stay = run.times.stay(self._others_done_at(run) if self._waits else None)
+
+    def _may_wait(self, run: Run) -> bool:
+        """Return whether it costs nobody anything if a run waits: there are others at work, or no others at all."""
+        others = [each for each in self._runs if each is not run]
+        if not others and not self._elsewhere:
+            return True
+        return any(each.times.at_work for each in others) or None in self._elsewhere.values()
+
+    def _others_done_at(self, run: Run) -> datetime | None:
+        ends: dict[tuple[str, str], list[datetime | None]] = defaultdict(list)
+        for each in self._runs:
+            if each.place != run.place:
+                ends[each.place].append(each.times.ended_at)
+        return done_at([*map(_last, ends.values()), *self._elsewhere.values()])
+
+
+def _last(ends: Sequence[datetime | None]) -> datetime | None:
+    """Return when the last of them ended, None if one has not."""
+    known = [end for end in ends if end is not None]
+    return max(known) if len(known) == len(ends) else None
