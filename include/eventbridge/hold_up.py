@@ -12,6 +12,8 @@ COUNTED_SECONDS = 0.5
 SLOW_ANSWER_SECONDS = 0.1
 #: So long, and as long again as the others took, a batch waits for its last target before it leaves the rest.
 CUT_OFF_SECONDS = 2.0
+#: An answer may take so many times as long as its target's median.
+_LONGER = 1.25
 
 
 class Stay(NamedTuple):
@@ -54,3 +56,11 @@ def is_cut_off(beyond: float, others: float, typical: float | None) -> bool:
     if typical is not None and typical < SLOW_ANSWER_SECONDS:
         return False
     return beyond >= max(CUT_OFF_SECONDS, others)
+
+
+def winds_down(left: float, typical: float | None) -> bool:
+    """Return whether an answer to what is sent now would come after the `left` seconds of a budget.
+
+    What is in flight then is broken off, and sent again. Not so where answers are quick: there are few in flight.
+    """
+    return typical is not None and typical >= SLOW_ANSWER_SECONDS and left <= _LONGER * typical

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from eventbridge.hold_up import Stay, done_at, is_cut_off
+from eventbridge.hold_up import Stay, done_at, is_cut_off, winds_down
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -70,3 +70,12 @@ def test_the_others_are_done_when_half_of_them_are() -> None:
 def test_when_a_target_is_cut_off(beyond: float, others: float, typical: float | None, cut: bool) -> None:
     """After two seconds, and as long again as the others took; never one that answers quickly."""
     assert is_cut_off(beyond, others, typical) is cut
+
+
+@pytest.mark.parametrize(
+    ("left", "typical", "ends"),
+    [(2.5, 2.0, True), (2.6, 2.0, False), (0.1, 0.1, True), (0.0, 0.09, False), (0.0, None, False)],
+)
+def test_when_an_answer_would_come_too_late(left: float, typical: float | None, ends: bool) -> None:
+    """A quarter longer than the median may be taken; where answers are quick, or none came, the budget is used up."""
+    assert winds_down(left, typical) is ends

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Protocol
 
 from eventbridge.delivery import Answer
-from eventbridge.hold_up import Stay, done_at, is_cut_off
+from eventbridge.hold_up import Stay, done_at, is_cut_off, winds_down
 from eventbridge.ledger.records import Batch
 from eventbridge.stages.workplace import Workplace
 
@@ -69,7 +69,10 @@ class Run(Protocol):
         """Rule and target."""
 
     def cut_off(self) -> None:
-        """Start nothing more; what is in flight is waited for."""
+        """Start nothing more: the others have waited long enough."""
+
+    def wind_down(self) -> None:
+        """Start nothing more: its answer would come after the budget."""
 
 
 class Company:
@@ -78,11 +81,12 @@ class Company:
     Only those of a normal batch wait for one another: in the slow lane everybody may take the time that it needs.
     """
 
-    def __init__(self, work: Workplace, batch: Batch, chunk_id: int, runs: Sequence[Run]) -> None:
+    def __init__(self, work: Workplace, batch: Batch, chunk_id: int, runs: Sequence[Run], until: datetime) -> None:
         self._work = work
         self._batch = batch
         self._chunk_id = chunk_id
         self._runs = runs
+        self._until = until
         self._waits = batch.kind == "normal"
         self._began_at = work.clock()
         self._looked_at = time.monotonic()
@@ -99,18 +103,19 @@ class Company:
             self._asked = True
 
     def look(self) -> None:
-        """Cut off those for whom the others have waited long enough."""
-        if not self._waits or time.monotonic() - self._looked_at < _LOOK_SECONDS:
+        """Cut off those for whom the others have waited long enough, or whose answers would come too late."""
+        if time.monotonic() - self._looked_at < _LOOK_SECONDS:
             return
         self._looked_at = time.monotonic()
         now = self._work.clock()
         for run in self._runs:
-            under_way = run.times.began_at is not None and run.times.ended_at is None
-            done = self._others_done_at(run) if under_way else None
-            if done is not None:
-                beyond, others = (now - done).total_seconds(), (done - self._began_at).total_seconds()
-                if is_cut_off(beyond, others, run.times.typical):
-                    run.cut_off()
+            if run.times.began_at is None or run.times.ended_at is not None:
+                continue
+            typical = run.times.typical
+            if winds_down((self._until - now).total_seconds() - _LOOK_SECONDS, typical):
+                run.wind_down()
+            elif self._waits and self._is_waited_for(run, now, typical):
+                run.cut_off()
 
     def measure(self) -> None:
         """Note of each run that has ended how long it took, and how much of that the others waited for it."""
@@ -125,6 +130,12 @@ class Company:
         if not others and not self._elsewhere:
             return True
         return any(each.times.at_work for each in others) or None in self._elsewhere.values()
+
+    def _is_waited_for(self, run: Run, now: datetime, typical: float | None) -> bool:
+        done = self._others_done_at(run)
+        if done is None:
+            return False
+        return is_cut_off((now - done).total_seconds(), (done - self._began_at).total_seconds(), typical)
 
     def _others_done_at(self, run: Run) -> datetime | None:
         ends: dict[tuple[str, str], list[datetime | None]] = defaultdict(list)

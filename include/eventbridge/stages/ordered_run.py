@@ -251,9 +251,7 @@ class OrderedRun(TargetRun):
             else:  # it was tried, and its next try comes later
                 turns.next(key)
                 self._block(turns, key, item.due_at)
-        self.report.spent = left and not (
-            self._shard.gone.is_set() or self._stop_asked.is_set() or self._cut_off.is_set()
-        )
+        self.report.spent = left and not (self._shard.gone.is_set() or self._stop_asked.is_set() or self._cut_short)
         if not self._unclear:
             shard = self._shard
             shard.work.ledger.end_lease(shard.rule, shard.spec.name, shard.number, shard.holder)

@@ -94,7 +94,7 @@ class _Push:
     def run(self) -> PushReport:
         done = shown(self._work, segments(self._work, self._batch.batch_id, self._chunk.chunk_id))
         runs = self._runs(done)
-        self._company = Company(self._work, self._batch, self._chunk.chunk_id, runs)
+        self._company = Company(self._work, self._batch, self._chunk.chunk_id, runs, self._until)
         try:
             self._collect(runs)
         except BaseException as error:

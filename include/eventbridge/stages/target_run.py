@@ -78,6 +78,7 @@ class TargetRun(threading.Thread):
         self._patient = patient
         self._halted = threading.Event()
         self._cut_off = threading.Event()
+        self._wound_down = False
         self.times = RunTimes()
         self.stay: Stay | None = None
         self.may_wait: Callable[[], bool] = lambda: True
@@ -103,6 +104,11 @@ class TargetRun(threading.Thread):
 
     def cut_off(self) -> None:
         """Start nothing more: the others have waited long enough. What is in flight is waited for."""
+        self._cut_off.set()
+
+    def wind_down(self) -> None:
+        """Start nothing more: its answer would come after the budget."""
+        self._wound_down = True
         self._cut_off.set()
 
     @property
@@ -131,8 +137,9 @@ class TargetRun(threading.Thread):
                 self._round(target, ready)
             elif self._waiting and not self._nap():
                 break
-        budget_is_over = self._clock() >= self._until - timedelta(seconds=_NAP_SECONDS)
-        self.report.spent = budget_is_over and not self._closed() and self._has_unsettled_work()
+        budget_is_over = self._wound_down or self._clock() >= self._until - timedelta(seconds=_NAP_SECONDS)
+        ended = self._refused() or self._cut_short
+        self.report.spent = budget_is_over and not ended and self._has_unsettled_work()
 
     def _ready(self) -> list[Item]:
         now = self._clock()
@@ -261,6 +268,11 @@ class TargetRun(threading.Thread):
         self._wait(wait)
         return True
 
+    @property
+    def _cut_short(self) -> bool:
+        """Whether it was cut off, and not by the end of its budget."""
+        return self._cut_off.is_set() and not self._wound_down
+
     def _must_hurry(self) -> bool:
         self._hurried = not self._patient and not self.may_wait()
         return self._hurried
@@ -272,7 +284,10 @@ class TargetRun(threading.Thread):
 
     def _closed(self) -> bool:
         """Return whether nothing more may be sent to this target by this push."""
-        return self.report.gone or self.breaker.tripped or self._halted.is_set() or self._cut_off.is_set()
+        return self._refused() or self._cut_off.is_set()
+
+    def _refused(self) -> bool:
+        return self.report.gone or self.breaker.tripped or self._halted.is_set()
 
     def _over(self) -> bool:
         if self._stop_asked.is_set() or self._closed():
