@@ -2,77 +2,28 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
 from typing import Protocol
 
-from eventbridge.delivery import Answer
-from eventbridge.hold_up import Stay, done_at, is_cut_off, winds_down
+from eventbridge.hold_up import done_at, is_cut_off, winds_down
 from eventbridge.ledger.records import Batch
+from eventbridge.stages.items import TargetReport
+from eventbridge.stages.presence import Presence
 from eventbridge.stages.workplace import Workplace
 
 #: How often it is looked whether somebody is waited for too long.
 _LOOK_SECONDS = 0.25
 
 
-class RunTimes:
-    """When one run began, sent and was answered; written by its thread, read by the push."""
-
-    def __init__(self) -> None:
-        self.began_at: datetime | None = None
-        self.ended_at: datetime | None = None
-        self.sent_at: datetime | None = None  # last, what had not been sent before
-        self.idle = False  # it only waits for something to fall due
-        self._durations_ms: list[float] = []
-        self._last: Answer | None = None
-
-    def answered(self, answer: Answer) -> None:
-        """Note an answer."""
-        self._last = answer
-        self._durations_ms.append(answer.duration_ms)
-
-    @property
-    def at_work(self) -> bool:
-        """Whether it has not ended and does not only wait."""
-        return self.ended_at is None and not self.idle
-
-    @property
-    def typical(self) -> float | None:
-        """The median of what its answers took, in seconds."""
-        return statistics.median_low(self._durations_ms[:]) / 1000 if self._durations_ms else None
-
-    def stay(self, others_done_at: datetime | None) -> Stay | None:
-        """Return how long it took, once it has ended; None if it has not, or had no answer."""
-        if self.began_at is None or self.ended_at is None or self._last is None:
-            return None
-        last_at = self._last.started_at + timedelta(milliseconds=self._last.duration_ms)
-        tail = (last_at - (self.sent_at or self.began_at)).total_seconds()
-        beyond = 0.0
-        if others_done_at is not None:
-            beyond = (last_at - max(others_done_at, self.began_at)).total_seconds()
-        return Stay(max(0.0, beyond), max(0.0, tail), self.typical)
-
-
 class Run(Protocol):
     """What is wanted of a target's run."""
 
-    times: RunTimes
-    stay: Stay | None
-    may_wait: Callable[[], bool]
-
-    @property
-    def place(self) -> tuple[str, str]:
-        """Rule and target."""
-
-    def cut_off(self) -> None:
-        """Start nothing more: the others have waited long enough."""
-
-    def wind_down(self) -> None:
-        """Start nothing more: its answer would come after the budget."""
+    report: TargetReport
+    presence: Presence
 
 
 class Company:
@@ -93,7 +44,7 @@ class Company:
         self._asked = False
         self._elsewhere: dict[int, datetime | None] = {}
         for run in runs if self._waits else ():
-            run.may_wait = partial(self._may_wait, run)
+            run.presence.may_wait = partial(self._may_wait, run)
 
     def ask(self) -> None:
         """Ask the ledger how far the other chunks of the batch are."""
@@ -109,27 +60,28 @@ class Company:
         self._looked_at = time.monotonic()
         now = self._work.clock()
         for run in self._runs:
-            if run.times.began_at is None or run.times.ended_at is not None:
+            presence = run.presence
+            if presence.began_at is None or presence.ended_at is not None or presence.cut:
                 continue
-            typical = run.times.typical
+            typical = presence.typical
             if winds_down((self._until - now).total_seconds() - _LOOK_SECONDS, typical):
-                run.wind_down()
+                presence.cut = "budget"
             elif self._waits and self._is_waited_for(run, now, typical):
-                run.cut_off()
+                presence.cut = "others"
 
     def measure(self) -> None:
         """Note of each run that has ended how long it took, and how much of that the others waited for it."""
         if self._asked:  # else it was over so soon that nobody can have waited for it
             self.ask()
         for run in self._runs:
-            run.stay = run.times.stay(self._others_done_at(run) if self._waits else None)
+            run.presence.measure(self._others_done_at(run) if self._waits else None)
 
     def _may_wait(self, run: Run) -> bool:
         """Return whether it costs nobody anything if a run waits: there are others at work, or no others at all."""
         others = [each for each in self._runs if each is not run]
         if not others and not self._elsewhere:
             return True
-        return any(each.times.at_work for each in others) or None in self._elsewhere.values()
+        return any(each.presence.at_work for each in others) or None in self._elsewhere.values()
 
     def _is_waited_for(self, run: Run, now: datetime, typical: float | None) -> bool:
         done = self._others_done_at(run)
@@ -140,8 +92,9 @@ class Company:
     def _others_done_at(self, run: Run) -> datetime | None:
         ends: dict[tuple[str, str], list[datetime | None]] = defaultdict(list)
         for each in self._runs:
-            if each.place != run.place:
-                ends[each.place].append(each.times.ended_at)
+            place = (each.report.rule, each.report.target)
+            if place != (run.report.rule, run.report.target):
+                ends[place].append(each.presence.ended_at)
         return done_at([*map(_last, ends.values()), *self._elsewhere.values()])
 
 

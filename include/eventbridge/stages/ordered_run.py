@@ -219,10 +219,9 @@ class OrderedRun(TargetRun):
         """Wait a little for the next retry; False if none falls due soon enough to wait for."""
         now = self._clock()
         due = min(item.due_at or now for _, item in turns.heads())
-        if due >= min(self._until, now + timedelta(seconds=_LINGER_SECONDS)) or self._must_hurry():
+        if due >= min(self._until, now + timedelta(seconds=_LINGER_SECONDS)):
             return False
-        self._wait((due - now).total_seconds())
-        return True
+        return self.presence.nap(self._stop_asked, min((due - now).total_seconds(), _NAP_SECONDS))
 
     def _paced(self, ready: Sequence[OrderedItem]) -> list[OrderedItem]:
         """Return those, the first ones, that the target's rate lets through now."""
@@ -238,10 +237,9 @@ class OrderedRun(TargetRun):
         """Wait a little for the target's next token; False if it is too far away."""
         now = self._clock()
         token_at = self._pace.next_at or now
-        if token_at >= min(self._until, now + timedelta(seconds=_LINGER_SECONDS)) or self._must_hurry():
+        if token_at >= min(self._until, now + timedelta(seconds=_LINGER_SECONDS)):
             return False
-        self._wait((token_at - now).total_seconds())
-        return True
+        return self.presence.nap(self._stop_asked, min((token_at - now).total_seconds(), _NAP_SECONDS))
 
     def _end(self, turns: Turns[OrderedItem]) -> None:
         left = False
@@ -251,7 +249,8 @@ class OrderedRun(TargetRun):
             else:  # it was tried, and its next try comes later
                 turns.next(key)
                 self._block(turns, key, item.due_at)
-        self.report.spent = left and not (self._shard.gone.is_set() or self._stop_asked.is_set() or self._cut_short)
+        stopped = self._shard.gone.is_set() or self._stop_asked.is_set() or self.presence.cut == "others"
+        self.report.spent = left and not stopped
         if not self._unclear:
             shard = self._shard
             shard.work.ledger.end_lease(shard.rule, shard.spec.name, shard.number, shard.holder)

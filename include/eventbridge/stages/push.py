@@ -279,11 +279,11 @@ class _Push:
             self._work.ledger.note_attempts(tallies)
         statuses = self._work.ledger.target_statuses()
         for run in runs:
-            status, now = statuses.get(run.place), self._work.clock()
+            status, now = statuses.get((run.report.rule, run.report.target)), self._work.clock()
             if status is not None and must_halt(status, heeds_others=run.heeds_others, now=now):
                 run.halt()
             elif status is not None and run.heeds_others and must_cut_off(status, self._batch, now):
-                run.cut_off()
+                run.presence.cut = "others"
         self._company.ask()
 
     def _end(self, state: ChunkState, runs: list[TargetRun], error: BaseException | None) -> None:

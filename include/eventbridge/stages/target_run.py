@@ -24,13 +24,12 @@ from eventbridge.delivery import (
     is_failure,
 )
 from eventbridge.errors import InfrastructureError
-from eventbridge.hold_up import Stay
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.rule.window import DeliverBetween
-from eventbridge.stages.company import RunTimes
 from eventbridge.stages.feed import Feed
 from eventbridge.stages.items import Item, TargetReport, outcome_row
 from eventbridge.stages.pace import Pace
+from eventbridge.stages.presence import Presence
 from eventbridge.stages.run_breaker import RunBreaker
 from eventbridge.targets.protocol import Target
 
@@ -48,7 +47,7 @@ class TargetRun(threading.Thread):
     Rows of schema OUTCOME go to `rows` as lists, only once the target has flushed what they report.
     A retry that falls due within the budget is made here, without a round through the ledger.
     `patient`: it waits for its target's next token as long as the budget lasts, else as long as for a retry; and it
-    waits though others are done. `may_wait`: whether others are still at work, so that waiting costs nobody anything.
+    waits though the others of its batch are done.
     """
 
     def __init__(
@@ -77,11 +76,7 @@ class TargetRun(threading.Thread):
         self._pace = pace
         self._patient = patient
         self._halted = threading.Event()
-        self._cut_off = threading.Event()
-        self._wound_down = False
-        self.times = RunTimes()
-        self.stay: Stay | None = None
-        self.may_wait: Callable[[], bool] = lambda: True
+        self.presence = Presence(patient=patient)
         self._until = until
         self._clock = clock
         self._stop_asked = stop
@@ -89,36 +84,20 @@ class TargetRun(threading.Thread):
         self._waiting = list(items)
         self._unflushed: list[tuple[Item, Answer]] = []
         self._interrupted = False
-        self._hurried = False  # it left because the others were done
         self._dice = random.Random()
 
     def tally(self) -> Tally | None:
         """Return what the breaker is told at the end of the run; nothing of its end if it crashed or never began."""
         ended = self.ident is not None and not self.is_alive() and self.report.crashed is None
-        told = replace(self.report.ended, stay=self.stay, apart=self._patient) if ended else None
-        return self.breaker.take(told)
+        return self.breaker.take(self.presence.told_with(self.report.ended) if ended else None)
 
     def halt(self) -> None:
         """End the run: others have found that nothing must be sent to its target now."""
         self._halted.set()
 
-    def cut_off(self) -> None:
-        """Start nothing more: the others have waited long enough. What is in flight is waited for."""
-        self._cut_off.set()
-
-    def wind_down(self) -> None:
-        """Start nothing more: its answer would come after the budget."""
-        self._wound_down = True
-        self._cut_off.set()
-
-    @property
-    def place(self) -> tuple[str, str]:
-        """Rule and target."""
-        return self.report.rule, self.report.target
-
     def run(self) -> None:
         """Deliver; what goes wrong here is reported, never raised into the other targets' threads."""
-        self.times.began_at = self._clock()
+        self.presence.began_at = self._clock()
         try:
             target = self._open_target()
             with closing(target):
@@ -126,9 +105,9 @@ class TargetRun(threading.Thread):
         except BaseException as error:  # carried to the push task, which fails with it
             self.report.crashed = error
         finally:
-            self.times.ended_at = self._clock()
-            if not self._hurried:  # else who tries them again, in the slow lane, is to judge
-                self.breaker.leave(self.times.ended_at)
+            self.presence.ended_at = self._clock()
+            if not self.presence.hurried:  # else the slow lane tries what failed again, and judges
+                self.breaker.leave(self.presence.ended_at)
 
     def _deliver_all(self, target: Target) -> None:
         while self._waiting and not self._over():
@@ -137,9 +116,9 @@ class TargetRun(threading.Thread):
                 self._round(target, ready)
             elif self._waiting and not self._nap():
                 break
-        budget_is_over = self._wound_down or self._clock() >= self._until - timedelta(seconds=_NAP_SECONDS)
-        ended = self._refused() or self._cut_short
-        self.report.spent = budget_is_over and not ended and self._has_unsettled_work()
+        over = self._clock() >= self._until - timedelta(seconds=_NAP_SECONDS) and not self.presence.cut
+        over = over or self.presence.cut == "budget"
+        self.report.spent = over and not self._refused() and self._has_unsettled_work()
 
     def _ready(self) -> list[Item]:
         now = self._clock()
@@ -196,7 +175,7 @@ class TargetRun(threading.Thread):
             return False
         if item.due_at is None:
             self.report.sent += 1
-            self.times.sent_at = now
+            self.presence.sent_at = now
         return True
 
     def _settle_answers(self, target: Target) -> None:
@@ -247,7 +226,7 @@ class TargetRun(threading.Thread):
 
     def _report(self, item: Item, outcome: Outcome, answer: Answer | None) -> None:
         if answer is not None:
-            self.times.answered(answer)
+            self.presence.answered(answer)
         if isinstance(outcome, Delivered):
             self.report.delivered += 1
         elif isinstance(outcome, DeadLettered):
@@ -259,32 +238,15 @@ class TargetRun(threading.Thread):
 
     def _nap(self) -> bool:
         """Wait a little for something to fall due; False if the others would have to wait for that."""
-        if self._must_hurry():
-            return False
         due = min((item.due_at for item in self._waiting if item.due_at is not None), default=self._until)
         if self._pace.next_at is not None and any(item.due_at is None for item in self._waiting):
             due = min(due, self._pace.next_at)
         wait = (min(due, self._until) - self._clock()).total_seconds()
-        self._wait(wait)
-        return True
-
-    @property
-    def _cut_short(self) -> bool:
-        """Whether it was cut off, and not by the end of its budget."""
-        return self._cut_off.is_set() and not self._wound_down
-
-    def _must_hurry(self) -> bool:
-        self._hurried = not self._patient and not self.may_wait()
-        return self._hurried
-
-    def _wait(self, seconds: float) -> None:
-        self.times.idle = True
-        self._stop_asked.wait(max(0.0, min(seconds, _NAP_SECONDS)))
-        self.times.idle = False
+        return self.presence.nap(self._stop_asked, min(wait, _NAP_SECONDS))
 
     def _closed(self) -> bool:
         """Return whether nothing more may be sent to this target by this push."""
-        return self._refused() or self._cut_off.is_set()
+        return self._refused() or bool(self.presence.cut)
 
     def _refused(self) -> bool:
         return self.report.gone or self.breaker.tripped or self._halted.is_set()
