@@ -28,9 +28,9 @@ def deliver(
     wait: Annotated[
         float,
         typer.Option(
-            min=0, metavar="SECONDS", show_default=False, help="Wait for retries that fall due within so many seconds."
+            min=0, metavar="SECONDS", help="Wait for retries that fall due within so many seconds."
         ),
-    ] = 0.0,
+    ] = 3.0,
     spark: Annotated[
         str | None,
         typer.Option(
