@@ -18,7 +18,7 @@ Cut = Literal["", "others", "budget"]
 
 
 class Presence:
-    """When a run began, sent and was answered, and what the others want of it.
+    """When a run began and was answered, and what the others want of it.
 
     `patient`: it is in the slow lane, where nobody waits for it. Its own thread writes everything but `may_wait` and
     `cut`, which are the push's: whether waiting costs nobody anything, and that nothing more must be started.
@@ -29,7 +29,7 @@ class Presence:
         self.cut: Cut = ""
         self.began_at: datetime | None = None
         self.ended_at: datetime | None = None
-        self.sent_at: datetime | None = None  # last, what had not been sent before
+        self._sent_at: datetime | None = None  # last, of what had not been sent before
         self.hurried = False  # it ended because the others were done
         self._patient = patient
         self._idle = False
@@ -47,8 +47,10 @@ class Presence:
         """The median of what its answers took, in seconds."""
         return statistics.median_low(self._durations_ms[:]) / 1000 if self._durations_ms else None
 
-    def answered(self, answer: Answer) -> None:
-        """Note an answer."""
+    def answered(self, answer: Answer, *, again: bool) -> None:
+        """Note an answer; `again`: to what this push had sent before."""
+        if not again and (self._sent_at is None or answer.started_at > self._sent_at):
+            self._sent_at = answer.started_at
         self._last = answer
         self._durations_ms.append(answer.duration_ms)
 
@@ -67,7 +69,7 @@ class Presence:
         if self.began_at is None or self.ended_at is None or self._last is None:
             return
         last_at = self._last.started_at + timedelta(milliseconds=self._last.duration_ms)
-        tail = (last_at - (self.sent_at or self.began_at)).total_seconds()
+        tail = (last_at - (self._sent_at or self.began_at)).total_seconds()
         beyond = 0.0
         if others_done_at is not None:
             beyond = (last_at - max(others_done_at, self.began_at)).total_seconds()

@@ -173,9 +173,7 @@ class TargetRun(threading.Thread):
         if no_room or not self._pace.take(now, len(self._waiting) + left):
             self.report.held_up = True
             return False
-        if item.due_at is None:
-            self.report.sent += 1
-            self.presence.sent_at = now
+        self.report.sent += item.due_at is None
         return True
 
     def _settle_answers(self, target: Target) -> None:
@@ -226,7 +224,7 @@ class TargetRun(threading.Thread):
 
     def _report(self, item: Item, outcome: Outcome, answer: Answer | None) -> None:
         if answer is not None:
-            self.presence.answered(answer)
+            self.presence.answered(answer, again=item.due_at is not None)
         if isinstance(outcome, Delivered):
             self.report.delivered += 1
         elif isinstance(outcome, DeadLettered):
