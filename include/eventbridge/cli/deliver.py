@@ -27,9 +27,7 @@ def deliver(
     ] = False,
     wait: Annotated[
         float,
-        typer.Option(
-            min=0, metavar="SECONDS", help="Wait for retries that fall due within so many seconds."
-        ),
+        typer.Option(min=0, metavar="SECONDS", help="Wait for retries that fall due within so many seconds."),
     ] = 3.0,
     spark: Annotated[
         str | None,

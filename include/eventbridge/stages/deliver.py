@@ -71,7 +71,12 @@ def deliver_references(work: Workplace, runner: str, router: Router, stop: threa
 
 
 def deliver_until_idle(
-    work: Workplace, runner: str, router: Router, *, wait_seconds: float = SOON_SECONDS, stop: threading.Event | None = None
+    work: Workplace,
+    runner: str,
+    router: Router,
+    *,
+    wait_seconds: float = SOON_SECONDS,
+    stop: threading.Event | None = None,
 ) -> Idle:
     """Deliver until no event is available and nothing parked is due, or falls due within `wait_seconds`."""
     stop = stop or threading.Event()
