@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import multiprocessing
 import os
@@ -138,7 +139,9 @@ def measured(work: Callable[[], Any], core: int | None = None) -> Cost:
         theirs.send(Cost(wall, cpu, peak, result))
 
     process = context.Process(target=child)
+    gc.freeze()  # as Airflow's executor does before it forks: what the parent has is not looked through for garbage
     process.start()
+    gc.unfreeze()
     theirs.close()
     try:
         cost: Cost = ours.recv()

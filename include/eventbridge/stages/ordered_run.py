@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
 
 from eventbridge.delivery import Answer, DeadLettered, Outcome, RetryAt, Unknown, decide, expired, is_failure
 from eventbridge.errors import InfrastructureError
@@ -24,9 +22,9 @@ from eventbridge.order import (
     last_start,
     lease_until,
 )
-from eventbridge.stages.items import outcome_row
 from eventbridge.stages.open_deliveries import open_deliveries
 from eventbridge.stages.ordered_item import OrderedItem, Shard
+from eventbridge.stages.outcome_rows import OutcomeRows, unsent_row
 from eventbridge.stages.pace import Pace
 from eventbridge.stages.run_breaker import RunBreaker
 from eventbridge.stages.target_run import TargetRun
@@ -55,7 +53,7 @@ class OrderedRun(TargetRun):
         *,
         until: datetime,
         stop: threading.Event,
-        rows: queue.SimpleQueue[list[dict[str, Any]]],
+        rows: OutcomeRows,
     ) -> None:
         super().__init__(
             items,
@@ -213,7 +211,7 @@ class OrderedRun(TargetRun):
         if blocked:
             self.report.retried += len(blocked)
             outcome = RetryAt(max(due_at, now), BLOCKED)
-            self._rows.put([outcome_row(item, outcome, None, now) for item in blocked])
+            self._rows.put_all(unsent_row(item, outcome, now) for item in blocked)
 
     def _nap_until_due(self, turns: Turns[OrderedItem]) -> bool:
         """Wait a little for the next retry; False if none falls due soon enough to wait for."""
@@ -288,4 +286,4 @@ def _flush(target: Target) -> str | None:
 
 
 def _not_flushed(answer: Answer, error: str) -> Answer:
-    return replace(answer, accepted=False, code=None, error_class="FlushFailed", error=error)
+    return answer._replace(accepted=False, code=None, error_class="FlushFailed", error=error)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import queue
 import socket
 import threading
 import time
@@ -16,15 +15,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
 
 from eventbridge.delivery import DeadLettered, expired
 from eventbridge.ledger.records import Batch, Chunk, ChunkState, Piece, TargetStatus
 from eventbridge.stages.admission import admission, must_halt
-from eventbridge.stages.items import ITEM_COLUMNS, Item, TargetReport, item_of, outcome_row
+from eventbridge.stages.items import ITEM_COLUMNS, Item, TargetReport, items_of
 from eventbridge.stages.letter_copies import read_deliveries
 from eventbridge.stages.operations import publish_operational_events
 from eventbridge.stages.ordered_chunk import ordered_runs
+from eventbridge.stages.outcome_rows import OutcomeRow, OutcomeRows, outcome_table, unsent_row
 from eventbridge.stages.outcomes import Shown, segments, shown, write_segment
 from eventbridge.stages.pace import Pace
 from eventbridge.stages.put_off import put_off
@@ -85,7 +84,8 @@ class _Push:
         self._until = until
         self._stop = stop
         self._rule_set = work.rules_of(batch)
-        self._rows: queue.SimpleQueue[list[dict[str, Any]]] = queue.SimpleQueue()
+        self._rows = OutcomeRows(work.settings.segment_answers)
+        self._read = 0
         self._segment_number = 0
         self._stale = False
         self._stopped_at: float | None = None
@@ -164,7 +164,7 @@ class _Push:
 
     def _give_up(self, items: Iterable[Item], verdict: DeadLettered) -> None:
         now = self._work.clock()
-        self._rows.put([outcome_row(item, verdict, None, now) for item in items])
+        self._rows.put_all(unsent_row(item, verdict, now) for item in items)
 
     def _give_up_expired(self, items: list[Item]) -> None:
         now = self._work.clock()
@@ -196,37 +196,33 @@ class _Push:
 
     def _items(self, piece: Piece, done: dict[bytes, Shown]) -> Iterator[Item]:
         table = read_deliveries(self._work.store, piece.file, piece.rows, ITEM_COLUMNS)
-        for row in table.to_pylist():
-            seen = done.get(row["delivery_id"])
-            if (seen is not None and seen.verdict != "Unknown") or row["failure"] is not None:
-                continue
-            attempts = max(piece.attempts, seen.attempts if seen else 0)
-            yield item_of(row, piece.rule, piece.target, attempts, piece.held_seconds)
+        first, self._read = self._read, self._read + table.num_rows
+        return items_of(table, piece, done, first)
 
     def _collect(self, runs: list[TargetRun]) -> None:
         waiting = list(reversed(runs))
         running: list[TargetRun] = []
-        rows: list[dict[str, Any]] = []
+        settings = self._work.settings
         written_at = told_at = time.monotonic()
         while True:
-            running = [run for run in running if run.is_alive()]
+            running = [run for run in running if not run.ended]
             while waiting and len(running) < _TARGETS_AT_ONCE and not self._stop.is_set():
                 run = waiting.pop()
                 run.start()
                 running.append(run)
             finished = self._abandoned() or not (running or waiting)
-            rows.extend(self._drain(block=not finished))
-            age = time.monotonic() - written_at
-            settings = self._work.settings
-            if rows and (finished or len(rows) >= settings.segment_answers or age >= settings.segment_seconds):
-                self._write(rows)
-                rows, written_at = [], time.monotonic()
-            elif not rows:
+            if not finished:
+                self._rows.wait(_TICK_SECONDS)
+            count, age = len(self._rows), time.monotonic() - written_at
+            if count and (finished or count >= settings.segment_answers or age >= settings.segment_seconds):
+                self._write(self._rows.take())
+                written_at = time.monotonic()
+            elif not count:
                 written_at = time.monotonic()
             if time.monotonic() - told_at >= _TELL_SECONDS and not finished:
                 self._tell(runs)
                 told_at = time.monotonic()
-            if finished and not rows and self._rows.empty():
+            if finished and not self._rows:
                 return
 
     def _abandoned(self) -> bool:
@@ -237,24 +233,14 @@ class _Push:
             self._stopped_at = time.monotonic()
         return time.monotonic() - self._stopped_at > _LAST_ANSWERS_SECONDS
 
-    def _drain(self, *, block: bool) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = []
-        try:
-            rows.extend(self._rows.get(block=block, timeout=_TICK_SECONDS if block else None))
-            while len(rows) < self._work.settings.segment_answers:
-                rows.extend(self._rows.get_nowait())
-        except queue.Empty:
-            pass
-        return rows
-
-    def _write(self, rows: list[dict[str, Any]]) -> None:
+    def _write(self, rows: list[OutcomeRow]) -> None:
         if self._stale:
             return
         for row in rows:
-            if row["reason"] == "TargetGone":
-                self._work.ledger.set_target_status(row["rule"], row["target"], "disabled", "the target answered 410")
+            if row.reason == "TargetGone":
+                self._work.ledger.set_target_status(row.rule, row.target, "disabled", "the target answered 410")
         recorded = write_segment(
-            self._work, self._batch, self._chunk.chunk_id, self._chunk.claim, self._segment_number, rows
+            self._work, self._batch, self._chunk.chunk_id, self._chunk.claim, self._segment_number, outcome_table(rows)
         )
         self._segment_number += 1
         if not recorded:

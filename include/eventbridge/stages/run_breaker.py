@@ -58,6 +58,11 @@ class RunBreaker:
         self._told: dict[int, Count] = {}
         self._told_probes = 0
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether `room` is any number at any time."""
+        return not (self._asked or self.probing or self.tripped)
+
     def room(self, now: datetime) -> int | None:
         """Return how many deliveries that were not tried by this push may be sent now; None = any number."""
         if self.tripped:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import queue
 import random
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from eventbridge.breaker import Tally
 from eventbridge.delivery import (
@@ -27,10 +24,11 @@ from eventbridge.errors import InfrastructureError
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.rule.window import DeliverBetween
 from eventbridge.stages.feed import Feed
-from eventbridge.stages.items import Item, TargetReport, outcome_row
+from eventbridge.stages.items import Item, TargetReport
+from eventbridge.stages.outcome_rows import OutcomeRows, outcome_row, unsent_row
 from eventbridge.stages.pace import Pace
 from eventbridge.stages.run_breaker import RunBreaker
-from eventbridge.targets.protocol import Target
+from eventbridge.targets.protocol import Request, Target
 
 #: How long a push waits for its next retry with nothing else to do. A longer wait is the slow lane's:
 #: here it would keep the whole batch, and with it every other target's next events, from being committed.
@@ -42,7 +40,7 @@ _NAP_SECONDS = 0.2
 class TargetRun(threading.Thread):
     """Delivers items to one target until all are answered, the budget is over, its breaker opens, or `stop` is set.
 
-    Rows of schema OUTCOME go to `rows` as lists, only once the target has flushed what they report.
+    Rows of schema OUTCOME go to `rows`, only once the target has flushed what they report.
     A retry that falls due within the budget is made here, without a round through the ledger.
     `patient`: it waits for its target's next token as long as the budget lasts, else as long as for a retry.
     """
@@ -59,7 +57,7 @@ class TargetRun(threading.Thread):
         until: datetime,
         clock: Callable[[], datetime],
         stop: threading.Event,
-        rows: queue.SimpleQueue[list[dict[str, Any]]],
+        rows: OutcomeRows,
         patient: bool = False,
     ) -> None:
         first = items[0]
@@ -78,14 +76,21 @@ class TargetRun(threading.Thread):
         self._stop_asked = stop
         self._rows = rows
         self._waiting = list(items)
+        self._of_index = {item.request.index: item for item in items}
         self._unflushed: list[tuple[Item, Answer]] = []
         self._interrupted = False
+        self._ended = False
         self._dice = random.Random()
 
     def tally(self) -> Tally | None:
         """Return what the breaker is told at the end of the run; nothing of its end if it crashed or never began."""
-        ended = self.ident is not None and not self.is_alive() and self.report.crashed is None
+        ended = self._ended and self.report.crashed is None
         return self.breaker.take(self.report.ended if ended else None)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was started and has put its last row."""
+        return self._ended
 
     def halt(self) -> None:
         """End the run: others have found that nothing must be sent to its target now."""
@@ -100,7 +105,14 @@ class TargetRun(threading.Thread):
         except BaseException as error:  # carried to the push task, which fails with it
             self.report.crashed = error
         finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        try:
             self.breaker.leave(self._clock())
+        finally:
+            self._ended = True
+            self._rows.wake()
 
     def _deliver_all(self, target: Target) -> None:
         while self._waiting and not self._over():
@@ -141,31 +153,32 @@ class TargetRun(threading.Thread):
         return alive[: tried + room]
 
     def _round(self, target: Target, ready: list[Item]) -> None:
-        requests = [replace(item.request, index=index) for index, item in enumerate(ready)]
-        feed = Feed(requests, lambda request: self._may_send(ready[request.index], len(ready) - request.index))
+        feed = Feed([item.request for item in ready], self._may_send)
         answered: set[int] = set()
         with closing(target.deliver(feed, self._until)) as answers:
             for index, answer in answers:
                 answered.add(index)
-                self._unflushed.append((ready[index], answer))
+                self._unflushed.append((self._of_index[index], answer))
                 if len(self._unflushed) >= target.flush_every:
                     self._settle_answers(target)
                 if self._stop_asked.is_set() or self._halted.is_set() or self.report.gone:
                     break
         self._settle_answers(target)
         # what was not started comes first again if there is still time, else it stays without an outcome
-        self._waiting = [item for index, item in enumerate(ready) if index not in answered] + self._waiting
+        self._waiting = [item for item in ready if item.request.index not in answered] + self._waiting
 
-    def _may_send(self, item: Item, left: int) -> bool:
-        """Return whether an item of a round, in which `left` are not sent yet, may be sent now."""
-        now = self._clock()
+    def _may_send(self, request: Request, left: int) -> bool:
+        """Return whether a request of a round, in which `left` are not sent yet, may be sent now."""
         if self._stop_asked.is_set() or self._closed():
             return False
-        no_room = item.due_at is None and self.breaker.room(now) == 0
-        if no_room or not self._pace.take(now, len(self._waiting) + left):
-            self.report.held_up = True
-            return False
-        self.report.sent += item.due_at is None
+        fresh = self._of_index[request.index].due_at is None
+        if not (self.breaker.at_rest and self._pace.free):
+            now = self._clock()
+            no_room = fresh and self.breaker.room(now) == 0
+            if no_room or not self._pace.take(now, len(self._waiting) + left):
+                self.report.held_up = True
+                return False
+        self.report.sent += fresh
         return True
 
     def _settle_answers(self, target: Target) -> None:
@@ -181,7 +194,8 @@ class TargetRun(threading.Thread):
             self._decide(item, answer)
 
     def _decide(self, item: Item, answer: Answer) -> None:
-        attempts = item.attempts + 1
+        now = self._clock()
+        item.attempts += 1
         outcome: Outcome
         if answer.error_class == "Interrupted":
             self._interrupted = True
@@ -190,29 +204,29 @@ class TargetRun(threading.Thread):
             outcome = decide(
                 answer,
                 self._policy,
-                attempts=attempts,
+                attempts=item.attempts,
                 arrived_at=item.arrived_at,
                 held_seconds=item.held_seconds,
-                now=self._clock(),
+                now=now,
                 draw=self._dice.random(),
                 window=self._window,
             )
-        if answer.error_class != "Interrupted":
-            self._judge(item, answer, outcome)
-        tried = replace(item, attempts=attempts)
-        self._report(tried, outcome, answer)
+            self._judge(item, answer, outcome, now)
+        self._report(item, outcome, answer)
         if isinstance(outcome, RetryAt):
-            self._waiting.append(replace(tried, due_at=outcome.due_at))
+            item.due_at = outcome.due_at
+            self._waiting.append(item)
 
-    def _judge(self, item: Item, answer: Answer, outcome: Outcome) -> None:
+    def _judge(self, item: Item, answer: Answer, outcome: Outcome, now: datetime) -> None:
         """Tell the breaker of an answer, and whether this push will soon try that delivery again."""
-        now = self._clock()
-        soon = min(self._until, now + timedelta(seconds=_LINGER_SECONDS))
-        again = isinstance(outcome, RetryAt) and outcome.due_at < soon
+        again = isinstance(outcome, RetryAt) and outcome.due_at < self._soon(now)
         probing = self.breaker.probing
         self.breaker.answered(item.delivery_id, now, failed=is_failure(answer), again=again)
         if probing and not self.breaker.probing:
             self._pace.ramp(now)
+
+    def _soon(self, now: datetime) -> datetime:
+        return min(self._until, now + timedelta(seconds=_LINGER_SECONDS))
 
     def _report(self, item: Item, outcome: Outcome, answer: Answer | None) -> None:
         if isinstance(outcome, Delivered):
@@ -222,7 +236,9 @@ class TargetRun(threading.Thread):
             self.report.gone = self.report.gone or outcome.disable_target
         elif isinstance(outcome, RetryAt):
             self.report.retried += 1
-        self._rows.put([outcome_row(item, outcome, answer, self._clock())])
+        self._rows.put(
+            outcome_row(item, outcome, answer) if answer is not None else unsent_row(item, outcome, self._clock())
+        )
 
     def _nap(self) -> None:
         due = min((item.due_at for item in self._waiting if item.due_at is not None), default=self._until)
@@ -239,7 +255,7 @@ class TargetRun(threading.Thread):
         if self._stop_asked.is_set() or self._closed():
             return True
         now = self._clock()
-        soon = min(self._until, now + timedelta(seconds=_LINGER_SECONDS))
+        soon = self._soon(now)
         token_at = self._pace.next_at
         if token_at is not None and token_at >= (self._until if self._patient else soon):
             self.report.held_up = True
@@ -251,4 +267,4 @@ class TargetRun(threading.Thread):
 
 
 def _not_flushed(answer: Answer, error: str) -> Answer:
-    return replace(answer, accepted=False, code=None, error_class="FlushFailed", error=error)
+    return answer._replace(accepted=False, code=None, error_class="FlushFailed", error=error)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 
 from eventbridge.delivery import Answer
@@ -45,7 +44,7 @@ class InMemoryTarget:
                 return
             reach("target.send")
             self.received.append(request)
-            answer = replace(self._answer(request), started_at=now)
+            answer = self._answer(request)._replace(started_at=now)
             reach("target.answered")
             yield request.index, answer
 
