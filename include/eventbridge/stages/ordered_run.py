@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from eventbridge.delivery import Answer, DeadLettered, Outcome, RetryAt, Unknown, decide, expired, is_failure
-from eventbridge.errors import InfrastructureError
 from eventbridge.order import (
     BLOCKED,
     REFERENCE_FIRST,
@@ -27,7 +26,7 @@ from eventbridge.stages.ordered_item import OrderedItem, Shard
 from eventbridge.stages.outcome_rows import OutcomeRows, unsent_row
 from eventbridge.stages.pace import Pace
 from eventbridge.stages.run_breaker import RunBreaker
-from eventbridge.stages.target_run import TargetRun
+from eventbridge.stages.target_run import TargetRun, flush, not_flushed
 from eventbridge.targets.protocol import Target
 
 #: How long a push waits for its next retry with nothing else to do; how often a waiting one looks up.
@@ -56,6 +55,8 @@ class OrderedRun(TargetRun):
         rows: OutcomeRows,
     ) -> None:
         super().__init__(
+            shard.rule,
+            shard.spec.name,
             items,
             open_target=lambda: shard.work.open_target(shard.rule, shard.spec),
             policy=shard.spec.retry,
@@ -164,9 +165,9 @@ class OrderedRun(TargetRun):
             unsure = self._stop_asked.is_set()
         finally:
             self._unclear = self._unclear or unsure
-        lost = _flush(target)
+        lost = flush(target)
         for item, answer in answers:
-            self._take(turns, item, answer if lost is None else _not_flushed(answer, lost))
+            self._take(turns, item, answer if lost is None else not_flushed(answer, lost))
 
     def _take(self, turns: Turns[OrderedItem], item: OrderedItem, answer: Answer) -> None:
         now = self._clock()
@@ -275,15 +276,3 @@ class OrderedRun(TargetRun):
 
     def _closed(self) -> bool:
         return super()._closed() or self._shard.gone.is_set()
-
-
-def _flush(target: Target) -> str | None:
-    try:
-        target.flush()
-    except InfrastructureError as error:
-        return str(error)
-    return None
-
-
-def _not_flushed(answer: Answer, error: str) -> Answer:
-    return answer._replace(accepted=False, code=None, error_class="FlushFailed", error=error)

@@ -78,6 +78,27 @@ def outcome_table(rows: Sequence[OutcomeRow]) -> pa.Table:
     return pa.Table.from_arrays([pa.array(values, field.type) for values, field in columns], schema=schemas.OUTCOME)
 
 
+def accepted_table(ids: pa.Array, rule: str, target: str, attempt: int, answer: Answer) -> pa.Table:
+    """Return the rows of deliveries that one answer accepted, all at the same attempt."""
+    of_all = OutcomeRow(
+        b"",
+        rule,
+        target,
+        attempt,
+        True,
+        answer.started_at,
+        answer.duration_ms,
+        "Delivered",
+        code=answer.code,
+        response_head=answer.response_head,
+    )
+    same = [
+        pa.repeat(pa.scalar(value, field.type), len(ids))
+        for value, field in zip(of_all[1:], list(schemas.OUTCOME)[1:], strict=True)
+    ]
+    return pa.Table.from_arrays([ids, *same], schema=schemas.OUTCOME)
+
+
 class OutcomeRows:
     """Where the runs of a push put rows, and its collector takes them a segment at a time.
 
@@ -88,10 +109,12 @@ class OutcomeRows:
     def __init__(self, enough: int) -> None:
         self._enough = enough
         self._rows: deque[OutcomeRow] = deque()
+        self._tables: deque[pa.Table] = deque()
         self._woken = threading.Event()
 
     def __len__(self) -> int:
-        return len(self._rows)
+        of_tables: int = sum(table.num_rows for table in list(self._tables))
+        return len(self._rows) + of_tables
 
     def put(self, row: OutcomeRow) -> None:
         """Add a row."""
@@ -105,6 +128,12 @@ class OutcomeRows:
         if len(self._rows) >= self._enough:
             self.wake()
 
+    def put_table(self, table: pa.Table) -> None:
+        """Add rows that are a table already: it becomes a segment as it is."""
+        self._tables.append(table)
+        if len(self) >= self._enough:
+            self.wake()
+
     def wake(self) -> None:
         """Let the collector look up."""
         if not self._woken.is_set():
@@ -112,10 +141,12 @@ class OutcomeRows:
 
     def wait(self, seconds: float) -> None:
         """Return once there are enough rows, `wake` was called since the last time, or so many seconds have passed."""
-        if len(self._rows) < self._enough:
+        if len(self) < self._enough:
             self._woken.wait(seconds)
         self._woken.clear()
 
-    def take(self) -> list[OutcomeRow]:
-        """Return the oldest rows, enough for a segment if there are as many."""
+    def take(self) -> list[OutcomeRow] | pa.Table:
+        """Return the oldest table, or if there is none the oldest rows, enough for a segment if there are as many."""
+        if self._tables:
+            return self._tables.popleft()
         return [self._rows.popleft() for _ in range(min(self._enough, len(self._rows)))]

@@ -93,6 +93,11 @@ class RunBreaker:
         elif failed and trips(self._within(at)):
             self.tripped = True
 
+    def accepted(self, count: int, at: datetime) -> None:
+        """Note that so many deliveries were taken at their first try by this push, which does not probe."""
+        second = int(at.timestamp())
+        self._attempts[second] = self._attempts.get(second, 0) + count
+
     def leave(self, now: datetime) -> None:
         """Judge what was to be tried again and will not be: the run is over."""
         for delivery_id in list(self._asked):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from datetime import datetime, timedelta
 
@@ -47,6 +47,8 @@ class TargetRun(threading.Thread):
 
     def __init__(
         self,
+        rule: str,
+        target: str,
         items: Sequence[Item],
         *,
         open_target: Callable[[], Target],
@@ -60,9 +62,8 @@ class TargetRun(threading.Thread):
         rows: OutcomeRows,
         patient: bool = False,
     ) -> None:
-        first = items[0]
-        super().__init__(name=f"{first.rule}/{first.target}", daemon=True)
-        self.report = TargetReport(first.rule, first.target, total=len(items))
+        super().__init__(name=f"{rule}/{target}", daemon=True)
+        self.report = TargetReport(rule, target, total=len(items))
         self._open_target = open_target
         self._policy = policy
         self._window = window
@@ -75,8 +76,9 @@ class TargetRun(threading.Thread):
         self._clock = clock
         self._stop_asked = stop
         self._rows = rows
-        self._waiting = list(items)
-        self._of_index = {item.request.index: item for item in items}
+        self._waiting: list[Item] = []
+        self._of_index: dict[int, Item] = {}
+        self._take_up(items)
         self._unflushed: list[tuple[Item, Answer]] = []
         self._interrupted = False
         self._ended = False
@@ -113,6 +115,14 @@ class TargetRun(threading.Thread):
         finally:
             self._ended = True
             self._rows.wake()
+
+    def _take_up(self, items: Iterable[Item]) -> None:
+        known = len(self._waiting)
+        self._waiting += items
+        self._number(self._waiting[known:])
+
+    def _number(self, items: Iterable[Item]) -> None:
+        self._of_index.update((item.request.index, item) for item in items)
 
     def _deliver_all(self, target: Target) -> None:
         while self._waiting and not self._over():
@@ -185,13 +195,9 @@ class TargetRun(threading.Thread):
         batch, self._unflushed = self._unflushed, []
         if not batch:
             return
-        try:
-            target.flush()
-        except InfrastructureError as error:
-            lost = str(error)
-            batch = [(item, _not_flushed(answer, lost)) for item, answer in batch]
+        lost = flush(target)
         for item, answer in batch:
-            self._decide(item, answer)
+            self._decide(item, answer if lost is None else not_flushed(answer, lost))
 
     def _decide(self, item: Item, answer: Answer) -> None:
         now = self._clock()
@@ -266,5 +272,15 @@ class TargetRun(threading.Thread):
         return self._interrupted or any(item.due_at is None or item.due_at <= self._until for item in self._waiting)
 
 
-def _not_flushed(answer: Answer, error: str) -> Answer:
+def flush(target: Target) -> str | None:
+    """Return once all that a target answered is durable there, or what was lost."""
+    try:
+        target.flush()
+    except InfrastructureError as error:
+        return str(error)
+    return None
+
+
+def not_flushed(answer: Answer, error: str) -> Answer:
+    """Return what becomes of an answer that was lost with its target's buffer."""
     return answer._replace(accepted=False, code=None, error_class="FlushFailed", error=error)

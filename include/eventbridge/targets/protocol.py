@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, runtime_checkable
+
+import pyarrow as pa
 
 from eventbridge.delivery import Answer
 
@@ -51,3 +53,15 @@ class Target(Protocol):
 
     def close(self) -> None:
         """Let go of connections and files."""
+
+
+@runtime_checkable
+class BlockTarget(Target, Protocol):
+    """A target that takes payloads by the thousand, where they lie, and answers by how far it got."""
+
+    def deliver_block(self, payloads: pa.Array, until: datetime) -> Generator[tuple[int, Answer], None, None]:
+        """Send payloads, an Arrow array of binaries, in their order, and yield (acknowledge index, answer).
+
+        The answer is that to each payload before the index that had none yet. As for `deliver`, nothing is started
+        after `until`: payloads from the last index on were not sent. A null is a payload of no bytes.
+        """
