@@ -106,6 +106,8 @@ class FileTarget:
                     with suppress(OSError):  # else the next writer repairs it
                         os.ftruncate(descriptor, size)
                     raise
+                with suppress(OSError):  # the disk begins at once, and `flush` has less to wait for
+                    os.posix_fadvise(descriptor, size, len(lines), os.POSIX_FADV_DONTNEED)
         except OSError as error:
             return f"{error.strerror or error}: {self._path}"
         return None
