@@ -72,6 +72,9 @@ class Unknown:
 
 Outcome = Delivered | RetryAt | DeadLettered | Unknown
 
+#: The outcome of every answer that is accepted, whatever else is known of its delivery.
+DELIVERED = Delivered()
+
 #: Longest wait that a target can ask for with `Retry-After`.
 RETRY_AFTER_MAX = timedelta(hours=1)
 
@@ -98,7 +101,7 @@ def decide(
     policy's maximum event age ends the delivery now.
     """
     if answer.accepted:
-        return Delivered()
+        return DELIVERED
     if answer.error_class == "Interrupted":
         return Unknown()
     if answer.code == 410:

@@ -10,9 +10,11 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from eventbridge.delivery import Answer, DeadLettered, Outcome, RetryAt
+from eventbridge.delivery import DELIVERED, Answer, DeadLettered, Outcome, RetryAt
 from eventbridge.stages.items import Item
 from eventbridge.store import schemas
+
+_NOTHING = (None, None, None)
 
 
 class OutcomeRow(NamedTuple):
@@ -65,6 +67,8 @@ def unsent_row(item: Item, outcome: Outcome, now: datetime) -> OutcomeRow:
 
 
 def _said(outcome: Outcome) -> tuple[datetime | None, str | None, str | None]:
+    if outcome is DELIVERED:
+        return _NOTHING
     if isinstance(outcome, RetryAt):
         return outcome.due_at, outcome.reason, None
     if isinstance(outcome, DeadLettered):

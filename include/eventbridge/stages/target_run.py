@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 
 from eventbridge.breaker import Tally
 from eventbridge.delivery import (
+    DELIVERED,
     Answer,
     DeadLettered,
-    Delivered,
     Outcome,
     RetryAt,
     Unknown,
@@ -165,11 +165,12 @@ class TargetRun(threading.Thread):
     def _round(self, target: Target, ready: list[Item]) -> None:
         feed = Feed([item.request for item in ready], self._may_send)
         answered: set[int] = set()
+        flush_every = target.flush_every
         with closing(target.deliver(feed, self._until)) as answers:
             for index, answer in answers:
                 answered.add(index)
                 self._unflushed.append((self._of_index[index], answer))
-                if len(self._unflushed) >= target.flush_every:
+                if len(self._unflushed) >= flush_every:
                     self._settle_answers(target)
                 if self._stop_asked.is_set() or self._halted.is_set() or self.report.gone:
                     break
@@ -202,8 +203,10 @@ class TargetRun(threading.Thread):
     def _decide(self, item: Item, answer: Answer) -> None:
         now = self._clock()
         item.attempts += 1
-        outcome: Outcome
-        if answer.error_class == "Interrupted":
+        outcome: Outcome = DELIVERED
+        if answer.accepted and self.breaker.at_rest:  # as nearly all are: what follows would come to the same
+            self.breaker.accepted(1, now)
+        elif answer.error_class == "Interrupted":
             self._interrupted = True
             outcome = Unknown()
         else:
@@ -235,7 +238,7 @@ class TargetRun(threading.Thread):
         return min(self._until, now + timedelta(seconds=_LINGER_SECONDS))
 
     def _report(self, item: Item, outcome: Outcome, answer: Answer | None) -> None:
-        if isinstance(outcome, Delivered):
+        if outcome is DELIVERED:
             self.report.delivered += 1
         elif isinstance(outcome, DeadLettered):
             self.report.dead_lettered += 1

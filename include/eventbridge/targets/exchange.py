@@ -168,7 +168,7 @@ class Exchange:
         return seconds * 1000
 
     def _response_head(self) -> bytes:
-        return self._veiled(b"".join(self._parts))[:KEPT_BYTES]
+        return self._veiled(b"".join(self._parts))[:KEPT_BYTES] if self._parts else b""
 
     def _veiled(self, text: bytes) -> bytes:
         return veiled(text, self._secrets) if text else text
