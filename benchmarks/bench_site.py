@@ -139,7 +139,7 @@ def measured(work: Callable[[], Any], core: int | None = None) -> Cost:
         theirs.send(Cost(wall, cpu, peak, result))
 
     process = context.Process(target=child)
-    gc.freeze()  # as Airflow's executor does before it forks: what the parent has is not looked through for garbage
+    gc.freeze()  # as the task of a push does: no collection looks through what the parent has
     process.start()
     gc.unfreeze()
     theirs.close()
