@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 
 from eventbridge.delivery import Answer, expired
 from eventbridge.ledger.records import Piece
+from eventbridge.stages.flushed import flush, not_flushed
 from eventbridge.stages.items import Item, items_of
 from eventbridge.stages.outcome_rows import accepted_table
-from eventbridge.stages.target_run import TargetRun, flush, not_flushed
+from eventbridge.stages.target_run import TargetRun
 from eventbridge.targets.protocol import BlockTarget, Target
 
 

@@ -21,12 +21,13 @@ from eventbridge.order import (
     last_start,
     lease_until,
 )
+from eventbridge.stages.flushed import flush, not_flushed
 from eventbridge.stages.open_deliveries import open_deliveries
 from eventbridge.stages.ordered_item import OrderedItem, Shard
 from eventbridge.stages.outcome_rows import OutcomeRows, unsent_row
 from eventbridge.stages.pace import Pace
 from eventbridge.stages.run_breaker import RunBreaker
-from eventbridge.stages.target_run import TargetRun, flush, not_flushed
+from eventbridge.stages.target_run import TargetRun
 from eventbridge.targets.protocol import Target
 
 #: How long a push waits for its next retry with nothing else to do; how often a waiting one looks up.

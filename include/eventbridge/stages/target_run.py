@@ -20,10 +20,10 @@ from eventbridge.delivery import (
     expired,
     is_failure,
 )
-from eventbridge.errors import InfrastructureError
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.rule.window import DeliverBetween
 from eventbridge.stages.feed import Feed
+from eventbridge.stages.flushed import flush, not_flushed
 from eventbridge.stages.items import Item, TargetReport
 from eventbridge.stages.outcome_rows import OutcomeRows, outcome_row, unsent_row
 from eventbridge.stages.pace import Pace
@@ -273,17 +273,3 @@ class TargetRun(threading.Thread):
 
     def _has_unsettled_work(self) -> bool:
         return self._interrupted or any(item.due_at is None or item.due_at <= self._until for item in self._waiting)
-
-
-def flush(target: Target) -> str | None:
-    """Return once all that a target answered is durable there, or what was lost."""
-    try:
-        target.flush()
-    except InfrastructureError as error:
-        return str(error)
-    return None
-
-
-def not_flushed(answer: Answer, error: str) -> Answer:
-    """Return what becomes of an answer that was lost with its target's buffer."""
-    return answer._replace(accepted=False, code=None, error_class="FlushFailed", error=error)
