@@ -83,8 +83,8 @@ class Bench:
         """Return all rows that were put, in that order."""
         found: list[dict[str, Any]] = []
         while len(self.rows):
-            rows = self.rows.take()
-            found += (rows if isinstance(rows, pa.Table) else outcome_table(rows)).to_pylist()
+            tables, rows = self.rows.take()
+            found += pa.concat_tables([*tables, outcome_table(rows)]).to_pylist()
         return found
 
 

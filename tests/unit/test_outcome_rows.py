@@ -24,19 +24,26 @@ def test_a_segment_has_the_oldest_rows_and_no_more_than_are_enough() -> None:
     rows = OutcomeRows(3)
     rows.put_all(row(number) for number in range(5))
 
-    assert [rows.take(), rows.take(), rows.take()] == [[row(0), row(1), row(2)], [row(3), row(4)], []]
+    assert [rows.take()[1], rows.take()[1], rows.take()[1]] == [[row(0), row(1), row(2)], [row(3), row(4)], []]
 
 
-def test_a_table_is_a_segment_of_its_own() -> None:
-    """Its rows count, and it comes first."""
-    rows = OutcomeRows(3)
+def test_a_segment_has_whole_tables_first() -> None:
+    """Their rows count: a segment has no more tables, and no more rows beside them, than are enough."""
+    rows = OutcomeRows(9)
     table = accepted_table(pa.array([bytes(16)] * 7, pa.binary(16)), "orders", "lines", 1, Answer(True, AT, 2.0))
     rows.put(row(1))
+    rows.put(row(2))
+    rows.put(row(3))
     rows.put_table(table)
+    few = OutcomeRows(1)
+    few.put(row(1))
+    few.put_table(table)
+    few.put_table(table)
 
-    assert len(rows) == 8
-    assert rows.take() is table
-    assert rows.take() == [row(1)]
+    assert (len(rows), len(few)) == (10, 15)
+    assert rows.take() == ([table], [row(1), row(2)])
+    assert rows.take() == ([], [row(3)])
+    assert [few.take(), few.take(), few.take()] == [([table], []), ([table], []), ([], [row(1)])]
 
 
 def test_rows_and_tables_have_the_schema_of_segments() -> None:

@@ -77,7 +77,9 @@ def _said(outcome: Outcome) -> tuple[datetime | None, str | None, str | None]:
 
 
 def outcome_table(rows: Sequence[OutcomeRow]) -> pa.Table:
-    """Return rows, of which there must be one at least, as a table of schema OUTCOME."""
+    """Return rows as a table of schema OUTCOME."""
+    if not rows:
+        return schemas.OUTCOME.empty_table()
     columns = zip(zip(*rows, strict=True), schemas.OUTCOME, strict=True)
     return pa.Table.from_arrays([pa.array(values, field.type) for values, field in columns], schema=schemas.OUTCOME)
 
@@ -133,7 +135,7 @@ class OutcomeRows:
             self.wake()
 
     def put_table(self, table: pa.Table) -> None:
-        """Add rows that are a table already: it becomes a segment as it is."""
+        """Add rows that are a table already."""
         self._tables.append(table)
         if len(self) >= self._enough:
             self.wake()
@@ -149,8 +151,11 @@ class OutcomeRows:
             self._woken.wait(seconds)
         self._woken.clear()
 
-    def take(self) -> list[OutcomeRow] | pa.Table:
-        """Return the oldest table, or if there is none the oldest rows, enough for a segment if there are as many."""
-        if self._tables:
-            return self._tables.popleft()
-        return [self._rows.popleft() for _ in range(min(self._enough, len(self._rows)))]
+    def take(self) -> tuple[list[pa.Table], list[OutcomeRow]]:
+        """Return the oldest tables and rows, enough for a segment if there are as many; a table is never cut."""
+        tables: list[pa.Table] = []
+        count = 0
+        while self._tables and count < self._enough:
+            tables.append(self._tables.popleft())
+            count += tables[-1].num_rows
+        return tables, [self._rows.popleft() for _ in range(min(max(0, self._enough - count), len(self._rows)))]

@@ -134,7 +134,7 @@ class _Push:
                 self._rows.wait(_TICK_SECONDS)
             count, age = len(self._rows), time.monotonic() - written_at
             if count and (finished or count >= settings.segment_answers or age >= settings.segment_seconds):
-                self._write(self._rows.take())
+                self._write(*self._rows.take())
                 written_at = time.monotonic()
             elif not count:
                 written_at = time.monotonic()
@@ -152,16 +152,15 @@ class _Push:
             self._stopped_at = time.monotonic()
         return time.monotonic() - self._stopped_at > _LAST_ANSWERS_SECONDS
 
-    def _write(self, rows: list[OutcomeRow] | pa.Table) -> None:
+    def _write(self, tables: list[pa.Table], rows: list[OutcomeRow]) -> None:
         if self._stale:
             return
-        if not isinstance(rows, pa.Table):
-            for row in rows:
-                if row.reason == "TargetGone":
-                    self._work.ledger.set_target_status(row.rule, row.target, "disabled", "the target answered 410")
-            rows = outcome_table(rows)
+        for row in rows:
+            if row.reason == "TargetGone":
+                self._work.ledger.set_target_status(row.rule, row.target, "disabled", "the target answered 410")
+        table = pa.concat_tables([*tables, outcome_table(rows)])
         chunk = self._chunk
-        recorded = write_segment(self._work, self._batch, chunk.chunk_id, chunk.claim, self._segment_number, rows)
+        recorded = write_segment(self._work, self._batch, chunk.chunk_id, chunk.claim, self._segment_number, table)
         self._segment_number += 1
         if not recorded:
             log.warning(
