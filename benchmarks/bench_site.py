@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import multiprocessing
 import os
@@ -138,7 +139,9 @@ def measured(work: Callable[[], Any], core: int | None = None) -> Cost:
         theirs.send(Cost(wall, cpu, peak, result))
 
     process = context.Process(target=child)
+    gc.freeze()  # as the task of a push does: no collection looks through what the parent has
     process.start()
+    gc.unfreeze()
     theirs.close()
     try:
         cost: Cost = ours.recv()

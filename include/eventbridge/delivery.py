@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from eventbridge.delivery_window import first_opening
 from eventbridge.rule.model import RetryPolicy
@@ -22,8 +22,7 @@ VERDICT_RANK: tuple[VerdictName, ...] = ("Delivered", "DeadLettered", "RetryAt",
 NOT_BEFORE = "NotBefore"
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """What a target said to one request.
 
     `accepted` answers that carry no HTTP code come from targets such as files. `code` is an HTTP status,
@@ -73,6 +72,9 @@ class Unknown:
 
 Outcome = Delivered | RetryAt | DeadLettered | Unknown
 
+#: The outcome of every answer that is accepted, whatever else is known of its delivery.
+DELIVERED = Delivered()
+
 #: Longest wait that a target can ask for with `Retry-After`.
 RETRY_AFTER_MAX = timedelta(hours=1)
 
@@ -99,7 +101,7 @@ def decide(
     policy's maximum event age ends the delivery now.
     """
     if answer.accepted:
-        return Delivered()
+        return DELIVERED
     if answer.error_class == "Interrupted":
         return Unknown()
     if answer.code == 410:

@@ -26,20 +26,22 @@ def encode(rows: Iterable[int]) -> str:
     return ",".join(runs)
 
 
-def decode(text: str) -> Iterator[int]:
-    """Yield the row numbers of `encode`'s text in ascending order."""
+def runs(text: str) -> Iterator[range]:
+    """Yield the runs of `encode`'s text in ascending order."""
     for text_of_run in filter(None, text.split(",")):
         start, _, last = text_of_run.partition("-")
-        yield from range(int(start), int(last or start) + 1)
+        yield range(int(start), int(last or start) + 1)
+
+
+def decode(text: str) -> Iterator[int]:
+    """Yield the row numbers of `encode`'s text in ascending order."""
+    for each in runs(text):
+        yield from each
 
 
 def count(text: str) -> int:
     """Return how many rows the text names, without listing them."""
-    total = 0
-    for text_of_run in filter(None, text.split(",")):
-        start, _, last = text_of_run.partition("-")
-        total += int(last or start) - int(start) + 1
-    return total
+    return sum(map(len, runs(text)))
 
 
 def run(start: int, last: int) -> str:

@@ -193,7 +193,7 @@ class Settings(BaseModel):
         10_000, "events", "How many events buffer lands and records at a time: what a crash makes it read again.", ge=1
     )
     segment_answers: Count = _setting(
-        lambda data: 5_000 if _is_s3(data) else 500,
+        lambda data: 5_000 if _is_s3(data) else 2_000,
         "answers",
         "After so many answers push writes them down: the most that a crash sends again. In an S3 store 5000.",
         ge=1,

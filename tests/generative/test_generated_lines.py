@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 from generative.damaged_text import Damage
 from generative.strictness import REAL
 
-from eventbridge.targets.lines import _is_surely_json, is_json
+from eventbridge.targets.lines import _is_surely_json, is_json, json_line, json_lines
 
 
 def test_what_is_taken_for_json_at_first_sight_is_json() -> None:
@@ -16,3 +17,22 @@ def test_what_is_taken_for_json_at_first_sight_is_json() -> None:
 
     assert [document for document in taken if not is_json(document.decode())] == []
     assert 2_000 < len(taken) < 18_000
+
+
+def test_lines_of_a_block_are_those_of_its_payloads() -> None:
+    """However damaged some of them are, and wherever in a larger array they lie."""
+    damage = Damage(2027, REAL)
+    documents = [damage.document() for _ in range(4_000)]
+    good = [document for document in documents if _is_surely_json(document) and min(document) >= ord(" ")]
+    array = pa.array([*documents, *good], pa.binary())
+    spans = [(start, 1 + start % 7) for start in range(0, len(array), 3)] + [(len(documents), len(good))]
+
+    wrong = [
+        (start, count)
+        for start, count in spans
+        if bytes(json_lines(array.slice(start, count)))
+        != b"".join(map(json_line, array.slice(start, count).to_pylist()))
+    ]
+
+    assert wrong == []
+    assert len(good) > 500

@@ -14,12 +14,13 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from eventbridge.delivery import Answer
 from eventbridge.errors import InfrastructureError
 from eventbridge.targets.file import FileTarget
-from eventbridge.targets.lines import json_line
+from eventbridge.targets.lines import json_line, json_lines
 from eventbridge.targets.protocol import Request
 
 
@@ -68,6 +69,26 @@ def test_one_payload_is_one_line(payload: bytes, line: bytes) -> None:
     """JSON stays as it is on one line; text becomes a JSON string, other bytes base64."""
     assert json_line(payload) == line
     assert line.count(b"\n") == 1
+
+
+@pytest.mark.parametrize(
+    "payloads",
+    [
+        [b'{"n":1}', b"2", b'"\xc3\xbc"'],
+        [b"{}", b"1 2", b"{}"],
+        [b"[1,", b"2]", b"3 4"],
+        [b'{"n":\n1}', b'{"n":2}'],
+        [b"{}", b'"\xff"'],
+        [b"{}", None, b""],
+        [b"{}", b'"\\ud800"', b"NaN"],
+        [],
+    ],
+)
+def test_a_block_becomes_the_lines_of_its_payloads(payloads: list[bytes | None]) -> None:
+    """Also where one of them is no JSON, or has line breaks, or two would make a value together; null is no bytes."""
+    array = pa.array([b"x", *payloads, b"\n"], pa.binary()).slice(1, len(payloads))
+
+    assert bytes(json_lines(array)) == b"".join(json_line(payload or b"") for payload in payloads)
 
 
 def test_lines_are_appended_to_a_file_in_a_new_folder(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 from collections.abc import Sequence
@@ -41,6 +42,7 @@ class PushOperator(BaseOperator):
         if not self.batch_id:
             return
         self._stop = threading.Event()
+        gc.freeze()  # this process ends with this task: no collection need look through what it began with
         with stage() as work:
             report = push(work, self.batch_id, self.chunk_id, self._stop)
         self.log.info("chunk %s of batch %s: %s", self.chunk_id, self.batch_id, report)

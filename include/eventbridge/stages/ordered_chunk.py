@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from eventbridge.stages.items import request_of
 from eventbridge.stages.open_deliveries import PLACE_COLUMNS, place_of
 from eventbridge.stages.ordered_item import OrderedItem, Shard
 from eventbridge.stages.ordered_run import OrderedRun
+from eventbridge.stages.outcome_rows import OutcomeRows
 from eventbridge.stages.outcomes import Shown
 from eventbridge.stages.workplace import Workplace
 from eventbridge.store.parquet import read_rows
@@ -35,7 +35,7 @@ def ordered_runs(
     *,
     until: datetime,
     stop: threading.Event,
-    rows: queue.SimpleQueue[list[dict[str, Any]]],
+    rows: OutcomeRows,
 ) -> list[OrderedRun]:
     """Return a run for each shard of an ordered target that a chunk has deliveries of; they share its in-flight limit.
 

@@ -15,7 +15,7 @@ from eventbridge.stages.workplace import Workplace
 _NOWHERE = Place(Queue("", "", 0), 0)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class OrderedItem(Item):
     """A delivery with its key and place; `failure`: it has no payload; `note`: what a person said to it, and why."""
 

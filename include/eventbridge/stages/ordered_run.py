@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
 
 from eventbridge.delivery import Answer, DeadLettered, Outcome, RetryAt, Unknown, decide, expired, is_failure
-from eventbridge.errors import InfrastructureError
 from eventbridge.order import (
     BLOCKED,
     REFERENCE_FIRST,
@@ -24,9 +21,10 @@ from eventbridge.order import (
     last_start,
     lease_until,
 )
-from eventbridge.stages.items import outcome_row
+from eventbridge.stages.flushed import flush, not_flushed
 from eventbridge.stages.open_deliveries import open_deliveries
 from eventbridge.stages.ordered_item import OrderedItem, Shard
+from eventbridge.stages.outcome_rows import OutcomeRows, unsent_row
 from eventbridge.stages.pace import Pace
 from eventbridge.stages.run_breaker import RunBreaker
 from eventbridge.stages.target_run import TargetRun
@@ -55,9 +53,11 @@ class OrderedRun(TargetRun):
         *,
         until: datetime,
         stop: threading.Event,
-        rows: queue.SimpleQueue[list[dict[str, Any]]],
+        rows: OutcomeRows,
     ) -> None:
         super().__init__(
+            shard.rule,
+            shard.spec.name,
             items,
             open_target=lambda: shard.work.open_target(shard.rule, shard.spec),
             policy=shard.spec.retry,
@@ -166,9 +166,9 @@ class OrderedRun(TargetRun):
             unsure = self._stop_asked.is_set()
         finally:
             self._unclear = self._unclear or unsure
-        lost = _flush(target)
+        lost = flush(target)
         for item, answer in answers:
-            self._take(turns, item, answer if lost is None else _not_flushed(answer, lost))
+            self._take(turns, item, answer if lost is None else not_flushed(answer, lost))
 
     def _take(self, turns: Turns[OrderedItem], item: OrderedItem, answer: Answer) -> None:
         now = self._clock()
@@ -213,7 +213,7 @@ class OrderedRun(TargetRun):
         if blocked:
             self.report.retried += len(blocked)
             outcome = RetryAt(max(due_at, now), BLOCKED)
-            self._rows.put([outcome_row(item, outcome, None, now) for item in blocked])
+            self._rows.put_all(unsent_row(item, outcome, now) for item in blocked)
 
     def _nap_until_due(self, turns: Turns[OrderedItem]) -> bool:
         """Wait a little for the next retry; False if none falls due soon enough to wait for."""
@@ -276,15 +276,3 @@ class OrderedRun(TargetRun):
 
     def _closed(self) -> bool:
         return super()._closed() or self._shard.gone.is_set()
-
-
-def _flush(target: Target) -> str | None:
-    try:
-        target.flush()
-    except InfrastructureError as error:
-        return str(error)
-    return None
-
-
-def _not_flushed(answer: Answer, error: str) -> Answer:
-    return replace(answer, accepted=False, code=None, error_class="FlushFailed", error=error)

@@ -28,6 +28,11 @@ class Pace:
         self._held_until: datetime | None = None
         self.next_at: datetime | None = None  # when there may be tokens again; None: perhaps now
 
+    @property
+    def free(self) -> bool:
+        """Whether `take` says yes at any time, and counts nothing."""
+        return self._rate is None and self._ramp_until is None
+
     def ramp(self, now: datetime) -> None:
         """Begin a ramp: the target has just healed."""
         self._ramp_until = now + RAMP

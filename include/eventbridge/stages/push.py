@@ -7,29 +7,23 @@ from __future__ import annotations
 
 import logging
 import os
-import queue
 import socket
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
-from typing import Any
 
-from eventbridge.delivery import DeadLettered, expired
-from eventbridge.ledger.records import Batch, Chunk, ChunkState, Piece, TargetStatus
-from eventbridge.stages.admission import admission, must_cut_off, must_halt
+import pyarrow as pa
+
+from eventbridge.ledger.records import Batch, Chunk, ChunkState
+from eventbridge.stages.admission import must_cut_off, must_halt
+from eventbridge.stages.chunk_runs import ChunkRuns
 from eventbridge.stages.company import Company
-from eventbridge.stages.items import ITEM_COLUMNS, Item, TargetReport, item_of, outcome_row
-from eventbridge.stages.letter_copies import read_deliveries
+from eventbridge.stages.items import TargetReport
 from eventbridge.stages.operations import publish_operational_events
-from eventbridge.stages.ordered_chunk import ordered_runs
-from eventbridge.stages.outcomes import Shown, segments, shown, write_segment
-from eventbridge.stages.pace import Pace
-from eventbridge.stages.put_off import put_off
-from eventbridge.stages.run_breaker import RunBreaker
+from eventbridge.stages.outcome_rows import OutcomeRow, OutcomeRows, outcome_table
+from eventbridge.stages.outcomes import segments, shown, write_segment
 from eventbridge.stages.target_run import TargetRun
 from eventbridge.stages.workplace import Workplace
 
@@ -85,15 +79,14 @@ class _Push:
         self._chunk = chunk
         self._until = until
         self._stop = stop
-        self._rule_set = work.rules_of(batch)
-        self._rows: queue.SimpleQueue[list[dict[str, Any]]] = queue.SimpleQueue()
+        self._rows = OutcomeRows(work.settings.segment_answers)
         self._segment_number = 0
         self._stale = False
         self._stopped_at: float | None = None
 
     def run(self) -> PushReport:
         done = shown(self._work, segments(self._work, self._batch.batch_id, self._chunk.chunk_id))
-        runs = self._runs(done)
+        runs = ChunkRuns(self._work, self._batch, self._chunk, self._until, self._stop, self._rows).of(done)
         self._company = Company(self._work, self._batch, self._chunk.chunk_id, runs, self._until)
         try:
             self._collect(runs)
@@ -127,109 +120,31 @@ class _Push:
             targets=reports,
         )
 
-    def _runs(self, done: dict[bytes, Shown]) -> list[TargetRun]:
-        by_target: dict[tuple[str, str], list[Piece]] = defaultdict(list)
-        for piece in self._chunk.pieces:
-            by_target[piece.rule, piece.target].append(piece)
-        statuses = self._work.ledger.target_statuses()
-        runs: list[TargetRun] = []
-        for (rule, target), pieces in by_target.items():
-            items = [item for piece in pieces for item in self._items(piece, done)]
-            status = statuses.get((rule, target))
-            spec = self._rule_set.rules[rule].destinations.get(target) if rule in self._rule_set.rules else None
-            if spec is not None and spec.ordered and (status is None or status.state != "disabled"):
-                items = [item for item in items if item.request.order_key is None]
-                runs += ordered_runs(
-                    self._work,
-                    self._batch,
-                    self._chunk,
-                    pieces,
-                    done,
-                    spec,
-                    until=self._until,
-                    stop=self._stop,
-                    rows=self._rows,
-                )
-            if not items:
-                continue
-            if spec is None:
-                self._give_up(items, DeadLettered("RuleRemoved", f"no rule file names {rule}/{target} any more"))
-                continue
-            admitted = admission(self._work, self._batch, status, self._until)
-            if admitted == "none":
-                self._give_up_expired(items)  # the rest keeps no outcome: settlement parks it, or holds it
-            else:
-                ready = put_off(items, spec.deliver_between, self._work.clock(), self._rows)
-                if ready:
-                    runs.append(self._target_run(ready, rule, target, status, probing=admitted == "probes"))
-        return runs
-
-    def _give_up(self, items: Iterable[Item], verdict: DeadLettered) -> None:
-        now = self._work.clock()
-        self._rows.put([outcome_row(item, verdict, None, now) for item in items])
-
-    def _give_up_expired(self, items: list[Item]) -> None:
-        now = self._work.clock()
-        policy = self._rule_set.rules[items[0].rule].destinations[items[0].target].retry
-        for item in items:
-            verdict = expired(policy, item.arrived_at, item.held_seconds, now)
-            if verdict is not None:
-                self._give_up([item], verdict)
-
-    def _target_run(
-        self, items: list[Item], rule: str, target: str, status: TargetStatus | None, *, probing: bool
-    ) -> TargetRun:
-        spec = self._rule_set.rules[rule].destinations[target]
-        probed = status if probing else None
-        ramp_until = status.until if status is not None and not probing else None
-        return TargetRun(
-            items,
-            open_target=lambda: self._work.open_target(rule, spec),
-            policy=spec.retry,
-            window=spec.deliver_between,
-            breaker=RunBreaker(rule, target, probed=probed, disable_after_seconds=spec.disable_after_seconds),
-            pace=Pace(partial(self._work.ledger.lease_tokens, rule, target), spec.rate_per_second, ramp_until),
-            until=self._until,
-            clock=self._work.clock,
-            stop=self._stop,
-            rows=self._rows,
-            patient=self._batch.kind != "normal",
-        )
-
-    def _items(self, piece: Piece, done: dict[bytes, Shown]) -> Iterator[Item]:
-        table = read_deliveries(self._work.store, piece.file, piece.rows, ITEM_COLUMNS)
-        for row in table.to_pylist():
-            seen = done.get(row["delivery_id"])
-            if (seen is not None and seen.verdict != "Unknown") or row["failure"] is not None:
-                continue
-            attempts = max(piece.attempts, seen.attempts if seen else 0)
-            yield item_of(row, piece.rule, piece.target, attempts, piece.held_seconds)
-
     def _collect(self, runs: list[TargetRun]) -> None:
         waiting = list(reversed(runs))
         running: list[TargetRun] = []
-        rows: list[dict[str, Any]] = []
+        settings = self._work.settings
         written_at = told_at = time.monotonic()
         while True:
-            running = [run for run in running if run.is_alive()]
+            running = [run for run in running if not run.ended]
             while waiting and len(running) < _TARGETS_AT_ONCE and not self._stop.is_set():
                 run = waiting.pop()
                 run.start()
                 running.append(run)
             finished = self._abandoned() or not (running or waiting)
-            rows.extend(self._drain(block=not finished))
-            age = time.monotonic() - written_at
-            settings = self._work.settings
-            if rows and (finished or len(rows) >= settings.segment_answers or age >= settings.segment_seconds):
-                self._write(rows)
-                rows, written_at = [], time.monotonic()
-            elif not rows:
+            if not finished:
+                self._rows.wait(_TICK_SECONDS)
+            count, age = len(self._rows), time.monotonic() - written_at
+            if count and (finished or count >= settings.segment_answers or age >= settings.segment_seconds):
+                self._write(*self._rows.take())
+                written_at = time.monotonic()
+            elif not count:
                 written_at = time.monotonic()
             self._company.look()
             if time.monotonic() - told_at >= _TELL_SECONDS and not finished:
                 self._tell(runs)
                 told_at = time.monotonic()
-            if finished and not rows and self._rows.empty():
+            if finished and not self._rows:
                 return
 
     def _abandoned(self) -> bool:
@@ -240,25 +155,15 @@ class _Push:
             self._stopped_at = time.monotonic()
         return time.monotonic() - self._stopped_at > _LAST_ANSWERS_SECONDS
 
-    def _drain(self, *, block: bool) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = []
-        try:
-            rows.extend(self._rows.get(block=block, timeout=_TICK_SECONDS if block else None))
-            while len(rows) < self._work.settings.segment_answers:
-                rows.extend(self._rows.get_nowait())
-        except queue.Empty:
-            pass
-        return rows
-
-    def _write(self, rows: list[dict[str, Any]]) -> None:
+    def _write(self, tables: list[pa.Table], rows: list[OutcomeRow]) -> None:
         if self._stale:
             return
         for row in rows:
-            if row["reason"] == "TargetGone":
-                self._work.ledger.set_target_status(row["rule"], row["target"], "disabled", "the target answered 410")
-        recorded = write_segment(
-            self._work, self._batch, self._chunk.chunk_id, self._chunk.claim, self._segment_number, rows
-        )
+            if row.reason == "TargetGone":
+                self._work.ledger.set_target_status(row.rule, row.target, "disabled", "the target answered 410")
+        table = pa.concat_tables([*tables, outcome_table(rows)])
+        chunk = self._chunk
+        recorded = write_segment(self._work, self._batch, chunk.chunk_id, chunk.claim, self._segment_number, table)
         self._segment_number += 1
         if not recorded:
             log.warning(

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import queue
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
 
 from eventbridge.delivery import NOT_BEFORE, RetryAt
 from eventbridge.delivery_window import first_opening
 from eventbridge.rule.window import DeliverBetween
-from eventbridge.stages.items import Item, outcome_row
+from eventbridge.stages.items import Item
+from eventbridge.stages.outcome_rows import OutcomeRows, unsent_row
 
 
 def put_off(
     items: Iterable[Item],
     window: DeliverBetween | None,
     now: datetime,
-    rows: queue.SimpleQueue[list[dict[str, Any]]],
+    rows: OutcomeRows,
 ) -> list[Item]:
     """Return the deliveries of a target that may be sent now; of the others rows of schema OUTCOME go to `rows`.
 
@@ -28,9 +27,8 @@ def put_off(
     for item in items:
         if opens > now or (item.not_before is not None and item.not_before > now):
             due = RetryAt(first_opening(window, now, item.not_before), NOT_BEFORE)
-            early.append(outcome_row(item, due, None, now))
+            early.append(unsent_row(item, due, now))
         else:
             ready.append(item)
-    if early:
-        rows.put(early)
+    rows.put_all(early)
     return ready

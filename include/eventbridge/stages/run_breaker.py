@@ -58,6 +58,11 @@ class RunBreaker:
         self._told: dict[int, Count] = {}
         self._told_probes = 0
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether `room` is any number at any time."""
+        return not (self._asked or self.probing or self.tripped)
+
     def room(self, now: datetime) -> int | None:
         """Return how many deliveries that were not tried by this push may be sent now; None = any number."""
         if self.tripped:
@@ -87,6 +92,11 @@ class RunBreaker:
             self._probed(second, good=not failed)
         elif failed and trips(self._within(at)):
             self.tripped = True
+
+    def accepted(self, count: int, at: datetime) -> None:
+        """Note that so many deliveries were taken at their first try by this push, which does not probe."""
+        second = int(at.timestamp())
+        self._attempts[second] = self._attempts.get(second, 0) + count
 
     def leave(self, now: datetime) -> None:
         """Judge what was to be tried again and will not be: the run is over."""

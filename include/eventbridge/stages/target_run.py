@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import queue
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from eventbridge.breaker import Tally
 from eventbridge.delivery import (
+    DELIVERED,
     Answer,
     DeadLettered,
-    Delivered,
     Outcome,
     RetryAt,
     Unknown,
@@ -23,15 +20,16 @@ from eventbridge.delivery import (
     expired,
     is_failure,
 )
-from eventbridge.errors import InfrastructureError
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.rule.window import DeliverBetween
 from eventbridge.stages.feed import Feed
-from eventbridge.stages.items import Item, TargetReport, outcome_row
+from eventbridge.stages.flushed import flush, not_flushed
+from eventbridge.stages.items import Item, TargetReport
+from eventbridge.stages.outcome_rows import OutcomeRows, outcome_row, unsent_row
 from eventbridge.stages.pace import Pace
 from eventbridge.stages.presence import Presence
 from eventbridge.stages.run_breaker import RunBreaker
-from eventbridge.targets.protocol import Target
+from eventbridge.targets.protocol import Request, Target
 
 #: How long a push waits for its next retry with nothing else to do, if other targets of the batch are at work anyway.
 #: A longer wait is the slow lane's: here it would keep the whole batch, and with it every other target's next events,
@@ -44,7 +42,7 @@ _NAP_SECONDS = 0.2
 class TargetRun(threading.Thread):
     """Delivers items to one target until all are answered, the budget is over, its breaker opens, or `stop` is set.
 
-    Rows of schema OUTCOME go to `rows` as lists, only once the target has flushed what they report.
+    Rows of schema OUTCOME go to `rows`, only once the target has flushed what they report.
     A retry that falls due within the budget is made here, without a round through the ledger.
     `patient`: it waits for its target's next token as long as the budget lasts, else as long as for a retry; and it
     waits though the others of its batch are done.
@@ -52,6 +50,8 @@ class TargetRun(threading.Thread):
 
     def __init__(
         self,
+        rule: str,
+        target: str,
         items: Sequence[Item],
         *,
         open_target: Callable[[], Target],
@@ -62,12 +62,11 @@ class TargetRun(threading.Thread):
         until: datetime,
         clock: Callable[[], datetime],
         stop: threading.Event,
-        rows: queue.SimpleQueue[list[dict[str, Any]]],
+        rows: OutcomeRows,
         patient: bool = False,
     ) -> None:
-        first = items[0]
-        super().__init__(name=f"{first.rule}/{first.target}", daemon=True)
-        self.report = TargetReport(first.rule, first.target, total=len(items))
+        super().__init__(name=f"{rule}/{target}", daemon=True)
+        self.report = TargetReport(rule, target, total=len(items))
         self._open_target = open_target
         self._policy = policy
         self._window = window
@@ -81,15 +80,23 @@ class TargetRun(threading.Thread):
         self._clock = clock
         self._stop_asked = stop
         self._rows = rows
-        self._waiting = list(items)
+        self._waiting: list[Item] = []
+        self._of_index: dict[int, Item] = {}
+        self._take_up(items)
         self._unflushed: list[tuple[Item, Answer]] = []
         self._interrupted = False
+        self._ended = False
         self._dice = random.Random()
 
     def tally(self) -> Tally | None:
         """Return what the breaker is told at the end of the run; nothing of its end if it crashed or never began."""
-        ended = self.ident is not None and not self.is_alive() and self.report.crashed is None
+        ended = self._ended and self.report.crashed is None
         return self.breaker.take(self.presence.told_with(self.report.ended) if ended else None)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was started and has put its last row."""
+        return self._ended
 
     def halt(self) -> None:
         """End the run: others have found that nothing must be sent to its target now."""
@@ -105,9 +112,24 @@ class TargetRun(threading.Thread):
         except BaseException as error:  # carried to the push task, which fails with it
             self.report.crashed = error
         finally:
-            self.presence.ended_at = self._clock()
+            self._leave()
+
+    def _leave(self) -> None:
+        self.presence.ended_at = self._clock()
+        try:
             if not self.presence.hurried:  # else the slow lane tries what failed again, and judges
                 self.breaker.leave(self.presence.ended_at)
+        finally:
+            self._ended = True
+            self._rows.wake()
+
+    def _take_up(self, items: Iterable[Item]) -> None:
+        known = len(self._waiting)
+        self._waiting += items
+        self._number(self._waiting[known:])
+
+    def _number(self, items: Iterable[Item]) -> None:
+        self._of_index.update((item.request.index, item) for item in items)
 
     def _deliver_all(self, target: Target) -> None:
         while self._waiting and not self._over():
@@ -149,90 +171,93 @@ class TargetRun(threading.Thread):
         return alive[: tried + room]
 
     def _round(self, target: Target, ready: list[Item]) -> None:
-        requests = [replace(item.request, index=index) for index, item in enumerate(ready)]
-        feed = Feed(requests, lambda request: self._may_send(ready[request.index], len(ready) - request.index))
+        feed = Feed([item.request for item in ready], self._may_send)
         answered: set[int] = set()
+        flush_every = target.flush_every
         with closing(target.deliver(feed, self._until)) as answers:
             for index, answer in answers:
                 answered.add(index)
-                self._unflushed.append((ready[index], answer))
-                if len(self._unflushed) >= target.flush_every:
+                self._unflushed.append((self._of_index[index], answer))
+                if len(self._unflushed) >= flush_every:
                     self._settle_answers(target)
                 if self._stop_asked.is_set() or self._halted.is_set() or self.report.gone:
                     break
         self._settle_answers(target)
         # what was not started comes first again if there is still time, else it stays without an outcome
-        self._waiting = [item for index, item in enumerate(ready) if index not in answered] + self._waiting
+        self._waiting = [item for item in ready if item.request.index not in answered] + self._waiting
 
-    def _may_send(self, item: Item, left: int) -> bool:
-        """Return whether an item of a round, in which `left` are not sent yet, may be sent now."""
-        now = self._clock()
+    def _may_send(self, request: Request, left: int) -> bool:
+        """Return whether a request of a round, in which `left` are not sent yet, may be sent now."""
         if self._stop_asked.is_set() or self._closed():
             return False
-        no_room = item.due_at is None and self.breaker.room(now) == 0
-        if no_room or not self._pace.take(now, len(self._waiting) + left):
-            self.report.held_up = True
-            return False
-        self.report.sent += item.due_at is None
+        fresh = self._of_index[request.index].due_at is None
+        if not (self.breaker.at_rest and self._pace.free):
+            now = self._clock()
+            no_room = fresh and self.breaker.room(now) == 0
+            if no_room or not self._pace.take(now, len(self._waiting) + left):
+                self.report.held_up = True
+                return False
+        self.report.sent += fresh
         return True
 
     def _settle_answers(self, target: Target) -> None:
         batch, self._unflushed = self._unflushed, []
         if not batch:
             return
-        try:
-            target.flush()
-        except InfrastructureError as error:
-            lost = str(error)
-            batch = [(item, _not_flushed(answer, lost)) for item, answer in batch]
+        lost = flush(target)
         for item, answer in batch:
-            self._decide(item, answer)
+            self._decide(item, answer if lost is None else not_flushed(answer, lost))
 
     def _decide(self, item: Item, answer: Answer) -> None:
-        attempts = item.attempts + 1
-        outcome: Outcome
-        if answer.error_class == "Interrupted":
+        now = self._clock()
+        item.attempts += 1
+        outcome: Outcome = DELIVERED
+        if answer.accepted and self.breaker.at_rest:  # as nearly all are: what follows would come to the same
+            self.breaker.accepted(1, now)
+        elif answer.error_class == "Interrupted":
             self._interrupted = True
             outcome = Unknown()
         else:
             outcome = decide(
                 answer,
                 self._policy,
-                attempts=attempts,
+                attempts=item.attempts,
                 arrived_at=item.arrived_at,
                 held_seconds=item.held_seconds,
-                now=self._clock(),
+                now=now,
                 draw=self._dice.random(),
                 window=self._window,
             )
-        if answer.error_class != "Interrupted":
-            self._judge(item, answer, outcome)
-        tried = replace(item, attempts=attempts)
-        self._report(tried, outcome, answer)
+            self._judge(item, answer, outcome, now)
+        self._report(item, outcome, answer)
         if isinstance(outcome, RetryAt):
-            self._waiting.append(replace(tried, due_at=outcome.due_at))
+            item.due_at = outcome.due_at
+            self._waiting.append(item)
 
-    def _judge(self, item: Item, answer: Answer, outcome: Outcome) -> None:
+    def _judge(self, item: Item, answer: Answer, outcome: Outcome, now: datetime) -> None:
         """Tell the breaker of an answer, and whether this push will soon try that delivery again."""
-        now = self._clock()
-        soon = min(self._until, now + timedelta(seconds=_LINGER_SECONDS))
-        again = isinstance(outcome, RetryAt) and outcome.due_at < soon
+        again = isinstance(outcome, RetryAt) and outcome.due_at < self._soon(now)
         probing = self.breaker.probing
         self.breaker.answered(item.delivery_id, now, failed=is_failure(answer), again=again)
         if probing and not self.breaker.probing:
             self._pace.ramp(now)
 
+    def _soon(self, now: datetime) -> datetime:
+        return min(self._until, now + timedelta(seconds=_LINGER_SECONDS))
+
     def _report(self, item: Item, outcome: Outcome, answer: Answer | None) -> None:
         if answer is not None:
             self.presence.answered(answer, again=item.due_at is not None)
-        if isinstance(outcome, Delivered):
+        if outcome is DELIVERED:
             self.report.delivered += 1
         elif isinstance(outcome, DeadLettered):
             self.report.dead_lettered += 1
             self.report.gone = self.report.gone or outcome.disable_target
         elif isinstance(outcome, RetryAt):
             self.report.retried += 1
-        self._rows.put([outcome_row(item, outcome, answer, self._clock())])
+        self._rows.put(
+            outcome_row(item, outcome, answer) if answer is not None else unsent_row(item, outcome, self._clock())
+        )
 
     def _nap(self) -> bool:
         """Wait a little for something to fall due; False if the others would have to wait for that."""
@@ -253,7 +278,7 @@ class TargetRun(threading.Thread):
         if self._stop_asked.is_set() or self._closed():
             return True
         now = self._clock()
-        soon = min(self._until, now + timedelta(seconds=_LINGER_SECONDS))
+        soon = self._soon(now)
         token_at = self._pace.next_at
         if token_at is not None and token_at >= (self._until if self._patient else soon):
             self.report.held_up = True
@@ -262,7 +287,3 @@ class TargetRun(threading.Thread):
 
     def _has_unsettled_work(self) -> bool:
         return self._interrupted or any(item.due_at is None or item.due_at <= self._until for item in self._waiting)
-
-
-def _not_flushed(answer: Answer, error: str) -> Answer:
-    return replace(answer, accepted=False, code=None, error_class="FlushFailed", error=error)

@@ -92,7 +92,8 @@ def read_rows(store: Store, path: str, rows: str, columns: Sequence[str] | None 
 
     Raises StoreFileDamaged if the file has fewer rows than the set speaks of.
     """
-    wanted = np.fromiter(rowset.decode(rows), dtype=np.int64)
+    runs = [np.arange(run.start, run.stop) for run in rowset.runs(rows)]
+    wanted = np.concatenate([np.zeros(0, np.int64), *runs])
     with _opened(store, path) as file:
         metadata = file.metadata
         if len(wanted) and wanted[-1] >= metadata.num_rows:
@@ -104,7 +105,10 @@ def read_rows(store: Store, path: str, rows: str, columns: Sequence[str] | None 
         table = file.read_row_groups(groups.tolist(), columns=_listed(columns), use_threads=False)
         first_in_table = np.zeros(len(starts), dtype=np.int64)
         first_in_table[groups] = np.concatenate(([0], np.cumsum(sizes[groups])))[: len(groups)]
-        return _selected(table.take(wanted - starts[group_of_row] + first_in_table[group_of_row]), columns)
+        places = wanted - starts[group_of_row] + first_in_table[group_of_row]
+        if len(places) and places[-1] - places[0] + 1 == len(places):  # side by side, as most are: not copied
+            return _selected(table.slice(places[0], len(places)), columns)
+        return _selected(table.take(places), columns)
 
 
 def read_span(store: Store, path: str, first: int, last: int, columns: Sequence[str]) -> pa.Table:

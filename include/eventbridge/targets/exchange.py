@@ -108,10 +108,11 @@ class Exchange:
         if error_number and not self._cut_off(error_number):
             return self._failed(error_number, message)
         code: int = self.curl.getinfo(pycurl.RESPONSE_CODE)
-        accepted = 200 <= code < 300
-        wishes = {} if accepted else self._header_fields()
+        if 200 <= code < 300:
+            return Answer(True, self.started_at, self._duration_ms(), code, response_head=self._response_head())
+        wishes = self._header_fields()
         return Answer(
-            accepted=accepted,
+            accepted=False,
             started_at=self.started_at,
             duration_ms=self._duration_ms(),
             code=code,
@@ -167,7 +168,7 @@ class Exchange:
         return seconds * 1000
 
     def _response_head(self) -> bytes:
-        return self._veiled(b"".join(self._parts))[:KEPT_BYTES]
+        return self._veiled(b"".join(self._parts))[:KEPT_BYTES] if self._parts else b""
 
     def _veiled(self, text: bytes) -> bytes:
         return veiled(text, self._secrets) if text else text

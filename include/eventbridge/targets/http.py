@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime
 
 import pycurl
@@ -172,7 +171,7 @@ class HttpTarget:
         for request, answer in refused:
             now = self._clock()
             if self._credentials == before or now >= until:
-                yield request.index, answer if problem is None else replace(answer, error=problem)
+                yield request.index, answer if problem is None else answer._replace(error=problem)
             else:
                 self._send(request, now)
 

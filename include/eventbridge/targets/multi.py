@@ -25,6 +25,7 @@ class Multi:
         self._multi = pycurl.CurlMulti()
         self._epoll = select.epoll()
         self._watched: set[int] = set()
+        self._resting: set[int] = set()  # of them, those that libcurl wants nothing of for now
         self._timer_at = math.inf
         self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._on_socket)
         self._multi.setopt(pycurl.M_TIMERFUNCTION, self._on_timer)
@@ -41,7 +42,10 @@ class Multi:
         """
         wait = max(0.0, min(timeout_seconds, self._timer_at - time.monotonic()))
         for descriptor, events in self._epoll.poll(wait):
-            self._multi.socket_action(descriptor, _select_bits(events))
+            if descriptor in self._resting:
+                self._forget(descriptor)
+            else:
+                self._multi.socket_action(descriptor, _select_bits(events))
         # after the sockets: an answer that is there already comes before a time-out
         if self._timer_at <= time.monotonic():
             self._timer_at = math.inf
@@ -68,14 +72,23 @@ class Multi:
 
     def _on_socket(self, what: int, descriptor: int, _multi: object, _data: object) -> None:
         if what == pycurl.POLL_REMOVE:
-            self._watched.discard(descriptor)
-            with suppress(OSError):  # libcurl may have closed it, and epoll forgotten it, before
-                self._epoll.unregister(descriptor)
-        elif descriptor in self._watched:
-            self._epoll.modify(descriptor, _EVENTS[what])
-        else:
-            self._epoll.register(descriptor, _EVENTS[what])
-            self._watched.add(descriptor)
+            # Watched on: mostly the next request goes over the same connection, and to stop and begin again is a call
+            # of the system more. If anything happens there meanwhile, it is forgotten.
+            self._resting.add(descriptor)
+            return
+        self._resting.discard(descriptor)
+        if descriptor in self._watched:
+            with suppress(FileNotFoundError):  # closed, and epoll forgot it: another socket of this number
+                self._epoll.modify(descriptor, _EVENTS[what])
+                return
+        self._epoll.register(descriptor, _EVENTS[what])
+        self._watched.add(descriptor)
+
+    def _forget(self, descriptor: int) -> None:
+        self._resting.discard(descriptor)
+        self._watched.discard(descriptor)
+        with suppress(OSError):  # libcurl may have closed it, and epoll forgotten it, before
+            self._epoll.unregister(descriptor)
 
     def _on_timer(self, milliseconds: int) -> None:
         self._timer_at = math.inf if milliseconds < 0 else time.monotonic() + milliseconds / 1000

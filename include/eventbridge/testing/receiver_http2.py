@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from h2.config import H2Configuration
@@ -78,24 +79,25 @@ class Http2Connection(asyncio.Protocol):
             self._flush()
             self._transport.close()
             return
+        given_up = {event.stream_id for event in events if isinstance(event, StreamReset)}
         for event in events:
-            self._take(event)
+            self._take(event, given_up)
         for number in list(self._streams):
             self._send_body(number)
         self._flush()
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: Event, given_up: Collection[int]) -> None:
         if isinstance(event, RequestReceived):
             self._streams[event.stream_id] = _Stream({str(name): str(value) for name, value in event.headers})
         elif isinstance(event, DataReceived) and event.stream_id in self._streams:
             self._streams[event.stream_id].body += event.data
             self._http.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
         elif isinstance(event, StreamEnded):
-            self._answer(event.stream_id)
+            self._answer(event.stream_id, given_up)
         elif isinstance(event, StreamReset):
             self._drop(event.stream_id)
 
-    def _answer(self, number: int) -> None:
+    def _answer(self, number: int, given_up: Collection[int]) -> None:
         stream = self._streams[number]
         stream.taken = True
         self._record.in_flight += 1
@@ -103,7 +105,7 @@ class Http2Connection(asyncio.Protocol):
         reply = self._paths.reply(path, webhook_id, stream.headers, bytes(stream.body))
         incoming = Incoming(path, stream.headers, bytes(stream.body), len(stream.body), keep_alive=True)
         self._record.write(incoming, webhook_id, reply.status, self._number)
-        if reply.status is None:
+        if reply.status is None or number in given_up:  # h2 knows of that already, and takes no answer
             return
         stream.reply = reply
         if reply.delay_seconds:

@@ -1,10 +1,11 @@
-"""A target in memory, for tests of whatever delivers."""
+"""Targets in memory, for tests of whatever delivers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
+
+import pyarrow as pa
 
 from eventbridge.delivery import Answer
 from eventbridge.errors import InfrastructureError
@@ -45,7 +46,7 @@ class InMemoryTarget:
                 return
             reach("target.send")
             self.received.append(request)
-            answer = replace(self._answer(request), started_at=now)
+            answer = self._answer(request)._replace(started_at=now)
             reach("target.answered")
             yield request.index, answer
 
@@ -58,3 +59,23 @@ class InMemoryTarget:
     def close(self) -> None:
         """Remember that it was closed."""
         self.closed = True
+
+
+class InMemoryBlockTarget(InMemoryTarget):
+    """Takes blocks too, `block_payloads` of them at a time, each block by the answer to its first payload."""
+
+    block_payloads = 10
+
+    def deliver_block(self, payloads: pa.Array, until: datetime) -> Generator[tuple[int, Answer], None, None]:
+        """Answer one block after the other; of one that is not accepted nothing is kept."""
+        for start in range(0, len(payloads), self.block_payloads):
+            now = self._clock()
+            if now >= until:
+                return
+            block = payloads.slice(start, self.block_payloads).to_pylist()
+            requests = [Request(start + n, "", payload or b"", "") for n, payload in enumerate(block)]
+            reach("target.send")
+            answer = self._answer(requests[0])._replace(started_at=now)
+            self.received += requests if answer.accepted else []
+            reach("target.answered")
+            yield start + len(block), answer

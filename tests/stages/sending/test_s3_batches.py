@@ -180,4 +180,4 @@ def test_more_answers_are_written_at_a_time_than_on_a_disk() -> None:
 
     assert (on_s3.segment_answers, on_s3.segment_seconds) == (on_s3.chunk_max_deliveries, 5.0)
     assert told.segment_answers == 100
-    assert (Settings().segment_answers, Settings().segment_seconds) == (500, 1.0)
+    assert (Settings().segment_answers, Settings().segment_seconds) == (2_000, 1.0)
