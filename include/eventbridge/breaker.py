@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
+from eventbridge.hold_up import Stay
+
 TargetState = Literal["ok", "degraded", "half-open", "disabled"]
-Admission = Literal["all", "probes", "none"]
+Admission = Literal["all", "apart", "probes", "none"]
 
 #: Over how long attempts are counted.
 WINDOW = timedelta(seconds=30)
@@ -21,19 +23,24 @@ OPEN = timedelta(seconds=30)
 GOOD_PROBES = 5
 #: For how long after that the target's rate is ramped.
 RAMP = timedelta(seconds=30)
+#: For so long, 5 % of the window, batches may wait for one target alone before it is delivered apart from the others.
+HOLD_UP_SECONDS = 1.5
+#: So many of its chunks in a row must be quick, and OPEN must have passed, before it is with the others again.
+QUICK_CHUNKS = 5
 
 ENABLED = "enabled by hand"
 
 
 class Count(NamedTuple):
-    """Attempts, and how many of them failed."""
+    """Attempts, how many of them failed, and for how many milliseconds batches waited for their target alone."""
 
     attempts: int = 0
     failed: int = 0
+    hold_up_ms: int = 0
 
     def plus(self, other: Count) -> Count:
         """Return the sum of both."""
-        return Count(self.attempts + other.attempts, self.failed + other.failed)
+        return Count(self.attempts + other.attempts, self.failed + other.failed, self.hold_up_ms + other.hold_up_ms)
 
 
 @dataclass(frozen=True)
@@ -43,8 +50,9 @@ class TargetStatus:
     `ok`; `degraded`: its breaker is open, or it was too slow: nothing is sent before `until`, then probes are;
     `half-open`: its last probes were good; `disabled`: it said that it is gone, or failed for too long: its deliveries
     are held. `since` is kept while it goes from degraded to half-open and back. `until` of one that is ok is the end
-    of its ramp. `good` counts probes. `slow`: it delivers, but not half of a chunk within a push's budget; probes
-    alone do not heal it. `failing_since`: the first of its attempts that failed without one that did not since then.
+    of its ramp. `good` counts probes. `slow`: it delivers, but not half of a chunk within a push's budget, or batches
+    had to wait for it: it gets its deliveries apart from the others, in the slow lane; `good` then counts its quick
+    chunks. `failing_since`: the first of its attempts that failed without one that did not since then.
     """
 
     rule: str
@@ -62,18 +70,26 @@ class TargetStatus:
 class Ended:
     """How a push of a target ended: `settled` of the `allowed` deliveries that nobody but the target held up.
 
-    `spent`: the budget was over before the work was.
+    `spent`: the budget was over before the work was. `stay`: how long it took, None where nobody would have waited.
+    `apart`: it was in the slow lane, where nobody did.
     """
 
     settled: int
     allowed: int
     delivered: int
     spent: bool
+    stay: Stay | None = None
+    apart: bool = False
 
     @property
     def half(self) -> bool:
         """Whether at least half was settled."""
         return 2 * self.settled >= self.allowed
+
+    @property
+    def hold_up_ms(self) -> int:
+        """For how long its batch waited for it alone."""
+        return 0 if self.stay is None or self.apart else round(self.stay.hold_up * 1000)
 
 
 @dataclass(frozen=True)
@@ -97,6 +113,17 @@ class Tally:
         """All its attempts."""
         return total(self.counts.values())
 
+    @property
+    def hold_up_ms(self) -> int:
+        """For how long its batch waited for this target alone; an ordered one is not judged by that."""
+        return self.ended.hold_up_ms if self.ended is not None and self.opens else 0
+
+    @property
+    def is_word_against(self) -> bool:
+        """Whether there is anything in it that a target which only ever does well never has."""
+        spent = self.ended is not None and self.ended.spent and not self.ended.half
+        return spent or self.total.failed > 0 or self.hold_up_ms > 0
+
 
 def total(counts: Iterable[Count]) -> Count:
     """Return the sum of counts."""
@@ -117,12 +144,15 @@ def trips(window: Count) -> bool:
 
 
 def admits(status: TargetStatus | None, now: datetime) -> Admission:
-    """Return what of a target's deliveries may be sent now; `status` None: it was never anything but ok."""
+    """Return what of a target's deliveries may be sent now; `status` None: it was never anything but ok.
+
+    `apart`: all, but not beside those of other targets: in the slow lane.
+    """
     if status is None or status.state == "ok":
         return "all"
     if status.state == "disabled" or (status.until is not None and now < status.until):
         return "none"
-    return "probes"
+    return "apart" if status.slow else "probes"
 
 
 def after(status: TargetStatus, tally: Tally, window: Count, now: datetime) -> TargetStatus:
@@ -141,9 +171,13 @@ def after(status: TargetStatus, tally: Tally, window: Count, now: datetime) -> T
         return status
     for good in tally.probes:
         status = _probed(status, now) if good else _reopened(status, now)
-    if was_ok and trips(window):  # not one that has just recovered: the window is of before
-        reason = f"{window.failed} of {window.attempts} attempts failed within {WINDOW.seconds} s"
+    within = f"within {WINDOW.seconds} s"
+    if (was_ok or status.slow) and trips(window):  # not one that has just recovered: the window is of before
+        reason = f"{window.failed} of {window.attempts} attempts failed {within}"
         status = _degraded(status, reason, now, now + OPEN)
+    elif was_ok and window.hold_up_ms >= 1000 * HOLD_UP_SECONDS:
+        reason = f"batches waited {window.hold_up_ms / 1000:.1f} s for it alone {within}{_answers_take(tally.ended)}"
+        status = _degraded(status, reason, now, now, slow=True)
     return status if tally.ended is None else _ended(status, tally.ended, now)
 
 
@@ -178,7 +212,7 @@ def _probed(status: TargetStatus, now: datetime) -> TargetStatus:
     if status.state == "ok":
         return status
     good = status.good + 1
-    if good >= GOOD_PROBES and not status.slow:
+    if good >= GOOD_PROBES:
         return recovered(status, f"{good} probes were good", now)
     return replace(status, state="half-open", good=good)
 
@@ -198,8 +232,25 @@ def _ended(status: TargetStatus, ended: Ended, now: datetime) -> TargetStatus:
         # one that delivers, if slowly, need not be left alone: its next chunk may go at once
         slow = ended.delivered > 0
         return _degraded(status, reason, now, now if slow else now + OPEN, slow=slow)
-    if status.slow and status.state != "ok" and ended.settled and ended.half:
-        return recovered(status, reason, now)
+    if status.slow and status.state != "ok":
+        return _apart(status, ended, now) if ended.apart else status
     if status.state == "half-open":
         return replace(status, until=now)  # there was nothing left to probe with: the next may
     return status
+
+
+def _apart(status: TargetStatus, ended: Ended, now: datetime) -> TargetStatus:
+    """Return how a slow target stands after a chunk of it in the slow lane."""
+    quick = ended.stay is None or ended.stay.is_quick
+    if not (quick and ended.settled and ended.half):
+        return replace(status, good=0)
+    good = status.good + 1
+    if good < QUICK_CHUNKS or now - status.since < OPEN:
+        return replace(status, good=good)
+    # no ramp: it was sent to all the time, as fast as it would
+    return replace(recovered(status, f"{good} chunks in a row were quick", now), until=None)
+
+
+def _answers_take(ended: Ended | None) -> str:
+    typical = ended.stay.typical if ended is not None and ended.stay is not None else None
+    return "" if typical is None else f"; its answers took {typical:.2g} s at the median"

@@ -6,6 +6,7 @@ import pytest
 from contracts.ledger_samples import START, Clock, a_parked, after, claimed_chunk, settle
 
 from eventbridge.breaker import Count, Ended, Tally
+from eventbridge.hold_up import Stay
 from eventbridge.ledger import Ledger
 from eventbridge.operation import of_rule_held_in_version
 
@@ -100,6 +101,22 @@ class TargetsContract:
         status = rival.target_statuses()["late", "crm"]
         assert (status.state, status.slow, status.until) == ("degraded", True, after(0))
         assert status.reason == "settled 1 of 10 deliveries within the push budget"
+
+    def test_hold_ups_of_all_pushes_count_together(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
+        """Three batches that waited half a second each within 30 s are one too many; what was longer ago is not."""
+        waited = Tally("late", "crm", ended=Ended(1, 1, 1, False, Stay(beyond=0.5, tail=0.5, typical=0.5)))
+        ledger.note_attempts([waited])
+        clock.pass_seconds(31)
+        ledger.note_attempts([waited])
+        rival.note_attempts([waited])
+        assert ledger.target_statuses()["late", "crm"].state == "ok"
+
+        clock.pass_seconds(5)
+        rival.note_attempts([waited])
+
+        status = ledger.target_statuses()["late", "crm"]
+        assert (status.state, status.slow, status.until) == ("degraded", True, after(36))
+        assert status.reason == "batches waited 1.5 s for it alone within 30 s; its answers took 0.5 s at the median"
 
     def test_two_share_the_tokens_of_a_target(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
         """What one has leased the other does not get; a second later a second's worth is there again."""

@@ -100,7 +100,7 @@ def test_a_pool_closed_while_chunks_wait_delays_its_runner_once(running: Running
     assert took < limit + 30
     assert 130 <= kept < 230
     assert running.work.ledger.batch(first).state == "committed"
-    assert len(set(running.requests("/slow/narrow"))) == 230
+    assert len(set(running.requests("/delay/50"))) == 230
     assert running.differences() == []
 
 
@@ -195,7 +195,7 @@ def held(running: Running, rule: str) -> int:
 
 def not_taken(running: Running) -> int:
     """Return how many of the 230 narrow deliveries the receiver has not seen."""
-    return 230 - len(set(running.requests("/slow/narrow")))
+    return 230 - len(set(running.requests("/delay/50")))
 
 
 def set_slots(running: Running, pool: str, slots: int) -> None:

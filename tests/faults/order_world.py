@@ -115,7 +115,7 @@ def run_retries(work: Workplace) -> None:
 
 def run_recovery(work: Workplace) -> None:
     """Do what the product does after a crash: go on until nothing is available and nothing is due."""
-    deliver_until_idle(work, RUNNER, InProcessRouter(work.store))
+    deliver_until_idle(work, RUNNER, InProcessRouter(work.store), wait_seconds=0.0)
 
 
 def _push_and_commit(work: Workplace, batch_id: str) -> None:

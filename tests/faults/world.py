@@ -229,7 +229,7 @@ def _recover(work: Workplace, hours: list[float]) -> None:
     began = clock.ahead
     for each in hours:
         clock.ahead = began + timedelta(hours=each)
-        if deliver_until_idle(work, RUNNER, InProcessRouter(work.store)).next_due_at is None:
+        if deliver_until_idle(work, RUNNER, InProcessRouter(work.store), wait_seconds=0.0).next_due_at is None:
             return
 
 

@@ -27,10 +27,8 @@ def deliver(
     ] = False,
     wait: Annotated[
         float,
-        typer.Option(
-            min=0, metavar="SECONDS", show_default=False, help="Wait for retries that fall due within so many seconds."
-        ),
-    ] = 0.0,
+        typer.Option(min=0, metavar="SECONDS", help="Wait for retries that fall due within so many seconds."),
+    ] = 3.0,
     spark: Annotated[
         str | None,
         typer.Option(

@@ -50,6 +50,12 @@ class Chunks(Database):
         with self._reading() as connection:
             return [_to_chunk(row) for row in connection.execute(statements.CHUNKS, {"of_batch": batch_id})]
 
+    def chunk_ends(self, batch_id: str) -> dict[int, datetime | None]:
+        """Return when each chunk of a batch ended on which work has begun, by its id; None: it has not ended."""
+        with self._reading() as connection:
+            rows = connection.execute(statements.CHUNK_ENDS, {"of_batch": batch_id})
+            return {row.chunk_id: row.ended_at for row in rows}
+
     def chunk(self, batch_id: str, chunk_id: int) -> Chunk:
         """Return a chunk; raises NotFoundError."""
         with self._reading() as connection:

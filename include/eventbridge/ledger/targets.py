@@ -25,28 +25,31 @@ def note_attempts(connection: Connection, tallies: Sequence[Tally], now: datetim
     """
     for tally in sorted(tallies, key=lambda each: (each.rule, each.target)):  # two pushes wait for nobody in a circle
         of = {"of_rule": tally.rule, "of_target": tally.target}
-        _count(connection, tally)
+        _count(connection, tally, now)
         first = first_second(now)
         connection.execute(statements.FORGET_ATTEMPTS, of | {"before_second": first})
-        bad = tally.total.failed > 0 or (tally.ended is not None and tally.ended.spent and not tally.ended.half)
-        if not bad and connection.execute(statements.TARGET_STATUS, of).first() is None:
+        if not tally.is_word_against and connection.execute(statements.TARGET_STATUS, of).first() is None:
             continue
         old = _standing(connection, tally.rule, tally.target, now)
-        attempts, failed = connection.execute(statements.WINDOW, of | {"from_second": first}).one()
-        new = after(old, tally, Count(int(attempts or 0), int(failed or 0)), now)
+        sums = connection.execute(statements.WINDOW, of | {"from_second": first}).one()
+        new = after(old, tally, Count(*(int(each or 0) for each in sums)), now)
         _change(connection, old, new)
         if new.state == "ok" and old.state != "ok":
             # what a target was before it healed is no reason to open its breaker again
             connection.execute(statements.FORGET_ATTEMPTS, of | {"before_second": int(now.timestamp()) + 1})
 
 
-def _count(connection: Connection, tally: Tally) -> None:
+def _count(connection: Connection, tally: Tally, now: datetime) -> None:
     of = {"rule": tally.rule, "target": tally.target}
-    for second, count in sorted(tally.counts.items()):
-        row = of | {"second": second, "attempts": count.attempts, "failed": count.failed}
+    counts = dict(tally.counts)
+    if tally.hold_up_ms:
+        second = int(now.timestamp())
+        counts[second] = counts.get(second, Count()).plus(Count(hold_up_ms=tally.hold_up_ms))
+    for second, count in sorted(counts.items()):
+        row = of | {"second": second} | count._asdict()
         if connection.execute(statements.NOTE_ATTEMPTS, row).rowcount == 0:
             change = {"of_rule": tally.rule, "of_target": tally.target, "of_second": second}
-            more = {"more_attempts": count.attempts, "more_failed": count.failed}
+            more = {f"more_{name}": number for name, number in count._asdict().items()}
             connection.execute(statements.ADD_ATTEMPTS, change | more)
 
 

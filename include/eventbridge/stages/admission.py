@@ -15,10 +15,12 @@ def admission(work: Workplace, batch: Batch, status: TargetStatus | None, until:
     New deliveries are no probes: they wait in the slow lane. Of several pushes that could probe one does.
     """
     found = admits(status, work.ledger.now())
-    if found != "probes" or status is None:
+    if found in ("all", "none") or status is None:
         return found
     if batch.kind == "normal":
         return "none"
+    if found == "apart":
+        return "all"
     return "probes" if work.ledger.claim_probe(status.rule, status.target, until) else "none"
 
 
@@ -29,4 +31,9 @@ def must_halt(status: TargetStatus, *, heeds_others: bool, now: datetime) -> boo
     """
     if not heeds_others:
         return status.state == "disabled"
-    return admits(status, now) != "all"
+    return admits(status, now) in ("none", "probes")
+
+
+def must_cut_off(status: TargetStatus, batch: Batch, now: datetime) -> bool:
+    """Return whether a push under way must start nothing more of a target that others found to be slow."""
+    return batch.kind == "normal" and admits(status, now) == "apart"

@@ -83,6 +83,7 @@ class BlockRun(TargetRun):
             with closing(target.deliver_block(block.rows["payload"], self._until)) as answers:
                 for end, answer in answers:
                     self._taken.append((block.part(start, end), answer))
+                    self.presence.answered(answer, again=False)
                     self.report.sent += end - start
                     start = end
                     refused = not answer.accepted

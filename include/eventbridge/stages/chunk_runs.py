@@ -101,7 +101,8 @@ class ChunkRuns:
         """Return the deliveries of a target as blocks; None if each must be looked at, or sent, at its own time."""
         if spec is None or spec.ordered or spec.deliver_between is not None or spec.rate_per_second is not None:
             return None
-        if status is not None and (status.state != "ok" or (status.until or self.until) > self.work.clock()):
+        ramped = status is not None and status.until is not None and status.until > self.work.clock()
+        if ramped or (status is not None and status.state != "ok"):
             return None
         blocks: list[Block] = []
         for each in found:

@@ -221,8 +221,7 @@ class OrderedRun(TargetRun):
         due = min(item.due_at or now for _, item in turns.heads())
         if due >= min(self._until, now + timedelta(seconds=_LINGER_SECONDS)):
             return False
-        self._stop_asked.wait(max(0.0, min((due - now).total_seconds(), _NAP_SECONDS)))
-        return True
+        return self.presence.nap(self._stop_asked, min((due - now).total_seconds(), _NAP_SECONDS))
 
     def _paced(self, ready: Sequence[OrderedItem]) -> list[OrderedItem]:
         """Return those, the first ones, that the target's rate lets through now."""
@@ -240,8 +239,7 @@ class OrderedRun(TargetRun):
         token_at = self._pace.next_at or now
         if token_at >= min(self._until, now + timedelta(seconds=_LINGER_SECONDS)):
             return False
-        self._stop_asked.wait(max(0.0, min((token_at - now).total_seconds(), _NAP_SECONDS)))
-        return True
+        return self.presence.nap(self._stop_asked, min((token_at - now).total_seconds(), _NAP_SECONDS))
 
     def _end(self, turns: Turns[OrderedItem]) -> None:
         left = False
@@ -251,7 +249,8 @@ class OrderedRun(TargetRun):
             else:  # it was tried, and its next try comes later
                 turns.next(key)
                 self._block(turns, key, item.due_at)
-        self.report.spent = left and not self._shard.gone.is_set() and not self._stop_asked.is_set()
+        stopped = self._shard.gone.is_set() or self._stop_asked.is_set() or self.presence.cut == "others"
+        self.report.spent = left and not stopped
         if not self._unclear:
             shard = self._shard
             shard.work.ledger.end_lease(shard.rule, shard.spec.name, shard.number, shard.holder)

@@ -17,8 +17,9 @@ from datetime import datetime, timedelta
 import pyarrow as pa
 
 from eventbridge.ledger.records import Batch, Chunk, ChunkState
-from eventbridge.stages.admission import must_halt
+from eventbridge.stages.admission import must_cut_off, must_halt
 from eventbridge.stages.chunk_runs import ChunkRuns
+from eventbridge.stages.company import Company
 from eventbridge.stages.items import TargetReport
 from eventbridge.stages.operations import publish_operational_events
 from eventbridge.stages.outcome_rows import OutcomeRow, OutcomeRows, outcome_table
@@ -86,6 +87,7 @@ class _Push:
     def run(self) -> PushReport:
         done = shown(self._work, segments(self._work, self._batch.batch_id, self._chunk.chunk_id))
         runs = ChunkRuns(self._work, self._batch, self._chunk, self._until, self._stop, self._rows).of(done)
+        self._company = Company(self._work, self._batch, self._chunk.chunk_id, runs, self._until)
         try:
             self._collect(runs)
         except BaseException as error:
@@ -138,6 +140,7 @@ class _Push:
                 written_at = time.monotonic()
             elif not count:
                 written_at = time.monotonic()
+            self._company.look()
             if time.monotonic() - told_at >= _TELL_SECONDS and not finished:
                 self._tell(runs)
                 told_at = time.monotonic()
@@ -181,11 +184,15 @@ class _Push:
             self._work.ledger.note_attempts(tallies)
         statuses = self._work.ledger.target_statuses()
         for run in runs:
-            status = statuses.get((run.report.rule, run.report.target))
-            if status is not None and must_halt(status, heeds_others=run.heeds_others, now=self._work.clock()):
+            status, now = statuses.get((run.report.rule, run.report.target)), self._work.clock()
+            if status is not None and must_halt(status, heeds_others=run.heeds_others, now=now):
                 run.halt()
+            elif status is not None and run.heeds_others and must_cut_off(status, self._batch, now):
+                run.presence.cut = "others"
+        self._company.ask()
 
     def _end(self, state: ChunkState, runs: list[TargetRun], error: BaseException | None) -> None:
+        self._company.measure()
         self._work.ledger.end_chunk(
             self._batch.batch_id,
             self._chunk.chunk_id,

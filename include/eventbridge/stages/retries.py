@@ -153,10 +153,9 @@ def _chunks(work: Workplace, rules: RuleSet, runner: str | None) -> list[list[Pa
         status = statuses.get((rule, target))
         ordered = is_ordered(rules, rule, target)
         admitted = "all" if ordered else admits(status, now)  # an ordered target has no breaker
-        if admitted == "probes" and (rule, target) in busy:
+        if admitted in ("probes", "apart") and (rule, target) in busy:
             continue  # a target that is not well gets one chunk at a time
-        # Probes need few deliveries, and what is not sent of a chunk is parked anew; a slow target shows with many.
-        probes = admitted == "probes" and status is not None and not status.slow
+        probes = admitted == "probes"  # they need few deliveries, and what is not sent of a chunk is parked anew
         limit = work.settings.retry_max_per_target
         rows = work.ledger.due_parked(now, rule, target, limit, runner, smallest=probes)
         if ordered and (status is None or status.state != "disabled"):

@@ -27,11 +27,13 @@ from eventbridge.stages.flushed import flush, not_flushed
 from eventbridge.stages.items import Item, TargetReport
 from eventbridge.stages.outcome_rows import OutcomeRows, outcome_row, unsent_row
 from eventbridge.stages.pace import Pace
+from eventbridge.stages.presence import Presence
 from eventbridge.stages.run_breaker import RunBreaker
 from eventbridge.targets.protocol import Request, Target
 
-#: How long a push waits for its next retry with nothing else to do. A longer wait is the slow lane's:
-#: here it would keep the whole batch, and with it every other target's next events, from being committed.
+#: How long a push waits for its next retry with nothing else to do, if other targets of the batch are at work anyway.
+#: A longer wait is the slow lane's: here it would keep the whole batch, and with it every other target's next events,
+#: from being committed.
 _LINGER_SECONDS = 2.0
 #: Longest nap of a thread that waits for a retry to fall due: how late it may notice the stop flag.
 _NAP_SECONDS = 0.2
@@ -42,7 +44,8 @@ class TargetRun(threading.Thread):
 
     Rows of schema OUTCOME go to `rows`, only once the target has flushed what they report.
     A retry that falls due within the budget is made here, without a round through the ledger.
-    `patient`: it waits for its target's next token as long as the budget lasts, else as long as for a retry.
+    `patient`: it waits for its target's next token as long as the budget lasts, else as long as for a retry; and it
+    waits though the others of its batch are done.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class TargetRun(threading.Thread):
         self._pace = pace
         self._patient = patient
         self._halted = threading.Event()
+        self.presence = Presence(patient=patient)
         self._until = until
         self._clock = clock
         self._stop_asked = stop
@@ -87,7 +91,7 @@ class TargetRun(threading.Thread):
     def tally(self) -> Tally | None:
         """Return what the breaker is told at the end of the run; nothing of its end if it crashed or never began."""
         ended = self._ended and self.report.crashed is None
-        return self.breaker.take(self.report.ended if ended else None)
+        return self.breaker.take(self.presence.told_with(self.report.ended) if ended else None)
 
     @property
     def ended(self) -> bool:
@@ -100,6 +104,7 @@ class TargetRun(threading.Thread):
 
     def run(self) -> None:
         """Deliver; what goes wrong here is reported, never raised into the other targets' threads."""
+        self.presence.began_at = self._clock()
         try:
             target = self._open_target()
             with closing(target):
@@ -110,8 +115,10 @@ class TargetRun(threading.Thread):
             self._leave()
 
     def _leave(self) -> None:
+        self.presence.ended_at = self._clock()
         try:
-            self.breaker.leave(self._clock())
+            if not self.presence.hurried:  # else the slow lane tries what failed again, and judges
+                self.breaker.leave(self.presence.ended_at)
         finally:
             self._ended = True
             self._rows.wake()
@@ -129,10 +136,11 @@ class TargetRun(threading.Thread):
             ready = self._ready()
             if ready:
                 self._round(target, ready)
-            elif self._waiting:
-                self._nap()
-        budget_is_over = self._clock() >= self._until - timedelta(seconds=_NAP_SECONDS)
-        self.report.spent = budget_is_over and not self._closed() and self._has_unsettled_work()
+            elif self._waiting and not self._nap():
+                break
+        over = self._clock() >= self._until - timedelta(seconds=_NAP_SECONDS) and not self.presence.cut
+        over = over or self.presence.cut == "budget"
+        self.report.spent = over and not self._refused() and self._has_unsettled_work()
 
     def _ready(self) -> list[Item]:
         now = self._clock()
@@ -238,6 +246,8 @@ class TargetRun(threading.Thread):
         return min(self._until, now + timedelta(seconds=_LINGER_SECONDS))
 
     def _report(self, item: Item, outcome: Outcome, answer: Answer | None) -> None:
+        if answer is not None:
+            self.presence.answered(answer, again=item.due_at is not None)
         if outcome is DELIVERED:
             self.report.delivered += 1
         elif isinstance(outcome, DeadLettered):
@@ -249,15 +259,19 @@ class TargetRun(threading.Thread):
             outcome_row(item, outcome, answer) if answer is not None else unsent_row(item, outcome, self._clock())
         )
 
-    def _nap(self) -> None:
+    def _nap(self) -> bool:
+        """Wait a little for something to fall due; False if the others would have to wait for that."""
         due = min((item.due_at for item in self._waiting if item.due_at is not None), default=self._until)
         if self._pace.next_at is not None and any(item.due_at is None for item in self._waiting):
             due = min(due, self._pace.next_at)
         wait = (min(due, self._until) - self._clock()).total_seconds()
-        self._stop_asked.wait(max(0.0, min(wait, _NAP_SECONDS)))
+        return self.presence.nap(self._stop_asked, min(wait, _NAP_SECONDS))
 
     def _closed(self) -> bool:
         """Return whether nothing more may be sent to this target by this push."""
+        return self._refused() or bool(self.presence.cut)
+
+    def _refused(self) -> bool:
         return self.report.gone or self.breaker.tripped or self._halted.is_set()
 
     def _over(self) -> bool:

@@ -1,0 +1,80 @@
+"""How one run of a target stands among the others of its batch: what it took until now, and whether it may go on."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Literal
+
+from eventbridge.breaker import Ended
+from eventbridge.delivery import Answer
+from eventbridge.hold_up import Stay
+
+#: Why nothing more is started: the others have waited long enough, or an answer would come after the budget.
+Cut = Literal["", "others", "budget"]
+
+
+class Presence:
+    """When a run began and was answered, and what the others want of it.
+
+    `patient`: it is in the slow lane, where nobody waits for it. Its own thread writes everything but `may_wait` and
+    `cut`, which are the push's: whether waiting costs nobody anything, and that nothing more must be started.
+    """
+
+    def __init__(self, *, patient: bool) -> None:
+        self.may_wait: Callable[[], bool] = lambda: True
+        self.cut: Cut = ""
+        self.began_at: datetime | None = None
+        self.ended_at: datetime | None = None
+        self._sent_at: datetime | None = None  # last, of what had not been sent before
+        self.hurried = False  # it ended because the others were done
+        self._patient = patient
+        self._idle = False
+        self._durations_ms: list[float] = []
+        self._last: Answer | None = None
+        self._stay: Stay | None = None
+
+    @property
+    def at_work(self) -> bool:
+        """Whether it has not ended, and does not only wait for something to fall due."""
+        return self.ended_at is None and not self._idle
+
+    @property
+    def typical(self) -> float | None:
+        """The median of what its answers took, in seconds."""
+        return statistics.median_low(self._durations_ms[:]) / 1000 if self._durations_ms else None
+
+    def answered(self, answer: Answer, *, again: bool) -> None:
+        """Note an answer; `again`: to what this push had sent before."""
+        if not again and (self._sent_at is None or answer.started_at > self._sent_at):
+            self._sent_at = answer.started_at
+        self._last = answer
+        self._durations_ms.append(answer.duration_ms)
+
+    def nap(self, stop: threading.Event, seconds: float) -> bool:
+        """Wait until something may have fallen due; False, at once, if the others would have to wait for that."""
+        self.hurried = not self._patient and not self.may_wait()
+        if self.hurried:
+            return False
+        self._idle = True
+        stop.wait(max(0.0, seconds))
+        self._idle = False
+        return True
+
+    def measure(self, others_done_at: datetime | None) -> None:
+        """Note how long it took, if it has ended and had an answer; `others_done_at` None: nobody waited for it."""
+        if self.began_at is None or self.ended_at is None or self._last is None:
+            return
+        last_at = self._last.started_at + timedelta(milliseconds=self._last.duration_ms)
+        tail = (last_at - (self._sent_at or self.began_at)).total_seconds()
+        beyond = 0.0
+        if others_done_at is not None:
+            beyond = (last_at - max(others_done_at, self.began_at)).total_seconds()
+        self._stay = Stay(max(0.0, beyond), max(0.0, tail), self.typical)
+
+    def told_with(self, ended: Ended) -> Ended:
+        """Return what the breaker is told of the run's end, with how long it took."""
+        return replace(ended, stay=self._stay, apart=self._patient)

@@ -1,0 +1,157 @@
+"""A target that keeps its batch waiting: it is not waited for again, and gets its deliveries in the slow lane."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from stages.delivering import RunningClock, Sending, http, verdicts
+
+from eventbridge.ledger.records import TargetStatus
+from eventbridge.stages.audit import audit
+
+#: Answers after two seconds.
+LATE = http("/delay/2000", timeout="10s", max_in_flight=4)
+
+
+def standing(sending: Sending, target: str = "crm") -> TargetStatus | None:
+    """Return how a target stands, None if it never was anything but ok."""
+    return sending.work.ledger.target_statuses().get(("orders", target))
+
+
+def received(sending: Sending, path: str) -> Counter[str]:
+    """Return how often each delivery came to a path."""
+    return Counter(request["webhook_id"] for request in sending.requests() if request["path"] == path)
+
+
+def delivered(sending: Sending) -> dict[str, int]:
+    """Return how many deliveries the books call delivered, by target, having proved them."""
+    found = audit(sending.work)
+    assert found.differences == ()
+    return {name.removeprefix("orders/"): numbers["delivered"] for name, numbers in found.deliveries.items()}
+
+
+def test_the_others_do_not_wait_for_it_again(sending: Sending) -> None:
+    """The first batch finds it out and leaves what it had not begun; the next one sends it nothing."""
+    work = sending.begin(40, crm=LATE, note="/healthy/note")
+
+    first = sending.deliver_batch()
+
+    assert first is not None
+    slow = standing(sending)
+    assert slow is not None
+    assert (slow.state, slow.slow) == ("degraded", True)
+    assert "batches waited" in slow.reason
+    assert "s at the median" in slow.reason
+    tried = received(sending, "/delay/2000")
+    assert 4 <= sum(tried.values()) <= 16, "after two seconds nothing new is started"
+    untried = [row for row in verdicts(work, first)["crm"] if row["verdict"] == "Unknown"]
+    assert len(untried) == 40 - sum(tried.values())
+    assert {(row["attempts"], row["lane"]) for row in untried} == {(0, "slow")}
+    assert [chunk.state for chunk in work.ledger.chunks(first)] == ["COMPLETED"]
+
+    sending.publish(10)
+    second = sending.deliver_batch()
+
+    assert second is not None
+    assert {row["verdict"] for row in verdicts(work, second)["note"]} == {"Delivered"}
+    assert received(sending, "/delay/2000") == tried
+    assert delivered(sending) == {"crm": sum(tried.values()), "note": 50}
+
+
+def test_it_gets_everything_once_at_its_own_speed_and_heals_when_it_is_quick(
+    sending: Sending, clock: RunningClock
+) -> None:
+    """Nothing is lost or doubled meanwhile; five quick chunks bring it back to the others."""
+    work = sending.begin(10, crm=LATE, note="/healthy/note")
+    sending.deliver()
+    slow = standing(sending)
+    assert slow is not None
+    assert (slow.state, slow.good) == ("degraded", 0), "none of its chunks was quick"
+    assert set(received(sending, "/delay/2000").values()) == {1}
+    assert delivered(sending) == {"crm": 10, "note": 10}
+
+    sending.rules(crm="/healthy/crm", note="/healthy/note")
+    clock.advance(31)
+    for number in range(5):
+        assert getattr(standing(sending), "good", None) == number
+        sending.publish(2)
+        sending.deliver()
+
+    healed = standing(sending)
+    assert healed is not None
+    assert (healed.state, healed.reason) == ("ok", "5 chunks in a row were quick")
+    sending.publish(3)
+    batch_id = sending.deliver_batch()
+    assert batch_id is not None
+    assert [chunk.handed_out for chunk in work.ledger.chunks(batch_id)] == [True]
+    assert set(received(sending, "/healthy/crm").values()) == {1}
+    assert delivered(sending) == {"crm": 23, "note": 23}
+
+
+def test_it_is_found_out_in_a_chunk_of_its_own(sending: Sending) -> None:
+    """The others of its batch are done in theirs."""
+    settings = {"chunk_max_deliveries": 8}
+    work = sending.begin(8, settings=settings, crm=LATE, mail="/healthy/mail", note="/healthy/note")
+
+    batch_id = sending.deliver_batch()
+
+    assert batch_id is not None
+    assert len(work.ledger.chunks(batch_id)) == 3
+    slow = standing(sending)
+    assert slow is not None
+    assert (slow.state, slow.slow) == ("degraded", True)
+    assert standing(sending, "mail") is None
+
+
+def test_a_target_that_has_nobody_beside_it_is_not_slow(sending: Sending) -> None:
+    """It takes the time that it needs."""
+    sending.begin(8, crm=LATE)
+
+    sending.deliver_batch()
+
+    assert standing(sending) is None
+    assert delivered(sending) == {"crm": 8}
+
+
+@pytest.mark.parametrize("beside", [{}, {"note": "/healthy/note"}])
+def test_a_retry_is_waited_for_only_while_others_are_at_work(sending: Sending, beside: dict[str, str]) -> None:
+    """Else the slow lane makes it; what is tried again there is no word against the target before it is."""
+    policy = "{policy: own, attempts: 5, initial: 1s, multiplier: 1, maximum: 1s}"
+    work = sending.begin(12, crm=http("/flaky/beside" + "".join(beside), retry=policy), **beside)
+
+    batch_id = sending.deliver_batch()
+
+    assert batch_id is not None
+    waited_for = {row["verdict"] for row in verdicts(work, batch_id)["crm"]} == {"Delivered"}
+    assert waited_for is not bool(beside)
+    found = standing(sending)
+    assert found is None or found.state == "ok"
+
+
+def test_a_target_that_is_slow_by_its_own_rate_is_neither_waited_for_nor_degraded(sending: Sending) -> None:
+    """What its rate does not let through at once waits in the slow lane, untried."""
+    work = sending.begin(40, crm=http("/healthy/crm", rate="5/s"), note="/healthy/note")
+
+    batch_id = sending.deliver_batch()
+
+    assert batch_id is not None
+    assert standing(sending) is None
+    rows = Counter(row["verdict"] for row in verdicts(work, batch_id)["crm"])
+    assert set(rows) == {"Delivered", "Unknown"}
+    assert rows["Unknown"] >= 20, "at five a second the batch would have lasted seven seconds"
+
+
+def test_an_ordered_target_is_not_waited_for_either(sending: Sending) -> None:
+    """What it had not begun waits by key; it comes in order, each delivery once."""
+    slow = http("/delay/700", timeout="10s", ordered_by="$.source")
+    work = sending.begin(12, crm=slow, note="/healthy/note")
+
+    batch_id = sending.deliver_batch()
+
+    assert batch_id is not None
+    rows = Counter(row["verdict"] for row in verdicts(work, batch_id)["crm"])
+    assert rows["Delivered"] < 12, "all of them would have taken 8.4 s"
+    sending.deliver()
+    assert set(received(sending, "/delay/700").values()) == {1}
+    assert delivered(sending) == {"crm": 12, "note": 12}
