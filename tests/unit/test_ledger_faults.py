@@ -28,7 +28,7 @@ from contracts.ledger_samples import (
 from eventbridge import faults
 from eventbridge.breaker import Count, Tally
 from eventbridge.ledger import Ledger
-from eventbridge.operation import of_held_rule
+from eventbridge.operation import of_rule_held_in_version
 
 STOPPED = 77  # exit code of a process that a hook has ended
 
@@ -66,7 +66,7 @@ def claimed(ledger: Ledger) -> None:
     ledger.claim_chunk("batch-1", 0, "host:1")
 
 
-HELD = of_held_rule("late", "it loops", "cafe", after(0))
+HELD = of_rule_held_in_version("late", "it loops", "cafe", after(0))
 
 CHANGES = {
     "register_queues": Change(lambda ledger: None, register),
