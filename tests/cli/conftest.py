@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from eventbridge.cli import main
+from eventbridge.cli.deliver import SOON_SECONDS
 from eventbridge.connection import connections_from_environment
 from eventbridge.settings import Settings
 from eventbridge.stages.deliver import Idle, deliver_until_idle
@@ -106,7 +107,7 @@ class Shop:
         """Deliver until idle, routing in this process: what `eventbridge deliver` does with Spark."""
         work = Workplace.open(Settings.from_mapping(self.environ), connections_from_environment(self.environ))
         try:
-            return deliver_until_idle(work, "orders", InProcessRouter(work.store))
+            return deliver_until_idle(work, "orders", InProcessRouter(work.store), wait_seconds=SOON_SECONDS)
         finally:
             work.close()
 

@@ -19,6 +19,9 @@ from eventbridge.errors import InfrastructureError, UserError
 if TYPE_CHECKING:
     from eventbridge.settings import Settings
 
+#: Idle is not who only waits for a first retry, a second after the failure and at the whole second.
+SOON_SECONDS = 3.0
+
 
 def deliver(
     runner: Annotated[str, typer.Option(metavar="NAME", help="Runner to deliver for; by default a bus has one.")],
@@ -28,7 +31,7 @@ def deliver(
     wait: Annotated[
         float,
         typer.Option(min=0, metavar="SECONDS", help="Wait for retries that fall due within so many seconds."),
-    ] = 3.0,
+    ] = SOON_SECONDS,
     spark: Annotated[
         str | None,
         typer.Option(

@@ -30,8 +30,6 @@ log = logging.getLogger(__name__)
 _PUSHES_AT_ONCE = 4
 #: How often to look whether a batch that somebody else is at work on, or died with, is done.
 _LOOK_AGAIN_SECONDS = 0.5
-#: Idle is not who only waits for a first retry, a second after the failure and at the whole second.
-SOON_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ def deliver_until_idle(
     runner: str,
     router: Router,
     *,
-    wait_seconds: float = SOON_SECONDS,
+    wait_seconds: float = 0.0,
     stop: threading.Event | None = None,
 ) -> Idle:
     """Deliver until no event is available and nothing parked is due, or falls due within `wait_seconds`."""
