@@ -62,6 +62,8 @@ test: setup ## every test: the fast ones first
 
 test-deep: setup ## 10 million random pairs, a million damaged documents, every pair of kills, 1,000 random schedules
 	@PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs $(PAIRS) --documents $(DOCUMENTS)
+	PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs 500000 --documents 20000 --guard end
+	PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs 500000 --documents 20000 --guard beginning
 	PYTHONPATH=tests $(BIN)/python -m faults.deep --schedules $(SCHEDULES)
 	HYPOTHESIS_PROFILE=deep $(BIN)/pytest -q tests/generative/test_delivery_model.py
 

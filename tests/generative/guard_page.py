@@ -38,11 +38,17 @@ class GuardedText:
     def __init__(self, room: int) -> None:
         self._memory = guarded(room + PADDING)
 
-    def texts(self, contents: list[bytes]) -> Texts:
-        """Return texts one behind the other; those placed before are gone."""
+    @property
+    def size(self) -> int:
+        """Bytes that a matcher would have to give back: none."""
+        return 0
+
+    def texts(self, contents: list[bytes], behind: int = 0) -> Texts:
+        """Return texts one behind the other, then `PADDING` bytes `behind`; those placed before are gone."""
         ends = np.cumsum([len(content) for content in contents], dtype=np.int64)
         buffer = self._memory[len(self._memory) - PADDING - int(ends[-1]) :]
         buffer[:-PADDING] = np.frombuffer(b"".join(contents), np.uint8)
+        buffer[-PADDING:] = behind
         return Texts(buffer, np.concatenate([np.zeros(1, np.int64), ends[:-1]]), ends)
 
     def take(self, texts: Texts, first: int, last: int) -> Texts:

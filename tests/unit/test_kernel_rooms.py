@@ -26,16 +26,48 @@ def test_classes_are_dropped_when_there_is_no_room_and_answers_stay_right() -> N
     assert narrow.match(pa.array(events)).handed_back == 0
 
 
-def test_an_event_of_more_classes_than_there_is_room_for_is_handed_back_and_right() -> None:
-    """The reference matcher decides it, and the events beside it are as before."""
+def test_an_event_of_more_classes_than_there_is_room_for_is_right_and_handed_back_to_nobody() -> None:
+    """What its leaves do is joined while classes are dropped, and the events beside it are as before."""
     patterns = [parse_pattern({"a": [number]}) for number in range(50)]
     events = [b'{"a":7}', write_document({"a": list(range(30))}).encode(), b'{"a":8}']
     matcher = compile_rules(patterns, class_rows=1)
     found = matcher.match(pa.array(events))
 
     assert answers(found) == [[7], list(range(30)), [8]]
-    assert found.handed_back == 1
+    assert found.handed_back == 0
     assert matcher.clears > 0
+
+
+def test_of_more_classes_than_there_is_room_for_only_doubtful_pairs_are_handed_back() -> None:
+    """Rules whose fields may have been met in different elements, and no other, are left to the reference matcher."""
+    pairs = [{"a": {"b": [number], "c": [number + shift]}} for number in range(40) for shift in (0, 1)]
+    alone = [{"a": {"b": [number]}} for number in range(40)]
+    patterns = [parse_pattern(pattern) for pattern in [*pairs, *alone, {"x": [1]}]]
+    elements = [{"b": number, "c": number} for number in range(30)]
+    events = [write_document({"a": elements}).encode(), write_document({"a": elements[:1], "x": 1}).encode()]
+    matcher = compile_rules(patterns, class_rows=1)
+    found = matcher.match(pa.array(events))
+
+    assert answers(found)[0] == [*range(0, 60, 2), *range(80, 110)]
+    assert compare(patterns, events, matcher).differences == []
+    assert 30 <= found.handed_back <= 60
+
+
+def test_room_does_not_add_up_from_call_to_call() -> None:
+    """Matches, pairs to be handed back and leaves beyond all measure take room once, and give it back."""
+    patterns = [parse_pattern({"c": [{"exists": True}], "$or": [{"x": [n]} for n in range(70)]})] * 3
+    patterns += [parse_pattern({"a": [{"exists": True}]})] * 2_500
+    matcher = compile_rules(patterns)
+    rooms = set()
+    for _ in range(4):
+        found = matcher.match(
+            pa.array([b'{"a": 1, "c": 1, "x": 3}', b'{"a": ' + str([1] * 300).encode() + b"}"] * 1_200)
+        )
+
+        assert len(found.rules) == 1_200 * (2_503 + 2_500)
+        rooms.add((len(matcher._rules), len(matcher._handed), len(matcher._leaves.node)))
+    assert len(rooms) == 1
+    assert max(max(room) for room in rooms) < 2_000_000
 
 
 def test_random_rules_are_right_whatever_the_room() -> None:

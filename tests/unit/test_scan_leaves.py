@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from typing import Any
 
 import numpy as np
@@ -98,3 +100,46 @@ def test_a_scan_without_room_is_taken_up_again() -> None:
     assert scan(raw.address, starts, ends, tables, room_for_leaves(6), first_leaf, status, 1) == 4
     assert first_leaf.tolist() == [0, 2, 5, 5, 6]
     assert status.tolist() == [FLAT, FLAT, MALFORMED, FLAT]
+
+
+def test_a_text_of_two_gibibytes_is_malformed() -> None:
+    """Lengths are noted in 32 bits: what they cannot hold is refused before a byte of it is read."""
+    raw, tables = Raw(b'{"a":1}'), tree_tables(tree := path_tree([("a",)]))
+    first_leaf, status = np.zeros(3, np.int64), np.empty(2, np.uint8)
+    starts, ends = np.zeros(2, np.int64), np.array([1 << 31, 7])
+
+    assert tree.path.tolist() == [-1, 0]
+    assert scan(raw.address, starts, ends, tables, room_for_leaves(4), first_leaf, status, 0) == 2
+    assert status.tolist() == [MALFORMED, FLAT]
+
+
+def test_other_threads_run_while_events_are_scanned() -> None:
+    """The interpreter's lock is given up: with threads that never take turns by themselves another one gets in."""
+    text = b'{"a":[' + b"1," * 4_000_000 + b"1]}"
+    raw, tables, leaves = Raw(text), tree_tables(tree := path_tree([("b",)])), room_for_leaves(4)
+    first_leaf, status = np.zeros(2, np.int64), np.empty(1, np.uint8)
+    start, end = np.zeros(1, np.int64), np.array([len(text)])
+    state: list[str] = []
+
+    def work() -> None:
+        state.append("begun")
+        scan(raw.address, start, end, tables, leaves, first_leaf, status, 0)
+        state.append("done")
+
+    assert len(tree.path) == 2
+    seen = False
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1_000)  # seconds
+    try:
+        for _ in range(50):  # the other thread may come too late if the machine has much to do
+            state.clear()
+            thread = threading.Thread(target=work)
+            thread.start()
+            seen |= state == ["begun"]
+            thread.join()
+            if seen:
+                break
+    finally:
+        sys.setswitchinterval(interval)
+    assert seen
+    assert status.tolist() == [FLAT]

@@ -46,10 +46,10 @@ def test_numbers_end_where_the_standard_says() -> None:
         for letters in itertools.product("01-.eE+", repeat=size):
             text = "".join(letters)
             raw = Raw(text.encode())
-            end = number_end(raw.address, 0)
+            end = number_end(raw.address, 0, size)
 
             # A zero before other digits ends a number for the one, and makes it none for the other
-            assert _quick_end(raw.address) in (end, -1 if text.lstrip("-")[:1] == "0" else end), text
+            assert _quick_end(raw.address, size) in (end, -1 if text.lstrip("-")[:1] == "0" else end), text
             assert (end == size) == Number.is_number(text), text
             assert end == -1 or end == size or Number.is_number(text[:end]), text
 
@@ -59,14 +59,14 @@ def test_long_numbers_end_where_short_ones_do() -> None:
     for sign, whole, decimals in itertools.product(("", "-"), range(1, 36), range(36)):
         text = sign + "7" * whole + ("." + "3" * decimals if decimals else "")
         for tail in ("", "e5", ".", "e", "x", ","):
-            raw = Raw((text + tail).encode())
+            raw, size = Raw((text + tail).encode()), len(text + tail)
 
-            assert _quick_end(raw.address) == number_end(raw.address, 0), text + tail
+            assert _quick_end(raw.address, size) == number_end(raw.address, 0, size), text + tail
 
 
 @njit
-def _quick_end(address: int) -> Any:
-    return quick_number_end(address, 0)
+def _quick_end(address: int, size: int) -> Any:
+    return quick_number_end(address, 0, size)
 
 
 def test_normal_forms_compare_as_numbers_do() -> None:

@@ -73,6 +73,16 @@ def test_tokens_are_those_that_a_regular_expression_finds(seed: int) -> None:
     assert refused > 20
 
 
+@pytest.mark.parametrize("at", [0, 50, 62, 63])
+@pytest.mark.parametrize(
+    "content",
+    ["\\", "\\x", "\\u", "\\u12", "\\u12G4", "\\u 123", "\n", "\x00", "\x1f", "x" * 40 + "\t", "\\U0041"],
+)
+def test_what_is_no_content_of_a_string_has_no_outline(content: str, at: int) -> None:
+    """Control characters, unknown escapes and halves of escapes are refused, wherever in a block they stand."""
+    assert outlined(b" " * at + f'"{content}"'.encode()) is None
+
+
 def test_utf8_is_what_python_decodes() -> None:
     """Two, three and four bytes at all borders, whole and cut, at any place among ASCII."""
     points = [0x80, 0x7FF, 0x800, 0xFFF, 0x1000, 0xD7FF, 0xE000, 0xFFFF, 0x10000, 0x3FFFF, 0x40000, 0x10FFFF]

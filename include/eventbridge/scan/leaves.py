@@ -6,7 +6,7 @@ What is noted of a leaf is where its text lies, never a copy. Arrays are transpa
 its array.
 
 Invariants: a leaf is noted only inside the text of its own event; the leaves of a malformed event are taken back; of
-duplicate keys the leaves of the last one stay. The scanner reads at most 64 bytes behind the end of an event.
+duplicate keys the leaves of the last one stay. The scanner reads at most `PADDING` bytes behind the end of an event.
 """
 
 from __future__ import annotations
@@ -52,6 +52,9 @@ FLAT: Final = 1  # every noted leaf is FREE
 NESTED: Final = 2
 
 NOWHERE: Final = -1
+
+TOO_LONG: Final = 1 << 31
+"""A text of so many bytes is malformed: lengths are noted in 32 bits."""
 
 _NINE, _T, _F = ord("9"), ord("t"), ord("f")
 
@@ -103,6 +106,9 @@ def scan(
         first_leaf[event] = count
         first = count
         begin, stop = start[event], end[event]
+        if stop - begin >= TOO_LONG:
+            status[event] = MALFORMED
+            continue
         if tokens_room.shape[0] < room_for_outline(stop - begin):
             tokens_room = np.empty(2 * room_for_outline(stop - begin), np.int64)
             tokens = tokens_room.ctypes.data

@@ -1,4 +1,4 @@
-"""Raw memory for compiled code: typed loads and stores by address, tests of 32 bytes at once, bit scans.
+"""Raw memory for compiled code: typed loads and stores by address, bit scans.
 
 Compiled passes take their tables as plain addresses. Numba counts the references of every array that is handed from
 one function to the next, which costs more than the work of the small functions here; an address costs nothing, but
@@ -19,7 +19,8 @@ from numba.extending import intrinsic as numba_intrinsic
 from eventbridge.scan.compiled import inlined
 
 PADDING: Final = 64
-"""Bytes that must be readable behind the last byte of any text: `load64` reads 8, the masks 32 from where they are."""
+"""Bytes that must be readable behind the last byte of any text: a block of an outline takes 64 from where it is, 63 of
+them behind a text at worst; a look at a number's digits 33, at the digits of an escape 34, `load64` 8."""
 
 
 # Numba's own types of an intrinsic describe the function that types it, not the one that is called.

@@ -36,8 +36,8 @@ _POWERS = 10.0 ** np.arange(SIMPLE_DIGITS + 1)
 
 
 @inlined
-def quick_number_end(text: int, position: int) -> Any:
-    """Return what `number_end` does, of most numbers in one look."""
+def quick_number_end(text: int, position: int, stop: int) -> Any:
+    """Return what `number_end` does, of most numbers in one look: of those it may see what lies behind `stop`."""
     first = position
     if byte_at(text, position) == _MINUS:
         first += 1
@@ -52,24 +52,27 @@ def quick_number_end(text: int, position: int) -> Any:
             return -1
         end += decimals + 1
     if end - first >= _LOOK or byte_at(text, end) | 32 == _E:
-        return number_end(text, position)
+        return number_end(text, position, stop)
     return end
 
 
 @compiled
-def number_end(text: int, position: int) -> int:
-    """Return the position behind the number that begins at `position`, -1 if none of RFC 8259 does."""
+def number_end(text: int, position: int, stop: int) -> int:
+    """Return the position behind the number that begins at `position`, -1 if none of RFC 8259 does.
+
+    Digits from `stop` on are not looked at, so that a text that ends in a number is not left: only the one byte at it.
+    """
     if byte_at(text, position) == _MINUS:
         position += 1
     if byte_at(text, position) == _ZERO:
         position += 1
     elif _ZERO < byte_at(text, position) <= _NINE:
-        position = _digits_end(text, position)
+        position = _digits_end(text, position, stop)
     else:
         return -1
     if byte_at(text, position) == _POINT:
         first = position + 1
-        position = _digits_end(text, first)
+        position = _digits_end(text, first, stop)
         if position == first:
             return -1
     if byte_at(text, position) | 32 == _E:
@@ -77,15 +80,15 @@ def number_end(text: int, position: int) -> int:
         if byte_at(text, position) == _PLUS or byte_at(text, position) == _MINUS:
             position += 1
         first = position
-        position = _digits_end(text, first)
+        position = _digits_end(text, first, stop)
         if position == first:
             return -1
     return position
 
 
 @inlined
-def _digits_end(text: int, position: int) -> int:
-    while _ZERO <= byte_at(text, position) <= _NINE:
+def _digits_end(text: int, position: int, stop: int) -> int:
+    while position < stop and _ZERO <= byte_at(text, position) <= _NINE:
         position += 1
     return position
 

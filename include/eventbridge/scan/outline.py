@@ -1,6 +1,6 @@
-"""The outline of an event: where its tokens begin, found 64 bytes at a time without a look at what they mean.
+r"""The outline of an event: where its tokens begin, found 64 bytes at a time without a look at what they mean.
 
-    {"id":"a\\"b", "n": [12, true]}
+    {"id":"a\"b", "n": [12, true]}
     ^^  ^^^    ^^ ^ ^^ ^^ ^ ^   ^^      brackets, braces, commas, colons, both quotes of a string, and the first bytes
                                         of numbers and words
 

@@ -21,7 +21,8 @@ from eventbridge.scan.compiled import compiled
 from eventbridge.scan.leaves import ESCAPED, FALSE, NULL, NUMBER, STRING, TRUE
 from eventbridge.scan.memory import PADDING, address_of, byte_at, int32_at, int64_at, put_byte, put_int32, put_int64
 from eventbridge.scan.numbers import number_end
-from eventbridge.scan.strings import has_escape, quick_string_end, string_end, unescape
+from eventbridge.scan.skipping import quick_string_end, skip_space, string_end, value_end
+from eventbridge.scan.strings import has_escape, unescape
 from eventbridge.scan.texts import Texts
 from eventbridge.scan.tree import PathTree, Step, find_edge, find_index, path_tree, tree_tables
 from eventbridge.scan.values import (
@@ -31,8 +32,6 @@ from eventbridge.scan.values import (
     OPEN_ARRAY,
     OPEN_OBJECT,
     QUOTE,
-    skip_space,
-    value_end,
 )
 
 # What a part is, besides the kinds of leaves.
@@ -266,9 +265,9 @@ def _end_and_kind(text: int, position: int, stop: int) -> Any:
         end = string_end(text, position + 1, stop)
         return end + 1, ESCAPED if has_escape(text, position + 1, end) else STRING
     if byte == OPEN_OBJECT or byte == OPEN_ARRAY:
-        return value_end(text, position, stop, 0), OBJECT if byte == OPEN_OBJECT else ARRAY
+        return value_end(text, position, stop), OBJECT if byte == OPEN_OBJECT else ARRAY
     if byte <= _NINE:
-        return number_end(text, position), NUMBER
+        return number_end(text, position, stop), NUMBER
     if byte == _T:
         return position + 4, TRUE
     return (position + 5, FALSE) if byte == _F else (position + 4, NULL)

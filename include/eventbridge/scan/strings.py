@@ -6,51 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from eventbridge.scan.compiled import compiled, inlined
+from eventbridge.scan.compiled import compiled
 from eventbridge.scan.marks import string_marks
 from eventbridge.scan.memory import byte_at, lowest_bit, put_byte
 
-_QUOTE, _BACKSLASH, _U = ord('"'), ord("\\"), ord("u")
+_BACKSLASH, _U = ord("\\"), ord("u")
 _ZERO = np.uint64(0)
-
-
-@inlined
-def quick_string_end(text: int, position: int) -> Any:
-    """Return where the closing quote is of a string that is short and has no escapes, -1 of any other."""
-    marks = string_marks(text, position)
-    if marks == _ZERO:
-        return -1
-    position += lowest_bit(marks)
-    return position if byte_at(text, position) == _QUOTE else -1
-
-
-@compiled
-def string_end(text: int, position: int, end: int) -> Any:
-    """Return where the closing quote is of the string whose content begins at `position`.
-
-    -1 if there is none before `end`, or the content is not RFC 8259's: a control character, an unknown escape.
-    """
-    while position < end:
-        marks = string_marks(text, position)
-        if marks == _ZERO:
-            position += 32
-            continue
-        position += lowest_bit(marks)
-        byte = byte_at(text, position)
-        if byte == _QUOTE:
-            return position if position < end else -1
-        if byte != _BACKSLASH:
-            return -1
-        if byte_at(text, position + 1) == _U:
-            for index in range(position + 2, position + 6):
-                if hex_value(byte_at(text, index)) < 0:
-                    return -1
-            position += 6
-        elif unescaped(byte_at(text, position + 1)) != 0:
-            position += 2
-        else:
-            return -1
-    return -1
 
 
 @compiled

@@ -1,4 +1,4 @@
-"""Arrow's arrays of text, taken a block at a time into padded buffers that need no check for their end."""
+"""Arrow's arrays of text, a block at a time: where they are, or in a copy where no memory follows that may be read."""
 
 from __future__ import annotations
 
@@ -62,6 +62,11 @@ class TextRoom:
 
     def __init__(self) -> None:
         self._buffer = np.zeros(PADDING, np.uint8)
+
+    @property
+    def size(self) -> int:
+        """Bytes that the buffer takes."""
+        return len(self._buffer)
 
     def take(self, texts: Texts, first: int, last: int) -> Texts:
         """Return texts number `first` to `last` (excluded), which must lie side by side in their buffer.

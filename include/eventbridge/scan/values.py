@@ -1,4 +1,7 @@
-"""JSON values that nobody wants: checked as strictly as the others, but nothing of them is noted."""
+"""JSON values from token to token: numbers and words, and whole values that nobody wants.
+
+Those are checked as strictly as the others, but nothing of them is noted.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,7 @@ import numpy as np
 from eventbridge.document import MAXIMUM_DEPTH
 from eventbridge.scan.compiled import compiled, inlined
 from eventbridge.scan.memory import byte_at, int64_at
-from eventbridge.scan.numbers import number_end, quick_number_end
-from eventbridge.scan.strings import quick_string_end, string_end
+from eventbridge.scan.numbers import quick_number_end
 
 QUOTE: Final = ord('"')
 COMMA: Final = ord(",")
@@ -22,87 +24,6 @@ CLOSE_ARRAY: Final = ord("]")
 
 _NINE = ord("9")
 _ONE, _ZERO = np.uint64(1), np.uint64(0)
-
-
-@compiled
-def value_end(text: int, position: int, stop: int, depth: int) -> Any:
-    """Return the position behind the object or array that begins at `position`, -1 if it is not JSON.
-
-    `depth` is how many objects and arrays it lies in. What is open is one bit each: 1 for an array.
-    """
-    base = depth
-    low, high = _ZERO, _ZERO  # the bits of the innermost 64 and of those around them
-    while position < stop:
-        # 1. A value begins.
-        byte = byte_at(text, position)
-        if byte == QUOTE:
-            content = position + 1
-            position = quick_string_end(text, content)
-            if position < 0:
-                position = string_end(text, content, stop)
-                if position < 0:
-                    return -1
-            position += 1
-        elif byte == OPEN_OBJECT or byte == OPEN_ARRAY:
-            if depth == MAXIMUM_DEPTH:
-                return -1
-            depth += 1
-            high = (high << _ONE) | (low >> np.uint64(63))
-            low = (low << _ONE) | (_ONE if byte == OPEN_ARRAY else _ZERO)
-            position = skip_space(text, position + 1)
-            if byte_at(text, position) != byte + 2:
-                if byte == OPEN_OBJECT:
-                    position = _key_end(text, position, stop)
-                    if position < 0:
-                        return -1
-                continue
-        elif byte <= _NINE:
-            position = number_end(text, position)
-            if position < 0:
-                return -1
-        else:
-            length = word_length(text, position)
-            if length == 0:
-                return -1
-            position += length
-        # 2. It has ended.
-        while True:
-            position = skip_space(text, position)
-            byte = byte_at(text, position)
-            in_array = low & _ONE != _ZERO
-            if byte == COMMA:
-                position = skip_space(text, position + 1)
-                if not in_array:
-                    position = _key_end(text, position, stop)
-                    if position < 0:
-                        return -1
-                break
-            if byte != (CLOSE_ARRAY if in_array else CLOSE_OBJECT):
-                return -1
-            position += 1
-            depth -= 1
-            if depth == base:
-                return position
-            low = (low >> _ONE) | (high << np.uint64(63))
-            high >>= _ONE
-    return -1
-
-
-@inlined
-def _key_end(text: int, position: int, stop: int) -> Any:
-    """Return where the value of the key at `position` begins, -1 if there is no key and colon."""
-    if byte_at(text, position) != QUOTE:
-        return -1
-    content = position + 1
-    position = quick_string_end(text, content)
-    if position < 0:
-        position = string_end(text, content, stop)
-        if position < 0:
-            return -1
-    position = skip_space(text, position + 1)
-    if byte_at(text, position) != COLON:
-        return -1
-    return skip_space(text, position + 1)
 
 
 @compiled
@@ -168,24 +89,13 @@ def _is_key(text: int, tokens: int, token: int) -> Any:
 def plain_length(text: int, position: int, following: int) -> Any:
     """Return the length of the number or word at `position`, 0 if there is none up to the token `following`."""
     if byte_at(text, position) <= _NINE:
-        end = quick_number_end(text, position)
+        end = quick_number_end(text, position, following)
     else:
         end = position + word_length(text, position)
     # What goes on before the next token, other than with white space, belongs to the same number or word.
     if end <= position or (end != following and byte_at(text, end) > 32):
         return 0
     return end - position
-
-
-@inlined
-def skip_space(text: int, position: int) -> Any:
-    """Return the position of the next byte that is not white space."""
-    while byte_at(text, position) <= 32:
-        byte = byte_at(text, position)
-        if byte != 32 and byte != 10 and byte != 13 and byte != 9:
-            break
-        position += 1
-    return position
 
 
 @compiled

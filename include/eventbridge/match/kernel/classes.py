@@ -147,7 +147,7 @@ def _make_rows(tables: int, path: int, kind: int, row: int, width: int, atom_cou
             if int64_at(denial_stamp, denial) != stamp:
                 put_word(denial_stamp, denial, np.uint64(stamp))
                 _clear_bits(tables, row, denial)
-    _complete_unions(tables, path, row, atom_count, stamp)
+    _complete_conjunctions(tables, path, row, atom_count, stamp)
     for index in range(atom_count):
         _set_bits(tables, row, t.ATOM_BITS_FIRST, t.ATOM_BITS, int32_at(atoms, index))
     words = int64_at(tables, t.WORDS)
@@ -157,38 +157,38 @@ def _make_rows(tables: int, path: int, kind: int, row: int, width: int, atom_cou
 
 
 @compiled
-def _complete_unions(tables: int, path: int, row: int, atom_count: int, stamp: int) -> None:
+def _complete_conjunctions(tables: int, path: int, row: int, atom_count: int, stamp: int) -> None:
     """Set the bits of every `all` whose atoms are all there and whose `anything-but`s are unbroken."""
     atoms, touched = int64_at(tables, t.ATOMS), int64_at(tables, t.TOUCHED)
-    stamps, seen = int64_at(tables, t.UNION_STAMP), int64_at(tables, t.UNION_SEEN)
-    firsts, unions = int64_at(tables, t.ATOM_UNIONS_FIRST), int64_at(tables, t.ATOM_UNIONS)
+    stamps, seen = int64_at(tables, t.CONJUNCTION_STAMP), int64_at(tables, t.CONJUNCTION_SEEN)
+    firsts, conjunctions = int64_at(tables, t.ATOM_CONJUNCTIONS_FIRST), int64_at(tables, t.ATOM_CONJUNCTIONS)
     count = 0
     for index in range(atom_count):
         atom = int32_at(atoms, index)
         for place in range(int32_at(firsts, atom), int32_at(firsts, atom + 1)):
-            union = int32_at(unions, place)
-            if int64_at(stamps, union) != stamp:
-                put_word(stamps, union, np.uint64(stamp))
-                put_int32(seen, union, 0)
-                put_int32(touched, count, union)
+            conjunction = int32_at(conjunctions, place)
+            if int64_at(stamps, conjunction) != stamp:
+                put_word(stamps, conjunction, np.uint64(stamp))
+                put_int32(seen, conjunction, 0)
+                put_int32(touched, count, conjunction)
                 count += 1
-            put_int32(seen, union, int32_at(seen, union) + 1)
+            put_int32(seen, conjunction, int32_at(seen, conjunction) + 1)
     for index in range(count):
-        union = int32_at(touched, index)
-        if int32_at(seen, union) == int32_at(int64_at(tables, t.UNION_NEED), union):
-            _complete(tables, row, union, stamp)
+        conjunction = int32_at(touched, index)
+        if int32_at(seen, conjunction) == int32_at(int64_at(tables, t.CONJUNCTION_NEED), conjunction):
+            _complete(tables, row, conjunction, stamp)
     always = int64_at(tables, t.PATH_ALWAYS_FIRST)
     for place in range(int32_at(always, path), int32_at(always, path + 1)):
         _complete(tables, row, int32_at(int64_at(tables, t.ALWAYS), place), stamp)
 
 
 @compiled
-def _complete(tables: int, row: int, union: int, stamp: int) -> None:
-    firsts, denials = int64_at(tables, t.UNION_DENIALS_FIRST), int64_at(tables, t.UNION_DENIALS)
-    for place in range(int32_at(firsts, union), int32_at(firsts, union + 1)):
+def _complete(tables: int, row: int, conjunction: int, stamp: int) -> None:
+    firsts, denials = int64_at(tables, t.CONJUNCTION_DENIALS_FIRST), int64_at(tables, t.CONJUNCTION_DENIALS)
+    for place in range(int32_at(firsts, conjunction), int32_at(firsts, conjunction + 1)):
         if int64_at(int64_at(tables, t.DENIAL_STAMP), int32_at(denials, place)) == stamp:
             return
-    _set_bits(tables, row, t.UNION_BITS_FIRST, t.UNION_BITS, union)
+    _set_bits(tables, row, t.CONJUNCTION_BITS_FIRST, t.CONJUNCTION_BITS, conjunction)
 
 
 @compiled

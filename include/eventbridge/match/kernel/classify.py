@@ -66,13 +66,15 @@ def class_of(
     Where values hardly ever come again this is given up (MEMORY_SCORE), but for one value in 64.
     """
     if kind == ESCAPED or length > t.MEMORY_BYTES:
-        return _class_of(tables, path, kind, text, position, length, regexes, first_regex, regex_count, plain, folded)
+        return class_by_lookups(
+            tables, path, kind, text, position, length, regexes, first_regex, regex_count, plain, folded
+        )
     scores = int64_at(tables, t.MEMORY_SCORE)
     score = int32_at(scores, path)
     if score < _PAYS_NOT:
         put_int32(scores, path, score + 1 if score < _PAYS_NOT - 1 else _PAYS_NOT - 65)
         if score != _PAYS_NOT - 1:
-            return _class_of(
+            return class_by_lookups(
                 tables, path, kind, text, position, length, regexes, first_regex, regex_count, plain, folded
             )
         score = _PAYS_NOT
@@ -98,7 +100,7 @@ def class_of(
         put_int32(scores, path, min(score + 1, 32))
         return np.int64(row_word & ~_UPPER)
     put_int32(scores, path, score - 1 if score > _PAYS_NOT else _PAYS_NOT - 65)
-    row = _class_of(tables, path, kind, text, position, length, regexes, first_regex, regex_count, plain, folded)
+    row = class_by_lookups(tables, path, kind, text, position, length, regexes, first_regex, regex_count, plain, folded)
     if row >= 0:
         put_word(line, 0, name)
         put_word(line, 1, clears | np.uint64(row))
@@ -110,7 +112,7 @@ def class_of(
 
 
 @compiled
-def _class_of(
+def class_by_lookups(
     tables: int,
     path: int,
     kind: int,
@@ -123,7 +125,7 @@ def _class_of(
     plain: int,
     folded: int,
 ) -> Any:
-    """Do the look-ups of a leaf; see `class_of`."""
+    """Return what `class_of` does, without a look at the values seen lately."""
     key = int64_at(tables, t.KEY)
     put_int32(key, 0, path * 8 + kind)
     size = 1

@@ -9,7 +9,7 @@ import numpy as np
 
 from eventbridge.document import Number
 from eventbridge.match.kernel import tables as t
-from eventbridge.match.kernel.effects import Denial, Effect, Name, Union
+from eventbridge.match.kernel.effects import Conjunction, Denial, Effect, Name
 from eventbridge.pattern.address import Block
 
 
@@ -17,18 +17,18 @@ class Conditions:
     """All conditions, entered leaf list by leaf list; equal ones are kept once.
 
     A *place* is a bit in the rows of a path: column x bits from one row to the next + branch. `denials` are
-    `anything-but`s by the atoms that break them, `unions` are `all`s by their atoms and denials.
+    `anything-but`s by the atoms that break them, `conjunctions` are `all`s by their atoms and denials.
     """
 
     def __init__(self, paths: int) -> None:
         self.by_path: list[dict[Name, int]] = [{} for _ in range(paths)]  # each path's atoms by name
         self.atom_bits: list[list[int]] = []
         self.atom_denials: list[list[int]] = []
-        self.atom_unions: list[list[int]] = []
+        self.atom_conjunctions: list[list[int]] = []
         self.denials: dict[tuple[int, Denial], int] = {}
         self.denial_bits: list[list[int]] = []
-        self.unions: dict[tuple[int, Union], int] = {}
-        self.union_bits: list[list[int]] = []
+        self.conjunctions: dict[tuple[int, Conjunction], int] = {}
+        self.conjunction_bits: list[list[int]] = []
 
     def add(self, effect: Effect, path: int, place: int) -> None:
         """Enter a leaf list: what sets its bit, place, in a row."""
@@ -36,15 +36,15 @@ class Conditions:
             self.atom_bits[self._atom(path, name)].append(place)
         for denial in effect.denials:
             self.denial_bits[self._denial(path, denial)].append(place)
-        for union in effect.unions:
-            self.union_bits[self._union(path, union)].append(place)
+        for conjunction in effect.conjunctions:
+            self.conjunction_bits[self._conjunction(path, conjunction)].append(place)
 
     def _atom(self, path: int, name: Name) -> int:
         atom = self.by_path[path].setdefault(name, len(self.atom_bits))
         if atom == len(self.atom_bits):
             self.atom_bits.append([])
             self.atom_denials.append([])
-            self.atom_unions.append([])
+            self.atom_conjunctions.append([])
         return atom
 
     def _denial(self, path: int, broken_by: Denial) -> int:
@@ -55,16 +55,16 @@ class Conditions:
                 self.atom_denials[self._atom(path, name)].append(denial)
         return denial
 
-    def _union(self, path: int, wanted: Union) -> int:
-        union = self.unions.setdefault((path, wanted), len(self.unions))
-        if union == len(self.union_bits):
-            self.union_bits.append([])
+    def _conjunction(self, path: int, wanted: Conjunction) -> int:
+        conjunction = self.conjunctions.setdefault((path, wanted), len(self.conjunctions))
+        if conjunction == len(self.conjunction_bits):
+            self.conjunction_bits.append([])
             names, denials = wanted
             for name in names:
-                self.atom_unions[self._atom(path, name)].append(union)
+                self.atom_conjunctions[self._atom(path, name)].append(conjunction)
             for denial in denials:
                 self._denial(path, denial)
-        return union
+        return conjunction
 
     def of_kind(self, kind: str) -> Iterator[tuple[int, Name, int]]:
         """Yield path, name and atom of each test whose name begins with `kind`, path by path."""
@@ -103,7 +103,7 @@ class Conditions:
         return [(path, name[1], atom) for path, name, atom in self.of_kind("text")]
 
     def put(self, tables: t.Tables) -> None:
-        """Lay out what atoms, denials and unions do."""
+        """Lay out what atoms, denials and conjunctions do."""
         paths = len(self.by_path)
         words = np.full(3 * paths + 1, -1, np.int32)
         strings = np.full(paths + 1, -1, np.int32)
@@ -115,18 +115,18 @@ class Conditions:
         tables.put(t.PATH_STRING_ATOM, strings)
         tables.put_lists(t.ATOM_BITS_FIRST, t.ATOM_BITS, self.atom_bits)
         tables.put_lists(t.ATOM_DENIALS_FIRST, t.ATOM_DENIALS, self.atom_denials)
-        tables.put_lists(t.ATOM_UNIONS_FIRST, t.ATOM_UNIONS, self.atom_unions)
+        tables.put_lists(t.ATOM_CONJUNCTIONS_FIRST, t.ATOM_CONJUNCTIONS, self.atom_conjunctions)
         tables.put_lists(t.DENIAL_BITS_FIRST, t.DENIAL_BITS, self.denial_bits)
-        tables.put_lists(t.UNION_BITS_FIRST, t.UNION_BITS, self.union_bits)
-        broken = [[self.denials[path, names] for names in denials] for path, (_, denials) in self.unions]
-        tables.put_lists(t.UNION_DENIALS_FIRST, t.UNION_DENIALS, [sorted(each) for each in broken])
-        tables.put(t.UNION_NEED, np.array([len(names) for _, (names, _) in self.unions], np.int32))
+        tables.put_lists(t.CONJUNCTION_BITS_FIRST, t.CONJUNCTION_BITS, self.conjunction_bits)
+        broken = [[self.denials[path, names] for names in denials] for path, (_, denials) in self.conjunctions]
+        tables.put_lists(t.CONJUNCTION_DENIALS_FIRST, t.CONJUNCTION_DENIALS, [sorted(each) for each in broken])
+        tables.put(t.CONJUNCTION_NEED, np.array([len(names) for _, (names, _) in self.conjunctions], np.int32))
         always: list[list[int]] = [[] for _ in range(paths)]
-        for (path, (names, _)), union in self.unions.items():
+        for (path, (names, _)), conjunction in self.conjunctions.items():
             if not names:
-                always[path].append(union)
+                always[path].append(conjunction)
         tables.put_lists(t.PATH_ALWAYS_FIRST, t.ALWAYS, always)
         tables.put(t.DENIAL_STAMP, np.zeros(len(self.denials) + 1, np.int64))
-        tables.put(t.UNION_STAMP, np.zeros(len(self.unions) + 1, np.int64))
-        tables.put(t.UNION_SEEN, np.zeros(len(self.unions) + 1, np.int32))
-        tables.put(t.TOUCHED, np.zeros(len(self.unions) + 1, np.int32))
+        tables.put(t.CONJUNCTION_STAMP, np.zeros(len(self.conjunctions) + 1, np.int64))
+        tables.put(t.CONJUNCTION_SEEN, np.zeros(len(self.conjunctions) + 1, np.int32))
+        tables.put(t.TOUCHED, np.zeros(len(self.conjunctions) + 1, np.int32))

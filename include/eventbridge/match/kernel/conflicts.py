@@ -9,6 +9,7 @@ import numpy as np
 from eventbridge.match.kernel import tables as t
 from eventbridge.match.kernel.event_tables import (
     ELEMENT_COUNT,
+    JOINED_LEAVES,
     LEAF_ARRAY,
     LEAF_ELEMENT,
     LEAF_NEXT,
@@ -31,12 +32,15 @@ HOLDS: Final = 1
 HAND_BACK: Final = 2
 
 _SEVERAL: Final = -3
+_MOST_FIELDS: Final = 63  # a bit each in a word, which are shifted by one more at most
 _ONE, _ZERO = np.uint64(1), np.uint64(0)
 
 
 @compiled
 def without_conflict(tables: int, event_tables: int, branch: int, stamp: int) -> Any:
     """Tell whether the branch's fields can be met by leaves of which no two lie in different elements of one array."""
+    if int64_at(event_tables, JOINED_LEAVES) != 0:
+        return HAND_BACK
     paths, offsets = int64_at(tables, t.FIELD_PATH), int64_at(tables, t.FIELD_OFFSET)
     may_be_absent = int64_at(tables, t.FIELD_MAY_BE_ABSENT)
     nested = int64_at(event_tables, PATH_NESTED)
@@ -53,7 +57,7 @@ def without_conflict(tables: int, event_tables: int, branch: int, stamp: int) ->
         return HOLDS
     if inside == 1:
         return HOLDS if _met_anywhere(tables, event_tables, last_inside, branch) else CONFLICT
-    if lacks or stop - first > 63:
+    if lacks or stop - first > _MOST_FIELDS:
         return HAND_BACK
     done = _ZERO
     for field in range(first, stop):

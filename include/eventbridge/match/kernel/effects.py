@@ -40,10 +40,10 @@ Name: TypeAlias = tuple[Any, ...]
 Denial: TypeAlias = frozenset[Name]
 """An `anything-but`, by what breaks it."""
 
-Union: TypeAlias = tuple[frozenset[Name], frozenset[Denial]]
+Conjunction: TypeAlias = tuple[frozenset[Name], frozenset[Denial]]
 """An `all`: the atoms that it wants, and its denials."""
 
-NO_UNION: Final[Union] = frozenset(), frozenset()
+NO_CONJUNCTION: Final[Conjunction] = frozenset(), frozenset()
 """An `all` that any leaf meets."""
 
 _WORD: Final[dict[bool | None, int]] = {None: 0, True: 1, False: 2}
@@ -55,7 +55,7 @@ _RANGE, _HALF_LINE, _NO_TEXT = 0.05, 0.4, 0.5
 
 @dataclass(eq=False, slots=True)
 class Effect:
-    """What a leaf list does: `atoms` set its bit, so do `unions`; one of the `denials` takes it away if it is broken.
+    """What a leaf list does: `atoms` and `conjunctions` set its bit, one of the `denials` that is broken takes it away.
 
     `present`: any leaf sets the bit, as far as tables can tell. `uncertain`: the tables let too much through, the
     reference matcher has the last word. `text` is the same for equal lists. `certain_share` and `varied` are what
@@ -68,7 +68,7 @@ class Effect:
     uncertain: bool
     atoms: tuple[Name, ...]
     denials: tuple[Denial, ...]
-    unions: tuple[Union, ...]
+    conjunctions: tuple[Conjunction, ...]
     text: str
     certain_share: float
     varied: tuple[tuple[type, str], ...]
@@ -77,7 +77,7 @@ class Effect:
 def effect_of(field: Field) -> Effect:
     """Return the effect of a leaf list."""
     atoms: list[Name] = []
-    unions: list[Union] = []
+    conjunctions: list[Conjunction] = []
     negations: list[AnythingBut] = []
     texts: list[str] = []
     varied: list[tuple[type, str]] = []
@@ -95,12 +95,12 @@ def effect_of(field: Field) -> Effect:
             met_by_any_leaf |= condition.there
             may_be_absent |= not condition.there
         elif isinstance(condition, All):
-            union = union_of(condition)
-            uncertain |= union is None
-            if union == NO_UNION or union is None:
+            conjunction = conjunction_of(condition)
+            uncertain |= conjunction is None
+            if conjunction == NO_CONJUNCTION or conjunction is None:
                 met_by_any_leaf = True
             else:
-                unions.append(union)
+                conjunctions.append(conjunction)
         else:
             name = name_of(condition)
             if name is None:
@@ -114,7 +114,7 @@ def effect_of(field: Field) -> Effect:
         uncertain |= None in found
     text = texts[0] if len(texts) == 1 else "".join(sorted(texts))
     present = met_by_any_leaf or bool(negations)
-    lists = tuple(atoms), tuple(denials), tuple(unions)
+    lists = tuple(atoms), tuple(denials), tuple(conjunctions)
     return Effect(field.path, may_be_absent, present, uncertain, *lists, text, share, tuple(varied))
 
 
@@ -140,7 +140,7 @@ def _share_of(condition: Condition) -> float:
     return _WEAK.get(type(condition), 0.0)
 
 
-def union_of(condition: All) -> Union | None:
+def conjunction_of(condition: All) -> Conjunction | None:
     """Return the names that an `all` wants and its denials; None if one of them has no name."""
     atoms: set[Name] = set()
     denials: set[Denial] = set()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ from eventbridge.scan.leaves import Leaves
 from eventbridge.scan.memory import address_of
 from eventbridge.scan.words import AT_ONCE
 
-# Places in the list of addresses that EventTables keeps.
+# Places in the list of addresses that EventTables keeps; the last two are plain numbers.
 (
     LEAF_ROW,  # per leaf: the row of its class
     LEAF_NEXT,  # per leaf: the next leaf at the same path, -1
@@ -35,13 +35,13 @@ from eventbridge.scan.words import AT_ONCE
     COLUMN_OFFSET,
     CANDIDATES,  # a row: the branches whose anchor has a leaf that it admits, and those without an anchor
     PRESENT_PATHS,
-    SINGLE_ADDRESS,  # the same of those whose path has one class
-    CHAINED_COLUMNS,  # the others
+    SINGLE_ADDRESS,  # per column whose path has one class: where its row begins
+    CHAINED_COLUMNS,  # the columns whose path has several classes
     LEFT,  # the words at hand that the AND has left
     JOINED,  # those of the rows of a chain
-    TOUCHED_COUNT,  # a plain number
-) = range(26)
-EVENT_TABLE_COUNT: Final = 26
+    TOUCHED_COUNT,
+    JOINED_LEAVES,  # 1 if the rows of each path's leaves were joined: which of them did what is not known; else 0
+) = range(EVENT_TABLE_COUNT := 27)
 
 
 class EventTables:
@@ -88,11 +88,19 @@ class EventTables:
             self._put(LEAF_ARRAY, leaves.array)
             self._put(LEAF_ELEMENT, leaves.element)
         if longest_event > self._text_room:
-            self._text_room = 2 * longest_event + 4096
-            self._put(ELEMENT_COUNT, np.zeros(self._text_room, np.int32))
-            self._plain = np.empty(self._text_room + 64, np.uint8)
-            self._folded = np.empty(3 * self._text_room + 64, np.uint8)
-            self.plain, self.folded = address_of(self._plain), address_of(self._folded)
+            self._make_text_room(2 * longest_event + 4096)
+
+    def give_back(self, kept: int) -> None:
+        """Give back the room for the text of an event, if it is for more than `kept` bytes."""
+        if self._text_room > kept:
+            self._make_text_room(0)
+
+    def _make_text_room(self, size: int) -> None:
+        self._text_room = size
+        self._put(ELEMENT_COUNT, np.zeros(self._text_room, np.int32))
+        self._plain = np.empty(self._text_room + 64, np.uint8)
+        self._folded = np.empty(3 * self._text_room + 64, np.uint8)
+        self.plain, self.folded = address_of(self._plain), address_of(self._folded)
 
     def _put(self, name: int, array: npt.NDArray[Any]) -> None:
         self._arrays[name] = array

@@ -69,9 +69,9 @@ class ExpressionSets:
         known = self._known.get(key)
         if known is None:
             known = self._look_up(_plain(content) if escaped else content)
-            if len(self._known) >= REMEMBERED:
-                self._known.clear()
             if len(content) <= _LONGEST_REMEMBERED:
+                if len(self._known) >= REMEMBERED:
+                    self._known.clear()
                 self._known[key] = known
         return known
 

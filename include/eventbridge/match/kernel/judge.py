@@ -25,6 +25,7 @@ from eventbridge.match.kernel.event_tables import (
     CANDIDATES,
     CHAIN_NEXT,
     CHAIN_ROW,
+    JOINED_LEAVES,
     LEAF_NEXT,
     LEAF_ROW,
     PATH_CHAIN,
@@ -35,12 +36,16 @@ from eventbridge.match.kernel.event_tables import (
     ROW_STAMP,
     TOUCHED_COUNT,
 )
+from eventbridge.match.kernel.joined import join_leaves
 from eventbridge.match.kernel.survivors import collect_chained, collect_single, decide, gather_all, gather_present
 from eventbridge.scan.compiled import compiled, inlined
 from eventbridge.scan.leaves import FREE, MALFORMED, NESTED
 from eventbridge.scan.memory import int32_at, int64_at, prefetch, put_int32, put_word
 
 _PREFETCHED: Final = 2048  # bytes of a row: 16,000 branches
+
+_JOINED: Final = 2
+"""Attempts at an event for whose classes there is no room, before the rows of its leaves are joined."""
 
 ALL_RULES: Final = -1
 """Handed back for every rule: the event itself is beyond the compiled code."""
@@ -91,14 +96,32 @@ def judge(
         if status[event] == MALFORMED:
             continue
         first, last = first_leaf[event], first_leaf[event + 1]
-        cleared = False
+        attempt = 0
         while True:
             stamp = int64_at(counters, t.COUNTER_STAMP) + 1
             put_word(counters, t.COUNTER_STAMP, np.uint64(stamp))
             verdict = 0
             present = 0
             chained = 0
-            for leaf in range(first, last):
+            if attempt == _JOINED:
+                present = join_leaves(
+                    tables,
+                    event_tables,
+                    text,
+                    plain,
+                    folded,
+                    tree_path,
+                    leaves,
+                    first,
+                    last,
+                    regex_first,
+                    regex_count,
+                    regexes,
+                    stamp,
+                )
+                if present < 0:
+                    verdict, present = NO_ROOM, NO_ROOM - present
+            for leaf in range(first, last if attempt < _JOINED else first):
                 if leaves.node[leaf] < 0:
                     continue
                 path = int32_at(tree_path, leaves.node[leaf])
@@ -150,9 +173,10 @@ def judge(
                     if touched > 0:
                         count, back = decide(event_tables, event, stamp, output, count, back_output, back)
             _forget(tables, event_tables, present)
-            if verdict == NO_ROOM and not cleared:
+            put_word(event_tables, JOINED_LEAVES, _ZERO)
+            if verdict == NO_ROOM and attempt < _JOINED:
                 clear(tables)
-                cleared = True
+                attempt += 1
                 continue
             if verdict == NO_ROOM:
                 full = back == back_room

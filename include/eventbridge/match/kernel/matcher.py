@@ -14,7 +14,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eventbridge.document import as_document, parse_document
-from eventbridge.errors import EventError
 from eventbridge.match.explain import Finding, explain
 from eventbridge.match.kernel import tables as t
 from eventbridge.match.kernel.branches import Branch, branches_of
@@ -36,7 +35,12 @@ BLOCK_EVENTS: Final = 1024
 BLOCK_BYTES: Final = 2 << 20
 """Text of a block, but for an event that alone has more: what is noted of a block is bounded with it."""
 
-_KEPT_RULES: Final = 4 << 20  # room for results that stays between calls
+_LEAVES_PER_EVENT: Final = 16
+_RULES_PER_EVENT: Final = 64
+"""Room to begin with; where an event needs more, room is doubled until it does."""
+
+_KEPT: Final = 8
+"""Room so many times as large as to begin with stays from call to call; more is given back."""
 
 
 class Matches(NamedTuple):
@@ -75,19 +79,24 @@ class Matcher:
         self._tree = path_tree(program.paths)
         self._tree_tables = tree_tables(self._tree)
         self._regexes = program.regexes
-        self._leaves = room_for_leaves(16 * BLOCK_EVENTS)
-        self._least_rules = 64 * BLOCK_EVENTS + 64 * self._tables.number(t.WORDS)
-        self._rules = np.empty(self._least_rules, np.int32)
-        self._handed = np.empty((BLOCK_EVENTS, 2), np.int64)
+        # No event has more rules than there are bits of branches, and `judge` wants room for one word more.
+        self._most_rules = 64 * self._tables.number(t.WORDS) + 64
+        self._make_room()
         self._begin()
         self._lock = threading.Lock()
         _matchers.add(self)
+
+    def _make_room(self) -> None:
+        """Make the room that most blocks can do with."""
+        self._leaves = room_for_leaves(_LEAVES_PER_EVENT * BLOCK_EVENTS)
+        self._rules = np.empty(_RULES_PER_EVENT * BLOCK_EVENTS + self._most_rules, np.int32)
+        self._handed = np.empty((BLOCK_EVENTS, 2), np.int64)
+        self._room = TextRoom()
 
     def _begin(self) -> None:
         """Make what changes while events are matched, but for the table of classes."""
         self._expressions = {path: ExpressionSets(listed) for path, listed in self._regexes.items()}
         self._event = EventTables(self._tables, len(self._patterns))
-        self._room = TextRoom()
         self._cut_off = False
 
     def _restore(self) -> None:
@@ -155,8 +164,7 @@ class Matcher:
                 handed.append(back + np.array([first, 0]))
         rules = np.concatenate(found) if found else np.zeros(0, np.int32)
         malformed = np.flatnonzero(status == MALFORMED).astype(np.int64)
-        if len(self._rules) > max(_KEPT_RULES, self._least_rules):
-            self._rules = np.empty(self._least_rules, np.int32)
+        self._give_back()
         if not handed:
             return Matches(offsets, rules, malformed, 0)
         pairs = np.concatenate(handed)
@@ -203,9 +211,24 @@ class Matcher:
             )
             if done == count:
                 break
-            self._rules = np.concatenate([self._rules, np.empty_like(self._rules)])
-            self._handed = np.concatenate([self._handed, np.empty_like(self._handed)])
+            if len(self._rules) - offsets[done] < 2 * self._most_rules:
+                self._rules = np.concatenate([self._rules, np.empty(len(self._rules) + self._most_rules, np.int32)])
+            if len(self._handed) - handed_count[0] < len(self._patterns) + 1:
+                more = len(self._handed) + len(self._patterns)
+                self._handed = np.concatenate([self._handed, np.empty((more, 2), np.int64)])
         return offsets, self._rules[: offsets[count]].copy(), self._handed[: handed_count[0]].copy()
+
+    def _give_back(self) -> None:
+        """Give back the room that a block out of the ordinary took, so that none adds up."""
+        least_rules = _RULES_PER_EVENT * BLOCK_EVENTS + self._most_rules
+        if (
+            len(self._leaves.node) > _KEPT * _LEAVES_PER_EVENT * BLOCK_EVENTS
+            or len(self._rules) > _KEPT * least_rules
+            or len(self._handed) > _KEPT * max(BLOCK_EVENTS, len(self._patterns))
+            or self._room.size > _KEPT * BLOCK_BYTES
+        ):
+            self._make_room()
+        self._event.give_back(_KEPT * BLOCK_BYTES)
 
     def _look_up_expressions(self, block: Texts, leaf_count: int) -> tuple[npt.NDArray[np.int32], ...]:
         """Return, per leaf, where its regular expressions' atoms begin and how many there are, and the atoms."""
@@ -293,6 +316,3 @@ def compile_rules(
 def _larger(leaves: Leaves) -> Leaves:
     """Return room for twice the leaves, with those that are there."""
     return Leaves(*[np.concatenate([array, np.empty_like(array)]) for array in leaves])
-
-
-__all__ = ["EventError", "Matcher", "Matches", "compile_rules"]

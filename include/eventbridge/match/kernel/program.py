@@ -28,6 +28,7 @@ MAXIMUM_ROWS: Final = 65_536
 """Rows of classes that are kept, if a rule set's rows are no longer than `CLASS_BYTES` allows."""
 
 KEY_INTEGERS: Final = 1 << 20
+"""Room for the keys of all classes: 4 MiB, 16 integers for each of the rows that are kept."""
 
 MEMORY_ENTRIES: Final = 4096
 """Short values remembered with their class; a power of two. 256 KiB: more would not stay in the processor's cache."""
@@ -154,12 +155,15 @@ class _Compiler:
         tables.put(t.PATH_WIDTH, widths.astype(np.int32))
         tables.put(t.PATH_COLUMN, first_column.astype(np.int32))
         taken_away = ~fields.present
-        self._put_words(t.TAKEN_FIRST, t.TAKEN_WORD, column[taken_away], fields.bit[taken_away], columns)
-        self._put_words(t.ANCHORS_FIRST, t.ANCHORS_WORD, column[fields.anchor], fields.bit[fields.anchor], columns)
+        taken = (t.TAKEN_FIRST, t.TAKEN_WORD, t.TAKEN_BITS)
+        anchors = (t.ANCHORS_FIRST, t.ANCHORS_WORD, t.ANCHORS_BITS)
+        self._put_words(taken, column[taken_away], fields.bit[taken_away], columns)
+        self._put_words(anchors, column[fields.anchor], fields.bit[fields.anchor], columns)
         self._put_fixed_rows(fields, column, widths)
 
-    def _put_words(self, first: int, word: int, column: _Integers, bit: _Integers, columns: int) -> None:
-        """Keep sets of bits, one for each column: words that are not 0 with their numbers."""
+    def _put_words(self, names: tuple[int, int, int], column: _Integers, bit: _Integers, columns: int) -> None:
+        """Keep sets of bits, one for each column: where its words begin, and the numbers and bits of those not 0."""
+        first, word, bits = names
         place = column * self.words + (bit >> 6)
         order = np.argsort(place, kind="stable")
         place, masks = place[order], np.uint64(1) << (bit[order] & 63).astype(np.uint64)
@@ -167,7 +171,7 @@ class _Compiler:
         kept = place[begins]
         self.tables.put(first, np.searchsorted(kept, np.arange(columns + 1) * self.words).astype(np.int32))
         self.tables.put(word, (kept % self.words).astype(np.int32))
-        self.tables.put(word + 1, np.bitwise_or.reduceat(masks, begins) if len(begins) else masks)
+        self.tables.put(bits, np.bitwise_or.reduceat(masks, begins) if len(begins) else masks)
 
     def _put_fixed_rows(self, fields: _Fields, column: _Integers, widths: _Integers) -> None:
         tables, count, first = self.tables, len(self.branches), 0

@@ -8,26 +8,30 @@ from collections.abc import Sequence
 import numpy as np
 
 from eventbridge.match.kernel import tables as t
-from eventbridge.match.kernel.texts import build_automata, byte_classes, choose_signs, failures_of
+from eventbridge.match.kernel.texts import STATES_AND_COLUMNS, build_automata, byte_classes, choose_signs, failures_of
 
 
 def put_texts(tables: t.Tables, paths: int, texts: Sequence[tuple[int, tuple[bytes, ...], int]]) -> None:
     """Lay out the automata and the text conditions: (path, parts, atom) each."""
-    signs = _choose_signs_by_path(texts)
-    literals = sorted(set(signs))
-    number = {literal: index for index, literal in enumerate(literals)}
-    conditions: list[list[int]] = [[] for _ in literals]
-    for text, sign in enumerate(signs):
+    chosen = _choose_signs_by_path(texts)
+    signs = sorted(set(chosen))
+    number = {sign: index for index, sign in enumerate(signs)}
+    conditions: list[list[int]] = [[] for _ in signs]
+    for text, sign in enumerate(chosen):
         conditions[number[sign]].append(text)
-    tables.put_lists(t.LITERAL_TEXTS_FIRST, t.LITERAL_TEXTS, conditions)
-    classes, class_shift = byte_classes([sign for _, sign in literals])
-    lengths = np.array([len(sign) for _, sign in literals], np.int64)
+    tables.put_lists(t.SIGN_TEXTS_FIRST, t.SIGN_TEXTS, conditions)
+    classes, class_shift = byte_classes([sign for _, sign in signs])
+    lengths = np.array([len(sign) for _, sign in signs], np.int64)
     states = int(lengths.sum()) + paths + 1
-    root, moves, literal, link = build_automata(
-        np.array([path for path, _ in literals], np.int64),
+    if states << class_shift >= STATES_AND_COLUMNS:
+        raise OverflowError(
+            f"{len(texts):,} wildcards are more than one matcher holds: split the rule set"
+        )
+    root, moves, sign_of_state, link = build_automata(
+        np.array([path for path, _ in signs], np.int64),
         np.cumsum(lengths) - lengths,
         lengths,
-        np.frombuffer(b"".join(sign for _, sign in literals) + b"\0", np.uint8),
+        np.frombuffer(b"".join(sign for _, sign in signs) + b"\0", np.uint8),
         classes,
         class_shift,
         paths,
@@ -37,7 +41,7 @@ def put_texts(tables: t.Tables, paths: int, texts: Sequence[tuple[int, tuple[byt
     tables.put_number(t.CLASS_SHIFT, class_shift)
     tables.put(t.PATH_ROOT, root)
     tables.put(t.MOVES, moves)
-    tables.put(t.STATE_LITERAL, literal)
+    tables.put(t.STATE_SIGN, sign_of_state)
     tables.put(t.STATE_LINK, link)
     tables.put(t.TEXT_ATOM, np.array([atom for _, _, atom in texts], np.int32))
     tables.put(t.TEXT_STAMP, np.zeros(len(texts) + 1, np.int64))

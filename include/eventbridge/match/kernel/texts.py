@@ -1,10 +1,10 @@
 """Wildcards and `contains`: one automaton a path finds the signs of all of them, each sign's conditions are checked.
 
 A text condition is a row of parts that must follow one another: `a*b*c` has the parts a, b, c, where the first stands
-at the beginning and the last at the end; `contains x` has the parts "", x, "". One of the parts, the one that fewest
-other conditions of the path share, is the condition's sign (its first `SIGN_BYTES` bytes). Aho and Corasick's
-automaton finds all signs in one walk over the text, a step a byte; only conditions whose sign was found are checked,
-each in linear time. So neither the number of wildcards nor the variety of texts makes any table grow.
+at the beginning and the last at the end; `contains x` has the parts "", x, "". Some `SIGN_BYTES` bytes of a part, those
+that fewest other conditions of the path share, are the condition's sign. Aho and Corasick's automaton finds all signs
+in one walk over the text, a step a byte; only conditions whose sign was found are checked, each in linear time. So
+neither the number of wildcards nor the variety of texts makes any table grow.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ from eventbridge.match.kernel.hashing import same_bytes
 from eventbridge.scan.compiled import compiled, inlined
 from eventbridge.scan.memory import byte_at, int32_at, int64_at, put_int32, put_word
 
-_CROWD: Final = 8
-_LONGEST_LOOKED_INTO: Final = 200
+_CROWD: Final = 8  # so many checks cost about what the walk over a text of 50 bytes does
+_LONGEST_LOOKED_INTO: Final = 200  # bytes of a part: bounds what choosing signs takes, of thousands of long parts
+
+STATES_AND_COLUMNS: Final = 1 << 31
+"""An automaton has fewer moves than this: their places are kept in 32 bits, with the sign of the number for a mark."""
 
 SIGN_BYTES: Final = 12
 """How much of a part the automaton looks for: its table has a row for each of these bytes of each sign."""
@@ -52,21 +55,21 @@ def _check_signs(
     tables: int, state: int, text: int, position: int, length: int, key: int, size: int, stamp: int
 ) -> Any:
     """Check the conditions of all signs that end at a state."""
-    literals, links = int64_at(tables, t.STATE_LITERAL), int64_at(tables, t.STATE_LINK)
+    signs, links = int64_at(tables, t.STATE_SIGN), int64_at(tables, t.STATE_LINK)
     found = state >> int64_at(tables, t.CLASS_SHIFT)
     while found >= 0:
-        literal = int32_at(literals, found)
-        if literal >= 0:
-            size = _check(tables, literal, text, position, length, key, size, stamp)
+        sign = int32_at(signs, found)
+        if sign >= 0:
+            size = _check(tables, sign, text, position, length, key, size, stamp)
         found = int32_at(links, found)
     return size
 
 
 @inlined
-def _check(tables: int, literal: int, text: int, position: int, length: int, key: int, size: int, stamp: int) -> Any:
-    firsts, items = int64_at(tables, t.LITERAL_TEXTS_FIRST), int64_at(tables, t.LITERAL_TEXTS)
+def _check(tables: int, sign: int, text: int, position: int, length: int, key: int, size: int, stamp: int) -> Any:
+    firsts, items = int64_at(tables, t.SIGN_TEXTS_FIRST), int64_at(tables, t.SIGN_TEXTS)
     stamps = int64_at(tables, t.TEXT_STAMP)
-    for place in range(int32_at(firsts, literal), int32_at(firsts, literal + 1)):
+    for place in range(int32_at(firsts, sign), int32_at(firsts, sign + 1)):
         condition = int32_at(items, place)
         if int64_at(stamps, condition) != stamp:
             put_word(stamps, condition, np.uint64(stamp))
@@ -192,16 +195,15 @@ def byte_classes(signs: Sequence[bytes]) -> tuple[npt.NDArray[np.uint8], int]:
 def build_automata(
     paths: Any, starts: Any, lengths: Any, text: Any, classes: Any, class_shift: int, path_count: int, states: int
 ) -> tuple[Any, Any, Any, Any]:
-    """Return (root per path, moves, literal per state, link per state) for signs sorted by path.
+    """Return (root per path, moves, sign per state, link per state) for signs sorted by path.
 
     Roots and moves name a state by the place of its first move; one at which a sign ends is inverted (~).
 
-    Sign number i is `text[starts[i]:starts[i] + lengths[i]]` and its number is its literal. There are `states` states
-    at most.
+    Sign number i is `text[starts[i]:starts[i] + lengths[i]]` and there are `states` states at most.
     """
     class_count = 1 << class_shift
     moves = np.full(states * class_count, -1, np.int32)
-    literal = np.full(states, -1, np.int32)
+    sign_of = np.full(states, -1, np.int32)
     link = np.full(states, -1, np.int32)
     fall = np.zeros(states, np.int32)
     root = np.full(path_count, -1, np.int32)
@@ -219,7 +221,7 @@ def build_automata(
                 moves[place] = count
                 count += 1
             state = moves[place]
-        literal[state] = sign
+        sign_of[state] = sign
     for path in range(path_count):
         if root[path] < 0:
             continue
@@ -237,13 +239,13 @@ def build_automata(
                 else:
                     child = moves[place]
                     fall[child] = below
-                    link[child] = below if literal[below] >= 0 else link[below]
+                    link[child] = below if sign_of[below] >= 0 else link[below]
                     queue[end] = child
                     end += 1
     for place in range(count * class_count):
         state = moves[place]
         move = state << class_shift
-        moves[place] = ~move if literal[state] >= 0 or link[state] >= 0 else move
+        moves[place] = ~move if sign_of[state] >= 0 or link[state] >= 0 else move
     for path in range(path_count):
         root[path] <<= class_shift
-    return root, moves, literal, link
+    return root, moves[: count * class_count].copy(), sign_of, link

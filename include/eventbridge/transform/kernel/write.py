@@ -26,7 +26,8 @@ from eventbridge.scan.memory import (
     word_at,
 )
 from eventbridge.scan.parts import ARRAY, OBJECT
-from eventbridge.scan.strings import has_escape, quick_string_end, string_end, unescape
+from eventbridge.scan.skipping import quick_string_end, string_end
+from eventbridge.scan.strings import has_escape, unescape
 
 HANDED_BACK: Final = -1
 
