@@ -13,8 +13,6 @@ from generative import guard_page
 from generative.kernel_agreement import NOTHING, compare_seed
 from generative.strictness import BLOCK, check_damaged
 
-from eventbridge.match.kernel import matcher, program, tables
-
 RULES = (1, 3, 10, 50, 100, 130, 200)
 EVENTS = 200
 SHOWN = 20
@@ -29,20 +27,11 @@ def main() -> int:
     parser.add_argument("--guard", choices=("end", "beginning"), help="where the tables meet a forbidden page")
     asked = parser.parse_args()
     if asked.guard:
-        guard_tables(asked.guard)
+        guard_page.guard_all(asked.guard)
     differences = agree(asked.seed, asked.pairs) + refuse(asked.seed, asked.documents)
     for difference in differences[:SHOWN]:
         sys.stdout.write(difference + "\n")
     return 1 if differences else 0
-
-
-def guard_tables(where: str) -> None:
-    """Place the tables of all matchers before or behind a forbidden page."""
-    at_end = where == "end"
-    tables.Tables = guard_page.TablesAtTheEnd if at_end else guard_page.TablesAtTheBeginning  # type: ignore[misc]
-    events = guard_page.EventTablesAtTheEnd if at_end else guard_page.EventTablesAtTheBeginning
-    matcher.EventTables = events  # type: ignore[misc]
-    program.CLASS_BYTES = 1 << 20  # type: ignore[misc]
 
 
 def agree(seed: int, pairs: int) -> list[str]:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from eventbridge.match.kernel import event_tables, tables
-from eventbridge.scan.memory import PADDING
+from eventbridge.match.kernel import event_tables, matcher, program, tables
+from eventbridge.scan.leaves import Leaves
+from eventbridge.scan.memory import PADDING, address_of
 from eventbridge.scan.texts import Texts
+from eventbridge.scan.tree import PathTree, Step
 
 _PAGE: Final = mmap.PAGESIZE
 _FORBIDDEN: Final = 0  # PROT_NONE
 # The scanner writes these by another way: a copy would be stale.
 _SHARED: Final = (event_tables.LEAF_ARRAY, event_tables.LEAF_ELEMENT)
+
+Place: TypeAlias = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
@@ -73,18 +78,44 @@ class TablesAtTheBeginning(tables.Tables):
         super().put(name, behind_guard(array))
 
 
-class EventTablesAtTheEnd(event_tables.EventTables):
-    """What is known of the event at hand, each table before a forbidden page."""
+class _GuardedEventTables(event_tables.EventTables):
+    place: Place
 
     def _put(self, name: int, array: npt.NDArray[Any]) -> None:
-        super()._put(name, array if name in _SHARED else before_guard(array))
+        super()._put(name, array if name in _SHARED else type(self).place(array))
+
+    def _make_text_room(self, size: int) -> None:
+        super()._make_text_room(size)
+        self._plain, self._folded = type(self).place(self._plain), type(self).place(self._folded)
+        self.plain, self.folded = address_of(self._plain), address_of(self._folded)
 
 
-class EventTablesAtTheBeginning(event_tables.EventTables):
-    """What is known of the event at hand, each table behind a forbidden page."""
+class GuardedMatcher(matcher.Matcher):
+    """A matcher whose tables, path tree and rooms all lie at forbidden pages: `place` says at which end of them."""
 
-    def _put(self, name: int, array: npt.NDArray[Any]) -> None:
-        super()._put(name, array if name in _SHARED else behind_guard(array))
+    place: Place
+
+    def _make_room(self) -> None:
+        super()._make_room()
+        place = type(self).place
+        self._leaves = Leaves(*map(place, self._leaves))
+        self._rules, self._handed = place(self._rules), place(self._handed)
+
+
+def guard_all(where: str) -> None:
+    """Have all matchers of this process, from now on, lie before (`end`) or behind (`beginning`) forbidden pages."""
+    place = before_guard if where == "end" else behind_guard
+    _GuardedEventTables.place = GuardedMatcher.place = staticmethod(place)  # type: ignore[assignment]
+    tables.Tables = TablesAtTheEnd if where == "end" else TablesAtTheBeginning  # type: ignore[misc]
+    matcher.EventTables = _GuardedEventTables  # type: ignore[misc]
+    matcher.Matcher = GuardedMatcher  # type: ignore[misc]
+    tree_of_paths = matcher.path_tree
+
+    def guarded_tree(paths: Sequence[Sequence[Step]]) -> PathTree:
+        return PathTree(*map(place, tree_of_paths(paths)))
+
+    matcher.path_tree = guarded_tree
+    program.CLASS_BYTES = 1 << 20  # type: ignore[misc]
 
 
 def before_guard(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -99,6 +130,6 @@ def behind_guard(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _filled(place: npt.NDArray[np.uint8], array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    copy = place.view(array.dtype)
+    copy = place.view(array.dtype).reshape(array.shape)
     copy[:] = array
     return copy

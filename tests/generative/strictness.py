@@ -12,7 +12,7 @@ from generative.guard_page import GuardedText
 from generative.kernel_agreement import answers, expected_answer, made
 
 from eventbridge.document import MAXIMUM_DEPTH
-from eventbridge.match import Matcher
+from eventbridge.match import compile_rules
 from eventbridge.pattern.nodes import Pattern
 from eventbridge.scan.leaves import MALFORMED, room_for_leaves, scan
 from eventbridge.scan.memory import address_of
@@ -93,7 +93,7 @@ def originals(seed: int) -> tuple[list[Pattern], list[bytes]]:
 def check_damaged(seed: int, count: int) -> tuple[int, list[str]]:
     """Damage so many documents; return how many were refused, and every difference."""
     patterns, documents = originals(seed)
-    matcher, damage = Matcher(patterns), Damage(seed, documents)
+    matcher, damage = compile_rules(patterns), Damage(seed, documents)
     alone = _Alone([("a",), ("a", "b"), ("data", "customer", "name"), ("data",), ("b",)])
     matcher._room = guard = GuardedText(_ROOM)  # type: ignore[assignment]
     refused, differences = 0, []

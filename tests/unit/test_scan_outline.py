@@ -8,6 +8,7 @@ import re
 
 import numpy as np
 import pytest
+from generative.guard_page import before_guard
 from unit.raw_memory import Raw
 
 from eventbridge.scan.memory import address_of
@@ -25,7 +26,7 @@ PIECES = [
 def outlined(text: bytes, before: bytes = b"", behind: bytes = b"") -> list[int] | None:
     """Return the tokens' positions in a text that stands between others, None if it cannot be JSON."""
     raw = Raw(before + text + behind)
-    room = np.zeros(room_for_outline(len(text)), np.int64)
+    room = before_guard(np.zeros(room_for_outline(len(text)), np.int64))
     begin, stop = len(before), len(before) + len(text)
     count, first_escape, last_escape = outline(raw.address, begin, stop, address_of(room))
     if count < 0:
