@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from eventbridge.match.kernel import event_tables, matcher, program, tables
+from eventbridge.match.kernel import event_tables, matcher, program, rooms, tables
 from eventbridge.scan.leaves import Leaves
 from eventbridge.scan.memory import PADDING, address_of
 from eventbridge.scan.texts import Texts
@@ -90,25 +90,23 @@ class _GuardedEventTables(event_tables.EventTables):
         self.plain, self.folded = address_of(self._plain), address_of(self._folded)
 
 
-class GuardedMatcher(matcher.Matcher):
-    """A matcher whose tables, path tree and rooms all lie at forbidden pages: `place` says at which end of them."""
-
+class _GuardedRooms(rooms.Rooms):
     place: Place
 
-    def _make_room(self) -> None:
-        super()._make_room()
+    def _make(self) -> None:
+        super()._make()
         place = type(self).place
-        self._leaves = Leaves(*map(place, self._leaves))
-        self._rules, self._handed = place(self._rules), place(self._handed)
+        self.leaves = Leaves(*map(place, self.leaves))
+        self.rules, self.handed = place(self.rules), place(self.handed)
 
 
 def guard_all(where: str) -> None:
     """Have all matchers of this process, from now on, lie before (`end`) or behind (`beginning`) forbidden pages."""
     place = before_guard if where == "end" else behind_guard
-    _GuardedEventTables.place = GuardedMatcher.place = staticmethod(place)  # type: ignore[assignment]
+    _GuardedEventTables.place = _GuardedRooms.place = staticmethod(place)  # type: ignore[assignment]
     tables.Tables = TablesAtTheEnd if where == "end" else TablesAtTheBeginning  # type: ignore[misc]
     matcher.EventTables = _GuardedEventTables  # type: ignore[misc]
-    matcher.Matcher = GuardedMatcher  # type: ignore[misc]
+    matcher.Rooms = _GuardedRooms  # type: ignore[misc]
     tree_of_paths = matcher.path_tree
 
     def guarded_tree(paths: Sequence[Sequence[Step]]) -> PathTree:

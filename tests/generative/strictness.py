@@ -95,7 +95,7 @@ def check_damaged(seed: int, count: int) -> tuple[int, list[str]]:
     patterns, documents = originals(seed)
     matcher, damage = compile_rules(patterns), Damage(seed, documents)
     alone = _Alone([("a",), ("a", "b"), ("data", "customer", "name"), ("data",), ("b",)])
-    matcher._room = guard = GuardedText(_ROOM)  # type: ignore[assignment]
+    matcher._rooms.text = guard = GuardedText(_ROOM)  # type: ignore[assignment]
     refused, differences = 0, []
     for number in range(0, count, BLOCK):
         behind = BEHIND[number // BLOCK % len(BEHIND)]

@@ -81,7 +81,7 @@ def test_a_block_holds_no_more_text_than_it_may() -> None:
     found = matcher.match(pa.array([large, "{}"] * 20))
 
     assert len(found.rules) == 20
-    assert matcher._room.size < 10_000_000
+    assert matcher._rooms.text.size < 10_000_000
 
 
 def test_conditions_that_share_both_ends_are_told_apart_by_their_insides() -> None:

@@ -65,9 +65,24 @@ def test_room_does_not_add_up_from_call_to_call() -> None:
         )
 
         assert len(found.rules) == 1_200 * (2_503 + 2_500)
-        rooms.add((len(matcher._rules), len(matcher._handed), len(matcher._leaves.node)))
+        rooms.add((len(matcher._rooms.rules), len(matcher._rooms.handed), len(matcher._rooms.leaves.node)))
     assert len(rooms) == 1
     assert max(max(room) for room in rooms) < 2_000_000
+
+
+def test_room_that_was_given_back_is_not_looked_at() -> None:
+    """Which leaves lie in one element is told from the new room's, though both are of one size."""
+    patterns = [parse_pattern({"a": [{"exists": True}]})] * 2_500 + [parse_pattern({"b": {"c": [1], "d": [1]}})]
+    matcher = compile_rules(patterns)
+    matcher.match(pa.array(['{"a": 1}']))
+    before = matcher._rooms.leaves
+    matcher.match(pa.array(['{"a": 1}'] * 1_000))
+
+    assert matcher._rooms.leaves is not before
+    assert answers(matcher.match(pa.array(['{"b": [{"c": 1}, {"d": 1}]}', '{"b": [{"c": 1, "d": 1}]}']))) == [
+        [],
+        [2_500],
+    ]
 
 
 def test_random_rules_are_right_whatever_the_room() -> None:

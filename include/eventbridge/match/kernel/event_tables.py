@@ -53,7 +53,6 @@ class EventTables:
         self._addresses = np.zeros(EVENT_TABLE_COUNT, np.int64)
         self._arrays: dict[int, npt.NDArray[Any]] = {}
         self.address = address_of(self._addresses)
-        self._leaf_room = -1
         self._text_room = -1
         self.plain = self.folded = 0
         self._put(PATH_FIRST_LEAF, np.full(paths + 1, -1, np.int32))
@@ -76,10 +75,9 @@ class EventTables:
         self._put(PRESENT_PATHS, np.zeros(paths + 1, np.int32))
 
     def make_room(self, leaves: Leaves, longest_event: int) -> None:
-        """See to it that there is room for so many leaves and for the text of the longest event."""
-        room = len(leaves.node)
-        if room != self._leaf_room:
-            self._leaf_room = room
+        """See to it that there is room for these leaves and for the text of the longest event."""
+        if self._arrays.get(LEAF_ARRAY) is not leaves.array:
+            room = len(leaves.node)
             paths = len(self._arrays[PATH_CHAIN])
             self._put(LEAF_ROW, np.empty(room, np.int32))
             self._put(LEAF_NEXT, np.empty(room, np.int32))

@@ -22,25 +22,13 @@ from eventbridge.match.kernel.event_tables import EventTables
 from eventbridge.match.kernel.expressions import ExpressionSets
 from eventbridge.match.kernel.judge import ALL_RULES, judge
 from eventbridge.match.kernel.program import FEW_PATHS, MAXIMUM_ROWS, compile_program
+from eventbridge.match.kernel.rooms import BLOCK_BYTES, BLOCK_EVENTS, KEPT, Rooms
 from eventbridge.match.reference import flatten, matches_leaves
 from eventbridge.pattern.nodes import Pattern
-from eventbridge.scan.leaves import MALFORMED, STRING, Leaves, room_for_leaves, scan
+from eventbridge.scan.leaves import MALFORMED, STRING, scan
 from eventbridge.scan.memory import address_of
-from eventbridge.scan.texts import TextRoom, Texts, texts_of
+from eventbridge.scan.texts import Texts, texts_of
 from eventbridge.scan.tree import path_tree, tree_tables
-
-BLOCK_EVENTS: Final = 1024
-"""Events scanned and judged at a time: their leaves and their text stay in the processor's cache."""
-
-BLOCK_BYTES: Final = 2 << 20
-"""Text of a block, but for an event that alone has more: what is noted of a block is bounded with it."""
-
-_LEAVES_PER_EVENT: Final = 16
-_RULES_PER_EVENT: Final = 64
-"""Room to begin with; where an event needs more, room is doubled until it does."""
-
-_KEPT: Final = 8
-"""Room so many times as large as to begin with stays from call to call; more is given back."""
 
 
 class Matches(NamedTuple):
@@ -80,18 +68,10 @@ class Matcher:
         self._tree_tables = tree_tables(self._tree)
         self._regexes = program.regexes
         # No event has more rules than there are bits of branches, and `judge` wants room for one word more.
-        self._most_rules = 64 * self._tables.number(t.WORDS) + 64
-        self._make_room()
+        self._rooms = Rooms(len(self._patterns), 64 * self._tables.number(t.WORDS) + 64)
         self._begin()
         self._lock = threading.Lock()
         _matchers.add(self)
-
-    def _make_room(self) -> None:
-        """Make the room that most blocks can do with."""
-        self._leaves = room_for_leaves(_LEAVES_PER_EVENT * BLOCK_EVENTS)
-        self._rules = np.empty(_RULES_PER_EVENT * BLOCK_EVENTS + self._most_rules, np.int32)
-        self._handed = np.empty((BLOCK_EVENTS, 2), np.int64)
-        self._room = TextRoom()
 
     def _begin(self) -> None:
         """Make what changes while events are matched, but for the table of classes."""
@@ -156,7 +136,7 @@ class Matcher:
                 np.searchsorted(texts.end[first : first + BLOCK_EVENTS], texts.start[first] + BLOCK_BYTES, "right")
             )
             last = first + max(1, fitting)
-            block = self._room.take(texts, first, last)
+            block = self._rooms.text.take(texts, first, last)
             stops, rules, back = self._match_block(block, status[first:last])
             offsets[first + 1 : last + 1] = stops[1:] + offsets[first]
             found.append(rules)
@@ -164,7 +144,8 @@ class Matcher:
                 handed.append(back + np.array([first, 0]))
         rules = np.concatenate(found) if found else np.zeros(0, np.int32)
         malformed = np.flatnonzero(status == MALFORMED).astype(np.int64)
-        self._give_back()
+        self._rooms.give_back()
+        self._event.give_back(KEPT * BLOCK_BYTES)
         if not handed:
             return Matches(offsets, rules, malformed, 0)
         pairs = np.concatenate(handed)
@@ -173,18 +154,18 @@ class Matcher:
     def _match_block(
         self, block: Texts, status: npt.NDArray[np.uint8]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-        count = len(block.start)
+        rooms, count = self._rooms, len(block.start)
         first_leaf = np.zeros(count + 1, np.int64)
         text = address_of(block.buffer)
         done = 0
         while True:
-            done = scan(text, block.start, block.end, self._tree_tables, self._leaves, first_leaf, status, done)
+            done = scan(text, block.start, block.end, self._tree_tables, rooms.leaves, first_leaf, status, done)
             if done == count:
                 break
-            self._leaves = _larger(self._leaves)
+            rooms.grow_leaves()
         leaf_count = int(first_leaf[count])
         longest = int((block.end - block.start).max(initial=0))
-        self._event.make_room(self._leaves, longest)
+        self._event.make_room(rooms.leaves, longest)
         expressions = self._look_up_expressions(block, leaf_count) if self._expressions else None
         offsets = np.zeros(count + 1, np.int64)
         handed_count = np.zeros(1, np.int64)
@@ -197,7 +178,7 @@ class Matcher:
                 self._event.plain,
                 self._event.folded,
                 address_of(self._tree.path),
-                self._leaves,
+                rooms.leaves,
                 first_leaf,
                 status,
                 address_of(expressions[0]) if expressions else 0,
@@ -205,34 +186,18 @@ class Matcher:
                 address_of(expressions[2]) if expressions else 0,
                 done,
                 offsets,
-                self._rules,
-                self._handed,
+                rooms.rules,
+                rooms.handed,
                 handed_count,
             )
             if done == count:
                 break
-            if len(self._rules) - offsets[done] < 2 * self._most_rules:
-                self._rules = np.concatenate([self._rules, np.empty(len(self._rules) + self._most_rules, np.int32)])
-            if len(self._handed) - handed_count[0] < len(self._patterns) + 1:
-                more = len(self._handed) + len(self._patterns)
-                self._handed = np.concatenate([self._handed, np.empty((more, 2), np.int64)])
-        return offsets, self._rules[: offsets[count]].copy(), self._handed[: handed_count[0]].copy()
-
-    def _give_back(self) -> None:
-        """Give back the room that a block out of the ordinary took, so that none adds up."""
-        least_rules = _RULES_PER_EVENT * BLOCK_EVENTS + self._most_rules
-        if (
-            len(self._leaves.node) > _KEPT * _LEAVES_PER_EVENT * BLOCK_EVENTS
-            or len(self._rules) > _KEPT * least_rules
-            or len(self._handed) > _KEPT * max(BLOCK_EVENTS, len(self._patterns))
-            or self._room.size > _KEPT * BLOCK_BYTES
-        ):
-            self._make_room()
-        self._event.give_back(_KEPT * BLOCK_BYTES)
+            rooms.grow(int(offsets[done]), int(handed_count[0]))
+        return offsets, rooms.rules[: offsets[count]].copy(), rooms.handed[: handed_count[0]].copy()
 
     def _look_up_expressions(self, block: Texts, leaf_count: int) -> tuple[npt.NDArray[np.int32], ...]:
         """Return, per leaf, where its regular expressions' atoms begin and how many there are, and the atoms."""
-        leaves = self._leaves
+        leaves = self._rooms.leaves
         firsts, counts = np.zeros(leaf_count, np.int32), np.zeros(leaf_count, np.int32)
         atoms: list[int] = []
         paths = np.where(leaves.node[:leaf_count] >= 0, self._tree.path[leaves.node[:leaf_count]], -1)
@@ -311,8 +276,3 @@ def compile_rules(
                 f"a sequence of parsed patterns is expected; number {number} is a {kind}: see parse_pattern"
             )
     return Matcher(listed, class_rows=class_rows, few_paths=few_paths, previous=previous)
-
-
-def _larger(leaves: Leaves) -> Leaves:
-    """Return room for twice the leaves, with those that are there."""
-    return Leaves(*[np.concatenate([array, np.empty_like(array)]) for array in leaves])

@@ -24,9 +24,7 @@ def put_texts(tables: t.Tables, paths: int, texts: Sequence[tuple[int, tuple[byt
     lengths = np.array([len(sign) for _, sign in signs], np.int64)
     states = int(lengths.sum()) + paths + 1
     if states << class_shift >= STATES_AND_COLUMNS:
-        raise OverflowError(
-            f"{len(texts):,} wildcards are more than one matcher holds: split the rule set"
-        )
+        raise OverflowError(f"{len(texts):,} wildcards are more than one matcher holds: split the rule set")
     root, moves, sign_of_state, link = build_automata(
         np.array([path for path, _ in signs], np.int64),
         np.cumsum(lengths) - lengths,
