@@ -74,7 +74,7 @@ check: setup ## format, lint, types, layers, architecture
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q tests/architecture
 
-oracle: setup ## compare 200,000 generated answers with AWS Event Ruler's; ORACLE="--seed 7" for other ones
+oracle: setup ## compare 200,000 generated answers with AWS Event Ruler's; ORACLE="--seed 7" for others; needs a JDK and Maven
 	@PYTHONPATH=tests exec $(BIN)/python -m oracle.compare $(ORACLE)
 
 fix: setup ## mend what formatter and linter can mend
@@ -84,7 +84,7 @@ fix: setup ## mend what formatter and linter can mend
 bench-latency: setup ## publish to delivered at one event a second, for a minute
 	@exec $(BIN)/python -m benchmarks.bench_latency
 
-bench-match: setup ## how fast events are matched, beside Event Ruler: ten minutes, or QUICK=1
+bench-match: setup ## how fast events are matched, beside Event Ruler: ten minutes, or QUICK=1; needs a JDK and Maven
 	@PYTHONPATH=tests exec $(BIN)/python -m benchmarks.match
 
 bench-push: setup ## deliveries a CPU-second of one push, beside aiohttp and httpx

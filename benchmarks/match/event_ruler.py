@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import zipfile
 from pathlib import Path
@@ -19,12 +20,28 @@ _SOURCES: Final = Path(__file__).parent / "java"
 
 
 def fetched_jars() -> list[Path]:
-    """Return Event Ruler's jar and those it needs, fetched by Maven as `make oracle` does."""
+    """Return Event Ruler's jar and those it needs, fetched by Maven as `make oracle` does.
+
+    Raises BenchError with the command that installs what is missing.
+    """
+    require_tools()
     try:
         ruler.prepare()
     except ruler.OracleMissing as missing:
         raise BenchError(str(missing)) from None
     return sorted(ruler.BUILT.glob("*.jar"))
+
+
+def require_tools() -> None:
+    """Raise BenchError, with one command for all of it, unless a JDK and Maven are there."""
+    tools = {"java": _java("java"), "javac": _java("javac"), "mvn": "mvn"}
+    missing = [name for name, program in tools.items() if shutil.which(program) is None]
+    if missing:
+        packages = sorted({"maven" if name == "mvn" else "openjdk-17-jdk-headless" for name in missing})
+        raise BenchError(
+            f"Event Ruler, which everything is compared with, needs a JDK of 17 or later and Maven; not found: "
+            f"{', '.join(missing)}. Install: sudo apt-get install -y {' '.join(packages)}"
+        )
 
 
 def compile_sources(jars: list[Path], folder: Path) -> Path:

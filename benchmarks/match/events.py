@@ -82,78 +82,53 @@ def make_events(
     return pa.concat_arrays(parts)
 
 
-def make_array_events(count: int, length: int, *, seed: int = 1, block: int = 0) -> pa.Array:
-    """Return events whose labels are arrays of `length` scalars: words that rules want, others, numbers, booleans."""
-    rng = np.random.default_rng([seed, block, length])
-    scalars = [json.dumps(scalar) for scalar in (*LABELS, True, None, *range(200), *(f"label {i}" for i in range(200)))]
-    labels = [",".join(_pick(scalars, rng.integers(0, len(scalars), length)).to_pylist()) for _ in range(count)]
-    texts = make_events(count, seed=seed, block=block)
-    # An event may have labels already; of two equal keys the last one counts.
-    return pc.binary_join_element_wise(
-        pc.utf8_slice_codeunits(texts, 0, -2), ',"labels":[', pa.array(labels), "]}}", ""
-    )
-
-
-def make_key_events(count: int, *, seed: int = 1, block: int = 0) -> pa.Array:
-    """Return events of 519 bytes with `KEYS_AN_EVENT` of `KEYS` different keys in their data."""
-    draw = random.Random(f"keys {seed} {block}")
-    texts = []
-    for number in range(count):
-        data: dict[str, object] = {
-            f"key_{key}": draw.choice(KEY_VALUES) for key in draw.sample(range(KEYS), KEYS_AN_EVENT)
-        }
-        event = {"specversion": "1.0", "id": f"{block}-{number}", "source": "/keys", "type": "key.set", "data": data}
-        data["text"] = "x" * (519 - len(json.dumps(event)) - len(', "text": ""'))
-        texts.append(json.dumps(event))
-    return pa.array(texts, pa.string())
-
-
 def _events(count: int, size: Size, fresh_sources: bool, rng: np.random.Generator) -> pa.Array:
     kind = rng.choice(len(TYPES), count, p=zipf(len(TYPES)))
     region = rng.integers(0, len(REGIONS), count)
-    noun = _pick(NOUNS, kind % len(NOUNS))
+    noun = pick(NOUNS, kind % len(NOUNS))
     has_lines = rng.random(count) < 0.4
     has_fault = rng.random(count) < 0.1
     pieces = [
         '{"specversion":"1.0","id":"', *_hexadecimal(rng, count, 2), "-", *_hexadecimal(rng, count, 1),
         "-", *_hexadecimal(rng, count, 1), "-", *_hexadecimal(rng, count, 3),
-        '","source":"/depots/', _pick(REGIONS, region), "/hub-", _digits(rng.integers(0, HUBS, count), 3),
+        '","source":"/depots/', pick(REGIONS, region), "/hub-", _digits(rng.integers(0, HUBS, count), 3),
         *(["/", *_hexadecimal(rng, count, 4)] if fresh_sources else []), "/", noun,
-        '","type":"', _pick(TYPES, kind),
+        '","type":"', pick(TYPES, kind),
         '","subject":"', noun, "/",
         _digits(rng.integers(0, 1000, count), 3), _digits(rng.integers(0, 10_000, count), 4),
         '","time":"2026-11-', _digits(rng.integers(1, 31, count), 2), "T", _digits(rng.integers(0, 24, count), 2),
         ":", _digits(rng.integers(0, 60, count), 2), ":", _digits(rng.integers(0, 60, count), 2),
         ".", _digits(rng.integers(0, 1000, count), 3),
-        'Z","datacontenttype":"application/json","data":{"region":"', _pick(REGIONS, region),
-        '","state":"', _pick(STATES, rng.choice(len(STATES), count, p=[0.15, 0.15, 0.03, 0.58, 0.03, 0.03, 0.03])),
+        'Z","datacontenttype":"application/json","data":{"region":"', pick(REGIONS, region),
+        '","state":"', pick(STATES, rng.choice(len(STATES), count, p=[0.15, 0.15, 0.03, 0.58, 0.03, 0.03, 0.03])),
         '","weight":', pc.cast(pa.array(np.round(np.exp(rng.normal(4, 1.2, count)), 2)), pa.string()),
-        ',"unit":"', _pick(["kg", "g", "lb"], rng.integers(0, 3, count)),
+        ',"unit":"', pick(["kg", "g", "lb"], rng.integers(0, 3, count)),
         '","shipper":{"id":"s-', *_digits5((SHIPPERS * rng.random(count) ** 2).astype(np.int64)),
-        '","tier":"', _pick(TIERS, rng.choice(len(TIERS), count, p=[0.5, 0.2, 0.15, 0.1, 0.05])),
-        '","country":"', _pick(COUNTRIES, rng.integers(0, len(COUNTRIES), count)),
-        '","email":"', _pick(NAMES, rng.integers(0, len(NAMES), count)), _digits(rng.integers(0, 3000, count), 4),
-        "@", _pick(MAIL_HOSTS, rng.integers(0, len(MAIL_HOSTS), count)),
-        '"},"priority":', _pick("012345", rng.integers(0, 6, count)),
-        ',"gateway":"', _pick([str(network) for network in NETWORKS], rng.integers(0, len(NETWORKS), count)),
-        *[part for _ in range(3) for part in (".", _pick(_BYTES, rng.integers(0, 256, count)))],
-        '","agent":"', _pick(AGENTS, rng.integers(0, len(AGENTS), count)), '"',
-        _pick(_LABEL_SETS, rng.integers(0, len(_LABEL_SETS), count)),
+        '","tier":"', pick(TIERS, rng.choice(len(TIERS), count, p=[0.5, 0.2, 0.15, 0.1, 0.05])),
+        '","country":"', pick(COUNTRIES, rng.integers(0, len(COUNTRIES), count)),
+        '","email":"', pick(NAMES, rng.integers(0, len(NAMES), count)), _digits(rng.integers(0, 3000, count), 4),
+        "@", pick(MAIL_HOSTS, rng.integers(0, len(MAIL_HOSTS), count)),
+        '"},"priority":', pick("012345", rng.integers(0, 6, count)),
+        ',"gateway":"', pick([str(network) for network in NETWORKS], rng.integers(0, len(NETWORKS), count)),
+        *[part for _ in range(3) for part in (".", pick(_BYTES, rng.integers(0, 256, count)))],
+        '","agent":"', pick(AGENTS, rng.integers(0, len(AGENTS), count)), '"',
+        pick(_LABEL_SETS, rng.integers(0, len(_LABEL_SETS), count)),
         *_lines(rng, count, has_lines),
-        _optional(has_fault, _pick(_FAULT_TEXTS, rng.integers(0, len(_FAULT_TEXTS), count))),
+        _optional(has_fault, pick(_FAULT_TEXTS, rng.integers(0, len(_FAULT_TEXTS), count))),
     ]  # fmt: skip
     if size == 4096:
         fillers = _fillers()
-        pieces.append(_pick(fillers, rng.integers(0, len(fillers), count)))
+        pieces.append(pick(fillers, rng.integers(0, len(fillers), count)))
     return pc.binary_join_element_wise(*pieces, "}}", "")
 
 
-def _pick(texts: Sequence[str], indexes: Numbers) -> pa.Array:
+def pick(texts: Sequence[str], indexes: Numbers) -> pa.Array:
+    """Return the texts at these indexes."""
     return pa.array(list(texts), pa.string()).take(pa.array(indexes))
 
 
 def _digits(numbers: Numbers, width: int) -> pa.Array:
-    return _pick([f"{number:0{width}d}" for number in range(int(numbers.max(initial=0)) + 1)], numbers)
+    return pick([f"{number:0{width}d}" for number in range(int(numbers.max(initial=0)) + 1)], numbers)
 
 
 def _digits5(numbers: Numbers) -> list[pa.Array]:
@@ -161,13 +136,13 @@ def _digits5(numbers: Numbers) -> list[pa.Array]:
 
 
 def _hexadecimal(rng: np.random.Generator, count: int, words: int) -> list[pa.Array]:
-    return [_pick(_WORDS, rng.integers(0, len(_WORDS), count)) for _ in range(words)]
+    return [pick(_WORDS, rng.integers(0, len(_WORDS), count)) for _ in range(words)]
 
 
 def _lines(rng: np.random.Generator, count: int, there: npt.NDArray[np.bool_]) -> list[pa.Array]:
     second = there & (rng.random(count) < 0.5)
-    first_texts = _pick(_LINE_TEXTS, rng.integers(0, len(_LINE_TEXTS), count))
-    second_texts = _pick(_LINE_TEXTS, rng.integers(0, len(_LINE_TEXTS), count))
+    first_texts = pick(_LINE_TEXTS, rng.integers(0, len(_LINE_TEXTS), count))
+    second_texts = pick(_LINE_TEXTS, rng.integers(0, len(_LINE_TEXTS), count))
     return [
         _optional(there, pc.binary_join_element_wise(',"lines":[', first_texts, "")),
         _optional(second, pc.binary_join_element_wise(",", second_texts, "")),
@@ -198,10 +173,6 @@ def _filler(draw: random.Random) -> str:
         text += ("," if text else "") + json.dumps(step, separators=(",", ":"), ensure_ascii=draw.random() < 0.3)
     return f',"history":[{text}]'
 
-
-KEYS: Final = 5_000
-KEYS_AN_EVENT: Final = 14
-KEY_VALUES: Final = [*(f"v{number}" for number in range(20)), *range(100)]
 
 _FILLER_BYTES: Final = 3_486
 _BYTES: Final = [str(number) for number in range(256)]

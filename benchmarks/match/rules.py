@@ -57,20 +57,6 @@ def many_break_points(count: int = RULES, *, seed: int = 1) -> list[Rule]:
     return rules
 
 
-def many_keys(count: int = RULES, *, seed: int = 1) -> list[Rule]:
-    """Return rules of one to three fields, each at one of 5,000 keys; rules have nothing else in common."""
-    draw = random.Random(seed)
-    values = [{"prefix": "v1"}, {"anything-but": "v2"}, {"exists": True}, {"numeric": [">", 50]}, *e.KEY_VALUES[:20]]
-    return [
-        {
-            "data": {
-                f"key_{key}": [draw.choice(values)] for key in draw.sample(range(e.KEYS), draw.choice((1, 1, 2, 2, 3)))
-            }
-        }
-        for _ in range(count)
-    ]
-
-
 def many_conditions(count: int = RULES, *, seed: int = 1) -> list[Rule]:
     """Return rules of eight fields with 32 conditions each, some of them broad, so that a few events match."""
     draw = random.Random(seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -55,6 +56,18 @@ class SparkSubject:
 
         numbers = self._spark.range(0, len(files), 1, numPartitions=len(files))
         return self._measure(numbers.mapInArrow(partial(match_files, rules, files), MATCHED), files)
+
+    def whole_route(self, job: str, slices: str) -> Pass:
+        """Route slices of a buffer file as route does, a task each; matches are the rows of the delivery files."""
+        from eventbridge.spark.frame import routed_frame
+        from eventbridge.stages.route_job import RouteJob, Slice
+
+        pieces = [Slice(**values) for values in json.loads(slices)]
+        before = tree_seconds(os.getpid())
+        answers = routed_frame(self._spark, RouteJob.from_json(job), pieces).collect()
+        seconds = tree_seconds(os.getpid()) - before
+        count = sum(piece.row_to - piece.row_from for piece in pieces)
+        return Pass(count, seconds, sum(answer["rows"] for answer in answers))
 
     def _measure(self, matched, files: Sequence[Path]) -> Pass:  # type: ignore[no-untyped-def]
         import pyarrow.parquet as pq

@@ -3,29 +3,46 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+if TYPE_CHECKING:
+    from benchmarks.match.breakdown import Shares
+
+_WIDTH = 170
+
+KEPT = {True: "kept", False: "NOT KEPT", None: ""}
+
 
 @dataclass(frozen=True)
 class Comparison:
-    """A figure that has a goal: the least it shall be, or, with `at_most`, the most. No goal: only shown."""
+    """A figure with a goal: the least it shall be, or, with `at_most`, the most; and with a floor, the least of all.
+
+    Without them it is only shown.
+    """
 
     value: float
     unit: str
     goal: float | None = None
     at_most: bool = False
+    floor: float | None = None
 
     @property
-    def reached(self) -> bool | None:
+    def kept(self) -> bool | None:
         """Whether the goal is reached; None without one."""
         if self.goal is None:
             return None
         return self.value <= self.goal if self.at_most else self.value >= self.goal
+
+    @property
+    def floor_kept(self) -> bool | None:
+        """Whether the floor is; None without one."""
+        return None if self.floor is None else self.value >= self.floor
 
 
 @dataclass(frozen=True)
@@ -40,35 +57,74 @@ class Line:
     comparisons: Sequence[Comparison] = field(default_factory=tuple)
 
 
-def print_table(title: str, sections: Sequence[tuple[str, Sequence[Line]]]) -> None:
+Sections: TypeAlias = Sequence[tuple[str, Sequence[Line]]]
+"""The parts of the table, each with its name."""
+
+
+def print_table(title: str, sections: Sections, console: Console | None = None) -> None:
     """Print the one table; a section begins with its name."""
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for name in ("events per CPU-second", "rules", "bytes", "best", "median", "matches"):
         table.add_column(name, justify="left" if name.startswith("events") else "right", no_wrap=True)
-    for name in ("compared", "goal", "reached"):
-        table.add_column(name, justify="right", no_wrap=True)
+    for name in ("compared", "goal", "", "floor", ""):
+        table.add_column(name, justify="right" if name else "left", no_wrap=True)
     for section, lines in sections:
         table.add_row()
         table.add_row(f"[bold]{section}")
         for line in lines:
             _add(table, line)
-    Console(width=144).print(table)
+    (console or Console(width=_WIDTH)).print(table)
+
+
+def print_shares(title: str, shares: Mapping[int, Sequence[Shares]], console: Console | None = None) -> None:
+    """Print where the time goes, by number of rules: medians over the rounds."""
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for name in ("rules", "scan", "classify", "AND and output", "Python around it", "in all"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for count, rounds in shares.items():
+        parts = [statistics.median(values) for values in zip(*rounds, strict=True)]
+        table.add_row(f"{count:,}", *(f"{part:,.0f}" for part in (*parts, sum(parts))))
+    (console or Console(width=_WIDTH)).print(table)
+
+
+def verdict(sections: Sections) -> Iterator[str]:
+    """Yield how many goals and floors are kept, and those that are not, a line each."""
+    every = [(section, line, one) for section, lines in sections for line in lines for one in line.comparisons]
+    for what, kept in (("goal", lambda one: one.kept), ("floor", lambda one: one.floor_kept)):
+        judged = [(section, line, one) for section, line, one in every if kept(one) is not None]
+        missed = [(section, line, one) for section, line, one in judged if not kept(one)]
+        yield f"{len(judged) - len(missed)} of {len(judged)} {what}s kept"
+        for section, line, one in missed:
+            bound = one.goal if what == "goal" else one.floor
+            where = f"{section}: {line.what}, {line.rules:,} rules"
+            yield f"  NOT KEPT: {where}: {_figure(one)}, {what} {_bound(one, bound)}"
 
 
 def _add(table: Table, line: Line) -> None:
-    best = f"{max(line.rates):,.0f}" if line.rates else ""
-    median = f"{statistics.median(line.rates):,.0f}" if line.rates else ""
+    best = _rate(max(line.rates)) if line.rates else ""
+    median = _rate(statistics.median(line.rates)) if line.rates else ""
     matches = "" if line.matches is None else f"{line.matches:,.2f}"
     head = (line.what, f"{line.rules:,}", line.size, best, median, matches)
     for number, compared in enumerate(line.comparisons or [None]):
         first = head if number == 0 else ("",) * len(head)
-        table.add_row(*first, *(_shown(compared) if compared is not None else ("", "", "")))
+        table.add_row(*first, *(_shown(compared) if compared is not None else ()))
 
 
-def _shown(compared: Comparison) -> tuple[str, str, str]:
-    digits = 2 if compared.value < 10 else 0
-    goal = ""
-    if compared.goal is not None:
-        goal = f"{'<=' if compared.at_most else '>='} {compared.goal:g}"
-    reached = {True: "yes", False: "NO", None: ""}[compared.reached]
-    return f"{compared.value:,.{digits}f} {compared.unit}", goal, reached
+def _rate(rate: float) -> str:
+    return f"{rate:,.{2 if rate < 10 else 0}f}"
+
+
+def _shown(compared: Comparison) -> tuple[str, ...]:
+    goal = (_bound(compared, compared.goal), KEPT[compared.kept])
+    return (_figure(compared), *goal, _bound(compared, compared.floor), KEPT[compared.floor_kept])
+
+
+def _figure(compared: Comparison) -> str:
+    digits = 2 if abs(compared.value) < 10 else 0
+    return f"{compared.value:,.{digits}f} {compared.unit}"
+
+
+def _bound(compared: Comparison, bound: float | None) -> str:
+    if bound is None:
+        return ""
+    return f"{'<=' if compared.at_most else '>='} {bound:,.{0 if bound >= 10 else 1}f}"

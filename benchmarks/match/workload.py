@@ -10,7 +10,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 from benchmarks.match import rules
-from benchmarks.match.events import SIZES, Size, make_array_events, make_events, make_key_events
+from benchmarks.match.events import SIZES, Size, make_events
+from benchmarks.match.hard_events import make_array_events, make_key_events, make_object_events, make_order_events
+from benchmarks.match.hard_rules import HARD, many_keys
 from benchmarks.match.kernel import write_rules
 
 __all__ = ["KINDS", "QUICK", "SIZES", "WARM", "Scale", "Workload"]
@@ -19,7 +21,14 @@ KINDS: Final = ("wildcard", "numeric-range", "anything-but")
 """Rule sets of one kind of condition only."""
 
 WARM: Final = 0
-"""The number of the round that is not counted. Events of each round are new to every matcher."""
+"""The number of the round that is not counted. Events of each round are new to every matcher of ours."""
+
+CHANGED: Final = 100
+"""Rules that are others in the changed rule set."""
+
+
+OBJECTS: Final = 20_000
+"""Elements of the array of objects."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +42,18 @@ class Scale:
     udf_events: Mapping[int, int] = field(
         default_factory=lambda: {1: 100_000, 10: 50_000, 100: 20_000, 1_000: 4_000, 10_000: 500}
     )  # a file; by rules
-    array_events: int = 100
-    key_events: int = 10_000
-    route_events: int = 20_000
-    warm_seconds: float = 3.0
-    ruler_seconds: float = 1.5
-    kernel_seconds: float = 0.6
+    array_events: int = 400
+    key_events: int = 100_000
+    order_events: int = 4_000
+    object_events: int = 2
+    route_events: int = 160_000
+    route_events_of_many: int = 30_000
+    profiled_events: int = 80_000
+    warm_seconds: float = 1.5
+    ruler_seconds: float = 1.0
+    kernel_seconds: float = 0.6  # at most, each event once
     fresh_events: int = 2_000_000
-    checked_pairs: int = 200_000
+    checked_pairs: int = 100_000
     checked_events: int = 1_000
 
 
@@ -51,8 +64,12 @@ QUICK: Final = Scale(
     events={519: 20_000, 4096: 4_000},
     udf_events={1: 10_000, 100: 4_000, 1_000: 400},
     array_events=20,
-    key_events=2_000,
-    route_events=4_000,
+    key_events=4_000,
+    order_events=200,
+    object_events=1,
+    route_events=8_000,
+    route_events_of_many=4_000,
+    profiled_events=8_000,
     warm_seconds=0.5,
     ruler_seconds=0.3,
     kernel_seconds=0.2,
@@ -73,12 +90,15 @@ class Workload:
         """Return the file of a rule set: `mixed`, a kind of condition, or one of those made to hurt."""
         file = self.folder / f"{name}-{count}.rules"
         if not file.exists():
-            write_rules(file, _RULES[name](count) if name in _RULES else rules.of_kind(name, count))
+            write_rules(file, _made(name, count))
         return file
 
     def changed_rules(self, count: int) -> Path:
-        """Return the file of rules that take the place of the first ones of the mixed set."""
-        return write_rules(self.folder / "changed.rules", rules.mixed(count, seed=2))
+        """Return the file of the mixed set with its first `CHANGED` rules replaced."""
+        file = self.folder / f"changed-{count}.rules"
+        if not file.exists():
+            write_rules(file, [*rules.mixed(CHANGED, seed=2), *rules.mixed(count)[CHANGED:]])
+        return file
 
     def events(self, size: Size, round_: int) -> list[Path]:
         """Return the two files of a round."""
@@ -103,14 +123,27 @@ class Workload:
         file = self.folder / f"sources-{round_}.parquet"
         return self._write(file, make_events(self.scale.events[519] // 2, block=round_, fresh_sources=True))
 
-    def arrays(self, round_: int) -> Path:
-        """Return a file of events with arrays of 10,000 scalars."""
-        file = self.folder / f"arrays-{round_}.parquet"
-        return self._write(file, make_array_events(self.scale.array_events, 10_000, block=round_))
+    def hard(self, name: str, round_: int) -> Path:
+        """Return a file of events made to hurt: `arrays`, `keys-N`, `orders` or `objects`."""
+        scale = self.scale
+        if name == "arrays":
+            events = make_array_events(scale.array_events, 10_000, block=round_)
+        elif name == "orders":
+            events = make_order_events(scale.order_events, block=round_)
+        elif name == "objects":
+            events = make_object_events(scale.object_events, OBJECTS, block=round_)
+        else:
+            events = make_key_events(scale.key_events, int(name.removeprefix("keys-")), block=round_)
+        return self._write(self.folder / f"{name}-{round_}.parquet", events)
 
-    def keys(self, round_: int) -> Path:
-        """Return a file of events that have some of thousands of keys."""
-        return self._write(self.folder / f"keys-{round_}.parquet", make_key_events(self.scale.key_events, block=round_))
+    def profiled(self, round_: int) -> Path:
+        """Return a file of events for taking the time apart: no other matcher gets them, so none knows them."""
+        events = make_events(self.scale.profiled_events, block=1_000 + round_)
+        return self._write(self.folder / f"profiled-{round_}.parquet", events)
+
+    def routed_events(self, rule_set: str) -> int:
+        """Return how many events are routed as a whole with the rules of a name."""
+        return self.scale.route_events if rule_set == "mixed" else self.scale.route_events_of_many
 
     def fresh(self, first: int, count: int) -> Path:
         """Return a file of events that no other file has; there is one such file at a time."""
@@ -136,10 +169,16 @@ class Workload:
         return file
 
 
+def _made(name: str, count: int) -> list[rules.Rule]:
+    if name.startswith("keys-"):
+        return many_keys(count, keys=int(name.removeprefix("keys-")))
+    return _RULES[name](count) if name in _RULES else rules.of_kind(name, count)
+
+
 _RULES: Final = {
     "mixed": rules.mixed,
     "break-points": rules.many_break_points,
     "conditions": rules.many_conditions,
-    "many-keys": rules.many_keys,
     "many-matches": rules.many_matches,
+    **HARD,
 }

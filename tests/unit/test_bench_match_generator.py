@@ -10,7 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from benchmarks.match import rules
-from benchmarks.match.events import SIZES, Size, make_array_events, make_events, make_key_events
+from benchmarks.match.events import SIZES, Size, make_events
+from benchmarks.match.hard_events import make_array_events, make_key_events, make_object_events, make_order_events
+from benchmarks.match.hard_rules import HARD, many_keys
 
 from eventbridge.event import parse_event
 from eventbridge.match import compile_rules
@@ -52,13 +54,37 @@ def test_fresh_sources_never_come_again() -> None:
     assert len(set(sources)) == 2_000
 
 
-def test_key_events_are_of_one_size_and_hit_rules_over_as_many_keys() -> None:
-    """519 bytes each; most rules of one key match some event."""
-    texts = make_key_events(300).to_pylist()
-    matcher = compile_rules([parse_pattern(rule) for rule in rules.many_keys(5_000)])
+@pytest.mark.parametrize("keys", [100, 5_000])
+def test_key_events_are_of_one_size_and_hit_rules_over_as_many_keys(keys: int) -> None:
+    """519 bytes each, 14 different keys and a filling in each; most rules of one key match some event."""
+    texts = make_key_events(300, keys).to_pylist()
+    members = [json.loads(text, object_pairs_hook=list) for text in texts]
+    matcher = compile_rules([parse_pattern(rule) for rule in many_keys(5_000, keys=keys)])
 
     assert {len(text) for text in texts} == {519}
+    assert {len({name for name, _ in dict(event)["data"]}) for event in members} == {15}
+    assert len({key for event in members for key, _ in dict(event)["data"]}) > min(keys, 2_000)
     assert len(matcher.match(pa.array(texts)).rules) > 100
+    assert make_key_events(300, keys, block=1).to_pylist() != texts
+
+
+@pytest.mark.parametrize("name", HARD)
+def test_rules_known_to_be_slow_match_their_events(name: str) -> None:
+    """Some rule matches some event, and what goes to the reference matcher are the arrays inside arrays."""
+    made = {"orders": lambda: make_order_events(200), "objects": lambda: make_object_events(2, 500)}
+    events = made.get(name, lambda: make_events(500))()
+
+    found = compile_rules([parse_pattern(rule) for rule in HARD[name](200)]).match(events)
+
+    assert 0 < len(found.rules) < len(events) * 200
+    assert not len(found.malformed)
+    assert (found.handed_back > 0) == (name == "orders")
+
+
+def test_order_events_have_arrays_inside_arrays() -> None:
+    """Every order has a list of lines."""
+    for text in make_order_events(20).to_pylist():
+        assert all(len(order["lines"]) > 1 for order in json.loads(text)["data"]["orders"])
 
 
 def test_array_events_have_arrays_of_the_length() -> None:

@@ -8,7 +8,7 @@ from eventbridge.cli.output import JsonOption, say, show_json
 
 
 def compile_matcher(as_json: JsonOption = False) -> None:
-    """Compile the matcher now, where workers will run: half a minute once per installation, else a second or two.
+    """Compile the matcher now, where workers will run: about 40 s once per installation, else a second or two.
 
     Belongs into the build of an image; without it the first events wait for it.
     """

@@ -1,0 +1,85 @@
+"""One worker of route over its life, and a fresh one: what they hold in memory, what they cost before they match."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+import pyarrow.parquet as pq
+from benchmarks.match.kernel import BATCH, Pass
+from benchmarks.match.remote import BenchError
+
+
+class WorkerSubject:
+    """A process that takes frozen rule sets as Spark's workers do, and matches with what it makes of them."""
+
+    def __init__(self, store_uri: str) -> None:
+        import numba  # noqa: F401 - memory is counted from the interpreter with both libraries on
+
+        self._before = _resident()
+        from eventbridge.stages.compile_ahead import compile_ahead
+        from eventbridge.store.open import open_store
+
+        compile_ahead()
+        self._store = open_store(store_uri)
+        self._hash = ""
+
+    def take(self, rule_set: str) -> float:
+        """Read a frozen rule set and make its program, beside the one before it; return the CPU-seconds it takes."""
+        from eventbridge.stages.frozen_rules import frozen_rules
+        from eventbridge.stages.route_program import route_program
+
+        begun = time.process_time()
+        self._program = route_program(rule_set, frozen_rules(self._store, rule_set), "bench", "")
+        seconds = time.process_time() - begun
+        # As a worker of route does once it has routed with it.
+        gc.freeze()
+        return seconds
+
+    def match(self, file: Path) -> Pass:
+        """Match the events of a Parquet file once, batch by batch as they are read."""
+        seconds, count, matches = 0.0, 0, 0
+        with pq.ParquetFile(file) as parquet:
+            for batch in parquet.iter_batches(BATCH, columns=["body"]):
+                begun = time.process_time()
+                matches += len(self._program.matcher.match(batch.column(0)).rules)
+                seconds += time.process_time() - begun
+                count += len(batch)
+        return Pass(count, seconds, matches)
+
+    def megabytes(self) -> float:
+        """Return the resident memory that came since both libraries were loaded."""
+        return (_resident() - self._before) / 2**20
+
+
+def _resident() -> int:
+    return int(psutil.Process().memory_info().rss)
+
+
+class Fresh(NamedTuple):
+    """What a fresh process took from its start to its end."""
+
+    cpu_seconds: float
+    seconds: float
+
+
+def fresh_worker(job: str, slices: str) -> Fresh:
+    """Start an interpreter that routes the first slice of a job, as a worker of Spark does; return what it took.
+
+    Compiled code is on disk already. Raises BenchError if the worker fails.
+    """
+    command = [sys.executable, "-m", "benchmarks.match.fresh_worker", job, slices]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    begun = time.monotonic()
+    with subprocess.Popen(command, env=environment) as process:
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise BenchError(f"The fresh worker ended with exit code {process.returncode}; its error is above.")
+    return Fresh(usage.ru_utime + usage.ru_stime, time.monotonic() - begun)
