@@ -1,6 +1,6 @@
 """`make bench-match`: our matcher, Event Ruler, and both on Spark, in CPU-seconds of the whole tree of processes.
 
-About ten minutes on two quiet cores; `QUICK=1 make bench-match` about one, for a first look.
+About ten minutes on two quiet cores; `QUICK=1 make bench-match` about two, for a first look.
 The exit code is 1 if an answer is wrong or something is missing here. A goal or a floor that is not kept is only
 shown, as they are numbers of one machine; what would be the same on any, the answers, is what can fail here.
 """

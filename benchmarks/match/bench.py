@@ -19,7 +19,7 @@ from benchmarks.match.results import Results
 from benchmarks.match.sets import Key, hostile_sets, profiled_sets, routed_sets, rule_sets, slow_sets
 from benchmarks.match.spark import SparkSubject
 from benchmarks.match.whole_route import RouteSubject
-from benchmarks.match.worker import WorkerSubject, fresh_worker
+from benchmarks.match.worker import Memory, WorkerSubject, fresh_worker
 from benchmarks.match.workload import KINDS, SIZES, WARM, Workload
 
 RULER_EVENTS: Final = 5_000
@@ -219,11 +219,13 @@ def _measure_memory(work: Workload, frozen: _Frozen, results: Results) -> None:
     """Match fresh events in one worker; its steady rate is that of the second half of them."""
     passes = []
     with Remote(WorkerSubject, frozen.store_uri) as worker:
+        ready = worker.call("megabytes")
         worker.call("take", frozen.rules)
+        with_rules = worker.call("megabytes")
         for first in range(0, work.scale.fresh_events, FIRST_EVENTS):
             count = min(FIRST_EVENTS, work.scale.fresh_events - first)
             passes.append(_expect(Pass, worker.call("match", work.fresh(first, count))))
-        results.megabytes = worker.call("megabytes")
+        results.memory = Memory(ready, with_rules, worker.call("megabytes"))
     steady = passes[len(passes) // 2 :]
     results.worker = Pass(
         sum(each.events for each in steady), sum(each.seconds for each in steady), sum(each.matches for each in steady)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from benchmarks.match import goals
 from benchmarks.match.results import Results
 from benchmarks.match.sets import Key, hostile_sets, routed_sets, slow_sets
-from benchmarks.match.table import Comparison, Line, Sections
+from benchmarks.match.table import RATE, Comparison, Line, Sections
 from benchmarks.match.workload import CHANGED, KINDS, OBJECTS, SIZES, Workload
 
 _NAMES: Final = {
@@ -78,7 +78,7 @@ def _mixed(work: Workload, results: Results, size: str) -> Iterator[Line]:
 def _rate(results: Results, key: Key, wanted: dict[int, int]) -> Iterator[Comparison]:
     """Yield the rate beside its goal and its floor, which are for the short events."""
     if key.events == str(SIZES[0]):
-        yield Comparison(results.rate(key), "events", wanted.get(key.rules), floor=goals.FLOORS[key.who].get(key.rules))
+        yield Comparison(results.rate(key), RATE, wanted.get(key.rules), floor=goals.FLOORS[key.who].get(key.rules))
 
 
 def _of_one_kind(work: Workload, results: Results) -> Iterator[Line]:
@@ -126,7 +126,7 @@ def _routed(results: Results) -> Iterator[Line]:
         deliveries = statistics.median(each.matches / each.seconds for each in results.passes[key])
         few = key.rule_set == "mixed"
         compared = (
-            Comparison(results.rate(key), "events", goals.WHOLE_ROUTE_EVENTS if few else None),
+            Comparison(results.rate(key), RATE, goals.WHOLE_ROUTE_EVENTS if few else None),
             Comparison(deliveries, "deliveries", None if few else goals.WHOLE_ROUTE_DELIVERIES),
         )
         what = f"{_ROUTED[key.rule_set]}, {_NAMES[key.who]}"
@@ -144,15 +144,36 @@ def _worker(work: Workload, results: Results) -> Iterator[Line]:
         worker.matches / worker.events,
     )
     seconds = {name: statistics.median(values) for name, values in results.seconds.items()}
-    figures = (
-        ("its memory after them", 10_000, results.megabytes, "MB", goals.MEGABYTES),
-        ("what the first 40,000 cost more", 10_000, results.first_seconds, "CPU-s", goals.FIRST_SECONDS),
-        ("a new rule set, from its file", 10_000, seconds["compile"], "CPU-s", goals.COMPILE_SECONDS),
-        (f"the same, {CHANGED} rules changed", 10_000, seconds["change"], "CPU-s", goals.CHANGE_SECONDS),
-        ("a fresh process, ready", 100, seconds["ready"], "CPU-s", goals.READY_SECONDS),
+    memory = results.memory
+    figures: Sequence[tuple[str, int, Sequence[Comparison]]] = (
+        (
+            "its memory after them",
+            10_000,
+            (
+                _at_most(memory.after_events, "MB", goals.MEGABYTES),
+                Comparison(memory.with_rules, "MB before the first event"),
+                Comparison(memory.ready, "MB before the rules"),
+            ),
+        ),
+        (
+            "what the first 40,000 cost more",
+            10_000,
+            [_at_most(results.first_seconds, "CPU-s", goals.FIRST_SECONDS)],
+        ),
+        ("a new rule set, from its file", 10_000, [_at_most(seconds["compile"], "CPU-s", goals.COMPILE_SECONDS)]),
+        (f"the same, {CHANGED} rules changed", 10_000, [_at_most(seconds["change"], "CPU-s", goals.CHANGE_SECONDS)]),
+        (
+            "a fresh process, ready",
+            100,
+            (
+                _at_most(seconds["ready"], "CPU-s", goals.READY_SECONDS),
+                Comparison(seconds["ready, clock"], "s by the clock"),
+            ),
+        ),
     )
-    for what, rules, value, unit, goal in figures:
-        compared = [Comparison(value, unit, goal, at_most=True)]
-        if what == "a fresh process, ready":
-            compared.append(Comparison(seconds["ready, clock"], "s by the clock"))
+    for what, rules, compared in figures:
         yield Line(what, rules, "", comparisons=compared)
+
+
+def _at_most(value: float, unit: str, goal: float) -> Comparison:
+    return Comparison(value, unit, goal, at_most=True)

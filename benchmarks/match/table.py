@@ -14,7 +14,10 @@ from rich.table import Table
 if TYPE_CHECKING:
     from benchmarks.match.breakdown import Shares
 
-_WIDTH = 170
+_WIDTH = 200
+
+RATE = "events"
+"""The unit of a comparison that is about the line's own rate."""
 
 KEPT = {True: "kept", False: "NOT KEPT", None: ""}
 
@@ -63,7 +66,9 @@ Sections: TypeAlias = Sequence[tuple[str, Sequence[Line]]]
 
 def print_table(title: str, sections: Sections, console: Console | None = None) -> None:
     """Print the one table; a section begins with its name."""
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    console = console or Console(width=_WIDTH)
+    console.print(f"{title}\n")
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for name in ("events per CPU-second", "rules", "bytes", "best", "median", "matches"):
         table.add_column(name, justify="left" if name.startswith("events") else "right", no_wrap=True)
     for name in ("compared", "goal", "", "floor", ""):
@@ -73,18 +78,20 @@ def print_table(title: str, sections: Sections, console: Console | None = None) 
         table.add_row(f"[bold]{section}")
         for line in lines:
             _add(table, line)
-    (console or Console(width=_WIDTH)).print(table)
+    console.print(table)
 
 
 def print_shares(title: str, shares: Mapping[int, Sequence[Shares]], console: Console | None = None) -> None:
     """Print where the time goes, by number of rules: medians over the rounds."""
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    console = console or Console(width=_WIDTH)
+    console.print(f"{title}\n")
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for name in ("rules", "scan", "classify", "AND and output", "Python around it", "in all"):
         table.add_column(name, justify="right", no_wrap=True)
     for count, rounds in shares.items():
         parts = [statistics.median(values) for values in zip(*rounds, strict=True)]
         table.add_row(f"{count:,}", *(f"{part:,.0f}" for part in (*parts, sum(parts))))
-    (console or Console(width=_WIDTH)).print(table)
+    console.print(table)
 
 
 def verdict(sections: Sections) -> Iterator[str]:
@@ -116,7 +123,9 @@ def _rate(rate: float) -> str:
 
 def _shown(compared: Comparison) -> tuple[str, ...]:
     goal = (_bound(compared, compared.goal), KEPT[compared.kept])
-    return (_figure(compared), *goal, _bound(compared, compared.floor), KEPT[compared.floor_kept])
+    # A rate stands in the column "median" already.
+    figure = "" if compared.unit == RATE else _figure(compared)
+    return (figure, *goal, _bound(compared, compared.floor), KEPT[compared.floor_kept])
 
 
 def _figure(compared: Comparison) -> str:

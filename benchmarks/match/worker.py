@@ -62,6 +62,14 @@ def _resident() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
+class Memory(NamedTuple):
+    """What a worker holds, in MB over the interpreter with pyarrow and numba, as it goes on."""
+
+    ready: float
+    with_rules: float
+    after_events: float
+
+
 class Fresh(NamedTuple):
     """What a fresh process took from its start to its end."""
 
