@@ -32,8 +32,8 @@ def check_rule_sets(work: Workload, subjects: Subjects, checks: Checks) -> None:
     hard = [(key.rule_set, key.rules, key.events) for key in (*hostile_sets(work), *slow_sets(work))]
     pairs = matched = differing = 0
     for rule_set, count, events in (*sets, *hard):
-        number, rules = _checked(work, rule_set, count, events)
-        answer = subjects.kernel.call("differences", f"{rule_set}-{count}", events, number, rules)
+        asked = _checked(work, rule_set, count, events)
+        answer = subjects.kernel.call("differences", f"{rule_set}-{count}", events, *asked)
         pairs, matched, differing = pairs + answer[0], matched + answer[1], differing + answer[2]
     checks.add(f"kernel and reference matcher, {pairs:,} pairs of event and rule, {matched:,} match", differing)
 

@@ -35,17 +35,12 @@ class Comparison:
     at_most: bool = False
     floor: float | None = None
 
-    @property
-    def kept(self) -> bool | None:
-        """Whether the goal is reached; None without one."""
-        if self.goal is None:
-            return None
-        return self.value <= self.goal if self.at_most else self.value >= self.goal
-
-    @property
-    def floor_kept(self) -> bool | None:
-        """Whether the floor is; None without one."""
-        return None if self.floor is None else self.value >= self.floor
+    def judged(self, what: str) -> tuple[float | None, bool | None]:
+        """Return the bound that is called `goal` or `floor`, and whether it is kept; None and None without one."""
+        bound = self.goal if what == "goal" else self.floor
+        if bound is None:
+            return None, None
+        return bound, self.value <= bound if self.at_most else self.value >= bound
 
 
 @dataclass(frozen=True)
@@ -97,14 +92,14 @@ def print_shares(title: str, shares: Mapping[int, Sequence[Shares]], console: Co
 def verdict(sections: Sections) -> Iterator[str]:
     """Yield how many goals and floors are kept, and those that are not, a line each."""
     every = [(section, line, one) for section, lines in sections for line in lines for one in line.comparisons]
-    for what, kept in (("goal", lambda one: one.kept), ("floor", lambda one: one.floor_kept)):
-        judged = [(section, line, one) for section, line, one in every if kept(one) is not None]
-        missed = [(section, line, one) for section, line, one in judged if not kept(one)]
-        yield f"{len(judged) - len(missed)} of {len(judged)} {what}s kept"
-        for section, line, one in missed:
-            bound = one.goal if what == "goal" else one.floor
-            where = f"{section}: {line.what}, {line.rules:,} rules"
-            yield f"  NOT KEPT: {where}: {_figure(one)}, {what} {_bound(one, bound)}"
+    for what in ("goal", "floor"):
+        judged = [(section, line, one, *one.judged(what)) for section, line, one in every]
+        kept = [each[-1] for each in judged if each[-1] is not None]
+        yield f"{sum(kept)} of {len(kept)} {what}s kept"
+        for section, line, one, bound, is_kept in judged:
+            if is_kept is False:
+                where = f"{section}: {line.what}, {line.rules:,} rules"
+                yield f"  NOT KEPT: {where}: {_figure(one)}, {what} {_bound(one, bound)}"
 
 
 def _add(table: Table, line: Line) -> None:
@@ -122,10 +117,13 @@ def _rate(rate: float) -> str:
 
 
 def _shown(compared: Comparison) -> tuple[str, ...]:
-    goal = (_bound(compared, compared.goal), KEPT[compared.kept])
+    shown = []
+    for what in ("goal", "floor"):
+        bound, kept = compared.judged(what)
+        shown += [_bound(compared, bound), KEPT[kept]]
     # A rate stands in the column "median" already.
     figure = "" if compared.unit == RATE else _figure(compared)
-    return (figure, *goal, _bound(compared, compared.floor), KEPT[compared.floor_kept])
+    return (figure, *shown)
 
 
 def _figure(compared: Comparison) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +19,8 @@ from eventbridge.rule import Bus, Rule, RuleSet, Target, Transform
 from eventbridge.stages.buffer import ROW_GROUP_ROWS
 from eventbridge.stages.frozen_rules import freeze_rules
 from eventbridge.stages.route import slices_of
-from eventbridge.stages.route_slice import RouteJob, Slice, route_slice
+from eventbridge.stages.route_job import RouteJob, Slice
+from eventbridge.stages.route_slice import route_slice
 from eventbridge.store import layout
 from eventbridge.store.open import open_store
 from eventbridge.store.parquet import write_table
@@ -96,7 +96,7 @@ def _rule(name: str, pattern: dict[str, Any]) -> Rule:
 def _buffer_table(bodies: pa.Array) -> pa.Table:
     count = len(bodies)
     attributes = pc.extract_regex(bodies, _ATTRIBUTES)
-    same: dict[str, Sequence[Any]] = {
+    same: dict[str, list[Any]] = {
         "topic": ["bench"],
         "broker": ["embedded"],
         "queue_id": [0],

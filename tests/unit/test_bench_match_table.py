@@ -219,5 +219,7 @@ def _printed(found: Sections) -> str:
 
 def test_a_bound_may_be_the_most() -> None:
     """Of what shall be small, a figure above the goal misses it."""
-    assert [Comparison(value, "MB", 400, at_most=True).kept for value in (399, 400, 401)] == [True, True, False]
-    assert Comparison(1, "x").kept is None
+    figures = [Comparison(value, "MB", 400, at_most=True) for value in (399, 400, 401)]
+
+    assert [figure.judged("goal")[1] for figure in figures] == [True, True, False]
+    assert Comparison(1, "x").judged("goal") == (None, None)
