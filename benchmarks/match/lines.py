@@ -130,7 +130,7 @@ def _routed(results: Results) -> Iterator[Line]:
             Comparison(deliveries, "deliveries", None if few else goals.WHOLE_ROUTE_DELIVERIES),
         )
         what = f"{_ROUTED[key.rule_set]}, {_NAMES[key.who]}"
-        yield _line(results, key, what, *(compared if few else reversed(compared)))
+        yield _line(results, key, what, *(compared if few else compared[1:]))
 
 
 def _worker(work: Workload, results: Results) -> Iterator[Line]:

@@ -57,6 +57,12 @@ class SparkSubject:
         numbers = self._spark.range(0, len(files), 1, numPartitions=len(files))
         return self._measure(numbers.mapInArrow(partial(match_files, rules, files), MATCHED), files)
 
+    def stay(self) -> None:
+        """Keep the Python workers, and what they have compiled: Spark ends those that are idle for a minute."""
+        from benchmarks.match.spark_worker import unchanged
+
+        self._spark.range(0, 2, 1, numPartitions=2).mapInArrow(unchanged, "id long").collect()
+
     def whole_route(self, job: str, slices: str) -> Pass:
         """Route slices of a buffer file as route does, a task each; matches are the rows of the delivery files."""
         from eventbridge.spark.frame import routed_frame

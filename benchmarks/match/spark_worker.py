@@ -19,6 +19,11 @@ MATCHED = "event long, rules array<int>"
 """The row number of an event in its file and the rules it matches; events that match none are left out."""
 
 
+def unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield what comes in."""
+    yield from batches
+
+
 def match_files(rules: Path, files: Sequence[Path], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Match the events of the files whose numbers come in; yields batches of MATCHED."""
     matcher = _matcher(rules)
