@@ -37,6 +37,14 @@ def parse_rate(text: str) -> float:
     return int(parts[1]) / _SECONDS[parts[2]]
 
 
+def write_size(size: int) -> str:
+    """Return the shortest of the forms that `parse_size` reads, e.g. `256KiB`."""
+    for unit in ("GiB", "MiB", "KiB"):
+        if size and size % _BYTES[unit] == 0:
+            return f"{size // _BYTES[unit]}{unit}"
+    return str(size)
+
+
 def write_duration(seconds: float) -> str:
     """Return the shortest of the forms that `parse_duration` reads, e.g. `24h` as `1d`, `0.5` as `500ms`."""
     for unit in ("d", "h", "m", "s"):

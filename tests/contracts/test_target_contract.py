@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_network
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 
 import certificates
@@ -17,7 +17,9 @@ import pytest
 
 from eventbridge import faults
 from eventbridge.connection import Connection
+from eventbridge.rule import Batching
 from eventbridge.rule import Target as TargetRule
+from eventbridge.stages.feed import Feed
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
 from eventbridge.testing.receiver import ADDRESSES, Receiver
@@ -78,6 +80,28 @@ def http2_kit(folder: Path, receivers: Receivers) -> Kit:
     )
 
 
+def bundle_kit(folder: Path, receivers: Receivers) -> Kit:
+    """Several deliveries in one request; what arrives are the items of its arrays."""
+    receiver, path = receivers.plain, f"/healthy/{uuid.uuid4()}"
+    batch = Batching(count=5, size_bytes=1 << 18)
+    rule = TargetRule(name="crm", type="http", url=receiver.url(path), allow_http=True, max_in_flight=4, batch=batch)
+    return Kit(
+        lambda clock: open_target("r", rule, no_connection, clock, LOOPBACK),  # type: ignore[arg-type]
+        lambda: [item for seen in receiver.requests() if seen["path"] == path for item in items_of(seen["body"])],
+    )
+
+
+def items_of(array: bytes) -> list[bytes]:
+    """Return the items of a JSON array, byte for byte."""
+    text, decoder = array.decode(), json.JSONDecoder()
+    items, place = [], 1
+    while place < len(text):
+        _, end = decoder.raw_decode(text, place)
+        items.append(text[place:end].encode())
+        place = end + 1  # behind the comma, or the bracket
+    return items
+
+
 def file_kit(folder: Path, receivers: Receivers) -> Kit:
     path = folder / "made" / "crm.jsonl"
     rule = TargetRule(name="crm", type="file", path=str(path))
@@ -97,7 +121,7 @@ def memory_kit(folder: Path, receivers: Receivers) -> Kit:
     return Kit(open_one, lambda: [request.payload for target in opened for request in target.received])
 
 
-KITS = {"http": http_kit, "http2": http2_kit, "file": file_kit, "memory": memory_kit}
+KITS = {"http": http_kit, "http2": http2_kit, "bundles": bundle_kit, "file": file_kit, "memory": memory_kit}
 
 
 @pytest.fixture(scope="module")
@@ -224,6 +248,35 @@ def test_a_target_says_how_many_answers_may_wait(kit: Kit) -> None:
         every = target.flush_every
 
     assert every >= 1
+
+
+def test_what_is_held_back_is_not_sent(kit: Kit) -> None:
+    """A target asks for each request once, when it sends it, and for one more than it gets."""
+    asked: list[int] = []
+
+    def may_send(request: Request, _left: int) -> bool:
+        asked.append(request.index)
+        return len(asked) <= 13
+
+    requests = some(40)
+    with closing(kit.open(now)) as target:
+        answered = sorted(index for index, _ in target.deliver(Feed(requests, may_send), later()))
+        target.flush()
+
+    assert answered == list(range(13))
+    assert asked == list(range(14))
+    assert sorted(kit.received()) == payloads(requests[:13])
+
+
+def test_a_target_says_how_many_more_its_last_answer_holds_for(kit: Kit) -> None:
+    """They come next, one after the other; in the end there are none."""
+    more = [0]
+    with closing(kit.open(now)) as target:
+        more += [target.more_of_answer for _ in target.deliver(some(23), later())]
+
+    assert len(more) == 24
+    assert all(then == before - 1 for before, then in pairwise(more) if before)
+    assert more[-1] == 0
 
 
 def test_the_fault_seam_surrounds_every_send(kit: Kit) -> None:

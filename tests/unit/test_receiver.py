@@ -194,3 +194,16 @@ def test_what_it_is_told_to_answer(receiver: Receiver) -> None:
         answers.append(talk(receiver, post(path), until=b"\r\n")[9:12])
 
     assert answers == [b"200", b"204", b"400", b"200", b"204", b"200"]
+
+
+def test_deliveries_of_one_request_are_answered_and_recorded_one_by_one(receiver: Receiver) -> None:
+    """Every second is refused once; the record has each one's id and what it was told."""
+    path = "/each/503/2/1/crm"
+    first = talk(receiver, post(path, "[1,2,3]", "webhook-ids: a,b,c"), until=b"]}")
+    again = talk(receiver, post(path, "[2]", "webhook-ids: b"), until=b"]}")
+
+    assert b"Content-Type: application/json" in first
+    assert b'{"id": "b", "status": 503}' in first
+    assert b'{"id": "b", "status": 200}' in again
+    told = [(request["webhook_ids"], request["item_statuses"]) for request in seen(receiver, path)]
+    assert told == [(["a", "b", "c"], [200, 503, 200]), (["b"], [200])]

@@ -76,9 +76,8 @@ def test_field_of_a_later_version(tmp_path: Path, what: str, field: str) -> None
 )
 def test_field_of_this_version_is_read(tmp_path: Path, what: str, field: str) -> None:
     """No field is let through unread: a value of the wrong kind is a mistake in every one of them."""
-    wrong = {
-        field: 1 if field in ("source", "retry", "transform", "pattern", "targets", "dead_letter_queue") else {"x": 1}
-    }
+    holders = ("source", "retry", "transform", "pattern", "targets", "batch", "dead_letter_queue")
+    wrong = {field: 1 if field in holders else {"x": 1}}
     transform = {"form": "JSONPATH" if field == "value" else "TEMPLATE"}
     target = {"type": "file" if field in ("path", "retry", "transform") or what != "a target" else "http"}
     if what == "a dead letter queue":
@@ -87,6 +86,8 @@ def test_field_of_this_version_is_read(tmp_path: Path, what: str, field: str) ->
         target["transform"] = transform | wrong  # type: ignore[assignment]
     if what == "a delivery window":
         target["deliver_between"] = wrong  # type: ignore[assignment]
+    if what == "a batch":
+        target |= {"type": "http", "batch": wrong}  # type: ignore[dict-item]
     if what == "a retry policy":
         target["retry"] = {"policy": "own"} | wrong  # type: ignore[assignment]
     rule = {"targets": {"t": target | (wrong if what == "a target" else {})}} | (wrong if what == "a rule" else {})

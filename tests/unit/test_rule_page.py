@@ -31,6 +31,7 @@ HEADINGS = {
     "a target": "## Target",
     "a dead letter queue": "### Dead letter queue",
     "a delivery window": "### Waiting",
+    "a batch": "### Batch",
     "a retry policy": "### Retry policy",
 }
 

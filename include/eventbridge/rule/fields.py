@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from eventbridge.document import Number
-from eventbridge.duration import parse_duration, parse_rate, write_duration
+from eventbridge.duration import parse_duration, parse_rate, parse_size, write_duration, write_size
 from eventbridge.errors import Mistake
 from eventbridge.rule.node import Node
 from eventbridge.rule.vocabulary import FIELDS, FIELDS_LATER
@@ -158,6 +158,22 @@ class Fields:
         example = write_duration(high if default is None else default)
         remedy = f"Write a number with its unit ms, s, m, h or d, such as {name}: {example}"
         self.add(node, f"{name} is a duration from {bounds}, not {_shown(node)}", remedy)
+        return default
+
+    def size(self, name: str, default: int, low: int, high: int) -> int:
+        """Return the bytes of a size from `low` to `high` bytes."""
+        node = self.get(name)
+        if node is None:
+            return default
+        text = node.value.text if isinstance(node.value, Number) else node.value
+        try:
+            size = parse_size(text) if isinstance(text, str) else -1
+        except ValueError:
+            size = -1
+        if low <= size <= high:
+            return size
+        message = f"{name} is a size from {write_size(low)} to {write_size(high)}, not {_shown(node)}"
+        self.add(node, message, f"Write a number with its unit KiB or MiB, such as {name}: {write_size(default)}")
         return default
 
     def rate(self, name: str) -> float | None:

@@ -112,6 +112,13 @@ class RetryPolicy(_Frozen):
         )
 
 
+class Batching(_Frozen):
+    """How large a bundle of a target's deliveries may be: deliveries, and bytes of the request's body."""
+
+    count: int = 100
+    size_bytes: int = 256 << 10
+
+
 class Target(_Frozen):
     """Where deliveries of a rule go, and how: `url` and `connection` belong to `http`, `path` to `file`.
 
@@ -137,6 +144,7 @@ class Target(_Frozen):
     rate_per_second: float | None = None
     not_before: str | None = None
     deliver_between: DeliverBetween | None = None
+    batch: Batching | None = None  # None: a request for each delivery
 
     @property
     def ordered(self) -> bool:

@@ -10,6 +10,7 @@ from eventbridge.rule.fields import Fields
 from eventbridge.rule.locate import located
 from eventbridge.rule.model import DAY_SECONDS, RetryPolicy, Target, Transform, queue_of
 from eventbridge.rule.node import Node
+from eventbridge.rule.read_batch import read_batch
 from eventbridge.rule.read_waiting import read_waiting
 from eventbridge.rule.vocabulary import (
     CONTENT_MODES,
@@ -44,6 +45,7 @@ def read_target(name: str, node: Node, mistakes: list[Mistake]) -> Target:
         content_mode=fields.choice("content_mode", "structured", CONTENT_MODES) if kind != "file" else "structured",
         disable_after_seconds=fields.duration("disable_after", None, 3_600.0, 365 * DAY_SECONDS),
         rate_per_second=fields.rate("rate"),
+        batch=read_batch(fields, transform, mistakes) if kind != "file" else None,
         **read_waiting(fields, mistakes),
         **_address_fields(fields, kind),
     )

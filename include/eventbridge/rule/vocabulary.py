@@ -37,6 +37,7 @@ FIELDS: Final = {
         "rate",
         "not_before",
         "deliver_between",
+        "batch",
         "dead_letter_queue",
     ),
     "a dead letter queue": (
@@ -50,6 +51,7 @@ FIELDS: Final = {
         "allow_http",
     ),
     "a delivery window": ("hours", "weekdays", "time_zone", "blackout_dates"),
+    "a batch": ("count", "bytes"),
     "a transform": ("form", "value", "template", "steps", "missing"),
     "a retry policy": ("policy", "attempts", "initial", "multiplier", "maximum", "jitter", "maximum_event_age"),
 }
@@ -59,9 +61,10 @@ FIELDS_LATER: Final[dict[str, tuple[str, ...]]] = {
     "a bus": (),
     "a source": ("connection", "group"),
     "a rule": ("parked",),
-    "a target": ("batch",),
+    "a target": (),
     "a dead letter queue": (),
     "a delivery window": (),
+    "a batch": (),
     "a transform": (),
     "a retry policy": (),
 }
@@ -75,7 +78,7 @@ POLICIES: Final = ("EXPONENTIAL_DECAY_RETRY", "BACKOFF_RETRY", "own")
 POLICY_ALIASES: Final = {"REGULAR_INTERVAL_RETRY": "BACKOFF_RETRY"}
 
 #: Which target type a field belongs to, where not all have it.
-HTTP_ONLY: Final = ("url", "connection", "timeout", "max_in_flight", "content_mode", "allow_http")
+HTTP_ONLY: Final = ("url", "connection", "timeout", "max_in_flight", "content_mode", "allow_http", "batch")
 FILE_ONLY: Final = ("path",)
 #: What only the policy `own` leaves open.
 OWN_ONLY: Final = ("attempts", "initial", "multiplier", "maximum", "jitter")

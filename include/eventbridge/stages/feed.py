@@ -11,23 +11,23 @@ from eventbridge.targets.protocol import Request
 class Feed(Sequence[Request]):
     """Requests of which `may_send` can still hold back the rest while the first are on their way.
 
-    It is asked with how many are left, the one that it is asked about included. A target that iterates ends its round
-    once it says no, having waited for what is in flight; what it did not take was not sent. By index there is
+    It is asked with how many are left, the one that it is asked about included. A target that iterates, once, ends its
+    round once it says no, having waited for what is in flight; what it did not take was not sent. By index there is
     everything.
     """
 
     def __init__(self, requests: Sequence[Request], may_send: Callable[[Request, int], bool]) -> None:
         self._requests = requests
         self._may_send = may_send
+        self.left = len(requests)  # not taken yet
 
     def __iter__(self) -> Iterator[Request]:
         """Yield requests until one may not be sent."""
-        left = len(self._requests)
         for request in self._requests:
-            if not self._may_send(request, left):
+            if not self._may_send(request, self.left):
                 return
+            self.left -= 1
             yield request
-            left -= 1
 
     def __len__(self) -> int:
         return len(self._requests)

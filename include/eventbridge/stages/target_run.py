@@ -84,6 +84,7 @@ class TargetRun(threading.Thread):
         self._of_index: dict[int, Item] = {}
         self._take_up(items)
         self._unflushed: list[tuple[Item, Answer]] = []
+        self._unjudged: set[int] = set()  # requests that were sent in a bundle and have no answer: they go again
         self._interrupted = False
         self._ended = False
         self._dice = random.Random()
@@ -180,9 +181,13 @@ class TargetRun(threading.Thread):
                 self._unflushed.append((self._of_index[index], answer))
                 if len(self._unflushed) >= flush_every:
                     self._settle_answers(target)
-                if self._stop_asked.is_set() or self._halted.is_set() or self.report.gone:
+                ends = self._stop_asked.is_set() or self._halted.is_set() or self.report.gone
+                if ends and not target.more_of_answer:
                     break
         self._settle_answers(target)
+        taken = ready[: len(ready) - feed.left]
+        if len(answered) < len(taken):
+            self._unjudged.update({item.request.index for item in taken} - answered)
         # what was not started comes first again if there is still time, else it stays without an outcome
         self._waiting = [item for item in ready if item.request.index not in answered] + self._waiting
 
@@ -197,7 +202,7 @@ class TargetRun(threading.Thread):
             if no_room or not self._pace.take(now, len(self._waiting) + left):
                 self.report.held_up = True
                 return False
-        self.report.sent += fresh
+        self.report.sent += fresh and request.index not in self._unjudged
         return True
 
     def _settle_answers(self, target: Target) -> None:

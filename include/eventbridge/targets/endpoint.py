@@ -20,7 +20,8 @@ _CONNECT_SECONDS = 5.0
 class Endpoint:
     """What all requests of a target share: address, time, what is verified, and where they must not go.
 
-    `secrets` are what an answer may repeat of the URL and must not be kept, the longest first.
+    `secrets` are what an answer may repeat of the URL and must not be kept, the longest first. `whole_answers`: of an
+    answer's body all that is read is there until the next request, not only what is kept of it.
     """
 
     url: str = field(repr=False)
@@ -29,6 +30,7 @@ class Endpoint:
     guard: AddressGuard
     tls: Tls = field(default_factory=Tls)
     secrets: tuple[bytes, ...] = field(default=(), repr=False)
+    whole_answers: bool = False
 
 
 class _Handed(socket.socket):

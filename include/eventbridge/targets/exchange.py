@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import pycurl
 
+from eventbridge.bundle_answer import Said
 from eventbridge.delivery import Answer
 from eventbridge.targets.credentials import Credentials
 from eventbridge.targets.endpoint import Door, Endpoint, easy_handle
@@ -103,6 +104,11 @@ class Exchange:
         """What of the answer's body was kept, with all that is in it."""
         return b"".join(self._parts)
 
+    def said(self) -> Said:
+        """Return what the ended transfer's answer says beside its status; its secrets are in it."""
+        fields = self._header_fields()
+        return Said(self.body, fields.get("content-type", ""), fields.get("retry-after"))
+
     def answer(self, error_number: int, message: str) -> Answer:
         """Return what the ended transfer came to; `error_number` and `message` are libcurl's."""
         if error_number and not self._cut_off(error_number):
@@ -120,6 +126,10 @@ class Exchange:
             abort=wishes.get("webhook-delivery", "").lower() == "abort-message",
             response_head=self._response_head(),
         )
+
+    def veiled(self, text: bytes) -> bytes:
+        """Return text with asterisks for what is secret of the endpoint and of today's credentials."""
+        return veiled(text, self._secrets) if text else text
 
     def interrupted(self, now: datetime) -> Answer:
         """Return the answer of a transfer that was broken off at `now`."""
@@ -148,7 +158,7 @@ class Exchange:
             started_at=self.started_at,
             duration_ms=duration_ms,
             error_class=error_class,
-            error=self._veiled(error.encode(errors="backslashreplace")).decode(),
+            error=self.veiled(error.encode(errors="backslashreplace")).decode(),
             response_head=self._response_head(),
         )
 
@@ -168,15 +178,13 @@ class Exchange:
         return seconds * 1000
 
     def _response_head(self) -> bytes:
-        return self._veiled(b"".join(self._parts))[:KEPT_BYTES] if self._parts else b""
-
-    def _veiled(self, text: bytes) -> bytes:
-        return veiled(text, self._secrets) if text else text
+        return self.veiled(b"".join(self._parts))[:KEPT_BYTES] if self._parts else b""
 
     def _hide(self, secrets: tuple[bytes, ...]) -> None:
         self._secrets = tuple(sorted({*self._endpoint.secrets, *secrets}, key=len, reverse=True))
         # as much more of a body as a secret is long is read: half of one would not be found
-        self._room_bytes = KEPT_BYTES + max(map(len, self._secrets), default=0)
+        kept = READ_BYTES if self._endpoint.whole_answers else KEPT_BYTES
+        self._room_bytes = kept + max(map(len, self._secrets), default=0)
 
     def _header_fields(self) -> dict[str, str]:
         fields: dict[str, str] = {}

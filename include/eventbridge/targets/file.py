@@ -40,6 +40,7 @@ class FileTarget:
 
     #: All of a chunk as it is cut by default: to sync takes as long as to write some thousand lines.
     flush_every = 5_000
+    more_of_answer = 0
 
     def __init__(self, path: Path, *, clock: Callable[[], datetime]) -> None:
         self._path = Path(os.path.realpath(path))  # two names of one file must share a lock

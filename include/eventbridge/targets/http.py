@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from datetime import datetime
 
 import pycurl
@@ -33,6 +33,7 @@ class HttpTarget:
     """
 
     flush_every = 1
+    more_of_answer = 0
 
     def __init__(
         self, endpoint: Endpoint, *, max_in_flight: int, access: Access, clock: Callable[[], datetime]
@@ -50,7 +51,7 @@ class HttpTarget:
         self._refused: list[tuple[Request, Answer]] = []  # for want of better credentials
         self._content_type = ("", header_line("content-type", ""))
 
-    def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Answer], None, None]:
+    def deliver(self, requests: Iterable[Request], until: datetime) -> Generator[tuple[int, Answer], None, None]:
         """Send every request as `protocol.Target` says; an answer is an HTTP status, or the error in its place.
 
         Take the answers promptly: a time-out goes on while the caller holds one.

@@ -68,6 +68,16 @@ def json_line(payload: bytes) -> bytes:
     return payload + b"\n"
 
 
+def holds_json(payload: bytes) -> bool:
+    """Return whether a payload is one JSON value in UTF-8 (RFC 8259)."""
+    if _is_surely_json(payload):
+        return True
+    try:
+        return is_json(payload.decode())
+    except UnicodeDecodeError:
+        return False
+
+
 def _is_surely_json(payload: bytes) -> bool:
     """Return whether a decoder that builds nothing takes it; what it refuses may be JSON all the same.
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from eventbridge import rule as rules
+from eventbridge.bundle import Limits
 from eventbridge.connection import Connection
 from eventbridge.errors import ConnectionUnusable, UserError
 from eventbridge.targets.access import Access
@@ -16,6 +17,7 @@ from eventbridge.targets.endpoint import Endpoint
 from eventbridge.targets.file import FileTarget
 from eventbridge.targets.guard import AddressGuard, Network
 from eventbridge.targets.http import HttpTarget
+from eventbridge.targets.http_bundles import BundlingHttpTarget
 from eventbridge.targets.protocol import Target
 from eventbridge.targets.tls import tls_of
 from eventbridge.targets.tokens import TokenClient
@@ -59,7 +61,13 @@ def _open_http(
     first = None if target.connection is None else connections(target.connection)
     url, tls = address_of(rule, target, first), tls_of(first)
     endpoint = Endpoint(
-        url, target.timeout_seconds, target.allow_http, guard, tls, secrets=() if target.url else secrets_in(url)
+        url,
+        target.timeout_seconds,
+        target.allow_http,
+        guard,
+        tls,
+        secrets=() if target.url else secrets_in(url),
+        whole_answers=target.batch is not None,
     )
     unread = [first]  # its first reading is that of this very moment
 
@@ -76,6 +84,11 @@ def _open_http(
         return Endpoint(client.url, timeout, target.allow_http, guard, tls, client.secrets)
 
     access = Access(read, token_endpoint, clock)
+    if target.batch is not None:
+        limits = Limits(target.batch.count, target.batch.size_bytes)
+        return BundlingHttpTarget(
+            endpoint, limits=limits, max_in_flight=target.max_in_flight, access=access, clock=clock
+        )
     return HttpTarget(endpoint, max_in_flight=target.max_in_flight, access=access, clock=clock)
 
 

@@ -35,6 +35,9 @@ class Target(Protocol):
 
     #: How many answers may wait for one `flush`: 1 where an answer is durable by itself.
     flush_every: int
+    #: For how many more requests the answer that came last holds: they are yielded next, at once, and who closes the
+    #: generator before that loses them. 0 where each request has an answer of its own.
+    more_of_answer: int
 
     def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Answer], None, None]:
         """Send every request and yield (index, answer) once for each that was started, as answers come.
@@ -43,6 +46,11 @@ class Target(Protocol):
         what is in flight then is given up and yielded as an answer with `error_class="Interrupted"`, what was
         never started is not yielded. Never raises for what one request meets on its way.
         Closing the generator gives up what is in flight.
+
+        A target that sends several requests together (a bundle) may leave some of them without an answer although it
+        sent them: those that nobody has judged, because others of their bundle were in the way. They come again in a
+        later `deliver`, as what was never started does. Each `deliver` answers one of them, or sends them in smaller
+        bundles the next time, so that this ends. It looks ahead by index, and takes by iterating only what it sends.
         """
 
     def flush(self) -> None:

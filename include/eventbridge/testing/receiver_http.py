@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
 
+from eventbridge.testing.receiver_bundles import bundle_ids
 from eventbridge.testing.receiver_paths import Paths, Reply
 
 _HEAD_BYTES = 64 * 1024
@@ -108,16 +109,19 @@ class Record:
         self.connections = 0
         self.in_flight = 0
 
-    def write(self, incoming: Incoming, webhook_id: str, status: int | None, connection: int) -> None:
-        """Add a request; `status` None = it will not be answered."""
+    def write(self, incoming: Incoming, webhook_id: str, reply: Reply, connection: int) -> None:
+        """Add a request with what it will be answered."""
         line: dict[str, object] = {
             "at": datetime.now(UTC).isoformat(),
             "path": incoming.path,
             "webhook_id": webhook_id,
-            "status": status,
+            "status": reply.status,
             "in_flight": self.in_flight,
             "connection": connection,
         }
+        if ids := bundle_ids(incoming.headers):
+            line["webhook_ids"] = ids
+            line["item_statuses"] = list(reply.item_statuses) or [reply.status] * len(ids)
         if self._whole:
             line["headers"] = dict(incoming.headers)
             line["body"] = base64.b64encode(incoming.body).decode("ascii")
@@ -181,7 +185,7 @@ class Connection(asyncio.Protocol):
         self._record.in_flight += 1
         webhook_id = incoming.headers.get("webhook-id", "")
         reply = self._paths.reply(incoming.path, webhook_id, incoming.headers, incoming.body)
-        self._record.write(incoming, webhook_id, reply.status, self._number)
+        self._record.write(incoming, webhook_id, reply, self._number)
         if reply.status is None:
             return
         if reply.delay_seconds:
@@ -224,10 +228,11 @@ def _head(reply: Reply, keep_alive: bool) -> bytes:
         phrase = HTTPStatus(reply.status).phrase
     except ValueError:
         phrase = "Unknown"
-    headers = dict(reply.headers)
+    headers = {}
     if reply.status not in (204, 304):
         announced = len(reply.body) if reply.announced_bytes is None else reply.announced_bytes
-        headers |= {"Content-Type": "text/plain", "Content-Length": str(announced)}
+        headers = {"Content-Type": "text/plain", "Content-Length": str(announced)}
+    headers |= reply.headers
     if not keep_alive:
         headers["Connection"] = "close"
     return _lines(f"HTTP/1.1 {reply.status} {phrase}", headers)

@@ -104,7 +104,7 @@ class Http2Connection(asyncio.Protocol):
         webhook_id, path = stream.headers.get("webhook-id", ""), stream.headers[":path"]
         reply = self._paths.reply(path, webhook_id, stream.headers, bytes(stream.body))
         incoming = Incoming(path, stream.headers, bytes(stream.body), len(stream.body), keep_alive=True)
-        self._record.write(incoming, webhook_id, reply.status, self._number)
+        self._record.write(incoming, webhook_id, reply, self._number)
         if reply.status is None or number in given_up:  # h2 knows of that already, and takes no answer
             return
         stream.reply = reply

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
+from eventbridge.testing.receiver_bundles import BundleEndpoint, bundle_ids
 from eventbridge.testing.receiver_tokens import TokenEndpoint
 
 #: What must follow these first parts: a status (and a name), milliseconds, seconds and a secret, uses of a token and a
-#: name.
+#: name, how many of a bundle.
 _NUMBERED = {
     "status": "[1-9][0-9]{2}",
     "tell": "[1-9][0-9]{2}/[^/]+",
     "delay": "[0-9]{1,5}",
     "token": "[0-9]{1,5}/[^/]+(/.*)?",
     "with-token": "[1-9][0-9]{0,4}(/.*)?",
+    "each": "[1-9][0-9]{2}/[1-9][0-9]*/[0-9]+(/.*)?",
+    "first": "[0-9]+(/.*)?",
+    "at-most": "[0-9]+(/.*)?",
 }
+_JSON = {"Content-Type": "application/json"}
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,7 @@ class Reply:
     drip_seconds: float = 0.0  # one more byte each, until announced_bytes
     close: bool = False  # close the connection after the body, unannounced
     hints: Mapping[str, str] = field(default_factory=dict)  # headers of a 103 sent before
+    item_statuses: Sequence[int] = ()  # what it says to each delivery of a bundle; none: to all what `status` does
 
 
 @dataclass(frozen=True)
@@ -45,18 +52,27 @@ class Seen:
     path: str = ""  # the whole of it
     body: bytes = b""
 
+    @property
+    def ids(self) -> list[str]:
+        """The delivery ids of a bundle, in the order of its items."""
+        return bundle_ids(self.headers)
+
 
 class Paths:
     """Chooses replies; remembers how often a path of /flaky refused a webhook-id, and the tokens that /token gave.
 
     /token/SECONDS/SECRET is an OAuth2 token endpoint for every client with that secret; /with-token/USES takes each
     of its tokens so many times. /told/NAME answers the status that /tell/STATUS/NAME told it last, before that 200.
+    To bundles: /each/STATUS/EVERY/TIMES gives every EVERYth delivery, counted as they first come, STATUS so many times
+    and all else 200; /first/COUNT acknowledges the first ones; /at-most/COUNT refuses with 413 what has more; /picky
+    refuses with 400 what holds the word poison; /say/TEXT answers 200 with that text, escaped, as JSON.
     """
 
     def __init__(self) -> None:
         self._told: dict[str, int] = {}
         self._refused: Counter[tuple[str, str]] = Counter()
         self._tokens = TokenEndpoint()
+        self._bundles = BundleEndpoint()
         self._replies: dict[str, Callable[[Seen], Reply]] = {
             "healthy": lambda seen: Reply(200),
             "slow": lambda seen: Reply(200, delay_seconds=0.2),
@@ -84,6 +100,11 @@ class Paths:
             "told": lambda seen: Reply(self._told.get(seen.rest, 200)),
             "token": self._token,
             "with-token": self._with_token,
+            "each": self._each,
+            "first": _first,
+            "at-most": lambda seen: Reply(413 if len(seen.ids) > int(seen.rest.partition("/")[0]) else 200),
+            "picky": lambda seen: Reply(400 if b"poison" in seen.body else 200),
+            "say": lambda seen: Reply(200, _JSON, unquote(seen.rest).encode()),
         }
 
     def reply(self, path: str, webhook_id: str, headers: Mapping[str, str], body: bytes) -> Reply:
@@ -109,6 +130,12 @@ class Paths:
         self._told[name] = int(status)
         return Reply(204, body=b"")
 
+    def _each(self, seen: Seen) -> Reply:
+        status, every, times = map(int, seen.rest.split("/")[:3])
+        statuses = self._bundles.statuses(seen.path, seen.ids, status, every, times)
+        results = [{"id": each, "status": its} for each, its in zip(seen.ids, statuses, strict=True)]
+        return Reply(207, _JSON, json.dumps({"delivery_results": results}).encode(), item_statuses=statuses)
+
     def _with_token(self, seen: Seen) -> Reply:
         uses = int(seen.rest.partition("/")[0])
         return Reply(200) if self._tokens.takes(seen.headers.get("authorization", ""), uses) else Reply(401)
@@ -118,6 +145,12 @@ def _mirror(seen: Seen) -> Reply:
     """Refuse, and tell everything that was sent but the body, as some frameworks' error pages do."""
     lines = [f"Cannot POST {seen.path}", *(f"{name}: {value}" for name, value in seen.headers.items()), ""]
     return Reply(400, body="\n".join(lines).encode("latin-1"))
+
+
+def _first(seen: Seen) -> Reply:
+    count = min(int(seen.rest.partition("/")[0]), len(seen.ids))
+    statuses = [200] * count + [503] * (len(seen.ids) - count)
+    return Reply(200, _JSON, json.dumps({"acknowledge_index": count}).encode(), item_statuses=statuses)
 
 
 def _guarded(seen: Seen) -> Reply:

@@ -25,12 +25,16 @@ def accept(request: Request) -> Answer:
 class InMemoryTarget:
     """Keeps what it is given in `received`; `answer` says what becomes of each request (default: 200).
 
+    None: it was sent, and nobody judged it, as in a bundle with another that was in the way.
     `durable` is how many of them were flushed. While `flush_error` is set, `flush` raises InfrastructureError with it.
     """
 
     flush_every = 2
+    more_of_answer = 0
 
-    def __init__(self, answer: Callable[[Request], Answer] = accept, *, clock: Callable[[], datetime] = _now) -> None:
+    def __init__(
+        self, answer: Callable[[Request], Answer | None] = accept, *, clock: Callable[[], datetime] = _now
+    ) -> None:
         self._answer = answer
         self._clock = clock
         self.received: list[Request] = []
@@ -46,9 +50,10 @@ class InMemoryTarget:
                 return
             reach("target.send")
             self.received.append(request)
-            answer = self._answer(request)._replace(started_at=now)
+            answer = self._answer(request)
             reach("target.answered")
-            yield request.index, answer
+            if answer is not None:
+                yield request.index, answer._replace(started_at=now)
 
     def flush(self) -> None:
         """Count all received requests as durable, or raise what `flush_error` says."""
@@ -75,7 +80,7 @@ class InMemoryBlockTarget(InMemoryTarget):
             block = payloads.slice(start, self.block_payloads).to_pylist()
             requests = [Request(start + n, "", payload or b"", "") for n, payload in enumerate(block)]
             reach("target.send")
-            answer = self._answer(requests[0])._replace(started_at=now)
+            answer = (self._answer(requests[0]) or accept(requests[0]))._replace(started_at=now)
             self.received += requests if answer.accepted else []
             reach("target.answered")
             yield start + len(block), answer

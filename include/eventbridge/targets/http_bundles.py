@@ -1,0 +1,152 @@
+"""The HTTP target that takes several deliveries in one request: a JSON array of them, answered item by item."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import pycurl
+
+from eventbridge import bundle
+from eventbridge.bundle import Candidate, Kind, Limits
+from eventbridge.bundle_answer import Said, read_answer
+from eventbridge.delivery import Answer
+from eventbridge.targets.access import Access
+from eventbridge.targets.endpoint import Endpoint
+from eventbridge.targets.exchange import KEPT_BYTES
+from eventbridge.targets.http import HttpTarget
+from eventbridge.targets.lines import holds_json
+from eventbridge.targets.protocol import Request
+
+
+@dataclass(slots=True)
+class _Bundle(Request):
+    """A request of one or more deliveries; `joined` False: of one as it is, which fits into no array."""
+
+    items: tuple[Request, ...] = ()
+    joined: bool = True
+    said: Said = field(default=Said(b""))  # of an answer that is accepted
+    veil: Callable[[bytes], bytes] = bytes
+
+
+class BundlingHttpTarget(HttpTarget):
+    """Delivers to one URL, at most `max_in_flight` bundles at a time, each a JSON array within `limits`.
+
+    A bundle's `webhook-id` is `bundle.bundle_id`; `webhook-ids` lists the delivery ids in the order of the items. What
+    is no JSON in UTF-8, or has headers of its own, is sent as `HttpTarget` sends it. Nothing waits for a bundle to
+    fill.
+    `bundle_answer` says what an answer means. What the target has not judged has no answer in that `deliver`: its
+    caller sends it again, and finds it in other bundles.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        limits: Limits,
+        max_in_flight: int,
+        access: Access,
+        clock: Callable[[], datetime],
+    ) -> None:
+        super().__init__(endpoint, max_in_flight=max_in_flight, access=access, clock=clock)
+        self._limits = limits
+        self._most: dict[str, int] = {}  # by delivery id: in how large a bundle it may go, after one was refused
+        self._sent: dict[int, _Bundle] = {}
+
+    def deliver(self, requests: Iterable[Request], until: datetime) -> Generator[tuple[int, Answer], None, None]:
+        """Send every request as `protocol.Target` says, in bundles."""
+        assert isinstance(requests, Sequence), "what is next is looked at before it is taken"
+        if not requests:
+            return
+        self._sent.clear()
+        self.more_of_answer = 0
+        with closing(super().deliver(self._bundles(requests), until)) as answers:
+            for number, answer in answers:
+                yield from self._judged(self._sent.pop(number), answer)
+
+    def _bundles(self, requests: Sequence[Request]) -> Iterator[_Bundle]:
+        """Yield bundles; each is taken when there is room for it, and only what goes into it."""
+        taken = iter(requests)
+        seen: dict[int, Kind | None] = {}
+        first = 0
+        while first < len(requests):
+            count = bundle.together(self._candidates(requests, first, seen), self._limits)
+            items = tuple(itertools.islice(taken, count))
+            if items:
+                made = _bundle(first, items, seen[first])
+                self._sent[first] = made
+                yield made
+            if len(items) < count:  # the rest is held back
+                return
+            for place in range(first, first + count):
+                del seen[place]
+            first += count
+
+    def _candidates(self, requests: Sequence[Request], first: int, seen: dict[int, Kind | None]) -> Iterator[Candidate]:
+        """Yield what is next; `seen` has the kinds that were found out before."""
+        for place in range(first, len(requests)):
+            request = requests[place]
+            if place not in seen:
+                seen[place] = _kind(request)
+            most = self._most.get(request.delivery_id, self._limits.count)
+            yield Candidate(seen[place], len(request.payload), most)
+
+    def _judged(self, sent: _Bundle, answer: Answer) -> Iterator[tuple[int, Answer]]:
+        if not sent.joined:
+            yield sent.items[0].index, answer
+            return
+        reading = read_answer(answer, sent.said, [request.delivery_id for request in sent.items])
+        if reading.most is not None:
+            size_bytes = len(sent.payload)
+            self._limits = bundle.after_refusal(self._limits, answer.code, len(sent.items), size_bytes)
+            self._most.update((request.delivery_id, reading.most) for request in sent.items)
+        self.more_of_answer = sum(its is not None for its in reading.answers)
+        for request, its in zip(sent.items, reading.answers, strict=True):
+            if its is None:
+                continue
+            self._most.pop(request.delivery_id, None)
+            self.more_of_answer -= 1
+            yield request.index, its if its is answer else _veiled(its, sent.veil)
+
+    def _finish(self, curl: pycurl.Curl, error_number: int, message: str) -> tuple[int, Answer] | None:
+        exchange = self._flying[curl]
+        sent = exchange.request
+        assert isinstance(sent, _Bundle), "nothing else is sent"
+        sent.said, sent.veil = exchange.said(), exchange.veiled
+        return super()._finish(curl, error_number, message)
+
+    def _lines_of(self, request: Request, now: datetime) -> list[str | bytes]:
+        lines = super()._lines_of(request, now)
+        assert isinstance(request, _Bundle), "nothing else is sent"
+        if request.joined:
+            lines.append(f"webhook-ids: {bundle.ids_text([each.delivery_id for each in request.items])}")
+        return lines
+
+
+def _kind(request: Request) -> Kind | None:
+    kind = None if request.headers else bundle.kind_of(request.content_type)
+    return kind if kind is not None and holds_json(request.payload) else None
+
+
+def _bundle(number: int, items: tuple[Request, ...], kind: Kind | None) -> _Bundle:
+    if kind is None:
+        [alone] = items
+        return _Bundle(
+            number, alone.delivery_id, alone.payload, alone.content_type, alone.headers, items=items, joined=False
+        )
+    return _Bundle(
+        number,
+        bundle.bundle_id([each.delivery_id for each in items]),
+        bundle.joined([each.payload for each in items]),
+        bundle.MEDIA_TYPES[kind],
+        items=items,
+    )
+
+
+def _veiled(answer: Answer, veil: Callable[[bytes], bytes]) -> Answer:
+    """Return an answer that was made of a body with nothing secret in it, cut to what is kept."""
+    error = None if answer.error is None else veil(answer.error.encode(errors="backslashreplace")).decode()
+    return answer._replace(error=error, response_head=veil(answer.response_head)[:KEPT_BYTES])

@@ -1,0 +1,31 @@
+"""What the test receiver knows of bundles: their deliveries' ids, and which of them it has refused how often."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+
+
+def bundle_ids(headers: Mapping[str, str]) -> list[str]:
+    """Return the delivery ids that a request lists, in the order of its items; none if it is no bundle."""
+    text = headers.get("webhook-ids", "")
+    return text.split(",") if text else []
+
+
+class BundleEndpoint:
+    """Refuses some deliveries of a path, and takes them later."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, dict[str, int]] = defaultdict(dict)  # by path and delivery id: which one it was
+        self._refused: Counter[tuple[str, str]] = Counter()
+
+    def statuses(self, path: str, ids: Sequence[str], status: int, every: int, times: int) -> list[int]:
+        """Return `status` for every `every`th delivery that comes to a path, so many times each, else 200."""
+        found, places = [], self._places[path]
+        for each in ids:
+            key = (path, each)
+            place = places.setdefault(each, 1 + len(places))
+            refused = place % every == 0 and self._refused[key] < times
+            self._refused[key] += refused
+            found.append(status if refused else 200)
+        return found
