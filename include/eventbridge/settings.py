@@ -190,7 +190,10 @@ class Settings(BaseModel):
         8 * MIB, "bytes", "The most payload one push task holds; bounds its memory.", ge=1024
     )
     buffer_range_events: Count = _setting(
-        10_000, "events", "How many events buffer lands and records at a time: what a crash makes it read again.", ge=1
+        lambda data: 25_000 if _is_s3(data) else 10_000,
+        "events",
+        "How many events buffer lands and records at a time: what a crash makes it read again. In S3 25000.",
+        ge=1,
     )
     segment_answers: Count = _setting(
         lambda data: 5_000 if _is_s3(data) else 2_000,
@@ -199,9 +202,9 @@ class Settings(BaseModel):
         ge=1,
     )
     segment_seconds: Seconds = _setting(
-        lambda data: 5.0 if _is_s3(data) else 1.0,
+        lambda data: 12.0 if _is_s3(data) else 1.0,  # twice in a push budget at most, if answers come soon
         "seconds",
-        "After so long push writes down its answers and checks its claim: all that a crash sends again. In S3 5s.",
+        "After so long push writes down its answers and checks its claim: all that a crash sends again. In S3 12s.",
         gt=0,
         le=60,
     )
