@@ -7,27 +7,32 @@ import json
 import logging
 import socket
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-import pyarrow.parquet as pq
+import certificates
 import pytest
+from written import texts, texts_of
 
 from eventbridge.connection import connections_from_environment
 from eventbridge.settings import Settings
 from eventbridge.stages.deliver import deliver_batch
 from eventbridge.stages.route_in_process import InProcessRouter
 from eventbridge.stages.workplace import Workplace
+from eventbridge.store.open import open_store
 from eventbridge.testing.receiver import Receiver
+from eventbridge.testing.s3 import S3Server
 
 #: Part of every secret, with characters that URLs, JSON and HTML escape.
 MARK = "hu5h"
 SECRET = f"{MARK}/{MARK}+&<é>{MARK}"
 VISIBLE = f"{MARK}/{MARK}+{MARK}=="
 HMAC = base64.b64encode(f"{MARK}{MARK}{MARK}{MARK}{MARK}{MARK}".encode()).decode()
+ED25519 = base64.b64encode(b"the seed of a key, of 32 letters").decode()
 
 #: What goes wrong: a path of the receiver's, or a whole URL, whose port may be that of nobody.
 FAILURES = {
@@ -47,17 +52,84 @@ FAILURES = {
 }
 NEVER = "retry: {policy: own, attempts: 0}"
 #: Dead letters that are shown one by one: whatever was written down of them is read anyway.
-SHOWN = {"basic-mirror", "bearer-mirror", "query-mirror", "oauth-mirror", "url-mirror", "wrong-bad", "url-inside"}
+SHOWN = {
+    "basic-mirror",
+    "bearer-mirror",
+    "signed-mirror",
+    "mutual-mirror",
+    "query-mirror",
+    "oauth-mirror",
+    "url-mirror",
+    "wrong-bad",
+    "url-inside",
+}
+#: Every command that only looks, but those that name something.
+LOOKING = [
+    ["status"],
+    ["status", "--chunks"],
+    ["status", "--failures"],
+    ["audit"],
+    ["dead-letters", "list"],
+    ["dead-letters", "redrives"],
+    ["targets", "list"],
+    ["rules", "show", "all-orders"],
+    ["rules", "check"],
+]
 IN_AN_HOUR = "retry: {policy: own, attempts: 3, initial: 1h, multiplier: 1, maximum: 1h}"
 
 
-def connections(receiver: Receiver) -> dict[str, dict[str, Any]]:
+@dataclass(frozen=True)
+class Parties:
+    """Who is delivered to: a receiver, one that asks for the client certificate `ours`, and ports of nobody."""
+
+    receiver: Receiver
+    guarded: Receiver
+    authority: certificates.Pair
+    ours: certificates.Pair
+    locked: bytes  # our private key
+    closed: int
+
+    def url(self, kind: str, place: str) -> str:
+        """Return where a failure takes place for a kind of connection."""
+        if place[0] == "/":
+            return (self.guarded if kind == "mutual" else self.receiver).url(place)
+        return place.format(closed=self.closed, open=self.receiver.port)
+
+
+@pytest.fixture
+def parties(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parties]:
+    """The receivers, which write down whole requests elsewhere than the shop is."""
+    folder = tmp_path_factory.mktemp("receivers")
+    authority = certificates.authority()
+    (folder / "authority.pem").write_bytes(authority.certificate)
+    own = certificates.vouched_for(authority).write(folder / "own.pem")
+    asking = {"certificate": own, "client_authorities": folder / "authority.pem"}
+    with (
+        Receiver(folder / "open.jsonl", whole=True) as receiver,
+        Receiver(folder / "guarded.jsonl", whole=True, **asking) as guarded,
+        socket.socket() as taken,
+    ):
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: nobody else can take it meanwhile
+        ours = certificates.vouched_for(authority)
+        yield Parties(receiver, guarded, authority, ours, ours.private(SECRET), taken.getsockname()[1])
+
+
+def connections(parties: Parties) -> dict[str, dict[str, Any]]:
     """Return a connection of each kind, as JSON; `secret_url` is still a path, or the beginning of a URL."""
+    receiver, ours = parties.receiver, parties.ours
     oauth = {"token_url": receiver.url(f"/token/600/{quote(SECRET, safe='')}"), "scope": "orders"}
     wrong = {"token_url": receiver.url("/token/600/another"), "client_secret_in": "body"}
+    mutual = {
+        "ca_certificate": parties.authority.certificate.decode(),
+        "client_certificate": ours.certificate.decode(),
+        "private_key": parties.locked.decode(),
+        "private_key_password": SECRET,
+    }
     return {
         "basic": {"login": "shop", "password": SECRET},
         "bearer": {"extra": {"token": VISIBLE, "signing_secret": f"whsec_{HMAC}"}},
+        "signed": {"extra": {"signing_secret": f"whsk_{ED25519} whsec_{HMAC}"}},
+        "mutual": {"extra": mutual},
         "header": {"extra": {"api_key": f"ApiKey {SECRET}", "api_key_header": "authorization"}},
         "query": {"extra": {"api_key": SECRET, "api_key_query": "key"}},
         "oauth": {"login": "shop", "password": SECRET, "extra": oauth},
@@ -66,13 +138,24 @@ def connections(receiver: Receiver) -> dict[str, dict[str, Any]]:
     }
 
 
-def rules_of(shop: Any, receiver: Receiver, closed: int) -> str:
+def queue_of(kind: str, shop: Any, parties: Parties) -> str:
+    """Return the dead letter queue of the targets of a kind: a file, the receiver, or one that repeats secrets."""
+    if kind == "basic":
+        url = parties.receiver.url("/healthy/letters")
+        return f'{{type: http, url: "{url}", allow_http: true}}'
+    if kind == "query":
+        url = parties.receiver.url("/mirror")
+        return f'{{type: http, url: "{url}", allow_http: true, connection: bearer-mirror, {NEVER}}}'
+    return f"{{type: file, path: {shop.folder}/letters.jsonl}}"
+
+
+def rules_of(shop: Any, parties: Parties) -> str:
     """Return the targets, one for each connection and failure, whose connections go into the shop's environment."""
     lines = []
-    for kind, connection in connections(receiver).items():
+    for kind, connection in connections(parties).items():
         for failure, place in FAILURES.items():
             name = f"{kind}-{failure}"
-            url = receiver.url(place) if place[0] == "/" else place.format(closed=closed, open=receiver.port)
+            url = parties.url(kind, place)
             held = json.loads(json.dumps(connection))
             if kind == "url":
                 held["extra"]["secret_url"] = url + held["extra"]["secret_url"]
@@ -81,65 +164,63 @@ def rules_of(shop: Any, receiver: Receiver, closed: int) -> str:
             retry = IN_AN_HOUR if failure in ("flaky", "hang", "cut") else NEVER
             timeout = "timeout: 1s" if failure == "hang" else "timeout: 10s"
             fields = f"type: http, {given}allow_http: true, {timeout}, connection: {name}, {retry}"
-            lines.append(f"      {name}: {{{fields}}}")
+            lines.append(f"      {name}: {{{fields}, dead_letter_queue: {queue_of(kind, shop, parties)}}}")
     return "\n".join(lines)
 
 
-def texts(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield what every file holds, Parquet unpacked too."""
-    for path in sorted(each for each in folder.rglob("*") if each.is_file()):
-        yield str(path), path.read_bytes()
-        if path.suffix == ".parquet":
-            cells = [cell for row in pq.read_table(path).to_pylist() for cell in row.values()]
-            yield f"{path} unpacked", b"\n".join(_bytes(cell) for cell in cells)
-
-
-def _bytes(cell: object) -> bytes:
-    if isinstance(cell, bytes):
-        return cell
-    if isinstance(cell, list):
-        return b"\n".join(map(_bytes, cell))
-    if isinstance(cell, dict):
-        return b"\n".join(map(_bytes, cell.values()))
-    return str(cell).encode()
-
-
-def shown(eventbridge: Callable[..., Any]) -> Iterator[tuple[str, bytes]]:
-    """Yield what every command that looks prints, for people and for programs."""
+def shown(shop: Any, eventbridge: Callable[..., Any]) -> Iterator[tuple[str, bytes]]:
+    """Yield what every command that looks prints, for people and for programs; exports stay in the shop's folder."""
     listed = eventbridge("dead-letters", "list", "--json", "--limit", "999").json
-    names = [each["name"] for each in listed if each["target"] in SHOWN]
-    assert len(names) == len(SHOWN)
-    looking = [["status"], ["audit"], ["dead-letters", "list"], ["rules", "show", "all-orders"], ["rules", "check"]]
-    for command in [*looking, *(["dead-letters", "show", name] for name in names)]:
+    names = {each["target"]: each["name"] for each in listed if each["target"] in SHOWN}
+    assert set(names) == SHOWN
+    for command in [*LOOKING, *(["dead-letters", "show", name] for name in names.values())]:
         for form in ([], ["--json"]):
             result = eventbridge(*command, *form)
+            assert result.code in (0, 1), result.err
             yield " ".join([*command, *form]), (result.out + result.err).encode()
+    for file in (str(shop.folder / "letters.parquet"), str(shop.folder / "exported.jsonl"), "-"):
+        result = eventbridge("dead-letters", "export", file)
+        assert result.code == 0, result.err
+        yield f"export {file}", (result.out + result.err).encode()
+
+
+def key_lines(parties: Parties) -> set[str]:
+    """Return the lines of our private key, locked and unlocked, that no other key has."""
+    pems = (parties.locked, parties.ours.private())
+    return {line for pem in pems for line in pem.decode().splitlines()[1:-1] if len(line) > 20}
 
 
 def test_no_secret_is_written_anywhere(
     shop: Any,
     eventbridge: Callable[..., Any],
-    tmp_path_factory: pytest.TempPathFactory,
+    parties: Parties,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Seven kinds of credentials by thirteen failures: store, ledger, bus, logs and what commands print have none."""
+    """Nine kinds of credentials by thirteen failures: store, ledger, bus, logs, copies and commands have none."""
     caplog.set_level(logging.DEBUG, logger="eventbridge")
-    log = tmp_path_factory.mktemp("receiver") / "log.jsonl"
-    with Receiver(log, whole=True) as receiver, socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound and not listening: nobody else can take it meanwhile
-        shop.write_rules(more=rules_of(shop, receiver, taken.getsockname()[1]))
-        for name, value in shop.environ.items():
-            monkeypatch.setenv(name, value)
-        eventbridge("bus", "publish", "orders", shop.orders(1500))
-        shop.deliver()
-        requests = receiver.requests()
-    written = [*texts(shop.folder), *shown(eventbridge), ("the log", caplog.text.encode())]
+    shop.write_rules(more=rules_of(shop, parties))
+    for name, value in shop.environ.items():
+        monkeypatch.setenv(name, value)
+    eventbridge("bus", "publish", "orders", shop.orders(1500))
+    shop.deliver()
+    redriven = eventbridge("dead-letters", "redrive", "--target", "basic-mirror")
+    said = ("redrive", (redriven.out + redriven.err).encode())
+    looked = [said, *shown(shop, eventbridge)]
+    written = [*texts(shop.folder), *looked, ("the log", caplog.text.encode())]
 
+    requests = parties.receiver.requests()
     authorizations = {request["headers"].get("authorization", "") for request in requests}
     secrets = {each.partition(" ")[2] for each in authorizations if each.startswith(("Basic ", "Bearer "))}
     assert len([each for each in secrets if MARK not in each]) >= 3, "no token, or nothing basic, was sent"
-    forms = {MARK, HMAC, *secrets}
+    assert [each["path"] for each in parties.guarded.requests() if each["path"].startswith("/mirror")] != []
+    signatures = " ".join(each["headers"].get("webhook-signature", "") for each in requests)
+    assert "v1a," in signatures
+    assert "v1," in signatures
+    copies = [each for each in requests if each["path"] == "/healthy/letters"]
+    assert len(copies) >= 5
+    written += [("a copy for a queue", each["body"]) for each in copies]
+    forms = {MARK, HMAC, ED25519, *secrets, *key_lines(parties)}
     found = [(where, each) for where, text in written for each in forms if each.encode() in text]
     assert found == []
 
@@ -147,6 +228,7 @@ def test_no_secret_is_written_anywhere(
     expected = ["Cannot POST /mirror", "*****", "AddressRefused", "NoToken", "TlsError", "HostUnknown", "Timeout"]
     expected += ["ConnectionRefused", "invalid_client"]
     assert [each for each in expected if each.encode() not in everything] == []
+    assert (shop.folder / "letters.jsonl").stat().st_size > 0
 
 
 def test_a_connection_that_cannot_be_used_is_told_without_what_it_holds(
@@ -167,3 +249,38 @@ def test_a_connection_that_cannot_be_used_is_told_without_what_it_holds(
     told = [where for where, text in written if b"Connection 'crm' has a login with a colon" in text]
     assert "the log" in told
     assert any("ledger" in where for where in told)
+
+
+def test_the_keys_of_a_bucket_stay_in_their_connection(
+    shop: Any,
+    eventbridge: Callable[..., Any],
+    s3_server: S3Server,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Neither the bucket nor the ledger, the log or a command has them, also where the server refuses and names one."""
+    caplog.set_level(logging.DEBUG, logger="eventbridge")
+    keys = f"{quote(MARK + 'ACCESS', safe='')}:{quote(SECRET, safe='')}"
+    where = f"region_name=us-east-1&aws_session_token={MARK}&endpoint_url={quote(s3_server.endpoint, safe='')}"
+    shop.environ["EVENTBRIDGE_CONN_LAKE"] = f"aws://{keys}@/?{where}"
+    shop.environ["EVENTBRIDGE_STORE_URI"] = f"s3://lake@tests/{uuid.uuid4().hex}"
+    shop.write_rules(more=f"      refused: {{type: file, path: {shop.folder}/letters.jsonl/x, {NEVER}}}")
+    for name, value in shop.environ.items():
+        monkeypatch.setenv(name, value)
+    eventbridge("bus", "publish", "orders", shop.orders(1500))
+    shop.deliver()
+    looked = [eventbridge(*command, *form) for command in LOOKING for form in ([], ["--json"])]
+    for code in ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch"):
+        s3_server.refuse = lambda request, code=code: code
+        refused = [eventbridge(*command) for command in (["audit"], ["dead-letters", "list"])]
+        assert [each.code for each in refused if not each.err] == []
+        looked += refused
+    s3_server.refuse = lambda request: None
+    store = open_store(shop.environ["EVENTBRIDGE_STORE_URI"], connections_from_environment(shop.environ))
+    stored = [part for path in store.list("") for part in texts_of(path, store.get(path))]
+    printed = [("a command", (each.out + each.err).encode()) for each in looked]
+    written = [*texts(shop.folder), *stored, *printed, ("the log", caplog.text.encode())]
+
+    assert len(stored) > 8
+    assert [name for name, text in written if MARK.encode() in text] == []
+    assert MARK in "".join(request.headers.get("HTTP_AUTHORIZATION", "") for request in s3_server.requests)

@@ -14,6 +14,7 @@ from demo.ports import reserve
 from demo.services import Services
 from end_to_end.mortal import MORTAL_PORT, MortalServer
 from end_to_end.running import Running
+from end_to_end.secrets import GUARDED
 
 from eventbridge.connection import connections_from_environment
 from eventbridge.settings import Settings
@@ -29,6 +30,7 @@ _SETTINGS = {
     "EVENTBRIDGE_CHUNK_MAX_DELIVERIES": "100",
     "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0",
     "EVENTBRIDGE_SEGMENT_SECONDS": "1",  # in a bucket too: a test looks for the first answers of a push
+    **GUARDED,
 }
 
 #: So few at a time that a backlog takes several batches, of which a test can tell which came first.

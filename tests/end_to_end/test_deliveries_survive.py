@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 from demo.places import product_settings
 from end_to_end.looks import answered, delivering, run_state, takes
 from end_to_end.running import Running, ledger_files
+from end_to_end.secrets import airflow_logs, written_secrets
 
 from eventbridge.errors import RuleFileError
 from eventbridge.identity import delivery_id_text
@@ -153,6 +155,20 @@ def test_a_lost_ledger_is_never_taken_for_a_first_start(running: Running, tmp_pa
     after = Counter(running.requests("/healthy/invoices"))
     assert after.total() == before.total() + 10
     assert running.differences() == []
+
+
+def test_no_secret_was_written_by_any_of_it(running: Running) -> None:
+    """After all these stories: ledger, store, bus, the logs of services and tasks have no secret, one file holds them.
+
+    Targets were signed for, authenticated to, refused and repeated what they were sent.
+    """
+    running.until_settled()
+    repeated = list(dead_letters(running.work, Selection(rule="repeating"), whole=True))
+
+    assert len(repeated) == 4
+    assert all("authorization: Basic *****" in json.dumps(letter, default=str) for letter in repeated)
+    assert b"listen" in airflow_logs(running)
+    assert written_secrets(running) == []
 
 
 def push_process(chunk: Chunk) -> psutil.Process:

@@ -15,6 +15,7 @@ import pytest
 from end_to_end.looks import answered, delivering, run_state, takes
 from end_to_end.mortal import MortalServer
 from end_to_end.running import Running, delivery_of, source_of
+from end_to_end.secrets import airflow_logs, written_secrets
 
 from eventbridge.ledger.records import Parked
 from eventbridge.orchestrate.names import PLAN_REDRIVE, REDRIVE_DAG
@@ -109,6 +110,15 @@ def test_dead_letters_are_redriven_by_the_form_of_the_dag(healing: tuple[Running
     (redrive,) = running.work.ledger.redrives()
     assert Marks(running.work).counts(redrive) == {"Delivered": 5}
     assert running.differences() == []
+
+
+def test_no_secret_was_written_by_any_of_it(healing: tuple[Running, MortalServer]) -> None:
+    """Neither the bucket, ledger and logs nor the tasks that a dead store and a form made fail have one."""
+    running, _ = healing
+
+    assert b"is no field of the form" in airflow_logs(running)
+    assert len(running.work.store.list("")) >= 10
+    assert written_secrets(running) == []
 
 
 def ids(numbers: Iterable[int], rule: str, target: str) -> set[str]:

@@ -1,0 +1,54 @@
+"""A connection with secrets for targets of the stories, and where in an environment a secret is written down."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+
+from end_to_end.running import Running
+from written import texts, texts_of
+
+from eventbridge.testing.s3 import ACCESS_KEY, SECRET_KEY
+
+_PASSWORD = "e2e-hu5h-password"
+_HMAC = base64.b64encode(b"the key of signatures, hu5h").decode()
+_ED25519 = base64.b64encode(b"the seed of a key, of 32 letters").decode()
+_CONNECTION = json.dumps(
+    {
+        "conn_type": "http",
+        "login": "shop",
+        "password": _PASSWORD,
+        "extra": {"signing_secret": f"whsec_{_HMAC} whsk_{_ED25519}"},
+    }
+)
+
+#: What an environment is started with, so that Airflow and the command line know the connection `guarded`.
+GUARDED = {"AIRFLOW_CONN_GUARDED": _CONNECTION, "EVENTBRIDGE_CONN_GUARDED": _CONNECTION}
+
+#: What is sent of the login and the password.
+_BASIC = base64.b64encode(f"shop:{_PASSWORD}".encode()).decode()
+_SECRETS = (_PASSWORD, _BASIC, _HMAC, _ED25519, ACCESS_KEY, SECRET_KEY)
+
+#: Files that hold connections because they are where connections are held; and what the S3 server keeps for itself.
+_HOLD_THEM = {"places.json", "settings.sh", "s3.journal"}
+
+
+def written_secrets(running: Running) -> list[tuple[str, str]]:
+    """Return in which file of the environment, or of its bucket, which secret stands."""
+    return [(name, each) for name, text in _written(running) for each in _SECRETS if each.encode() in text]
+
+
+def airflow_logs(running: Running) -> bytes:
+    """Return all that Airflow's tasks have logged."""
+    return b"\n".join(text for _, text in texts(running.places.airflow_home / "logs"))
+
+
+def _written(running: Running) -> Iterator[tuple[str, bytes]]:
+    held = {str(running.places.folder / name) for name in _HOLD_THEM}
+    for name, text in texts(running.places.folder):
+        if name not in held:
+            yield name, text
+    store = running.work.store
+    for path in store.list("") if store.uri.startswith("s3:") else ():
+        yield from texts_of(f"{store.uri}/{path}", store.get(path))
