@@ -18,7 +18,7 @@ SCHEDULES ?= 1000
 DELIVERIES ?= 100000
 PARKED ?= 1000000
 
-.PHONY: help setup demo up down test test-deep check oracle fix bench-latency bench-match \
+.PHONY: help setup demo up down test test-deep test-s3 check oracle fix bench-latency bench-match \
   bench-push bench-isolation bench-retry-lane requirements
 
 help: ## list these targets
@@ -60,12 +60,16 @@ test: setup ## every test: the fast ones first
 	@$(BIN)/pytest tests/unit tests/architecture tests/contracts -q
 	$(BIN)/pytest -q --ignore tests/unit --ignore tests/architecture --ignore tests/contracts
 
-test-deep: setup ## 10 million random pairs, a million damaged documents, every pair of kills, 1,000 random schedules
+test-s3: setup ## the store's tests, and a batch of 50,000 events, on an S3 server that is fetched: 3 minutes
+	@PYTHONPATH=tests exec $(BIN)/python -m s3proxy.deep
+
+test-deep: setup ## test-s3, 10 million random pairs, a million damaged documents, every pair of kills, 1,000 schedules
 	@PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs $(PAIRS) --documents $(DOCUMENTS)
 	PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs 500000 --documents 20000 --guard end
 	PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs 500000 --documents 20000 --guard beginning
 	PYTHONPATH=tests $(BIN)/python -m faults.deep --schedules $(SCHEDULES)
 	HYPOTHESIS_PROFILE=deep $(BIN)/pytest -q tests/generative/test_delivery_model.py
+	PYTHONPATH=tests $(BIN)/python -m s3proxy.deep
 
 check: setup ## format, lint, types, layers, architecture
 	@$(BIN)/ruff format --check .

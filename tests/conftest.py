@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import hypothesis
 import pytest
+from s3proxy.forward import Forward
 
 from eventbridge import faults
 from eventbridge.testing.s3 import S3Server
@@ -31,8 +32,12 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def s3_process() -> Iterator[S3Server]:
-    """One S3 server, in a thread, for all tests of the session: its imports take a second."""
-    with S3Server() as server:
+    """One S3 server, in a thread, for all tests of the session: its imports take a second.
+
+    With TEST_S3_PORT, as `make test-s3` sets it, it passes everything on to the real server on that port.
+    """
+    port = os.environ.get("TEST_S3_PORT")
+    with S3Server(application=Forward(int(port)) if port else None) as server:
         server.make_bucket(BUCKET)
         yield server
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
+
+from java_tools import ToolMissing, fetch, java_program, require
 
 HERE: Final = Path(__file__).parent
 BUILT: Final = HERE.parents[1] / ".oracle"
@@ -25,29 +26,14 @@ def prepare() -> None:
     made = BUILT / "AskRuler.class"
     if made.exists() and made.stat().st_mtime > max(POM.stat().st_mtime, DRIVER.stat().st_mtime):
         return
-    _tool("javac", "Java's compiler, 17 or later,", "openjdk-17-jdk-headless")
-    _tool("mvn", "Maven", "maven")
-    shutil.rmtree(BUILT, ignore_errors=True)
-    BUILT.mkdir()
-    fetched = _run(
-        [
-            "mvn",
-            "-q",
-            "-B",
-            "-Dstyle.color=never",
-            "-f",
-            str(POM),
-            "dependency:copy-dependencies",
-            f"-DoutputDirectory={BUILT}",
-        ]
-    )
-    if fetched.returncode:
-        told = next((line for line in fetched.stdout.splitlines() if "ERROR" in line), fetched.stdout.strip())
-        raise OracleMissing(
-            f"Maven cannot fetch Event Ruler: {told[:300]} Connect to the network, or name your mirror of Maven "
-            "Central in ~/.m2/settings.xml, and run it again."
-        )
-    compiled = _run([_java("javac"), "-cp", f"{BUILT}/*", "-d", str(BUILT), str(DRIVER)])
+    try:
+        require(java_program("javac"), "Java's compiler, 17 or later,", "openjdk-17-jdk-headless")
+        shutil.rmtree(BUILT, ignore_errors=True)
+        BUILT.mkdir()
+        fetch("Event Ruler", POM, BUILT)
+    except ToolMissing as missing:
+        raise OracleMissing(str(missing)) from None
+    compiled = _run([java_program("javac"), "-cp", f"{BUILT}/*", "-d", str(BUILT), str(DRIVER)])
     if compiled.returncode:
         raise OracleMissing(f"The driver does not compile: {compiled.stdout.strip()} Use Java 17 or later.")
 
@@ -64,7 +50,7 @@ class Asked:
         hosts.touch()
         options = ["-XX:+UseSerialGC", f"-Djdk.net.hosts.file={hosts}", "-cp", f"{BUILT}:{BUILT}/*"]
         with asked.open("rb") as stdin, self._answers.open("wb") as stdout, self._errors.open("wb") as stderr:
-            command = [_java("java"), *options, "AskRuler"]
+            command = [java_program("java"), *options, "AskRuler"]
             self._process = subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr)
 
     def answers(self) -> list[str]:
@@ -73,16 +59,6 @@ class Asked:
             told = self._errors.read_text(errors="replace").strip()[:500]
             raise OracleMissing(f"Event Ruler's driver failed: {told} Remove {BUILT} and run it again.")
         return self._answers.read_text(encoding="utf-8").split("\n")[:-1]
-
-
-def _java(program: str) -> str:
-    home = os.environ.get("JAVA_HOME")
-    return str(Path(home) / "bin" / program) if home else program
-
-
-def _tool(program: str, name: str, package: str) -> None:
-    if shutil.which(program if program == "mvn" else _java(program)) is None:
-        raise OracleMissing(f"{name} is missing: sudo apt-get install -y {package}")
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:

@@ -265,22 +265,26 @@ def test_a_fault_while_reading_is_no_damaged_file(s3_server: S3Server) -> None:
     assert not isinstance(told.value, StoreFileDamaged)
 
 
-def test_a_bucket_that_is_not_there(s3_server: S3Server) -> None:
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda store: store.put("a/x", b""),
+        lambda store: store.create("a/x", b""),
+        lambda store: store.get("a/x"),
+        lambda store: store.open("a/x"),
+        lambda store: store.exists("a/x"),
+        lambda store: store.list("a/x"),
+        lambda store: store.delete("a/x"),
+    ],
+    ids=["put", "create", "get", "open", "exists", "list", "delete"],
+)
+def test_a_bucket_that_is_not_there(s3_server: S3Server, call: Callable[[S3Store], object]) -> None:
     """Every call says that the bucket is missing, those for one file too: it is not the file that is missing."""
     store = store_of(s3_server, bucket="nobodys", attempts=1)
-    calls: list[Callable[[], object]] = [
-        lambda: store.put("a/x", b""),
-        lambda: store.create("a/x", b""),
-        lambda: store.get("a/x"),
-        lambda: store.open("a/x"),
-        lambda: store.exists("a/x"),
-        lambda: store.list("a/x"),
-        lambda: store.delete("a/x"),
-    ]
-    for call in calls:
-        with pytest.raises(StoreError, match=r"'nobodys'.*the bucket does not exist. Create it.*STORE_URI") as told:
-            call()
-        assert not isinstance(told.value, StoreFileMissing)
+
+    with pytest.raises(StoreError, match=r"'nobodys'.*the bucket does not exist. Create it.*STORE_URI") as told:
+        call(store)
+    assert not isinstance(told.value, StoreFileMissing)
 
 
 def test_a_server_that_is_down() -> None:

@@ -11,11 +11,13 @@ import argparse
 import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
+from xml.sax.saxutils import escape
 
 if TYPE_CHECKING:
     from eventbridge.testing.s3_journal import Journal
@@ -58,10 +60,13 @@ class S3Server:
     """A server while the context is open; `requests` are those that it has had.
 
     `refuse`, asked before each request, may return an error code such as SlowDown instead of what would happen;
-    `lose_answer` says whether a request is carried out and its answer then lost.
+    `lose_answer` says whether a request is carried out and its answer then lost. `application`, a WSGI application that
+    takes requests at the same time, answers instead of moto.
     """
 
-    def __init__(self, port: int = 0, journal: Path | None = None) -> None:
+    def __init__(
+        self, port: int = 0, journal: Path | None = None, application: Callable[..., Iterable[bytes]] | None = None
+    ) -> None:
         self.requests: list[S3Request] = []
         self.refuse: Callable[[S3Request], str | None] = lambda request: None
         self.lose_answer: Callable[[S3Request], bool] = lambda request: False
@@ -69,8 +74,9 @@ class S3Server:
         self._journal_path = journal
         self._journal: Journal | None = None
         self._server: Any = None
-        self._application: Any = None
-        self._writing = threading.Lock()
+        self._application: Any = application
+        # A real server's conditional writes exclude each other; moto's do not.
+        self._writing: AbstractContextManager[object] = threading.Lock() if application is None else nullcontext()
 
     @property
     def endpoint(self) -> str:
@@ -84,24 +90,21 @@ class S3Server:
 
     def make_bucket(self, name: str) -> None:
         """Make a bucket."""
-        import boto3
-
-        keys = {"aws_access_key_id": ACCESS_KEY, "aws_secret_access_key": SECRET_KEY, "region_name": "us-east-1"}
-        client = boto3.client("s3", endpoint_url=self.endpoint, **keys)
-        client.create_bucket(Bucket=name)
-        client.close()
+        make_bucket(self._port, name)
         self.requests.clear()
 
     def start(self) -> None:
         """Start to serve in a thread of its own."""
-        from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
         from werkzeug.serving import WSGIRequestHandler, make_server
 
         class Quiet(WSGIRequestHandler):
             def log(self, type: str, message: str, *args: Any) -> None:
                 return
 
-        self._application = DomainDispatcherApplication(create_backend_app)
+        if self._application is None:
+            from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+
+            self._application = DomainDispatcherApplication(create_backend_app)
         if self._journal_path is not None:  # before anybody can ask: a store that is not whole would look damaged
             from eventbridge.testing.s3_journal import Journal
 
@@ -140,11 +143,12 @@ class S3Server:
             code = "InternalError"
         if code is not None:
             start_response(_REFUSALS[code], [("Content-Type", "application/xml")])
-            text = f"<Error><Code>{code}</Code><Message>The server was told to say so.</Message></Error>"
+            asker = escape(request.headers.get("HTTP_AUTHORIZATION", "nobody"))  # some servers tell whom they refuse
+            text = f"<Error><Code>{code}</Code><Message>The server was told to say so to {asker}.</Message></Error>"
             return [] if request.method == "HEAD" else [f'<?xml version="1.0"?>{text}'.encode()]
         if request.method in ("GET", "HEAD"):
             return self._application(environ, start_response)  # type: ignore[no-any-return]
-        with self._writing:  # a real server's conditional writes exclude each other; moto's do not
+        with self._writing:
             if self._journal is None:
                 return self._application(environ, start_response)  # type: ignore[no-any-return]
             status, answered, body = self._journal.carry_out(self._application, environ)
@@ -156,6 +160,16 @@ def connection_uri(port: int) -> str:
     """Return the URI of a connection to the server on a port."""
     keys = f"{quote(ACCESS_KEY, safe='')}:{quote(SECRET_KEY, safe='')}"
     return f"aws://{keys}@/?region_name=us-east-1&endpoint_url={quote(f'http://127.0.0.1:{port}', safe='')}"
+
+
+def make_bucket(port: int, name: str) -> None:
+    """Make a bucket on the server on a port of 127.0.0.1, which knows the keys of the tests."""
+    import boto3
+
+    keys = {"aws_access_key_id": ACCESS_KEY, "aws_secret_access_key": SECRET_KEY, "region_name": "us-east-1"}
+    client = boto3.client("s3", endpoint_url=f"http://127.0.0.1:{port}", **keys)
+    client.create_bucket(Bucket=name)
+    client.close()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

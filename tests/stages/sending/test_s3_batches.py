@@ -71,7 +71,10 @@ def event(number: int) -> bytes:
 def test_a_batch_of_12_rules_is_few_puts(
     on_s3: Any, s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """50,000 events by 12 rules: at most 60 puts from the first stage to the last, and one listing a stage."""
+    """50,000 events by 12 rules: at most 60 puts from the first stage to the last, and one listing a stage.
+
+    `make test-s3` does the same in full size, with HTTP targets, settings as they are, retries and redrives.
+    """
     monkeypatch.setattr(buffer_module, "ROW_GROUP_ROWS", 2_000 // SCALE)
     monkeypatch.setattr(route_module, "ROW_GROUP_ROWS", 2_000 // SCALE)
     usual = Settings.from_mapping({"EVENTBRIDGE_STORE_URI": "s3://tests/x"})
@@ -99,7 +102,7 @@ def test_a_batch_of_12_rules_is_few_puts(
     assert work.ledger.batch(batch_id).state == "committed"
     assert sum(row["delivered"] for row in audit(work).deliveries.values()) > 70_000 // SCALE
     puts = {name: sum(request.is_put for request in requests) for name, requests in seen.items()}
-    assert puts["buffer"] >= 5
+    assert puts["buffer"] >= 2
     assert puts["route"] >= 12
     assert puts["push"] == len(chunks) >= 12
     assert sum(puts.values()) <= MOST_PUTS, puts
@@ -173,11 +176,12 @@ def dies_at_write(fatal: int, work: Any) -> bool:
     return False
 
 
-def test_more_answers_are_written_at_a_time_than_on_a_disk() -> None:
-    """Each file costs a put: unless told otherwise, push writes few large segments into an S3 store."""
+def test_more_is_written_at_a_time_than_on_a_disk() -> None:
+    """Each file costs a put: unless told otherwise, what goes into an S3 store are few large files."""
     on_s3 = Settings.from_mapping({"EVENTBRIDGE_STORE_URI": "s3://lake@tests/x"})
     told = Settings.from_mapping({"EVENTBRIDGE_STORE_URI": "s3://tests", "EVENTBRIDGE_SEGMENT_ANSWERS": "100"})
 
-    assert (on_s3.segment_answers, on_s3.segment_seconds) == (on_s3.chunk_max_deliveries, 5.0)
+    assert (on_s3.segment_answers, on_s3.segment_seconds) == (on_s3.chunk_max_deliveries, 12.0)
+    assert (on_s3.buffer_range_events, Settings().buffer_range_events) == (25_000, 10_000)
     assert told.segment_answers == 100
     assert (Settings().segment_answers, Settings().segment_seconds) == (2_000, 1.0)

@@ -1,0 +1,238 @@
+"""How many puts and listings batches cost: 50,000 events by 12 rules, settings as they are, and what follows of them.
+
+Half of the rules have HTTP targets. Of these one refuses everything, which makes dead letters, and copies of them for
+a queue; one is not well, so that retry batches follow; in the end the dead letters are redriven. Prints one table.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.request import urlopen
+
+from benchmarks.bench_site import RUNNER, Site, event, site
+from rich.console import Console
+from rich.table import Table
+from s3proxy.forward import Forward
+
+from eventbridge.stages.audit import audit
+from eventbridge.stages.buffer import buffer
+from eventbridge.stages.commit import commit
+from eventbridge.stages.dead_letters import write_dead_letters
+from eventbridge.stages.deliver import next_due_at
+from eventbridge.stages.listen import listen
+from eventbridge.stages.push import push
+from eventbridge.stages.redrive import begin_redrive, plan_redrive
+from eventbridge.stages.retries import plan_retries
+from eventbridge.stages.route import route
+from eventbridge.stages.route_in_process import InProcessRouter
+from eventbridge.stages.schedule_retries import schedule_retries
+from eventbridge.stages.selection import Selection
+from eventbridge.stages.workplace import Workplace
+from eventbridge.testing.receiver import Receiver
+from eventbridge.testing.s3 import S3Server
+
+#: What the product promises of a normal batch of 50,000 events and 12 rules whose targets are fast.
+MOST_PUTS = 60
+MOST_LISTINGS = 1
+
+_EVENTS = 50_000
+_BYTES = 600
+_BUCKET = "batches"
+#: What HTTP targets answer by: after 50 ms, so that a push task takes several seconds.
+_HEALTHY = "/delay/50"
+_REFUSES, _UNWELL = "refuses", "unwell"
+_PUSHES_AT_ONCE = 4  # as `eventbridge deliver` does
+_PATIENCE_SECONDS = 240.0
+_STAGES = ("plan", "buffer", "route", "push", "write_dead_letters", "schedule_retries", "commit")
+
+Result = TypeVar("Result")
+
+
+@dataclass
+class Count:
+    """The requests of one stage."""
+
+    puts: int = 0
+    listings: int = 0
+    others: int = 0
+
+
+@dataclass
+class Counted:
+    """One batch: what it was, its requests by stage, the seconds of its push tasks, and the deliveries it tried."""
+
+    what: str
+    stages: dict[str, Count] = field(default_factory=dict)
+    pushes: list[float] = field(default_factory=list)
+    deliveries: int = 0
+
+    @property
+    def puts(self) -> int:
+        """All puts of the batch."""
+        return sum(count.puts for count in self.stages.values())
+
+    @property
+    def most_listings(self) -> int:
+        """The listings of the stage that lists most."""
+        return max(count.listings for count in self.stages.values())
+
+
+def run(port: int) -> int:
+    """Deliver, retry and redrive with a store on the server on a port; return 1 if that costs more than promised."""
+    with S3Server(application=Forward(port)) as server, site(large=False, **_store(server)) as place:
+        server.make_bucket(_BUCKET)
+        with Receiver(place.folder / "received.jsonl") as receiver:
+            batches = _batches(place, server, receiver)
+    Console(width=140).print(_table(batches))
+    first = batches[0]
+    kept = first.puts <= MOST_PUTS and all(batch.most_listings <= MOST_LISTINGS for batch in batches)
+    print(f"{first.puts} puts of at most {MOST_PUTS}; {'kept' if kept else 'BROKEN'}")  # noqa: T201
+    return 0 if kept else 1
+
+
+def _store(server: S3Server) -> dict[str, str]:
+    return {"store_uri": f"s3://lake@{_BUCKET}/full", "conn_lake": server.connection}
+
+
+def _batches(place: Site, server: S3Server, receiver: Receiver) -> list[Counted]:
+    place.write_rules(_targets(receiver, place.folder), _types())
+    numbers = range(_EVENTS)
+    with place.bus() as bus:
+        for start in range(0, _EVENTS, 5_000):
+            bus.publish([(event(each, _BYTES, f"k{each % 12}"), None) for each in numbers[start : start + 5_000]])
+    _tell(receiver, 400, _REFUSES)
+    _tell(receiver, 503, _UNWELL)
+    batches = []
+    with closing(place.open()) as work:
+        router = InProcessRouter(work.store)
+
+        def listened() -> tuple[str, list[int]]:
+            batch_id = counting("plan", lambda: listen(work, RUNNER))
+            assert batch_id is not None
+            counting("buffer", lambda: buffer(work, batch_id))
+            return batch_id, counting("route", lambda: route(work, batch_id, router))
+
+        batch, counting = _begun("normal, 12 rules", server)
+        batches.append(_pushed(work, batch, counting, *listened()))
+        _tell(receiver, 200, _REFUSES)
+        _tell(receiver, 200, _UNWELL)
+        batches += _retries(work, server)
+        batches += _redrives(work, server, router)
+        assert audit(work).differences == ()
+    return batches
+
+
+def _retries(work: Workplace, server: S3Server) -> list[Counted]:
+    """Take up what is parked, a batch at a time, until nothing is."""
+    batches: list[Counted] = []
+    end = time.monotonic() + _PATIENCE_SECONDS
+    while next_due_at(work, RUNNER) is not None:
+        assert time.monotonic() < end, "parked deliveries are still there"
+        batch, counting = _begun(f"retry {len(batches) + 1}", server)
+        plan = counting("plan", lambda counting=counting: plan_retries(work, RUNNER))
+        if plan.batch_id is None:
+            time.sleep(0.5)
+        else:
+            batches.append(_pushed(work, batch, counting, plan.batch_id, plan.chunk_ids))
+    return batches
+
+
+def _redrives(work: Workplace, server: S3Server, router: InProcessRouter) -> list[Counted]:
+    """Redrive all dead letters: as they were, then through today's rules."""
+    batches = []
+    for what, retransform in (("redrive", False), ("redrive, retransform", True)):
+        wish = begin_redrive(work, Selection(), what, rate=None, retransform=retransform, again=True)
+        while True:
+            batch, counting = _begun(what, server)
+            plan = counting("plan", lambda wish=wish: plan_redrive(work, wish.redrive_id))
+            if plan.batch_id is None:
+                break
+            chunk_ids = counting("route", lambda plan=plan: route(work, plan.batch_id, router))
+            batches.append(_pushed(work, batch, counting, plan.batch_id, chunk_ids))
+    return batches
+
+
+Counting = Callable[[str, Callable[[], Any]], Any]
+
+
+def _begun(what: str, server: S3Server) -> tuple[Counted, Counting]:
+    """Return a batch without requests, and what runs one of its stages and counts them."""
+    batch = Counted(what)
+
+    def counting(stage: str, call: Callable[[], Result]) -> Result:
+        server.requests.clear()
+        result = call()
+        requests = list(server.requests)
+        puts, listings = sum(each.is_put for each in requests), sum(each.is_listing for each in requests)
+        batch.stages[stage] = Count(puts, listings, len(requests) - puts - listings)
+        return result
+
+    return batch, counting
+
+
+def _pushed(work: Workplace, batch: Counted, counting: Counting, batch_id: str, chunk_ids: Sequence[int]) -> Counted:
+    def timed(chunk_id: int) -> float:
+        began = time.monotonic()
+        report = push(work, batch_id, chunk_id, threading.Event())
+        batch.deliveries += report.delivered + report.dead_lettered + report.retried
+        return time.monotonic() - began
+
+    def pushes() -> list[float]:
+        with ThreadPoolExecutor(_PUSHES_AT_ONCE) as pool:
+            return list(pool.map(timed, chunk_ids))
+
+    batch.pushes = counting("push", pushes)
+    counting("write_dead_letters", lambda: write_dead_letters(work, batch_id))
+    counting("schedule_retries", lambda: schedule_retries(work, batch_id))
+    counting("commit", lambda: commit(work, batch_id))
+    assert work.ledger.batch(batch_id).state == "committed"
+    return batch
+
+
+def _types() -> dict[str, list[str]]:
+    """Return what each rule wants: eleven a twelfth of the events, one a half; together three matches in two."""
+    return {f"r{number}": [f"k{number}"] for number in range(11)} | {
+        "r11": [f"k{number}" for number in range(0, 12, 2)]
+    }
+
+
+def _targets(receiver: Receiver, folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the target of each rule: every other one HTTP, and of these two that are not well."""
+    paths = {3: f"/told/{_REFUSES}", 5: f"/told/{_UNWELL}"}
+    targets: dict[str, dict[str, Any]] = {}
+    for number in range(12):
+        if number % 2 == 0:
+            targets[f"r{number}"] = {"lines": {"type": "file", "path": str(folder / f"{number}.jsonl")}}
+        else:
+            url = receiver.url(paths.get(number, _HEALTHY))
+            targets[f"r{number}"] = {"hook": {"type": "http", "url": url, "allow_http": True, "connection": "signed"}}
+    soon = {"policy": "own", "attempts": 1_000, "initial": "1s", "multiplier": 1, "maximum": "1s"}
+    targets["r5"]["hook"]["retry"] = soon
+    targets["r3"]["hook"]["dead_letter_queue"] = {"type": "file", "path": str(folder / "letters.jsonl")}
+    return targets
+
+
+def _tell(receiver: Receiver, status: int, name: str) -> None:
+    urlopen(receiver.url(f"/tell/{status}/{name}")).close()
+
+
+def _table(batches: Sequence[Counted]) -> Table:
+    table = Table(
+        title=f"puts + listings (other requests) of {_EVENTS:,} events, and of the batches that follow of them"
+    )
+    columns = ("batch", *_STAGES, "puts", "pushes", "longest", "deliveries")
+    for name in columns:
+        table.add_column(name.replace("_", " "), justify="left" if name == "batch" else "right")
+    for batch in batches:
+        cells = [batch.stages.get(name) for name in _STAGES]
+        told = ["" if each is None else f"{each.puts}+{each.listings} ({each.others})" for each in cells]
+        numbers = (str(batch.puts), str(len(batch.pushes)), f"{max(batch.pushes):.1f} s", f"{batch.deliveries:,}")
+        table.add_row(batch.what, *told, *numbers)
+    return table
