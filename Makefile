@@ -60,7 +60,7 @@ test: setup ## every test: the fast ones first
 	@$(BIN)/pytest tests/unit tests/architecture tests/contracts -q
 	$(BIN)/pytest -q --ignore tests/unit --ignore tests/architecture --ignore tests/contracts
 
-test-s3: setup ## the store's tests, and a batch of 50,000 events, on an S3 server that is fetched: 3 minutes
+test-s3: setup ## the store's tests, and a batch of 50,000 events, on an S3 server that is fetched: 5 minutes
 	@PYTHONPATH=tests exec $(BIN)/python -m s3proxy.deep
 
 test-deep: setup ## test-s3, 10 million random pairs, a million damaged documents, every pair of kills, 1,000 schedules
