@@ -53,6 +53,7 @@ class TargetStatus:
     of its ramp. `good` counts probes. `slow`: it delivers, but not half of a chunk within a push's budget, or batches
     had to wait for it: it gets its deliveries apart from the others, in the slow lane; `good` then counts its quick
     chunks. `failing_since`: the first of its attempts that failed without one that did not since then.
+    `paused_until`: it asked for a pause (429), however it stands otherwise; nothing is sent before.
     """
 
     rule: str
@@ -64,6 +65,7 @@ class TargetStatus:
     good: int = 0
     slow: bool = False
     failing_since: datetime | None = None
+    paused_until: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ class Tally:
     """What a push tells of one target: attempts by second since 1970, probes in their order, and how it ended.
 
     `disable_after_seconds`: a target that failed for so long is disabled; None: never. `opens` False: it does nothing
-    else to the breaker (of an ordered target, whose deliveries wait by key).
+    else to the breaker (of an ordered target, whose deliveries wait by key). `paused_until`: it asked for a pause.
     """
 
     rule: str
@@ -107,6 +109,7 @@ class Tally:
     ended: Ended | None = None
     disable_after_seconds: float | None = None
     opens: bool = True
+    paused_until: datetime | None = None
 
     @property
     def total(self) -> Count:
@@ -122,7 +125,7 @@ class Tally:
     def is_word_against(self) -> bool:
         """Whether there is anything in it that a target which only ever does well never has."""
         spent = self.ended is not None and self.ended.spent and not self.ended.half
-        return spent or self.total.failed > 0 or self.hold_up_ms > 0
+        return spent or self.total.failed > 0 or self.hold_up_ms > 0 or self.paused_until is not None
 
 
 def total(counts: Iterable[Count]) -> Count:
@@ -163,7 +166,7 @@ def after(status: TargetStatus, tally: Tally, window: Count, now: datetime) -> T
     if status.state == "disabled":
         return status
     was_ok = status.state == "ok"
-    status = _failing(status, tally.total, now)
+    status = _paused(_failing(status, tally.total, now), tally.paused_until)
     if _failed_for(status, tally.disable_after_seconds, now):
         days = (now - (status.failing_since or now)) / timedelta(days=1)
         return disabled(status, f"every attempt failed for {days:.1f} days", now)
@@ -192,6 +195,18 @@ def recovered(status: TargetStatus, reason: str, now: datetime) -> TargetStatus:
     return replace(
         status, state="ok", reason=reason, since=now, until=now + RAMP, good=0, slow=False, failing_since=None
     )
+
+
+def pause_of(status: TargetStatus | None, now: datetime) -> datetime | None:
+    """Return until when a target is paused; None: it is not."""
+    until = status.paused_until if status is not None else None
+    return until if until is not None and until > now else None
+
+
+def _paused(status: TargetStatus, until: datetime | None) -> TargetStatus:
+    if until is None or (status.paused_until is not None and until <= status.paused_until):
+        return status
+    return replace(status, paused_until=until)
 
 
 def _failing(status: TargetStatus, count: Count, now: datetime) -> TargetStatus:

@@ -77,6 +77,10 @@ DELIVERED = Delivered()
 
 #: Longest wait that a target can ask for with `Retry-After`.
 RETRY_AFTER_MAX = timedelta(hours=1)
+#: Longest pause of a target that answers 429 and does not say how long.
+PENALTY_MAX = timedelta(seconds=10)
+#: Why a delivery is put off whose target asked for a pause.
+TARGET_PAUSED = "TargetPaused"
 
 _RETRYABLE_CODES = frozenset({401, 407, 408, 409, 425, 429})
 _DELAY_SECONDS = re.compile(r"[0-9]{1,300}")
@@ -172,6 +176,20 @@ def retry_after(header: str | None, now: datetime) -> datetime | None:
     except (ValueError, OverflowError):
         return None
     return min(asked, now + RETRY_AFTER_MAX)
+
+
+def pause_asked(answer: Answer, policy: RetryPolicy, *, attempts: int, now: datetime, draw: float) -> datetime | None:
+    """Return until when a target wants nothing more at all, which it says by 429; None: it does not, or not any longer.
+
+    That is its `Retry-After`, else as long as the policy waits after attempt number `attempts`, at most `PENALTY_MAX`.
+    A 503 with `Retry-After` speaks for its own delivery alone: its target may take the next one.
+    """
+    if answer.code != 429:
+        return None
+    until = retry_after(answer.retry_after, now)
+    if until is None:
+        until = now + min(timedelta(seconds=delay_seconds(policy, attempts, draw)), PENALTY_MAX)
+    return until if until > now else None
 
 
 def after_unknown(settled_at: datetime) -> RetryAt:

@@ -79,6 +79,7 @@ TARGET = {
     "good": "int",
     "slow": "bool",
     "failing_since": "null",
+    "paused_until": "null",
 }
 CHUNK = {
     "batch_id": "str",

@@ -89,6 +89,21 @@ class TargetsContract:
         assert [row.parked_id for row in ledger.due_parked(after(30), "late", "crm", 9)] == [1, 2, 3]
         assert [row.parked_id for row in ledger.due_parked(after(30), "late", "crm", 9, smallest=True)] == [2, 1, 3]
 
+    def test_nothing_of_a_paused_target_is_due(self, ledger: Ledger, rival: Ledger) -> None:
+        """But for what can only be given up; the later of two pauses counts, and a person ends it."""
+        settle(ledger)
+        ledger.park([a_parked(1), a_parked(2, expires_at=after(20))])
+        ledger.note_attempts([tally(1, 1, paused_until=after(40))])
+        rival.note_attempts([tally(1, 1, paused_until=after(30), opens=False)])
+
+        status = ledger.target_statuses()["late", "crm"]
+        assert (status.state, status.paused_until) == ("ok", after(40))
+        assert ledger.due_targets(after(19)) == []
+        assert [row.parked_id for row in ledger.due_parked(after(20), "late", "crm", 9)] == [2]
+        assert [row.parked_id for row in ledger.due_parked(after(40), "late", "crm", 9)] == [1, 2]
+        ledger.set_target_status("late", "crm", "ok", "enabled by hand")
+        assert [row.parked_id for row in rival.due_parked(after(19), "late", "crm", 9)] == [1, 2]
+
     def test_the_end_of_a_chunk_tells_of_its_targets(self, ledger: Ledger, rival: Ledger) -> None:
         """In one transaction, and only under the claim: who lost it tells nothing."""
         chunk = claimed_chunk(ledger)

@@ -16,6 +16,7 @@ from eventbridge.breaker import (
     after,
     disabled,
     first_second,
+    pause_of,
     recovered,
     trips,
 )
@@ -163,3 +164,15 @@ def test_a_disabled_target_stays_so() -> None:
     gone = disabled(OK, "the target answered 410", NOW)
 
     assert after(gone, tally(50, probes=(True,) * 5, ended=ended(50, 50)), Count(50), NOW) == gone
+
+
+@pytest.mark.parametrize("status", [OK, OPENED, replace(OPENED, state="half-open", good=2)])
+def test_a_pause_changes_nothing_else(status: TargetStatus) -> None:
+    """A target that asks for one stands as it did; the later of two counts, and one that is over is none."""
+    later, sooner = NOW + timedelta(seconds=30), NOW + timedelta(seconds=2)
+    paused = after(after(status, tally(paused_until=later), Count(), NOW), tally(paused_until=sooner), Count(), NOW)
+
+    assert paused == replace(status, paused_until=later)
+    assert pause_of(paused, NOW) == later
+    assert pause_of(paused, later) is None
+    assert pause_of(None, NOW) is None

@@ -20,6 +20,7 @@ from eventbridge.delivery import (
     decide,
     delay_seconds,
     expired,
+    pause_asked,
     retry_after,
     verdict_name,
 )
@@ -252,3 +253,30 @@ def test_age_begins_when_a_delivery_could_first_be_sent() -> None:
 
     assert age_begins(NOW, None) == age_begins(NOW, NOW - timedelta(hours=1)) == NOW
     assert age_begins(NOW, later) == later
+
+
+@pytest.mark.parametrize(
+    ("given", "attempts", "seconds"),
+    [
+        (answer(429, retry_after="30"), 1, 30),
+        (answer(429, retry_after="99999"), 1, 3600),
+        (answer(429, retry_after="Sun, 01 Mar 2026 12:00:07 GMT"), 1, 7),
+        (answer(429), 1, 1),
+        (answer(429, retry_after="soon"), 3, 4),
+        (answer(429), 9, 10),
+        (answer(429, abort=True), 1, 1),
+    ],
+)
+def test_429_asks_for_a_pause(given: Answer, attempts: int, seconds: int) -> None:
+    """As long as it says, an hour at most; if it does not say, as long as the policy waits, 10 s at most."""
+    asked = pause_asked(given, EXPONENTIAL, attempts=attempts, now=NOW, draw=0.5)
+
+    assert asked == NOW + timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    "given", [answer(200), answer(503, retry_after="30"), answer(429, retry_after="0"), answer(error_class="Timeout")]
+)
+def test_nothing_else_asks_for_a_pause(given: Answer) -> None:
+    """A 503 delays its own delivery alone, and a wait of no time is none."""
+    assert pause_asked(given, EXPONENTIAL, attempts=1, now=NOW, draw=0.5) is None

@@ -207,3 +207,18 @@ def test_deliveries_of_one_request_are_answered_and_recorded_one_by_one(receiver
     assert b'{"id": "b", "status": 200}' in again
     told = [(request["webhook_ids"], request["item_statuses"]) for request in seen(receiver, path)]
     assert told == [(["a", "b", "c"], [200, 503, 200]), (["b"], [200])]
+
+
+def test_throttle_says_how_long_and_keeps_to_it(receiver: Receiver) -> None:
+    """429 with the rest of the time until it is over, then 200."""
+    first = talk(receiver, post("/throttle/1/crm"), until=b"\r\n\r\n")
+    assert first.startswith(b"HTTP/1.1 429 ")
+    assert b"Retry-After: 1\r\n" in first
+
+    def status() -> bytes:
+        return talk(receiver, post("/throttle/1/crm"), until=b"\r\n\r\n").split()[1]
+
+    seen_so_far = {status()}
+    while b"200" not in seen_so_far:
+        seen_so_far.add(status())
+    assert seen_so_far <= {b"200", b"429"}

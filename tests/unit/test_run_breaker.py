@@ -136,3 +136,18 @@ def test_what_failed_among_the_probes_is_forgotten_once_it_is_closed() -> None:
     breaker.answered(name(9), NOW + timedelta(seconds=1), failed=True)
 
     assert not breaker.tripped
+
+
+def test_a_pause_is_told_once() -> None:
+    """The ledger hears of it with the next tally, even if there is nothing else to tell; a longer one is another."""
+    breaker = RunBreaker("late", "crm")
+    breaker.paused(NOW + timedelta(seconds=2))
+    told = breaker.take()
+    again = breaker.take()
+    breaker.paused(NOW + timedelta(seconds=4))
+    longer = breaker.take()
+
+    assert told is not None
+    assert longer is not None
+    assert again is None
+    assert (told.paused_until, longer.paused_until) == (NOW + timedelta(seconds=2), NOW + timedelta(seconds=4))

@@ -23,7 +23,8 @@ def list_targets(as_json: JsonOption = False) -> None:
     """Show how every target of today's rule files stands, since when and why; changes nothing.
 
     degraded: its breaker is open until the time shown, then deliveries are probed; half-open: its last probes were
-    good; disabled: its deliveries are held until it is enabled. Of one that is ok: until when its rate is ramped.
+    good; disabled: its deliveries are held until it is enabled. Of one that is ok: until when its rate is ramped, or
+    it is paused, as it asked for by 429.
     """
     from eventbridge.stages.target_list import target_list
 
@@ -35,7 +36,7 @@ def list_targets(as_json: JsonOption = False) -> None:
     show_table(
         "Targets, times in UTC",
         ["rule", "target", "state", "since", "until", "waiting", "reason"],
-        [[t.rule, t.target, t.state, t.since, t.until, t.waiting, t.reason] for t in found],
+        [[t.rule, t.target, t.state, t.since, t.paused_until or t.until, t.waiting, t.reason] for t in found],
     )
 
 

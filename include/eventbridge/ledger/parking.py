@@ -58,7 +58,7 @@ class Parking(Database):
     def due_targets(self, now: datetime, runner: str | None = None) -> list[DueTarget]:
         """Return the targets with deliveries due at `now`, and how many; the longest waiting first.
 
-        A target that is disabled, or whose breaker is open, is left out, but for what can only be given up.
+        A target that is disabled or paused, or whose breaker is open, is left out, but for what can only be given up.
         """
         with self._reading() as connection:
             rows = connection.execute(statements.due_targets(runner), {"now": now})
@@ -76,9 +76,9 @@ class Parking(Database):
     ) -> list[Parked]:
         """Return parked rows of a target that are due at `now` and not taken, the longest waiting or `smallest` first.
 
-        At most `limit_rows` rows of the ledger, each of which may hold many deliveries. Of a target that is disabled,
-        or whose breaker is open, only what can only be given up. The cost does not depend on how much is parked and
-        not due.
+        At most `limit_rows` rows of the ledger, each of which may hold many deliveries. Of a target that is disabled
+        or paused, or whose breaker is open, only what can only be given up. The cost does not depend on how much is
+        parked and not due.
         """
         of = {"now": now, "of_rule": rule, "of_target": target}
         query = statements.due_parked(limit_rows, runner, smallest=smallest)

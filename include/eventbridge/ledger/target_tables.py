@@ -21,6 +21,7 @@ target_status = Table(
     Column("good", Integer, nullable=False, server_default="0"),
     Column("slow", Boolean, nullable=False, server_default="0"),
     Column("failing_since", UtcTime),
+    Column("paused_until", UtcTime),
     PrimaryKeyConstraint("rule", "target"),
     one_of("state", TargetState),
 )

@@ -75,6 +75,7 @@ def _change(connection: Connection, old: TargetStatus, new: TargetStatus) -> Non
         "good_probes": new.good,
         "is_slow": new.slow,
         "failing_from": new.failing_since,
+        "paused_till": new.paused_until,
     }
     connection.execute(statements.CHANGE_TARGET_STATUS, change)
     event = of_target(old, new)
@@ -93,7 +94,7 @@ class Targets(Database):
             }
 
     def set_target_status(self, rule: str, target: str, state: TargetState, reason: str) -> None:
-        """Note how a target stands and why; `since` changes only with the state. Holds and releases nothing."""
+        """Note how a target stands and why; `since` changes only with the state. Ends its pause, holds nothing."""
         now = self.now()
         with self._writing() as connection:
             old = _standing(connection, rule, target, now)
@@ -104,7 +105,7 @@ class Targets(Database):
             else:
                 since = old.since if state == old.state else now
                 new = replace(old, state=state, reason=reason, since=since, until=None, good=0, slow=False)
-            _change(connection, old, new)
+            _change(connection, old, replace(new, paused_until=None))
 
     def note_attempts(self, tallies: Sequence[Tally]) -> None:
         """Count what pushes tell of targets and change how these stand, as the breaker decides."""

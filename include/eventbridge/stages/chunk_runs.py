@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from eventbridge.breaker import pause_of
 from eventbridge.delivery import DeadLettered, expired
 from eventbridge.ledger.records import Batch, Chunk, Piece, TargetStatus
 from eventbridge.rule import Target as TargetRule
@@ -22,7 +23,7 @@ from eventbridge.stages.letter_copies import read_deliveries
 from eventbridge.stages.ordered_chunk import ordered_runs
 from eventbridge.stages.outcome_rows import OutcomeRows, unsent_row
 from eventbridge.stages.outcomes import Shown
-from eventbridge.stages.pace import Pace
+from eventbridge.stages.pace import Pace, Pause
 from eventbridge.stages.put_off import put_off
 from eventbridge.stages.run_breaker import RunBreaker
 from eventbridge.stages.target_run import TargetRun
@@ -61,7 +62,14 @@ class ChunkRuns:
         runs: list[TargetRun] = []
         for (rule, target), found in by_target.items():
             spec = rules[rule].destinations.get(target) if rule in rules else None
-            runs += self._of_target(rule, target, spec, statuses.get((rule, target)), found, done)
+            status = statuses.get((rule, target))
+            of_target = self._of_target(rule, target, spec, status, found, done)
+            pause = Pause()
+            if (until := pause_of(status, self.work.clock())) is not None:
+                pause.ask(until)
+            for run in of_target:
+                run.keep(pause)
+            runs += of_target
         return runs
 
     def _of_target(

@@ -109,7 +109,9 @@ def next_due_at(work: Workplace, runner: str) -> datetime | None:
         if row.state == "due" and row.next_due_at is not None:
             status = statuses.get((row.rule, row.target))
             wait = status.until if status is not None and status.state in ("degraded", "half-open") else None
-            due.append(max(row.next_due_at, wait or row.next_due_at))  # an open breaker lets nothing through before
+            pause = status.paused_until if status is not None else None
+            # an open breaker lets nothing through before, nor does a pause
+            due.append(max(row.next_due_at, wait or row.next_due_at, pause or row.next_due_at))
     reference = due_references(work, runner)
     return min([*due, reference] if reference is not None else due, default=None)
 

@@ -26,6 +26,7 @@ from eventbridge.stages.open_deliveries import open_deliveries
 from eventbridge.stages.ordered_item import OrderedItem, Shard
 from eventbridge.stages.outcome_rows import OutcomeRows, unsent_row
 from eventbridge.stages.pace import Pace
+from eventbridge.stages.pauses import heed
 from eventbridge.stages.run_breaker import RunBreaker
 from eventbridge.stages.target_run import TargetRun
 from eventbridge.targets.protocol import Target
@@ -177,6 +178,7 @@ class OrderedRun(TargetRun):
         if answer.error_class == "Interrupted":
             self._unclear, outcome = True, Unknown()
         else:
+            heed(answer, self._policy, tried.attempts, self._pace, self.breaker, now, self._dice.random())
             self.breaker.answered(item.delivery_id, now, failed=is_failure(answer))
             outcome = decide(
                 answer,
@@ -250,6 +252,7 @@ class OrderedRun(TargetRun):
                 turns.next(key)
                 self._block(turns, key, item.due_at)
         stopped = self._shard.gone.is_set() or self._stop_asked.is_set() or self.presence.cut == "others"
+        stopped = stopped or self.pause.at(self._clock()) is not None
         self.report.spent = left and not stopped
         if not self._unclear:
             shard = self._shard

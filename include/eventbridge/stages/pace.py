@@ -1,4 +1,7 @@
-"""The pace of one run: tokens leased from the ledger, a second's at a time, shared with all pushes of its target."""
+"""The pace of one run: tokens leased from the ledger, a second's at a time, shared with all pushes of its target.
+
+And the pause that its target asked for.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,34 @@ from eventbridge.rate import Lease, per_second, second_of
 _LEASE = timedelta(seconds=1)
 
 
-class Pace:
-    """Says whether one more delivery may be sent now; belongs to the run's thread.
+class Pause:
+    """Until when a target wants to be sent nothing; one for all its runs in a push, and any thread may use it."""
 
-    `rate` None and no ramp: always. `lease` takes (deliveries a second, wanted) to the ledger.
+    def __init__(self) -> None:
+        self._until: datetime | None = None
+
+    def ask(self, until: datetime) -> None:
+        """Ask for it until a time; the latest counts."""
+        self._until = max(until, self._until or until)
+
+    def at(self, now: datetime) -> datetime | None:
+        """Return until when it lasts; None: there is none (any more)."""
+        until = self._until
+        if until is None or now < until:
+            return until
+        self._until = None  # one that is asked for at this very moment is told by the ledger in a second
+        return None
+
+    @property
+    def last(self) -> datetime | None:
+        """Until when it lasts, or lasted until a moment ago."""
+        return self._until
+
+
+class Pace:
+    """Says whether one more delivery may be sent now; belongs to the run's thread, but for its `pause`.
+
+    `rate` None, no ramp and no pause: always. `lease` takes (deliveries a second, wanted) to the ledger.
     """
 
     def __init__(
@@ -26,12 +53,18 @@ class Pace:
         self._ramp_until = ramp_until
         self._held = 0
         self._held_until: datetime | None = None
-        self.next_at: datetime | None = None  # when there may be tokens again; None: perhaps now
+        self._token_at: datetime | None = None  # when there may be tokens again; None: perhaps now
+        self.pause = Pause()
 
     @property
     def free(self) -> bool:
         """Whether `take` says yes at any time, and counts nothing."""
-        return self._rate is None and self._ramp_until is None
+        return self._rate is None and self._ramp_until is None and self.pause.last is None
+
+    @property
+    def next_at(self) -> datetime | None:
+        """When something may be sent again; None: perhaps now."""
+        return max(filter(None, (self._token_at, self.pause.last)), default=None)
 
     def ramp(self, now: datetime) -> None:
         """Begin a ramp: the target has just healed."""
@@ -39,21 +72,25 @@ class Pace:
 
     def open(self, now: datetime) -> bool:
         """Return whether it is worth asking for a token."""
-        return self.next_at is None or now >= self.next_at or per_second(self._rate, self._ramp_until, now) is None
+        if self.pause.at(now) is not None:
+            return False
+        return self._token_at is None or now >= self._token_at or per_second(self._rate, self._ramp_until, now) is None
 
     def take(self, now: datetime, wanted: int) -> bool:
         """Take one token of `wanted`, leasing some if there is none; False: not before `next_at`."""
+        if self.pause.at(now) is not None:
+            return False
         rate = per_second(self._rate, self._ramp_until, now)
         if rate is None:
             return True
         if self._held_until is not None and now >= self._held_until:
             self._held = 0
         if not self._held:
-            if self.next_at is not None and now < self.next_at:
+            if self._token_at is not None and now < self._token_at:
                 return False
             found = self._lease(rate, min(wanted, second_of(rate)))
             self._held, self._held_until = found.granted, now + _LEASE
-            self.next_at = None if found.granted else now + timedelta(seconds=found.wait_seconds)
+            self._token_at = None if found.granted else now + timedelta(seconds=found.wait_seconds)
         if not self._held:
             return False
         self._held -= 1

@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 
 import pyarrow as pa
 
+from eventbridge.breaker import pause_of
 from eventbridge.ledger.records import Batch, Chunk, ChunkState
 from eventbridge.stages.admission import must_cut_off, must_halt
 from eventbridge.stages.chunk_runs import ChunkRuns
@@ -189,6 +190,8 @@ class _Push:
                 run.halt()
             elif status is not None and run.heeds_others and must_cut_off(status, self._batch, now):
                 run.presence.cut = "others"
+            if (pause := pause_of(status, now)) is not None:
+                run.pause.ask(pause)
         self._company.ask()
 
     def _end(self, state: ChunkState, runs: list[TargetRun], error: BaseException | None) -> None:

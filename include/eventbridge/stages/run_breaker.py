@@ -57,6 +57,8 @@ class RunBreaker:
         self._probes: list[bool] = []
         self._told: dict[int, Count] = {}
         self._told_probes = 0
+        self._paused_until: datetime | None = None
+        self._told_pause: datetime | None = None
 
     @property
     def at_rest(self) -> bool:
@@ -98,6 +100,10 @@ class RunBreaker:
         second = int(at.timestamp())
         self._attempts[second] = self._attempts.get(second, 0) + count
 
+    def paused(self, until: datetime) -> None:
+        """Note that the target asked for a pause, for the ledger to tell the other pushes."""
+        self._paused_until = until
+
     def leave(self, now: datetime) -> None:
         """Judge what was to be tried again and will not be: the run is over."""
         for delivery_id in list(self._asked):
@@ -115,11 +121,14 @@ class RunBreaker:
             if count != (told := self._told.get(second, Count()))
         }
         probes = tuple(self._probes[self._told_probes :])
-        if not untold and not probes and ended is None:
+        until = self._paused_until
+        pause = until if until != self._told_pause else None
+        if not untold and not probes and ended is None and pause is None:
             return None
         self._told = counts
         self._told_probes += len(probes)
-        return Tally(self._rule, self._target, untold, probes, ended, self._disable_after_seconds, self._opens)
+        self._told_pause = until
+        return Tally(self._rule, self._target, untold, probes, ended, self._disable_after_seconds, self._opens, pause)
 
     def _judge(self, delivery_id: bytes) -> None:
         for second in self._asked.pop(delivery_id, ()):

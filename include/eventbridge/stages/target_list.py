@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 
+from eventbridge.breaker import pause_of
 from eventbridge.ledger.records import TargetState
 from eventbridge.stages.workplace import Workplace
 
@@ -15,7 +16,7 @@ class TargetLine:
     """How one target stands, and how many of its deliveries wait, due or held.
 
     `since` is None for one that never was anything but ok. `until`, `good`, `slow` and `failing_since` are those of
-    `breaker.TargetStatus`.
+    `breaker.TargetStatus`; so is `paused_until`, None when that is over.
     """
 
     rule: str
@@ -27,12 +28,14 @@ class TargetLine:
     good: int
     slow: bool
     failing_since: datetime | None
+    paused_until: datetime | None
     waiting: int
 
 
 def target_list(work: Workplace) -> list[TargetLine]:
     """Return a line for each target of today's rules, and for each of rules gone that is not well."""
     statuses = work.ledger.target_statuses()
+    now = work.ledger.now()
     waiting: Counter[tuple[str, str]] = Counter()
     for row in work.ledger.parked_counts():
         waiting[row.rule, row.target] += row.count
@@ -42,7 +45,8 @@ def target_list(work: Workplace) -> list[TargetLine]:
         status = statuses.get((rule, target))
         count = waiting[rule, target]
         if status is None:
-            lines.append(TargetLine(rule, target, "ok", "", None, None, 0, False, None, count))
+            lines.append(TargetLine(rule, target, "ok", "", None, None, 0, False, None, None, count))
         else:
-            lines.append(TargetLine(**vars(status), waiting=count))
+            standing = vars(status) | {"paused_until": pause_of(status, now)}
+            lines.append(TargetLine(**standing, waiting=count))
     return lines

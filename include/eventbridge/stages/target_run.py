@@ -9,24 +9,15 @@ from contextlib import closing
 from datetime import datetime, timedelta
 
 from eventbridge.breaker import Tally
-from eventbridge.delivery import (
-    DELIVERED,
-    Answer,
-    DeadLettered,
-    Outcome,
-    RetryAt,
-    Unknown,
-    decide,
-    expired,
-    is_failure,
-)
+from eventbridge.delivery import DELIVERED, Answer, DeadLettered, Outcome, RetryAt, Unknown, decide, expired, is_failure
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.rule.window import DeliverBetween
 from eventbridge.stages.feed import Feed
 from eventbridge.stages.flushed import flush, not_flushed
 from eventbridge.stages.items import Item, TargetReport
 from eventbridge.stages.outcome_rows import OutcomeRows, outcome_row, unsent_row
-from eventbridge.stages.pace import Pace
+from eventbridge.stages.pace import Pace, Pause
+from eventbridge.stages.pauses import heed, put_off_paused
 from eventbridge.stages.presence import Presence
 from eventbridge.stages.run_breaker import RunBreaker
 from eventbridge.targets.protocol import Request, Target
@@ -73,6 +64,7 @@ class TargetRun(threading.Thread):
         self.breaker = breaker
         self.heeds_others = not breaker.probing  # what other pushes find out of its target ends this run
         self._pace = pace
+        self.pause = pace.pause
         self._patient = patient
         self._halted = threading.Event()
         self.presence = Presence(patient=patient)
@@ -102,6 +94,10 @@ class TargetRun(threading.Thread):
     def halt(self) -> None:
         """End the run: others have found that nothing must be sent to its target now."""
         self._halted.set()
+
+    def keep(self, pause: Pause) -> None:
+        """Start nothing while its target wants a pause: all its runs in a push have one."""
+        self.pause = self._pace.pause = pause
 
     def run(self) -> None:
         """Deliver; what goes wrong here is reported, never raised into the other targets' threads."""
@@ -139,7 +135,12 @@ class TargetRun(threading.Thread):
                 self._round(target, ready)
             elif self._waiting and not self._nap():
                 break
-        over = self._clock() >= self._until - timedelta(seconds=_NAP_SECONDS) and not self.presence.cut
+        now = self._clock()
+        paused_until = self.pause.at(now)
+        if paused_until is not None and not self._stop_asked.is_set() and not self._refused():
+            self.report.held_up = True
+            self._waiting = put_off_paused(self._waiting, paused_until, now, self._rows)
+        over = now >= self._until - timedelta(seconds=_NAP_SECONDS) and not self.presence.cut
         over = over or self.presence.cut == "budget"
         self.report.spent = over and not self._refused() and self._has_unsettled_work()
 
@@ -241,6 +242,8 @@ class TargetRun(threading.Thread):
 
     def _judge(self, item: Item, answer: Answer, outcome: Outcome, now: datetime) -> None:
         """Tell the breaker of an answer, and whether this push will soon try that delivery again."""
+        if heed(answer, self._policy, item.attempts, self._pace, self.breaker, now, self._dice.random()):
+            return
         again = isinstance(outcome, RetryAt) and outcome.due_at < self._soon(now)
         probing = self.breaker.probing
         self.breaker.answered(item.delivery_id, now, failed=is_failure(answer), again=again)
@@ -266,10 +269,11 @@ class TargetRun(threading.Thread):
 
     def _nap(self) -> bool:
         """Wait a little for something to fall due; False if the others would have to wait for that."""
+        now, next_at = self._clock(), self._pace.next_at
         due = min((item.due_at for item in self._waiting if item.due_at is not None), default=self._until)
-        if self._pace.next_at is not None and any(item.due_at is None for item in self._waiting):
-            due = min(due, self._pace.next_at)
-        wait = (min(due, self._until) - self._clock()).total_seconds()
+        if next_at is not None and next_at > now:
+            due = next_at if any(item.due_at is None for item in self._waiting) else max(due, next_at)
+        wait = (min(due, self._until) - now).total_seconds()
         return self.presence.nap(self._stop_asked, min(wait, _NAP_SECONDS))
 
     def _closed(self) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +20,7 @@ _NUMBERED = {
     "status": "[1-9][0-9]{2}",
     "tell": "[1-9][0-9]{2}/[^/]+",
     "delay": "[0-9]{1,5}",
+    "throttle": "[1-9][0-9]{0,3}/[^/]+",
     "token": "[0-9]{1,5}/[^/]+(/.*)?",
     "with-token": "[1-9][0-9]{0,4}(/.*)?",
     "each": "[1-9][0-9]{2}/[1-9][0-9]*/[0-9]+(/.*)?",
@@ -62,7 +65,8 @@ class Paths:
     """Chooses replies; remembers how often a path of /flaky refused a webhook-id, and the tokens that /token gave.
 
     /token/SECONDS/SECRET is an OAuth2 token endpoint for every client with that secret; /with-token/USES takes each
-    of its tokens so many times. /told/NAME answers the status that /tell/STATUS/NAME told it last, before that 200.
+    of its tokens so many times. /throttle/SECONDS/NAME answers 429 until so long after its first request, with the rest
+    of that time as Retry-After. /told/NAME answers the status that /tell/STATUS/NAME told it last, before that 200.
     To bundles: /each/STATUS/EVERY/TIMES gives every EVERYth delivery, counted as they first come, STATUS so many times
     and all else 200; /first/COUNT acknowledges the first ones; /at-most/COUNT refuses with 413 what has more; /picky
     refuses with 400 what holds the word poison; /say/TEXT answers 200 with that text, escaped, as JSON.
@@ -71,6 +75,7 @@ class Paths:
     def __init__(self) -> None:
         self._told: dict[str, int] = {}
         self._refused: Counter[tuple[str, str]] = Counter()
+        self._throttled: dict[str, float] = {}  # until when, by the monotonic clock
         self._tokens = TokenEndpoint()
         self._bundles = BundleEndpoint()
         self._replies: dict[str, Callable[[Seen], Reply]] = {
@@ -98,6 +103,7 @@ class Paths:
             "status": lambda seen: Reply(int(seen.rest)),
             "tell": self._tell,
             "told": lambda seen: Reply(self._told.get(seen.rest, 200)),
+            "throttle": self._throttle,
             "token": self._token,
             "with-token": self._with_token,
             "each": self._each,
@@ -119,6 +125,11 @@ class Paths:
             self._refused[seen.path, seen.webhook_id] += 1
             return Reply(503, {"Retry-After": "1"}, body=b"try again\n")
         return Reply(200)
+
+    def _throttle(self, seen: Seen) -> Reply:
+        now = time.monotonic()
+        left = self._throttled.setdefault(seen.path, now + int(seen.rest.partition("/")[0])) - now
+        return Reply(429, {"Retry-After": str(math.ceil(left))}) if left > 0 else Reply(200)
 
     def _token(self, seen: Seen) -> Reply:
         seconds, _, secret = seen.rest.partition("/")

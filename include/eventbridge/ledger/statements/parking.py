@@ -40,16 +40,16 @@ _DISABLED = exists().where(
     target_status.c.target == parked.c.target,
     target_status.c.state == "disabled",
 )
-_OPEN = exists().where(
+_LEFT_ALONE = exists().where(
     target_status.c.rule == parked.c.rule,
     target_status.c.target == parked.c.target,
-    target_status.c.state.in_(["degraded", "half-open"]),
-    target_status.c.until > _NOW,
+    (target_status.c.state.in_(["degraded", "half-open"]) & (target_status.c.until > _NOW))
+    | (target_status.c.paused_until > _NOW),
 )
 _PAST_AGE = parked.c.expires_at <= _NOW
 _FOR_A_REASON = parked.c.held != ""
 #: What can be delivered, or can only be given up.
-_CAN_GO = ~(_DISABLED | _OPEN) | _PAST_AGE | _FOR_A_REASON
+_CAN_GO = ~(_DISABLED | _LEFT_ALONE) | _PAST_AGE | _FOR_A_REASON
 
 #: Parks deliveries, unless a row of that name is there.
 PARK = insert_or_skip(parked)
@@ -145,7 +145,7 @@ def due_targets(runner: str | None) -> Select[Any]:
 def due_parked(limit: int, runner: str | None, *, smallest: bool = False) -> Select[Any]:
     """Return the query for rows of a target due by `now`, the longest waiting or the smallest first.
 
-    Of a target that is disabled, or whose breaker is open, only what is past its age is due.
+    Of a target that is disabled or paused, or whose breaker is open, only what is past its age is due.
     """
     order = (parked.c.count, parked.c.due_at) if smallest else (parked.c.due_at,)
     found = (

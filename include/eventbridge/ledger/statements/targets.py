@@ -33,6 +33,7 @@ CHANGE_TARGET_STATUS = (
         good=bindparam("good_probes"),
         slow=bindparam("is_slow"),
         failing_since=bindparam("failing_from", type_=UtcTime),
+        paused_until=bindparam("paused_till", type_=UtcTime),
     )
 )
 

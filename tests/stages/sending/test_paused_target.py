@@ -1,0 +1,167 @@
+"""A target that answers 429: nothing more is sent to it before the time that it names, by any push."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+from stages.delivering import RunningClock, Sending, http, routed, segment_rows, verdicts
+
+from eventbridge.breaker import Tally
+from eventbridge.ledger.records import TargetStatus
+from eventbridge.stages.audit import audit
+from eventbridge.stages.commit import commit
+from eventbridge.stages.deliver import next_due_at
+from eventbridge.stages.push import push
+from eventbridge.stages.retries import plan_retries
+
+#: Whoever is put off for a while is tried again within the push that was told so.
+SOON = "{policy: own, attempts: 20, initial: 100ms, multiplier: 1, maximum: 100ms}"
+
+
+def standing(sending: Sending) -> TargetStatus:
+    """Return how the target crm stands."""
+    return sending.work.ledger.target_statuses()["orders", "crm"]
+
+
+def sent(sending: Sending, path: str) -> list[datetime]:
+    """Return when the requests of a path came."""
+    return [datetime.fromisoformat(each["at"]) for each in sending.requests() if each["path"] == path]
+
+
+def test_it_is_sent_nothing_before_the_time_it_named(sending: Sending) -> None:
+    """Its push waits two seconds, though 39 other deliveries are ready; its neighbour gets everything meanwhile."""
+    crm = http("/throttle/2/waited-for", max_in_flight=1, retry=SOON)
+    batch = sending.routed(40, crm=crm, note=http("/delay/120", max_in_flight=2))
+
+    sending.push(batch)
+
+    times = sent(sending, "/throttle/2/waited-for")
+    assert [at for at in times[1:] if at < times[0] + timedelta(seconds=2)] == []
+    assert len(times) == 41, "all of it came within this push, after the pause"
+    notes = sent(sending, "/delay/120")
+    assert any(times[0] < at < times[1] for at in notes)
+    assert standing(sending).state == "ok"
+
+
+def test_a_long_pause_ends_the_push_and_what_is_left_has_no_attempt(sending: Sending, clock: RunningClock) -> None:
+    """It waits in the slow lane until the time that was named; then all is delivered, and the books balance."""
+    batch = sending.routed(40, crm=http("/throttle/60/long", max_in_flight=1, retry=SOON), note="/healthy/note")
+    work = sending.work
+
+    sending.push(batch)
+    sending.settle(batch)
+
+    rows = verdicts(work, batch.batch_id)["crm"]
+    until = standing(sending).paused_until
+    assert until is not None
+    assert len(sent(sending, "/throttle/60/long")) == 1
+    assert sorted(row["attempts"] for row in rows) == [0] * 39 + [1]
+    assert {(row["verdict"], row["reason"], row["due_at"]) for row in rows if not row["attempts"]} == {
+        ("RetryAt", "TargetPaused", until)
+    }
+    assert work.ledger.chunk(batch.batch_id, 0).state == "COMPLETED"
+    assert len(sent(sending, "/healthy/note")) == 40
+    assert commit(work, batch.batch_id)
+    assert plan_retries(work).batch_id is None
+    assert next_due_at(work, "orders") == until
+    sending.publish(3)
+    sending.deliver()
+    assert len(sent(sending, "/throttle/60/long")) == 1, "new events, and whoever delivers them, keep the pause"
+
+    clock.advance(3600)
+    sending.rules(crm="/healthy/crm", note="/healthy/note")
+    sending.deliver()
+
+    assert audit(work).deliveries["orders/crm"] == {"matched": 43, "delivered": 43, "dead": 0, "parked": 0}
+    assert audit(work).differences == ()
+
+
+def test_other_pushes_keep_the_pause_too(sending: Sending, site: Any) -> None:
+    """What one was told, another learns from the ledger within about a second, in the middle of its chunk."""
+    sending.rules(crm=http("/delay/50", max_in_flight=1))
+    sending.publish(800)
+    works = [site.reopen(push_budget_seconds=15, chunk_max_deliveries=400) for _ in range(2)]
+    batch = routed(works[0])
+    thread = threading.Thread(target=push, args=(works[0], batch.batch_id, 0))
+    thread.start()
+    _until_sent(sending, "/delay/50")
+
+    told = works[1].ledger.now() + timedelta(seconds=60)
+    works[1].ledger.note_attempts([Tally("orders", "crm", paused_until=told)])
+    thread.join(12)
+
+    assert not thread.is_alive()
+    rows = segment_rows(works[0], batch.batch_id)
+    assert {row["reason"] for row in rows if not row["sent"]} == {"TargetPaused"}
+    assert {row["due_at"] for row in rows if not row["sent"]} == {told}
+    assert 1 <= sum(row["sent"] for row in rows) < 200
+    before = len(sent(sending, "/delay/50"))
+    assert push(works[1], batch.batch_id, 1).delivered == 0
+    assert len(sent(sending, "/delay/50")) == before, "one that begins sends nothing at all"
+
+
+def test_a_burst_of_429_is_one_word_against_the_target(sending: Sending) -> None:
+    """Thirty requests were in flight when it asked for a pause: its breaker stays closed, the pause is kept."""
+    batch = sending.routed(200, crm=http("/throttle/60/burst", max_in_flight=30))
+
+    sending.push(batch)
+
+    assert 10 <= len(sent(sending, "/throttle/60/burst")) <= 30
+    assert standing(sending).state == "ok"
+    assert standing(sending).paused_until is not None
+
+
+def test_a_target_that_only_ever_asks_for_pauses_is_degraded(sending: Sending) -> None:
+    """Each pause is a word against it, by its first 429: ten of them, and nothing taken, open its breaker."""
+    policy = "{policy: own, attempts: 0, initial: 200ms, multiplier: 1, maximum: 200ms, jitter: 0}"
+    batch = sending.routed(200, crm=http("/status/429", max_in_flight=3, retry=policy))
+
+    sending.push(batch)
+
+    times = sent(sending, "/status/429")
+    assert standing(sending).state == "degraded"
+    assert "10 of 10 attempts failed" in standing(sending).reason
+    assert 10 <= len(times) <= 33
+    pauses = [later - earlier for earlier, later in pairwise(times) if later - earlier > timedelta(seconds=0.15)]
+    assert len(pauses) >= 9, "without Retry-After the policy's wait is the pause"
+
+
+def test_an_ordered_target_is_paused_too(sending: Sending) -> None:
+    """The keys of all its shards wait; they have no attempt, and are not taken up before the pause is over."""
+    batch = sending.routed(40, crm=http("/throttle/60/ordered", ordered_by="$.data.id", max_in_flight=1))
+    work = sending.work
+
+    sending.push(batch)
+    sending.settle(batch)
+    assert commit(work, batch.batch_id)
+
+    assert len(sent(sending, "/throttle/60/ordered")) == 1
+    assert sorted(row["attempts"] for row in verdicts(work, batch.batch_id)["crm"]) == [0] * 39 + [1]
+    assert work.ledger.chunk(batch.batch_id, 0).state == "COMPLETED"
+    assert standing(sending).paused_until is not None
+    assert plan_retries(work).batch_id is None
+    assert audit(work).differences == ()
+
+
+def test_a_503_delays_its_own_delivery_alone(sending: Sending) -> None:
+    """Each delivery is refused twice with Retry-After: 1; all of them are sent at once, and again a second later."""
+    work = sending.begin(30, crm=http("/flaky/alone", max_in_flight=4, retry=SOON))
+
+    sending.deliver_batch()
+
+    times = sent(sending, "/flaky/alone")
+    assert len(times) == 90
+    assert sum(at < times[0] + timedelta(seconds=0.9) for at in times) > 4, "more than one round of what is in flight"
+    assert standing(sending).paused_until is None
+    assert audit(work).deliveries["orders/crm"]["delivered"] == 30
+
+
+def _until_sent(sending: Sending, path: str, seconds: float = 10.0) -> None:
+    end = time.monotonic() + seconds
+    while not sent(sending, path):
+        assert time.monotonic() < end, "nothing was sent"
+        time.sleep(0.01)
