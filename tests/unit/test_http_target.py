@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import resource
+import select
 import socket
 import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_network
 
@@ -44,14 +45,14 @@ def no_connection(connection_id: str) -> Connection:
     raise AssertionError(f"nobody asked for {connection_id}")
 
 
-def target_of(url: str, *, timeout_seconds: float = 10.0, max_in_flight: int = 8) -> Target:
+def target_of(url: str, *, max_in_flight: int = 8, **seconds: float) -> Target:
     rule = TargetRule(
         name="crm",
         type="http",
         url=url,
         allow_http=True,
-        timeout_seconds=timeout_seconds,
         max_in_flight=max_in_flight,
+        **seconds,
     )
     return open_target("r", rule, no_connection, now, LOOPBACK)
 
@@ -60,9 +61,9 @@ def a_request(index: int = 0, payload: bytes = b"{}", **fields: object) -> Reque
     return Request(index, str(uuid.uuid4()), payload, "application/json", **fields)  # type: ignore[arg-type]
 
 
-def answer_of(url: str, *, timeout_seconds: float = 10.0, until: datetime | None = None) -> Answer:
+def answer_of(url: str, *, until: datetime | None = None, **seconds: float) -> Answer:
     """Deliver one request and return its answer."""
-    with closing(target_of(url, timeout_seconds=timeout_seconds)) as target:
+    with closing(target_of(url, **seconds)) as target:
         [(_, answer)] = list(target.deliver([a_request()], until or later()))
         return answer
 
@@ -252,6 +253,33 @@ def test_no_answer_times_out(receiver: Receiver) -> None:
     answer = answer_of(receiver.url("/hang"), timeout_seconds=0.3)
 
     assert (answer.accepted, answer.code, answer.error_class) == (False, None, "Timeout")
+
+
+def test_a_connection_that_does_not_come_about_costs_what_connect_says() -> None:
+    """A host that drops what is sent to it, as one behind a firewall does, and one that never speaks TLS."""
+    with socket.socket() as listener, ExitStack() as taken:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        address = listener.getsockname()
+        silent = answer_of(f"https://127.0.0.1:{address[1]}/", timeout_seconds=20.0, connect_seconds=0.5)
+        while _connects(taken.enter_context(socket.socket()), address):
+            pass  # until the kernel takes no more, as nobody accepts them
+        dropped = answer_of(f"http://127.0.0.1:{address[1]}/", timeout_seconds=20.0, connect_seconds=0.5)
+
+    for answer in (silent, dropped):
+        assert (answer.accepted, answer.code, answer.error_class) == (False, None, "Timeout")
+        assert 450 < answer.duration_ms < 4000, "by default it would be 5 s"
+
+
+def _connects(client: socket.socket, address: tuple[str, int]) -> bool:
+    client.setblocking(False)
+    client.connect_ex(address)
+    return bool(select.select([], [client], [], 0.5)[1])
+
+
+def test_an_answer_may_take_longer_than_connecting(receiver: Receiver) -> None:
+    """`connect` is over once there is a connection."""
+    assert answer_of(receiver.url("/delay/900"), timeout_seconds=20.0, connect_seconds=0.3).code == 200
 
 
 def test_a_connection_that_breaks_off_is_no_answer(receiver: Receiver) -> None:

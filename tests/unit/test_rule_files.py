@@ -83,6 +83,7 @@ rules:
         type: http
         url: https://crm.example/
         content_mode: binary
+        timeout: {total: 20s, connect: 250ms}
       log:
         type: file
         path: /srv/orders.jsonl
@@ -112,7 +113,14 @@ rules:
             maximum_event_age_seconds=7200.0,
         ),
     )
-    whole = Target(name="whole", type="http", url="https://crm.example/", content_mode="binary")
+    whole = Target(
+        name="whole",
+        type="http",
+        url="https://crm.example/",
+        content_mode="binary",
+        timeout_seconds=20.0,
+        connect_seconds=0.25,
+    )
     log = Target(
         name="log",
         type="file",
@@ -152,10 +160,11 @@ def test_defaults(tmp_path: Path) -> None:
         r.pool,
         r.pool_name,
     ) == ("b", True, "medium", None, None, "rules.medium")
-    assert (Transform(), RetryPolicy(), 10.0, 32) == (
+    assert (Transform(), RetryPolicy(), 10.0, 5.0, 32) == (
         target.transform,
         target.retry,
         target.timeout_seconds,
+        target.connect_seconds,
         target.max_in_flight,
     )
     assert Bus(name="b", source=Source(topics=("events",), queues=4, start_at="latest")) == rules.buses["b"]

@@ -76,7 +76,7 @@ def test_field_of_a_later_version(tmp_path: Path, what: str, field: str) -> None
 )
 def test_field_of_this_version_is_read(tmp_path: Path, what: str, field: str) -> None:
     """No field is let through unread: a value of the wrong kind is a mistake in every one of them."""
-    holders = ("source", "retry", "transform", "pattern", "targets", "batch", "dead_letter_queue")
+    holders = ("source", "retry", "transform", "pattern", "targets", "batch", "timeout", "dead_letter_queue")
     wrong = {field: 1 if field in holders else {"x": 1}}
     transform = {"form": "JSONPATH" if field == "value" else "TEMPLATE"}
     target = {"type": "file" if field in ("path", "retry", "transform") or what != "a target" else "http"}
@@ -84,6 +84,8 @@ def test_field_of_this_version_is_read(tmp_path: Path, what: str, field: str) ->
         target["dead_letter_queue"] = {"type": "file" if field in ("path", "retry") else "http"} | wrong  # type: ignore[assignment]
     if what == "a transform":
         target["transform"] = transform | wrong  # type: ignore[assignment]
+    if what == "a timeout":
+        target |= {"type": "http", "timeout": wrong}  # type: ignore[dict-item]
     if what == "a delivery window":
         target["deliver_between"] = wrong  # type: ignore[assignment]
     if what == "a batch":

@@ -30,6 +30,7 @@ HEADINGS = {
     "a rule": "## Rule",
     "a target": "## Target",
     "a dead letter queue": "### Dead letter queue",
+    "a timeout": "### Timeout",
     "a delivery window": "### Waiting",
     "a batch": "### Batch",
     "a retry policy": "### Retry policy",

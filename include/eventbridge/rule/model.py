@@ -122,7 +122,8 @@ class Batching(_Frozen):
 class Target(_Frozen):
     """Where deliveries of a rule go, and how: `url` and `connection` belong to `http`, `path` to `file`.
 
-    An http target without `url` sends to the URL that its connection holds. `ordered_by` is a JSONPath, or `queue`;
+    An http target without `url` sends to the URL that its connection holds. `timeout_seconds` is for an attempt in all,
+    `connect_seconds` what of that connecting may take. `ordered_by` is a JSONPath, or `queue`;
     `not_before` a path to a time in the event, or a duration after its arrival.
     """
 
@@ -133,6 +134,7 @@ class Target(_Frozen):
     connection: str | None = None
     transform: Transform = Transform()
     timeout_seconds: float = 10.0
+    connect_seconds: float = 5.0
     max_in_flight: int = 32
     retry: RetryPolicy = RetryPolicy()
     errors_tolerance: Literal["all", "none"] = "all"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from eventbridge.duration import write_duration
 from eventbridge.errors import Mistake
 from eventbridge.rule.address import path_mistake, url_mistake
 from eventbridge.rule.fields import Fields
@@ -47,7 +48,7 @@ def read_target(name: str, node: Node, mistakes: list[Mistake]) -> Target:
         rate_per_second=fields.rate("rate"),
         batch=read_batch(fields, transform, mistakes) if kind != "file" else None,
         **read_waiting(fields, mistakes),
-        **_address_fields(fields, kind),
+        **_address_fields(fields, mistakes, kind),
     )
     fields.close()
     return target
@@ -75,7 +76,7 @@ def _queue(target: str, node: Node | None, mistakes: list[Mistake]) -> Target | 
         type=kind or "http",
         content_mode="data",
         retry=_retry(fields.get("retry"), mistakes),
-        **_address_fields(fields, kind),
+        **_address_fields(fields, mistakes, kind),
     )
     fields.close()
     return queue
@@ -90,14 +91,14 @@ def _kind(fields: Fields) -> Any:
     return kind
 
 
-def _address_fields(fields: Fields, kind: str | None) -> dict[str, Any]:
+def _address_fields(fields: Fields, mistakes: list[Mistake], kind: str | None) -> dict[str, Any]:
     return {
-        **(_http_fields(fields, required=kind == "http") if kind != "file" else {}),
+        **(_http_fields(fields, mistakes, required=kind == "http") if kind != "file" else {}),
         **(_file_fields(fields, required=kind == "file") if kind != "http" else {}),
     }
 
 
-def _http_fields(fields: Fields, *, required: bool) -> dict[str, Any]:
+def _http_fields(fields: Fields, mistakes: list[Mistake], *, required: bool) -> dict[str, Any]:
     allow_http = fields.flag("allow_http", default=False)
     # a connection may hold the URL; whether it does, only a running task can see
     url = fields.text("url", required=required and not fields.has("connection"))
@@ -106,10 +107,25 @@ def _http_fields(fields: Fields, *, required: bool) -> dict[str, Any]:
     return {
         "url": url,
         "connection": fields.name("connection") or None,
-        "timeout_seconds": fields.duration("timeout", 10.0, 1.0, 30.0),
+        **_timeouts(fields, mistakes),
         "max_in_flight": fields.whole("max_in_flight", 32, 1, 10_000),
         "allow_http": allow_http,
     }
+
+
+def _timeouts(fields: Fields, mistakes: list[Mistake]) -> dict[str, Any]:
+    node = fields.get("timeout")
+    if node is None or not isinstance(node.value, dict):
+        return {"timeout_seconds": fields.duration("timeout", 10.0, 1.0, 30.0)}
+    fields.refuse_empty("timeout", "Write total, connect or both, or remove it")
+    both = Fields(node, mistakes, "a timeout")
+    both.close()
+    total = both.duration("total", 10.0, 1.0, 30.0)
+    connect = both.duration("connect", 5.0, 0.1, 30.0)
+    if both.has("connect") and connect > total:
+        message = f"connecting is a part of the attempt, and {write_duration(connect)} is more than the total"
+        both.add_to("connect", message, f"Write connect: {write_duration(total)} or less")
+    return {"timeout_seconds": total, "connect_seconds": connect}
 
 
 def _file_fields(fields: Fields, *, required: bool) -> dict[str, Any]:

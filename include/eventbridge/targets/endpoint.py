@@ -12,14 +12,12 @@ from eventbridge import __version__
 from eventbridge.targets.guard import SETTING, AddressGuard
 from eventbridge.targets.tls import Tls
 
-#: A connection that takes longer is no better than none.
-_CONNECT_SECONDS = 5.0
-
 
 @dataclass(frozen=True)
 class Endpoint:
     """What all requests of a target share: address, time, what is verified, and where they must not go.
 
+    Connecting, TLS included, may take `connect_seconds` of the `timeout_seconds` of a request.
     `secrets` are what an answer may repeat of the URL and must not be kept, the longest first. `whole_answers`: of an
     answer's body all that is read is there until the next request, not only what is kept of it.
     """
@@ -31,6 +29,7 @@ class Endpoint:
     tls: Tls = field(default_factory=Tls)
     secrets: tuple[bytes, ...] = field(default=(), repr=False)
     whole_answers: bool = False
+    connect_seconds: float = 5.0
 
 
 class _Handed(socket.socket):
@@ -85,7 +84,7 @@ def easy_handle(
         pycurl.POST: 1,
         pycurl.USERAGENT: f"EventBridge/{__version__}",
         pycurl.TIMEOUT_MS: round(endpoint.timeout_seconds * 1000),
-        pycurl.CONNECTTIMEOUT_MS: round(min(endpoint.timeout_seconds, _CONNECT_SECONDS) * 1000),
+        pycurl.CONNECTTIMEOUT_MS: round(min(endpoint.timeout_seconds, endpoint.connect_seconds) * 1000),
         pycurl.NOSIGNAL: 1,
         pycurl.FOLLOWLOCATION: 0,
         pycurl.SSLVERSION: pycurl.SSLVERSION_TLSv1_2,  # at least

@@ -68,6 +68,7 @@ def _open_http(
         tls,
         secrets=() if target.url else secrets_in(url),
         whole_answers=target.batch is not None,
+        connect_seconds=target.connect_seconds,
     )
     unread = [first]  # its first reading is that of this very moment
 
@@ -80,8 +81,8 @@ def _open_http(
         return _credentials(rule, target, fresh)
 
     def token_endpoint(client: TokenClient, seconds: float) -> Endpoint:
-        timeout = min(seconds, target.timeout_seconds)
-        return Endpoint(client.url, timeout, target.allow_http, guard, tls, client.secrets)
+        timeout, wait = min(seconds, target.timeout_seconds), target.connect_seconds
+        return Endpoint(client.url, timeout, target.allow_http, guard, tls, client.secrets, connect_seconds=wait)
 
     access = Access(read, token_endpoint, clock)
     if target.batch is not None:
