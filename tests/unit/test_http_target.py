@@ -14,14 +14,20 @@ from contextlib import ExitStack, closing
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_network
 
+import pycurl
 import pytest
 
 from eventbridge.connection import Connection
 from eventbridge.delivery import Answer
 from eventbridge.rule import Target as TargetRule
+from eventbridge.targets.exchange import READ_BYTES
+from eventbridge.targets.http import HttpTarget
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
 from eventbridge.testing.receiver import ADDRESSES, Receiver
+
+#: What libcurl hands over at a time, at most (CURL_MAX_WRITE_SIZE).
+_AT_ONCE_BYTES = 16 * 1024
 
 LOOPBACK = (ip_network(ADDRESSES),)
 
@@ -221,8 +227,12 @@ def test_the_answers_beginning_is_kept(receiver: Receiver) -> None:
 def test_a_huge_body_is_cut_off(receiver: Receiver) -> None:
     """Of a body that would take hours 1 MB is read and 20 KB are kept; its code counts, and the target goes on."""
     with closing(target_of(receiver.url("/huge"), max_in_flight=2, timeout_seconds=5.0)) as target:
+        assert isinstance(target, HttpTarget)
         answers = [answer for _, answer in target.deliver([a_request(n) for n in range(5)], later())]
+        taken = [exchange.curl.getinfo(pycurl.SIZE_DOWNLOAD_T) for exchange in target._idle]
 
+    assert taken
+    assert all(READ_BYTES - _AT_ONCE_BYTES <= size <= READ_BYTES for size in taken)
     assert [(answer.accepted, answer.code) for answer in answers] == [(True, 200)] * 5
     assert [answer.response_head for answer in answers] == [b"x" * 20 * 1024] * 5
 
