@@ -113,11 +113,12 @@ class Running:
         run = self.airflow.call("POST", f"/dags/{dag_id}/dagRuns", json=body)
         return str(run["dag_run_id"])
 
-    def task_log(self, dag_id: str, run_id: str, task_id: str) -> str:
-        """Return what the last try of a task wrote into its log."""
+    def task_log(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> str:
+        """Return what the last try of a task, or of one of its mapped instances, wrote into its log."""
         task = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}"
-        tries = self.airflow.call("GET", task)["try_number"]
-        return json.dumps(self.airflow.call("GET", f"{task}/logs/{tries}", headers={"Accept": "application/json"}))
+        tries = self.airflow.call("GET", task if map_index < 0 else f"{task}/{map_index}")["try_number"]
+        log = {"params": {"map_index": map_index}, "headers": {"Accept": "application/json"}}
+        return json.dumps(self.airflow.call("GET", f"{task}/logs/{tries}", **log))
 
     def reparse(self, dag_id: str) -> None:
         """Have Airflow read a DAG's file now and not at its next turn."""

@@ -21,6 +21,7 @@ from end_to_end.secrets import airflow_logs, written_secrets
 from eventbridge.errors import RuleFileError
 from eventbridge.identity import delivery_id_text
 from eventbridge.ledger.records import Chunk
+from eventbridge.orchestrate.names import PUSH
 from eventbridge.orchestrate.schedule import run_limit
 from eventbridge.rule import load_rules
 from eventbridge.stages.records import dead_letters
@@ -61,6 +62,29 @@ def test_a_killed_push_loses_nothing(running: Running, victim: str) -> None:
     received = Counter(running.requests("/slow/tracking"))
     assert len(received) == before + 100
     assert {received[name] for name in written_down} == {1}
+    assert running.differences() == []
+
+
+def test_a_push_that_airflow_ends_stops_by_itself(running: Running) -> None:
+    """Its task is set failed while it runs: on_kill stops it, it ends its chunk, and nothing answered is sent again."""
+    before = set(running.requests("/slow/tracking"))
+    running.publish("parcels", range(2_000, 2_100))
+    chunk = running.until("a push is in the middle of its chunk", lambda: delivering(running, "parcels"))
+    (run,) = [run["dag_run_id"] for run in running.runs("deliver_parcels") if run["state"] == "running"]
+    task = f"/dags/deliver_parcels/dagRuns/{run}/taskInstances/{PUSH}/{chunk.map_index}"
+    running.airflow.call("PATCH", task, json={"new_state": "failed"})
+    report = f"chunk {chunk.chunk_id} of batch {chunk.batch_id}, which Airflow asked to stop: PushReport(claimed=True"
+    told = running.until("the push says what it did", lambda: says(push_log(running, run, chunk), report))
+    running.until_settled()
+
+    assert "the task shouldn't be running anymore" in told, "it was Airflow that ended it"
+    assert running.work.ledger.chunk(chunk.batch_id, chunk.chunk_id).state in ("TIMEOUT", "ERROR")
+    assert running.airflow.call("GET", task)["state"] == "failed"
+    received = Counter(name for name in running.requests("/slow/tracking") if name not in before)
+    taken = answered(running, chunk, "Delivered")
+    assert len(received) == 100
+    assert 0 < len(taken) < 100
+    assert {received[name] for name in taken} == {1}
     assert running.differences() == []
 
 
@@ -169,6 +193,16 @@ def test_no_secret_was_written_by_any_of_it(running: Running) -> None:
     assert all("authorization: Basic *****" in json.dumps(letter, default=str) for letter in repeated)
     assert b"listen" in airflow_logs(running)
     assert written_secrets(running) == []
+
+
+def says(log: str, text: str) -> str:
+    """Return a log once a text is in it, else nothing."""
+    return log if text in log else ""
+
+
+def push_log(running: Running, run: str, chunk: Chunk) -> str:
+    """Return what the task wrote into its log that pushes the chunk."""
+    return running.task_log("deliver_parcels", run, PUSH, chunk.map_index or 0)
 
 
 def push_process(chunk: Chunk) -> psutil.Process:

@@ -33,6 +33,7 @@ class PushOperator(BaseOperator):
         self.batch_id = batch_id
         self.chunk_id = chunk_id
         self._stop: threading.Event | None = None
+        self._killed = False
 
     def execute(self, context: Context) -> None:
         """Deliver the chunk; fails if a target cannot be opened or ledger or store cannot be reached."""
@@ -45,11 +46,13 @@ class PushOperator(BaseOperator):
         gc.freeze()  # this process ends with this task: no collection need look through what it began with
         with stage() as work:
             report = push(work, self.batch_id, self.chunk_id, self._stop)
-        self.log.info("chunk %s of batch %s: %s", self.chunk_id, self.batch_id, report)
+        killed = ", which Airflow asked to stop" if self._killed else ""
+        self.log.info("chunk %s of batch %s%s: %s", self.chunk_id, self.batch_id, killed, report)
 
     def on_kill(self) -> None:
         """Ask the push to stop; what it has been answered is written down first."""
         if self._stop is not None:
+            self._killed = True  # told when it has stopped: this may be called in the middle of writing to the log
             self._stop.set()
 
 
