@@ -191,3 +191,13 @@ def segment_rows(work: Workplace, batch_id: str) -> list[dict[str, Any]]:
     """Return every recorded outcome row of a batch."""
     files = work.ledger.files(batch_id, "outcome")
     return [row for file in files if file.path for row in read_table(work.store, file.path).to_pylist()]
+
+
+def keeps(sent_at: list[datetime], rate: float) -> bool:
+    """Return whether in any t seconds there were at most `rate * (t + 1)` sends, and one."""
+    times = sorted(sent_at)
+    return all(
+        end - start + 1 <= rate * ((times[end] - times[start]).total_seconds() + 1) + 1
+        for start in range(len(times))
+        for end in range(start, len(times))
+    )

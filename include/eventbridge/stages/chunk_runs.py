@@ -7,14 +7,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from eventbridge.breaker import pause_of
 from eventbridge.delivery import DeadLettered, expired
-from eventbridge.ledger.records import Batch, Chunk, Piece, TargetStatus
+from eventbridge.ledger.records import Batch, Chunk, Piece, Redrive, TargetStatus
 from eventbridge.rule import Target as TargetRule
 from eventbridge.stages.admission import admission
 from eventbridge.stages.block_run import Block, BlockRun, blocks_of
@@ -68,9 +68,23 @@ class ChunkRuns:
             if (until := pause_of(status, self.work.clock())) is not None:
                 pause.ask(until)
             for run in of_target:
-                run.keep(pause)
+                run.keep(pause, self._redrive_pace())
             runs += of_target
         return runs
+
+    @cached_property
+    def _redrive(self) -> Redrive | None:
+        """Return the redrive that the batch is one of, if it has a rate."""
+        taken = self.work.ledger.redriven_by(self.batch.batch_id) if self.batch.kind == "redrive" else []
+        found = self.work.ledger.redrive(taken[0].redrive_id) if taken else None
+        return found if found is not None and found.rate is not None else None
+
+    def _redrive_pace(self) -> Pace | None:
+        """Return what a run takes the redrive's tokens by; they lie beside those of targets, under no rule's name."""
+        redrive = self._redrive
+        if redrive is None:
+            return None
+        return Pace(partial(self.work.ledger.lease_tokens, "", redrive.redrive_id), redrive.rate)
 
     def _of_target(
         self,
@@ -108,6 +122,8 @@ class ChunkRuns:
     ) -> list[Block] | None:
         """Return the deliveries of a target as blocks; None if each must be looked at, or sent, at its own time."""
         if spec is None or spec.ordered or spec.deliver_between is not None or spec.rate_per_second is not None:
+            return None
+        if self._redrive is not None:
             return None
         ramped = status is not None and status.until is not None and status.until > self.work.clock()
         if ramped or (status is not None and status.state != "ok"):

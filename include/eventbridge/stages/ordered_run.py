@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import closing
@@ -239,7 +240,8 @@ class OrderedRun(TargetRun):
         """Wait a little for the target's next token; False if it is too far away."""
         now = self._clock()
         token_at = self._pace.next_at or now
-        if token_at >= min(self._until, now + timedelta(seconds=_LINGER_SECONDS)):
+        linger = _LINGER_SECONDS if self._pace.beside is None else math.inf  # nobody waits for the rate of a redrive
+        if (token_at - now).total_seconds() >= min((self._until - now).total_seconds(), linger):
             return False
         return self.presence.nap(self._stop_asked, min((token_at - now).total_seconds(), _NAP_SECONDS))
 

@@ -43,6 +43,7 @@ class Pace:
     """Says whether one more delivery may be sent now; belongs to the run's thread, but for its `pause`.
 
     `rate` None, no ramp and no pause: always. `lease` takes (deliveries a second, wanted) to the ledger.
+    `beside` is a further one whose tokens it takes too: what a redrive allows, say.
     """
 
     def __init__(
@@ -55,16 +56,19 @@ class Pace:
         self._held_until: datetime | None = None
         self._token_at: datetime | None = None  # when there may be tokens again; None: perhaps now
         self.pause = Pause()
+        self.beside: Pace | None = None
 
     @property
     def free(self) -> bool:
         """Whether `take` says yes at any time, and counts nothing."""
-        return self._rate is None and self._ramp_until is None and self.pause.last is None
+        unbound = self._rate is None and self._ramp_until is None and self.beside is None
+        return unbound and self.pause.last is None
 
     @property
     def next_at(self) -> datetime | None:
         """When something may be sent again; None: perhaps now."""
-        return max(filter(None, (self._token_at, self.pause.last)), default=None)
+        beside = self.beside.next_at if self.beside is not None else None
+        return max(filter(None, (self._token_at, self.pause.last, beside)), default=None)
 
     def ramp(self, now: datetime) -> None:
         """Begin a ramp: the target has just healed."""
@@ -72,14 +76,21 @@ class Pace:
 
     def open(self, now: datetime) -> bool:
         """Return whether it is worth asking for a token."""
-        if self.pause.at(now) is not None:
+        if self.pause.at(now) is not None or (self.beside is not None and not self.beside.open(now)):
             return False
         return self._token_at is None or now >= self._token_at or per_second(self._rate, self._ramp_until, now) is None
 
     def take(self, now: datetime, wanted: int) -> bool:
         """Take one token of `wanted`, leasing some if there is none; False: not before `next_at`."""
-        if self.pause.at(now) is not None:
+        limits = [self] if self.beside is None else [self, self.beside]
+        if self.pause.at(now) is not None or not all(limit.holds(now, wanted) for limit in limits):
             return False
+        for limit in limits:
+            limit.spend()
+        return True
+
+    def holds(self, now: datetime, wanted: int) -> bool:
+        """Return whether it has a token, of `wanted`, or needs none; leases some if it has none."""
         rate = per_second(self._rate, self._ramp_until, now)
         if rate is None:
             return True
@@ -91,7 +102,8 @@ class Pace:
             found = self._lease(rate, min(wanted, second_of(rate)))
             self._held, self._held_until = found.granted, now + _LEASE
             self._token_at = None if found.granted else now + timedelta(seconds=found.wait_seconds)
-        if not self._held:
-            return False
-        self._held -= 1
-        return True
+        return self._held > 0
+
+    def spend(self) -> None:
+        """Use the token that it `holds`."""
+        self._held = max(0, self._held - 1)

@@ -29,7 +29,8 @@ from eventbridge.stages.selection import SELECTED_BY, Selection
 from eventbridge.stages.workplace import Workplace
 from eventbridge.store.parquet import read_rows
 
-#: A batch under a rate holds what the rate allows in so many seconds; the next one waits for as long.
+#: A batch under a rate holds what the rate allows in so many seconds, or in half of a push's budget, which must do for
+#: it: its pushes take a token for each letter. The next one waits for as long.
 _RATE_WINDOW_SECONDS = 10.0
 #: Letters a second: at 0.1 the wait between two batches of one letter is that of the window.
 LOWEST_RATE = 0.1
@@ -186,7 +187,8 @@ class _Search:
         settings = self._work.settings
         most = min(settings.batch_max_events, settings.chunk_max_deliveries * settings.batch_max_chunks)
         if self._redrive.rate is not None:
-            most = max(1, min(most, int(self._redrive.rate * _RATE_WINDOW_SECONDS)))
+            seconds = min(_RATE_WINDOW_SECONDS, settings.push_budget_seconds / 2)
+            most = max(1, min(most, int(self._redrive.rate * seconds)))
         kept: list[Letter] = []
         size = 0
         for letter in self._whole(self._alike()):

@@ -95,9 +95,10 @@ class TargetRun(threading.Thread):
         """End the run: others have found that nothing must be sent to its target now."""
         self._halted.set()
 
-    def keep(self, pause: Pause) -> None:
-        """Start nothing while its target wants a pause: all its runs in a push have one."""
+    def keep(self, pause: Pause, beside: Pace | None) -> None:
+        """Start nothing while its target wants a pause, one for all its runs, nor without a token of `beside`."""
         self.pause = self._pace.pause = pause
+        self._pace.beside = beside
 
     def run(self) -> None:
         """Deliver; what goes wrong here is reported, never raised into the other targets' threads."""

@@ -6,21 +6,11 @@ import threading
 from datetime import datetime
 from typing import Any
 
-from stages.delivering import REFUSED, RunningClock, Sending, http, routed, segment_rows, verdicts
+from stages.delivering import REFUSED, RunningClock, Sending, http, keeps, routed, segment_rows, verdicts
 
 from eventbridge.stages.audit import audit
 from eventbridge.stages.commit import commit
 from eventbridge.stages.push import push
-
-
-def _keeps(sent_at: list[datetime], rate: float) -> bool:
-    """Return whether in any t seconds there were at most `rate * (t + 1)` sends, and one."""
-    times = sorted(sent_at)
-    return all(
-        end - start + 1 <= rate * ((times[end] - times[start]).total_seconds() + 1) + 1
-        for start in range(len(times))
-        for end in range(start, len(times))
-    )
 
 
 def test_two_pushes_together_keep_the_rate(sending: Sending, site: Any) -> None:
@@ -39,7 +29,7 @@ def test_two_pushes_together_keep_the_rate(sending: Sending, site: Any) -> None:
         each.join(20)
 
     rows = segment_rows(works[0], batch.batch_id)
-    assert _keeps([row["started_at"] for row in rows], 20.0)
+    assert keeps([row["started_at"] for row in rows], 20.0)
     assert 40 <= len(rows) <= 20 * 4 + 1
     assert len({row["delivery_id"] for row in rows}) == len(rows)
     assert {chunk.succeeded > 0 for chunk in works[0].ledger.chunks(batch.batch_id)} == {True}
