@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fcntl
+import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -55,6 +57,79 @@ def test_dead_letters_are_redriven_and_marked(healed: Any, eventbridge: Callable
     assert "redriven " in eventbridge("dead-letters", "show", listed[0]["name"]).out
     assert "target bad; reason NonRetryable" in eventbridge("dead-letters", "redrives").out
     assert eventbridge("audit").code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        (("--error", "http 400"), 4),
+        (("--error", "NO SUCH TEXT"), 0),
+        (("--since", "1h"), 4),
+        (("--until", "1h"), 0),
+        (("--since", "2020-01-01T00:00:00+02:00", "--until", "2020-01-02"), 0),
+        (("--sql", "(event->>'$.data.amount')::INT > 1000"), 2),
+        (("--sql", "attempts[1].code = 400", "--since", "1d", "--rule", "all-orders"), 4),
+    ],
+)
+def test_letters_to_redrive_are_chosen(
+    options: tuple[str, ...], count: int, healed: Any, eventbridge: Callable[..., Any]
+) -> None:
+    """By error text, time and SQL, as `list` does; a dry run says as many, and exactly those are delivered."""
+    chosen = eventbridge("dead-letters", "list", "--target", "bad", *options, "--json").json
+    planned = eventbridge("dead-letters", "redrive", *options, "--dry-run", "--json").json["taken"]
+
+    done = eventbridge("dead-letters", "redrive", *options, "--json").json
+
+    file = healed.folder / "bad.jsonl"
+    sent = {json.loads(line)["id"] for line in file.read_text().splitlines()} if file.exists() else set()
+    assert len(chosen) == sum(each["count"] for each in planned) == done["taken"] == count
+    assert sent == {each["event_id"] for each in chosen}
+    assert len(sent) == count
+
+
+def test_letters_to_redrive_are_chosen_by_names(healed: Any, eventbridge: Callable[..., Any]) -> None:
+    """A delivery id, or its beginning; several may be named."""
+    one, other, *_ = (each["name"] for each in eventbridge("dead-letters", "list", "--target", "bad", "--json").json)
+
+    done = eventbridge("dead-letters", "redrive", "--name", one, "--name", other[:13], "--json").json
+
+    marked = [
+        each["name"]
+        for each in eventbridge("dead-letters", "list", "--target", "bad", "--json").json
+        if each["redriven"]
+    ]
+    assert done["outcomes"] == {"Delivered": 2}
+    assert set(marked) == {one, other}
+
+
+def test_a_running_redrive_is_cancelled(healed: Any, eventbridge: Callable[..., Any]) -> None:
+    """Its command ends after the letter under way; what it has not taken stays a dead letter, and can be redriven."""
+    with healed.process("dead-letters", "redrive", "--target", "bad", "--rate", "0.1") as running:
+        redrive_id = _until(lambda: _delivered_one(eventbridge), "one letter of four is delivered")
+        cancelled = eventbridge("dead-letters", "cancel", redrive_id[:8])
+        out, err = running.communicate(timeout=60)
+
+    assert cancelled.out == f"{redrive_id} is cancelled; what it has not taken stays a dead letter\n"
+    assert (running.returncode, out) == (0, "cancelled: 1 batch, 1 dead letter taken: 1 Delivered\n"), err
+    assert len((healed.folder / "bad.jsonl").read_text().splitlines()) == 1
+    assert eventbridge("dead-letters", "redrive", "--target", "bad", "--json").json["taken"] == 3
+    assert eventbridge("audit").code == 0
+
+
+def _delivered_one(eventbridge: Callable[..., Any]) -> str:
+    """Return the id of a running redrive that has delivered a letter, "" if there is none."""
+    for each in eventbridge("dead-letters", "redrives", "--json").json:
+        if each["state"] == "running" and each["outcomes"] == {"Delivered": 1}:
+            return str(each["redrive_id"])
+    return ""
+
+
+def _until(look: Callable[[], str], what: str, seconds: float = 120.0) -> str:
+    end = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < end, f"still not: {what}"
+        time.sleep(0.1)
+    return found
 
 
 def test_what_fails_again_is_a_new_dead_letter_or_parked(delivered: Any, eventbridge: Callable[..., Any]) -> None:

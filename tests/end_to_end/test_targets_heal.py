@@ -93,6 +93,9 @@ def test_dead_letters_are_redriven_by_the_form_of_the_dag(healing: tuple[Running
     running.until("they are given up", lambda: dead_claims(running) == 5)
     refused = Counter(running.requests("/told/claims"))
     tell(running, 200)
+    dry = running.trigger(REDRIVE_DAG, {"rule": "claims", "dry_run": True})
+    running.until("the dry run has ended", lambda: run_state(running, REDRIVE_DAG, dry) == "success")
+    begun_by_a_dry_run = running.work.ledger.redrives()
     right = running.trigger(REDRIVE_DAG, {"rule": "claims", "reason": "NonRetryable", "rate": 50})
     running.until("the redrive is done", lambda: [each.state for each in running.work.ledger.redrives()] == ["done"])
     running.until("its run has ended", lambda: run_state(running, REDRIVE_DAG, right) == "success")
@@ -106,6 +109,8 @@ def test_dead_letters_are_redriven_by_the_form_of_the_dag(healing: tuple[Running
         log = running.task_log(REDRIVE_DAG, run_id, PLAN_REDRIVE)
         assert text in log
         assert "Traceback" not in log
+    assert "would be taken: 5 dead letters of claims/office" in running.task_log(REDRIVE_DAG, dry, PLAN_REDRIVE)
+    assert begun_by_a_dry_run == []
     assert Counter(running.requests("/told/claims")) == Counter([*wanted, *wanted])
     (redrive,) = running.work.ledger.redrives()
     assert Marks(running.work).counts(redrive) == {"Delivered": 5}
