@@ -17,6 +17,7 @@ from demo.places import RECEIVER_PORT, ROOT, DemoError, Places, fresh, product_s
 from demo.progress import watch
 from demo.receipts import compare, duplicates, read_record
 from demo.services import Services, left_behind
+from demo.standings import standings, unexpected
 from demo.tally import table, tally
 from eventbridge.connection import connections_from_environment
 from eventbridge.errors import EventBridgeError
@@ -131,7 +132,7 @@ def _prove(work: Workplace, places: Places) -> int:
     tallies = tally(work)
     _print_table(table(tallies, books))
     _print_parked(work)
-    problems = [*books.differences, *_print_books(books)]
+    problems = [*books.differences, *_print_books(books), *_print_standings(work, books)]
     record = read_record(places.received)
     compared = dict(compare(load_rules(ROOT / places.rules_folder), tallies, record))
     problems += [f"{name}: {difference}" for name, difference in compared.items() if difference]
@@ -143,6 +144,15 @@ def _prove(work: Workplace, places: Places) -> int:
         _say(f"  DIFFERENCE {problem}")
     _say("\nThe books balance: every flight is accounted for." if not problems else f"\n{len(problems)} differences.")
     return 1 if problems else 0
+
+
+def _print_standings(work: Workplace, books: Audit) -> list[str]:
+    rules, statuses = work.rule_set(), work.ledger.target_statuses()
+    _say("\nTargets:")
+    for line in standings(rules, statuses):
+        _say(f"  {line}")
+    matched = {key: sums["matched"] for key, sums in books.deliveries.items()}
+    return list(unexpected(rules, statuses, matched))
 
 
 def _print_books(books: Audit) -> list[str]:

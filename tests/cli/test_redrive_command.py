@@ -93,11 +93,8 @@ def test_letters_to_redrive_are_chosen_by_names(healed: Any, eventbridge: Callab
 
     done = eventbridge("dead-letters", "redrive", "--name", one, "--name", other[:13], "--json").json
 
-    marked = [
-        each["name"]
-        for each in eventbridge("dead-letters", "list", "--target", "bad", "--json").json
-        if each["redriven"]
-    ]
+    listed = eventbridge("dead-letters", "list", "--target", "bad", "--json").json
+    marked = [each["name"] for each in listed if each["redriven"]]
     assert done["outcomes"] == {"Delivered": 2}
     assert set(marked) == {one, other}
 

@@ -10,6 +10,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
@@ -20,8 +22,10 @@ from demo.ports import reserve
 from demo.progress import takes_all
 from demo.receipts import compare, duplicates, read_record
 from demo.services import left_behind, stop_groups
+from demo.standings import standings, unexpected
 from demo.tally import Tally
 
+from eventbridge.breaker import TargetStatus
 from eventbridge.connection import connections_from_environment
 from eventbridge.rule import RuleSet, load_rules
 from eventbridge.store.open import open_store
@@ -282,6 +286,35 @@ def test_the_receivers_record_is_compared_id_by_id(rules: RuleSet, tmp_path: Pat
     assert many["r/web"] == "1 accepted by the receiver, not delivered by the books, such as c"
     assert many["r/log"].startswith("1 delivered, 2 lines")
     assert duplicates(seen) == 1
+
+
+def test_how_targets_stand_at_the_end_is_told_and_compared() -> None:
+    """The one that hangs is degraded, the flaky one ok, the one that is gone disabled; few deliveries say nothing."""
+    rules = load_rules(ROOT / "include" / "rules")
+    at = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+    desk, rebooking, partner = [
+        TargetStatus(*key, state, reason, at)
+        for key, state, reason in (
+            (("diversions", "desk"), "degraded", "16 of 16 attempts failed within 30 s"),
+            (("missed-connections", "rebooking"), "ok", ""),
+            (("pacific-codeshares", "partner"), "disabled", "the target answered 410"),
+        )
+    ]
+    right = {(each.rule, each.target): each for each in (desk, rebooking, partner)}
+    wrong = {("missed-connections", "rebooking"): replace(rebooking, state="degraded", reason="slow")}
+    matched = {"diversions/desk": 139, "missed-connections/rebooking": 449, "pacific-codeshares/partner": 189}
+
+    lines = list(standings(rules, right))
+
+    assert "diversions/desk: degraded since 12:00:00 UTC, 16 of 16 attempts failed within 30 s" in lines
+    assert lines[-1] == f"{len(takes_all(rules)) + 1} others: ok"
+    assert list(unexpected(rules, right, matched)) == []
+    assert sorted(unexpected(rules, wrong, matched)) == [
+        "diversions/desk is ok after 139 deliveries, and should be degraded",
+        "missed-connections/rebooking is degraded (slow) after 449 deliveries, and should be ok",
+        "pacific-codeshares/partner is ok after 189 deliveries, and should be disabled",
+    ]
+    assert list(unexpected(rules, {}, {"diversions/desk": 5})) == []
 
 
 def test_quantiles_are_of_what_was_measured() -> None:
