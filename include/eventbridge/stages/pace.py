@@ -55,6 +55,7 @@ class Pace:
         self._held = 0
         self._held_until: datetime | None = None
         self._token_at: datetime | None = None  # when there may be tokens again; None: perhaps now
+        self._refused_at: datetime | None = None
         self.pause = Pause()
         self.beside: Pace | None = None
 
@@ -84,10 +85,15 @@ class Pace:
         """Take one token of `wanted`, leasing some if there is none; False: not before `next_at`."""
         limits = [self] if self.beside is None else [self, self.beside]
         if self.pause.at(now) is not None or not all(limit.holds(now, wanted) for limit in limits):
+            self._refused_at = now
             return False
         for limit in limits:
             limit.spend()
         return True
+
+    def has_bound(self, now: datetime) -> bool:
+        """Return whether it refused a token within the last second, for which a lease would do."""
+        return self._refused_at is not None and now - self._refused_at < _LEASE
 
     def holds(self, now: datetime, wanted: int) -> bool:
         """Return whether it has a token, of `wanted`, or needs none; leases some if it has none."""

@@ -141,6 +141,7 @@ class TargetRun(threading.Thread):
         if paused_until is not None and not self._stop_asked.is_set() and not self._refused():
             self.report.held_up = True
             self._waiting = put_off_paused(self._waiting, paused_until, now, self._rows)
+        self.report.held_up = self.report.held_up or self._pace.has_bound(now)  # its last tokens were on their way
         over = now >= self._until - timedelta(seconds=_NAP_SECONDS) and not self.presence.cut
         over = over or self.presence.cut == "budget"
         self.report.spent = over and not self._refused() and self._has_unsettled_work()
