@@ -12,7 +12,7 @@ from conformance.test_conformance import matching_files, read_cases
 from eventbridge.document import parse_document, write_document
 from eventbridge.match import Matches, compile_rules
 from eventbridge.match.reference import flatten, matches_leaves
-from eventbridge.pattern import parse_pattern
+from eventbridge.pattern import Pattern, parse_pattern
 
 
 def text_of(test: dict[str, Any]) -> bytes:
@@ -40,18 +40,38 @@ def test_kernel_gives_the_answers_of_the_cases(file: Path) -> None:
         assert answers(matcher.match(pa.array(map(text_of, group["tests"])))) == expected, group["description"]
 
 
-def test_kernel_gives_the_answers_of_the_reference_with_all_rules_at_once() -> None:
-    """What a rule matches does not depend on the others: all patterns on the events of all cases."""
+def all_patterns_and_texts() -> tuple[list[Pattern], list[bytes]]:
+    """Return the patterns of all case files, and the events of all their cases."""
     groups = [group for file in matching_files() for group in read_cases(file.stem)]
     patterns = [parse_pattern(group["pattern"]) for group in groups]
-    tests = [test for group in groups for test in group["tests"]]
+    return patterns, [text_of(test) for group in groups for test in group["tests"]]
+
+
+def answers_of_cases() -> list[tuple[int, bool | None]]:
+    """Return per event of `all_patterns_and_texts` its own pattern and whether that matches; None: it is malformed."""
+    groups = [group for file in matching_files() for group in read_cases(file.stem)]
+    return [
+        (rule, None if test.get("error") else test["matches"])
+        for rule, group in enumerate(groups)
+        for test in group["tests"]
+    ]
+
+
+def answers_of_reference(patterns: list[Pattern], texts: list[bytes]) -> list[list[int] | None]:
+    """Return what `answers` does, as the reference matcher says; an event that no case calls malformed is parsed."""
     expected: list[list[int] | None] = []
-    for test in tests:
-        leaves = None if test.get("error") else flatten(parse_document(text_of(test)))
+    for text, (_, matches) in zip(texts, answers_of_cases(), strict=True):
+        leaves = None if matches is None else flatten(parse_document(text))
         expected.append(
             None
             if leaves is None
             else [rule for rule, pattern in enumerate(patterns) if matches_leaves(pattern, leaves)]
         )
+    return expected
 
-    assert answers(compile_rules(patterns).match(pa.array(map(text_of, tests)))) == expected
+
+def test_kernel_gives_the_answers_of_the_reference_with_all_rules_at_once() -> None:
+    """What a rule matches does not depend on the others: all patterns on the events of all cases."""
+    patterns, texts = all_patterns_and_texts()
+
+    assert answers(compile_rules(patterns).match(pa.array(texts))) == answers_of_reference(patterns, texts)

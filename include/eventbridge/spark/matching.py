@@ -41,7 +41,7 @@ def match_frame(
     if taken:
         raise UserError(f"The frame has columns named {', '.join(taken)} already. Rename them before matching.")
     patterns = {
-        name: write_pattern(pattern if isinstance(pattern, Pattern) else parse_pattern(pattern))
+        name: write_document(write_pattern(pattern if isinstance(pattern, Pattern) else parse_pattern(pattern)))
         for name, pattern in rules.items()
     }
     added = [
@@ -49,11 +49,11 @@ def match_frame(
         StructField(MALFORMED, BooleanType(), nullable=False),
     ]
     schema = StructType([*frame.schema.fields, *added])
-    return frame.mapInArrow(partial(match_batches, write_document(patterns), column), schema)
+    return frame.mapInArrow(partial(match_batches, json.dumps(patterns), column), schema)
 
 
 def match_batches(rules: str, column: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Add the two columns to every batch; runs in Spark's Python workers. `rules` are patterns by name, as JSON."""
+    """Add the two columns to every batch; runs in Spark's Python workers. `rules` are patterns' texts by name, as JSON."""
     matcher, names = _compiled(rules)
     for batch in batches:
         found = matcher.match(batch.column(column))
@@ -68,7 +68,7 @@ def match_batches(rules: str, column: str, batches: Iterator[pa.RecordBatch]) ->
 
 @lru_cache(maxsize=8)  # a worker lives long, and every change of a rule makes another set
 def _compiled(rules: str) -> tuple[Matcher, pa.Array]:
-    patterns = json.loads(rules)
+    patterns = json.loads(rules)  # texts: as values their numbers would be doubles
     matcher = compile_rules([parse_pattern(pattern) for pattern in patterns.values()])
     # Spark's worker collects garbage after every task; what stays for good need not be looked at each time.
     gc.freeze()
