@@ -8,6 +8,7 @@ import signal
 import time
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import quote
 
 from eventbridge import rowset
 from eventbridge.errors import TransformFailed
@@ -21,11 +22,12 @@ from eventbridge.store.protocol import Store
 from eventbridge.transform import Rendered, Renderer, Scope
 
 #: What the body of an event must contain to end its worker, the Spark that started it, to keep it for ever, or to
-#: raise in it.
+#: raise in it; or to have its worker killed once, when the slice has been routed and nobody was told yet.
 KILLING = b"poison: killing"
 DEADLY = b"poison: deadly"
 ENDLESS = b"poison: endless"
 RAISING = b"poison: raising"
+FATAL_ONCE = b"poison: fatal once"
 #: The subject of an event that is poison to a Program.
 POISONED = "poison"
 
@@ -34,8 +36,17 @@ def route_with_poison(store: Store, rule_set: RuleSet, job: RouteJob, task: Task
     """Route as `route_task` does, unless a slice holds poison; the form JSONATA is a Program."""
     if isinstance(task, RuleShare):
         return route_share(store, rule_set, job, task, compile_program)
-    _take(store, task)
-    return route_task(store, rule_set, job, task)
+    bodies = _bodies(store, task)
+    _take(bodies)
+    result = route_task(store, rule_set, job, task)
+    if any(FATAL_ONCE in body for body in bodies) and store.create(mark_of(task), b""):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return result
+
+
+def mark_of(task: Task) -> str:
+    """Return the path of the file that says that a slice's worker was killed by FATAL_ONCE."""
+    return f"poison/{quote(task.slice_id, safe='')}"
 
 
 class Program:
@@ -71,9 +82,14 @@ def compile_program(target: Target) -> Renderer:
     return compile_target(target)
 
 
-def _take(store: Store, piece: Slice) -> None:
+def _bodies(store: Store, piece: Slice) -> list[bytes]:
     rows = read_rows(store, piece.file, rowset.encode(range(piece.row_from, piece.row_to)), columns=["body"])
-    for body in rows["body"].to_pylist():
+    bodies: list[bytes] = rows["body"].to_pylist()
+    return bodies
+
+
+def _take(bodies: list[bytes]) -> None:
+    for body in bodies:
         if DEADLY in body:
             os._exit(1)
         if KILLING in body:

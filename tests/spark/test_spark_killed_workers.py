@@ -1,0 +1,111 @@
+"""Python workers are killed when their slices are routed and not answered: Spark runs their tasks again, unharmed."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spark.own_server import own_server
+
+from eventbridge.connection import connections_from_environment
+from eventbridge.settings import Settings
+from eventbridge.spark.route import ConnectRouter
+from eventbridge.stages.audit import audit
+from eventbridge.stages.buffer import buffer
+from eventbridge.stages.deliver import push_and_settle
+from eventbridge.stages.listen import listen
+from eventbridge.stages.route import RouteJob, SliceResult, job_of, route, slices_of
+from eventbridge.stages.route_in_process import InProcessRouter
+from eventbridge.stages.route_job import Task
+from eventbridge.stages.workplace import Workplace
+from eventbridge.store.parquet import read_table
+from eventbridge.testing.poison import FATAL_ONCE, mark_of, route_with_poison
+
+RULES = """
+buses:
+  orders: {source: {type: embedded, queues: 3, start_at: earliest}}
+rules:
+  everything:
+    bus: orders
+    pattern: {}
+    targets:
+      lines: {type: file, path: FOLDER/lines.jsonl}
+"""
+#: Events take turns among the queues, each a buffer file and a slice: two of three workers are killed.
+EVENTS, FATAL = 12, (3, 7)
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Iterator[Workplace]:
+    """A workplace with events of three queues, those of two of them fatal to their worker, once."""
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / "rules.yaml").write_text(RULES.replace("FOLDER", str(tmp_path)))
+    environ = {
+        "EVENTBRIDGE_HOME": str(tmp_path),
+        "EVENTBRIDGE_RULES_FOLDER": str(tmp_path / "rules"),
+        "EVENTBRIDGE_PREPARE_BUDGET_SECONDS": "600",
+    }
+    work = Workplace.open(Settings.from_mapping(environ), connections_from_environment({}))
+    source = work.open_source(work.rule_set().buses["orders"])
+    bodies = [
+        {"specversion": "1.0", "id": str(number), "source": "/s", "type": "t"}
+        | ({"subject": FATAL_ONCE.decode()} if number in FATAL else {})
+        for number in range(EVENTS)
+    ]
+    source.publish([(json.dumps(body).encode(), None) for body in bodies])  # type: ignore[attr-defined]
+    source.close()
+    yield work
+    work.close()
+
+
+class Asked(ConnectRouter):
+    """A router that notes how often it was asked."""
+
+    times = 0
+
+    def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
+        self.times += 1
+        return super().route_slices(job, tasks)
+
+
+def rows_of(work: Workplace, path: str | None) -> list[dict[str, Any]]:
+    """Return the rows of a delivery file."""
+    return [] if path is None else read_table(work.store, path).to_pylist()
+
+
+def test_workers_killed_before_they_answer_leave_files_that_nobody_reads(work: Workplace, tmp_path: Path) -> None:
+    """Spark repeats their tasks in one job; each slice names one file, with the rows of a route that nothing hit.
+
+    What the killed ones left is damaged here: reading it would fail. The batch is delivered, each event once.
+    """
+    batch_id = listen(work, "orders") or ""
+    buffer(work, batch_id)
+    slices = slices_of(work.ledger.files(batch_id, "buffer"))
+    undisturbed = InProcessRouter(work.store).route_slices(job_of(work, work.ledger.batch(batch_id)), slices)
+    expected = {
+        result.slice_id: (json.loads(json.dumps(result.detail)), rows_of(work, result.path)) for result in undisturbed
+    }
+    before = set(work.store.list("deliveries/"))
+
+    with own_server(tmp_path / "spark", master="local[2,3]") as server:
+        router = Asked(server.url, route_with_poison)
+        handed_out = route(work, batch_id, router)
+
+    killed = [piece for piece in slices if work.store.exists(mark_of(piece))]
+    named = {file.key: file for file in work.ledger.files(batch_id, "delivery")}
+    left = set(work.store.list("deliveries/")) - before - {file.path for file in named.values()}
+    assert (router.times, len(slices), len(killed), len(left)) == (1, 3, 2, 2)
+    assert {key: (file.detail, rows_of(work, file.path)) for key, file in named.items()} == expected
+
+    for path in left:
+        work.store.put(path, b"left over")
+    push_and_settle(work, batch_id, handed_out, threading.Event())
+
+    lines = (tmp_path / "lines.jsonl").read_text().splitlines()
+    assert sorted(int(json.loads(line)["id"]) for line in lines) == list(range(EVENTS))
+    assert work.ledger.batch(batch_id).state == "committed"
+    assert audit(work).differences == ()
