@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from generative.kernel_agreement import compare
 
+from eventbridge.errors import EventError
 from eventbridge.match import compile_rules
 from eventbridge.match.kernel.texts import SIGN_BYTES, choose_signs
 from eventbridge.pattern import parse_pattern
@@ -71,6 +74,28 @@ def test_only_a_rule_that_is_there_is_explained() -> None:
     for rule in (-1, 1):
         with pytest.raises(IndexError, match="the matcher has 1"):
             matcher.explain('{"a": 2}', rule)
+
+
+@pytest.mark.parametrize("form", [str, str.encode, json.loads], ids=["text", "bytes", "document"])
+def test_an_event_is_explained_by_the_rule_that_is_asked(form: Callable[[str], Any]) -> None:
+    """Each condition that fails is told, with what the event has there; for a rule that matches there is nothing."""
+    matcher = compile_rules([parse_pattern({"a": [1]}), parse_pattern({"a": [2], "b": ["x"], "c": [{"exists": True}]})])
+    event = form('{"a": 1, "b": "x"}')
+
+    assert matcher.explain(event, 0) == []
+    assert [str(finding) for finding in matcher.explain(event, 1)] == [
+        "$.a: 1 does not meet [2]",
+        '$.c: no value is there, [{"exists":true}] is wanted',
+    ]
+
+
+@pytest.mark.parametrize("event", ["{", b'{"a": \xff}', "[1]", '{"a": 01}', {"a": object()}])
+def test_what_is_no_event_is_not_explained(event: Any) -> None:
+    """What is not one strict JSON object is refused, as the kernel calls it malformed."""
+    matcher = compile_rules([parse_pattern({"a": [1]})])
+
+    with pytest.raises(EventError):
+        matcher.explain(event, 0)
 
 
 def test_a_block_holds_no_more_text_than_it_may() -> None:
