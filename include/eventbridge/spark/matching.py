@@ -53,7 +53,7 @@ def match_frame(
 
 
 def match_batches(rules: str, column: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Add the two columns to every batch; runs in Spark's Python workers. `rules` are patterns' texts by name, as JSON."""
+    """Add the two columns to every batch; runs in Spark's Python workers. `rules`: patterns' texts by name, as JSON."""
     matcher, names = _compiled(rules)
     for batch in batches:
         found = matcher.match(batch.column(column))
