@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,12 +16,15 @@ from eventbridge.errors import TransformFailed
 from eventbridge.event import parse_event
 from eventbridge.identity import delivery_id, delivery_id_text
 from eventbridge.ledger.records import BatchFile
-from eventbridge.match import Matcher, Matches
+from eventbridge.match import Matcher, Matches, compile_rules
 from eventbridge.match.reference import matches
 from eventbridge.pattern import parse_pattern
 from eventbridge.scan.texts import Texts
-from eventbridge.stages import route_deliveries
+from eventbridge.stages import route_deliveries, route_program
+from eventbridge.stages.audit import audit
+from eventbridge.stages.deliver import deliver_batch
 from eventbridge.stages.route import slices_of
+from eventbridge.stages.route_in_process import InProcessRouter
 from eventbridge.stages.workplace import Workplace
 from eventbridge.store.parquet import read_table
 from eventbridge.transform import Scope, compile_transform
@@ -53,6 +58,15 @@ rules:
     bus: orders
     pattern: {source: [nowhere]}
     targets: {f: {type: file, path: /tmp/f}}
+"""
+
+FEW = """
+buses: {orders: {source: {type: embedded, topics: [placed], queues: 2, start_at: earliest}}}
+rules:
+  few:
+    bus: orders
+    pattern: {data: {n: [0, 1, 2, 3, 4, 5, 6, 7, 8]}}
+    targets: {lines: {type: file, path: LINES}}
 """
 
 TAKEN = ("topic", "broker", "queue_id", "offset", "source", "event_id", "published_at", "arrived_at")
@@ -155,6 +169,25 @@ def test_no_event_that_landed_is_lost_to_the_matcher(site: Any, order: Order, mo
     assert sorted(found) == sorted((row["delivery_id"], row["event_row"]) for row in by_hand(work, batch_id))
     details = [file.detail for file in work.ledger.files(batch_id, "delivery")]
     assert sum(detail["reference_matched"] for detail in details) == sum(detail["rows_in"] for detail in details) == 11
+
+
+def test_the_manifest_counts_what_the_compiled_matcher_did_not_do_alone(
+    site: Any, order: Order, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Events that the reference matcher decided, and how often classes were dropped; what is 0 is not named."""
+    monkeypatch.setattr(route_program, "compile_rules", partial(compile_rules, class_rows=1))
+    site.write_rules(FEW.replace("LINES", str(site.folder / "lines")))
+    site.publish(*[order(number, data={"n": n}) for number, n in enumerate([*range(9), [*range(9)]])], key="k")
+    work = site.reopen()
+
+    deliver_batch(work, "orders", InProcessRouter(work.store), threading.Event())
+
+    (path,) = work.store.list("manifests/")
+    counts = json.loads(work.store.get(path))["matching"]
+    assert counts["reference_matched"] == 1
+    assert counts["clears"] > 1
+    assert "reference_rendered" not in counts
+    assert audit(work).differences == ()
 
 
 @pytest.mark.parametrize(

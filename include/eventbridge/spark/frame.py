@@ -21,6 +21,7 @@ from eventbridge.rule import RuleSet
 from eventbridge.stages.compile_ahead import compile_ahead
 from eventbridge.stages.frozen_rules import frozen_rules
 from eventbridge.stages.route_job import RouteJob, RouteTask, RuleShare, SliceResult, Task, read_task
+from eventbridge.stages.route_program import KEPT_PROGRAMS
 from eventbridge.stages.route_task import route_task
 from eventbridge.store import layout
 from eventbridge.store.open import open_store
@@ -97,7 +98,7 @@ def _ending_after(seconds: float) -> Iterator[None]:
         faulthandler.cancel_dump_traceback_later()
 
 
-@lru_cache(maxsize=8)  # a worker lives long, and every change of a rule makes another set
+@lru_cache(KEPT_PROGRAMS)  # as many as there are programs of; every change of a rule makes another set
 def _rules(store_uri: str, rule_set_hash: str) -> RuleSet:
     return frozen_rules(open_store(store_uri, worker_connection), rule_set_hash)
 

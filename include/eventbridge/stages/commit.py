@@ -12,7 +12,7 @@ from eventbridge.commit import Books, Fingerprints, differences
 from eventbridge.delivery_window import windows_of
 from eventbridge.errors import BooksError, BusError, OffsetGapError, StoreFileDamaged, StoreFileMissing
 from eventbridge.identity import Fingerprint, delivery_id_text
-from eventbridge.ledger.records import Batch, FileKind, Reference
+from eventbridge.ledger.records import Batch, BatchFile, FileKind, Reference
 from eventbridge.stages.books import books_of
 from eventbridge.stages.bus_guard import refuse_other_log
 from eventbridge.stages.operations import publish_operational_events
@@ -176,13 +176,24 @@ def manifest_of(work: Workplace, batch: Batch, books: Books) -> dict[str, Any]:
         "fingerprints": {name: _as_json(getattr(books, name)) for name in ("matched", "delivered", "parked", "dead")},
     }
     # Named only if there are any: a manifest of a version that knew none must still be what the audit makes of it.
-    referred = {
+    if_any = {
+        "matching": _matching(files["delivery"]),
         "taken_references": _references(taken_references),
         "taken_dead_letters": [[each.file, each.rows] for each in work.ledger.redriven_by(batch.batch_id)],
         "references": _references(work.ledger.references_of(batch.batch_id)),
         "turned_down": _as_json(books.turned_down),
     }
-    return manifest | {name: value for name, value in referred.items() if value}
+    return manifest | {name: value for name, value in if_any.items() if value}
+
+
+def _matching(files: Iterable[BatchFile]) -> dict[str, int]:
+    """Return what compiled code did not do alone in a batch, or not at one go; see `SliceResult`."""
+    # Slices that an older version routed count no `clears`, and its manifests name nothing of this.
+    slices = [file.detail for file in files if "clears" in file.detail]
+    counts = {
+        name: sum(detail[name] for detail in slices) for name in ("reference_matched", "reference_rendered", "clears")
+    }
+    return {name: count for name, count in counts.items() if count}
 
 
 def _references(found: Iterable[Reference]) -> list[list[Any]]:

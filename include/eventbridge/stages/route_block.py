@@ -41,6 +41,7 @@ class Place:
     """What all deliveries of a slice share."""
 
     bus: str
+    replay_id: str
     event_file: str
 
 

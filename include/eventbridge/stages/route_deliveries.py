@@ -109,9 +109,9 @@ def delivery_tables(
     A transform that fails leaves a row with its `failure` and no payload.
     """
     sources, event_ids = padded_texts(events.table["source"]), padded_texts(events.table["event_id"])
-    texts = Events(events.texts, events.arrived_at)
+    texts, ids = Events(events.texts, events.arrived_at), program.ids_of(place.replay_id)
     for numbers, targets in _runs(matched, program.rule_of_route):
-        deliveries = Deliveries(numbers, targets, program.ids.of(sources, event_ids, numbers, targets))
+        deliveries = Deliveries(numbers, targets, ids.of(sources, event_ids, numbers, targets))
         sizes, waits = np.zeros((2, len(numbers)), np.int64)
         failed = np.zeros(len(numbers), np.bool_)
         shards = np.full(len(numbers), UNORDERED, np.int16)

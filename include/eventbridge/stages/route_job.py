@@ -101,10 +101,10 @@ class SliceResult:
     "rule/target"), `failed` (count per "rule/target"), `failed_rows` (rows with a failure), `failure_reasons` (those of
     them that failed otherwise than as TransformFailed, by reason), `pieces`
     ([pool, weight, rule, target, rows, count, bytes], within the job's limits, failed rows in none; see route_pieces),
-    `reference_matched` (events, and pairs of event and rule, that the reference matcher decided), `reference_rendered`
-    (deliveries that compiled code handed back to their renderers); `survivors`: what the patterns of costly rules let
-    through, rows of the buffer file per rule. Of a share: `share`, see route_share;
-    `error`: its rule is to be held.
+    `reference_matched` (events, and pairs of event and rule, that the reference matcher decided), `clears` (how often
+    the matcher's table of classes was full and dropped), `reference_rendered` (deliveries that compiled code handed
+    back to their renderers); `survivors`: what the patterns of costly rules let through, rows of the buffer file per
+    rule. Of a share: `share`, see route_share; `error`: its rule is to be held.
     """
 
     slice_id: str

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,11 @@ from eventbridge.transform import Renderer, compile_transform
 from eventbridge.transform.kernel.delivery_ids import DeliveryIds
 from eventbridge.transform.kernel.program import Program, compile_program
 from eventbridge.transform.kernel.render import Renderers
+
+#: Programs that a process keeps; one of 10,000 rules takes 60 MB, its rules 35, its classes up to 64 as events come.
+#: A worker serves one runner, of which two batches may be routed in turn: what comes in, and a replay by a rule set of
+#: its own. A third (of the rules before a change, or a canary's) is not asked for again soon.
+KEPT_PROGRAMS: Final = 2
 
 
 @dataclass(frozen=True)
@@ -53,10 +59,11 @@ class RouteProgram:
     """The enabled rules of a rule set, and the targets of those that are not costly.
 
     `routes` are in the order of a delivery file: by pool, rule, target. `costly` are the other rules' numbers by name.
+    `ids_of` returns what makes the delivery ids of a replay (of none for ""): all else is the same for every replay.
     What the `previous` program of a rule set that was changed has for rules that stayed is taken over.
     """
 
-    def __init__(self, rules: Sequence[Rule], bus: str, replay_id: str, previous: RouteProgram | None = None) -> None:
+    def __init__(self, rules: Sequence[Rule], bus: str, previous: RouteProgram | None = None) -> None:
         self.rules = tuple(rules)
         self.bus = bus
         stayed = _Stayed(previous)
@@ -72,9 +79,11 @@ class RouteProgram:
         self.patterns: tuple[Pattern, ...] = tuple(
             stayed.pattern(rule) or parse_pattern(rule.pattern) for rule in rules
         )
-        self.matcher: Matcher = compile_rules(self.patterns, previous=stayed.matcher)
+        same = stayed.matcher_of(self.patterns)
+        self.matcher: Matcher = compile_rules(self.patterns, previous=stayed.matcher) if same is None else same
         self.renderers = Renderers([each.program for each in self.routes])
-        self.ids = DeliveryIds(bus, [(each.rule.name, each.target.name) for each in self.routes], replay_id)
+        names = [(each.rule.name, each.target.name) for each in self.routes]
+        self.ids_of: Callable[[str], DeliveryIds] = lru_cache(KEPT_PROGRAMS)(partial(DeliveryIds, bus, names))
 
 
 class _Stayed:
@@ -82,6 +91,7 @@ class _Stayed:
 
     def __init__(self, previous: RouteProgram | None) -> None:
         self.matcher = None if previous is None else previous.matcher
+        self._patterns = None if previous is None else previous.patterns
         self._bus = None if previous is None else previous.bus
         self._rules: dict[str, tuple[Rule, Pattern]] = {}
         self._routes: dict[tuple[str, str], Route] = {}
@@ -89,6 +99,9 @@ class _Stayed:
             each = zip(previous.rules, previous.patterns, strict=True)
             self._rules = {rule.name: (rule, pattern) for rule, pattern in each}
             self._routes = {(route.rule.name, route.target.name): route for route in previous.routes}
+
+    def matcher_of(self, patterns: tuple[Pattern, ...]) -> Matcher | None:
+        return self.matcher if patterns == self._patterns else None
 
     def pattern(self, rule: Rule) -> Pattern | None:
         known, pattern = self._rules.get(rule.name, (None, None))
@@ -103,18 +116,20 @@ class _Stayed:
         return route.program if same else None
 
 
-_programs: dict[tuple[str, str, str], RouteProgram] = {}
+_programs: dict[tuple[str, str], RouteProgram] = {}
 
 
-def route_program(rule_set_hash: str, rule_set: RuleSet, bus: str, replay_id: str) -> RouteProgram:
-    """Return the program of a rule set; what it was made into is kept for the next slice."""
-    key = (rule_set_hash, bus, replay_id)
-    if key not in _programs:
-        previous = next(reversed(_programs.values()), None)
-        if len(_programs) >= 8:  # a worker lives long, and every change of a rule makes another set
-            _programs.clear()
-        _programs[key] = RouteProgram(list(rule_set.enabled().values()), bus, replay_id, previous)
-    return _programs[key]
+def route_program(rule_set_hash: str, rule_set: RuleSet, bus: str) -> RouteProgram:
+    """Return the program of a rule set; what it was made into is kept for the next slice, of whatever replay."""
+    key = (rule_set_hash, bus)
+    kept = list(_programs.items())  # threads may be at it too: each step here is whole for the others
+    # Not the canary's, which may have been the last: nothing of it serves on another bus.
+    previous = next((program for (_, of_bus), program in reversed(kept) if of_bus == bus), None)
+    program = _programs.pop(key, None) or RouteProgram(list(rule_set.enabled().values()), bus, previous)
+    _programs[key] = program
+    for oldest, _ in kept[: max(0, len(_programs) - KEPT_PROGRAMS)]:
+        _programs.pop(oldest, None)
+    return program
 
 
 def _program(rule: Rule, target: Target, bus: str) -> Program:

@@ -33,8 +33,10 @@ def route_slice(store: Store, rule_set: RuleSet, job: RouteJob, piece: Slice) ->
     patterns are noted. Raises StoreError; EventError cannot happen, as buffer parsed the same bytes.
     """
     events = SliceEvents.read(store, piece.file, piece.row_from, piece.row_to, job.event_max_bytes)
-    program = route_program(job.rule_set, rule_set, job.bus, job.replay_id)
+    program = route_program(job.rule_set, rule_set, job.bus)
+    cleared = program.matcher.clears
     matched, handed_back = match_rows(program, events)
+    cleared = program.matcher.clears - cleared
     account = Account(PieceLimits(job.piece_max_deliveries, job.piece_max_bytes))
     path = None
     if matched.counts[program.rule_of_route].any():
@@ -42,10 +44,10 @@ def route_slice(store: Store, rule_set: RuleSet, job: RouteJob, piece: Slice) ->
         part = re.sub(r"[^\w.-]", "_", piece.slice_id, flags=re.ASCII) + f"-{uuid.uuid4().hex}"
         path = layout.deliveries(job.planned_at, job.batch_id, job.attempt, part)
         writer = TableWriter(store, path, ROW_GROUP_ROWS)
-        for table in delivery_tables(program, events, matched, Place(job.bus, piece.file), account):
+        for table in delivery_tables(program, events, matched, Place(job.bus, job.replay_id, piece.file), account):
             writer.write(table)
         writer.close()
-    detail = _detail(piece, len(events), handed_back, account) | _survivors(program, events, matched)
+    detail = _detail(piece, len(events), handed_back, cleared, account) | _survivors(program, events, matched)
     return SliceResult(piece.slice_id, path, account.rows, detail)
 
 
@@ -54,7 +56,7 @@ def _survivors(program: RouteProgram, events: SliceEvents, matched: MatchedRows)
     return {"survivors": {name: rowset.encode(rows) for name, rows in found.items()}} if any(found.values()) else {}
 
 
-def _detail(piece: Slice, rows_in: int, handed_back: int, account: Account) -> dict[str, Any]:
+def _detail(piece: Slice, rows_in: int, handed_back: int, cleared: int, account: Account) -> dict[str, Any]:
     return {
         "slice": {"file": piece.file, "row_from": piece.row_from, "row_to": piece.row_to},
         "rows_in": rows_in,
@@ -63,5 +65,6 @@ def _detail(piece: Slice, rows_in: int, handed_back: int, account: Account) -> d
         "failed_rows": rowset.encode(account.failed_rows),
         "pieces": account.pieces,
         "reference_matched": handed_back,
+        "clears": cleared,
         "reference_rendered": account.reference_rendered,
     }
