@@ -169,6 +169,13 @@ class Settings(BaseModel):
         gt=0,
         le=600,
     )
+    route_costly_total_seconds: Seconds = _setting(
+        10.0,
+        "seconds",
+        "How long a batch begins with costly rules, by lot; the rest is routed later: what all together cost others.",
+        gt=0,
+        le=600,
+    )
     route_reference_budget_seconds: Seconds = _setting(
         20.0,
         "seconds",

@@ -2,12 +2,13 @@
 
 Called by route once a batch's slices are routed; the survivors of a costly rule's pattern are its share of the batch.
 A rule that has references waiting is behind: its next shares are referred unseen, so that it costs the others one
-budget once, and its references are taken up oldest first.
+budget once, and its references are taken up oldest first. All rules together have a time; see `share_turns`.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -20,6 +21,7 @@ from eventbridge.stages.route_job import RouteJob, RuleShare, SliceResult
 from eventbridge.stages.route_share import ROUTE_FAILED
 from eventbridge.stages.route_singly import result_file
 from eventbridge.stages.route_tries import ALL_SHARES, try_alone, try_together
+from eventbridge.stages.share_turns import CROWDED, by_lot, referred
 from eventbridge.stages.workplace import Workplace
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 #: Why a share is referred: the rule has older references; it is held; the run that was to route it died.
-#: Beside these there are route_share.BUDGET and ROUTE_FAILED.
+#: Beside these there are route_share.BUDGET and ROUTE_FAILED, and share_turns.CROWDED.
 BEHIND = "Behind"
 HELD = "Held"
 ABANDONED = "Abandoned"
@@ -56,9 +58,9 @@ def route_costly_rules(work: Workplace, batch: Batch, job: RouteJob, router: Rou
         reason = _why_later(work, batch, rule)
         if reason is None:
             shares.append(share)
-        elif not _record(work, _referred(batch.batch_id, share, reason, "")):
+        elif not _record(work, result_file(batch.batch_id, referred(share, reason))):
             return False
-    return not shares or _route(work, job, router, shares)
+    return not shares or _route(work, job, router, by_lot(batch.batch_id, shares))
 
 
 def survivors(work: Workplace, batch: Batch) -> dict[str, Files]:
@@ -89,10 +91,9 @@ def references(work: Workplace, batch: Batch, files: Sequence[BatchFile]) -> lis
     taken = work.ledger.references_taken_by(batch.batch_id)
     now = work.ledger.now()
     made = []
-    for file in files:
-        share = file.detail.get("share")
-        if share is None or not share["left"]:
-            continue
+    # Those that had no turn first: nothing is known against them, and of the same age the first is taken up first.
+    shares = [file.detail["share"] for file in files if file.detail.get("share", {}).get("left")]
+    for share in sorted(shares, key=lambda each: each["reason"] != CROWDED):
         left = tuple((path, rows) for path, rows in share["left"])
         age = max(target.retry.maximum_event_age_seconds for target in rules[share["rule"]].targets.values())
         tries = _tries(share, taken)
@@ -122,7 +123,7 @@ def refer_again(work: Workplace, batch: Batch) -> None:
     for rule, files in survivors(work, batch).items():
         share = RuleShare(f"rule/{rule}", rule, files, 0.0)
         if share.slice_id not in recorded:
-            _record(work, _referred(batch.batch_id, share, ABANDONED, ""))
+            _record(work, result_file(batch.batch_id, referred(share, ABANDONED)))
     routed = work.ledger.files(batch.batch_id, "delivery")
     work.ledger.publish_chunks(batch.batch_id, work.ledger.now(), [], references(work, batch, routed))
 
@@ -161,7 +162,10 @@ def _why_later(work: Workplace, batch: Batch, rule: str) -> str | None:
 
 
 def _route(work: Workplace, job: RouteJob, router: Router, shares: Sequence[RuleShare]) -> bool:
-    """Route shares as one job; if it fails, one at a time, and a rule that fails alone is held."""
+    """Route shares as one job; if it fails, one at a time, and a rule that fails alone is held.
+
+    One at a time they have as long as together: what those took that could be routed, as the others are held.
+    """
     tries = work.ledger.tries(job.batch_id)
     left = {share.slice_id: share for share in shares}
     canary = Canary(work.store, job, router)
@@ -175,15 +179,19 @@ def _route(work: Workplace, job: RouteJob, router: Router, shares: Sequence[Rule
             return False
     elif len(shares) > 1:
         canary.require()  # one alone is tried without: its own tries tell whether Spark is there
-    return all(_route_alone(work, job, router, canary, share) for share in left.values())
-
-
-def _route_alone(work: Workplace, job: RouteJob, router: Router, canary: Canary, share: RuleShare) -> bool:
-    outcome = try_alone(work, job, router, canary, share, _tries_before(work, job.batch_id, share))
-    if isinstance(outcome, SliceResult):
-        return _record_result(work, job, share, outcome)
-    _hold(work, job, share, outcome)
-    return _record(work, _referred(job.batch_id, share, ROUTE_FAILED, outcome))
+    took = 0.0
+    for share in left.values():
+        if 0 < job.costly_seconds < took:
+            result: SliceResult | str = referred(share, CROWDED)
+        else:
+            began = time.monotonic()
+            result = try_alone(work, job, router, canary, share, _tries_before(work, job.batch_id, share))
+            took += time.monotonic() - began if isinstance(result, SliceResult) else 0
+        if isinstance(result, str):
+            result = referred(share, ROUTE_FAILED, result)
+        if not _record_result(work, job, share, result):
+            return False
+    return True
 
 
 def _tries_before(work: Workplace, batch_id: str, share: RuleShare) -> int:
@@ -203,19 +211,6 @@ def _hold(work: Workplace, job: RouteJob, share: RuleShare, error: str) -> None:
     remedy = "its file changes or `eventbridge rules release` is called"
     log.error("ALARM the rule %s cannot be routed, it is held until %s: %s", share.rule, remedy, error)
     work.ledger.hold_rule(share.rule, version, error)
-
-
-def _referred(batch_id: str, share: RuleShare, reason: str, error: str) -> BatchFile:
-    """Return the record of a share of which nothing was routed."""
-    said = {
-        "rule": share.rule,
-        "done": [],
-        "left": [list(each) for each in share.files],
-        "reason": reason,
-        "rendered": 0,
-    }
-    detail = {"rows_in": 0, "matched": {}, "failed": {}, "failed_rows": "", "pieces": [], "share": said}
-    return BatchFile(batch_id, "delivery", share.slice_id, None, 0, detail | ({"error": error} if error else {}))
 
 
 def _record(work: Workplace, file: BatchFile) -> bool:

@@ -175,6 +175,8 @@ def job_of(work: Workplace, batch: Batch) -> RouteJob:
         piece_max_bytes=settings.chunk_max_bytes,
         replay_id=batch.replay_id,
         slice_seconds=settings.route_slice_seconds,
+        # In the slow lane a batch is one rule's, and nobody waits for it.
+        costly_seconds=0.0 if batch.kind == "retry" else settings.route_costly_total_seconds,
     )
 
 

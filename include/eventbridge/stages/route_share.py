@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from eventbridge.stages.route_job import RouteJob, RuleShare, SliceResult
 from eventbridge.stages.route_pieces import AT_ONCE, PieceLimits, pieces_of
 from eventbridge.stages.route_waiting import Waiting
 from eventbridge.stages.share_budget import OutOfTime, ShareBudget, interruptible
+from eventbridge.stages.share_turns import CROWDED, is_late, referred
 from eventbridge.stages.sql_answers import Answer, Place, answered_files, read_answers
 from eventbridge.store import layout
 from eventbridge.store.parquet import read_rows, write_table
@@ -64,6 +66,8 @@ def route_share(
     renderer that loops is interrupted, or, if it does not come back to Python, ended with its process by whoever runs
     it.
     """
+    if is_late(share, time.time()):
+        return referred(share, CROWDED)
     rule = rule_set.rules[share.rule]
     deliveries = _Deliveries(job, rule)
     answers = _answers(store, rule, share)

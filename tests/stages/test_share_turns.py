@@ -1,0 +1,184 @@
+"""All costly rules of a batch together have a time; who has no turn in it is routed in the slow lane, first there."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+from stages.costly import BUDGETS, landed
+
+from eventbridge.errors import SparkError
+from eventbridge.rule import RuleSet, Transform
+from eventbridge.stages.audit import audit
+from eventbridge.stages.deliver import deliver_batch, deliver_references
+from eventbridge.stages.references import due_references
+from eventbridge.stages.route import RouteJob, Router, SliceResult, job_of, route
+from eventbridge.stages.route_in_process import InProcessRouter
+from eventbridge.stages.route_job import RuleShare, Slice, Task
+from eventbridge.stages.route_share import route_share
+from eventbridge.stages.share_turns import by_lot, timed
+from eventbridge.stages.workplace import Workplace
+from eventbridge.testing.poison import POISONED, route_with_poison
+
+Order = Callable[..., bytes]
+
+#: With a budget of 0.2 s each, the first two or three of them take all the time there is.
+COSTLY, TOTAL_SECONDS = 12, 0.3
+
+RULE = "  NAME: {bus: orders, pattern: {}, targets: {lines: {type: file, path: FOLDER/NAME.jsonl}}}\n"
+HEAD = """
+buses:
+  orders: {source: {type: embedded, topics: [placed], queues: 1, start_at: earliest}}
+rules:
+"""
+
+
+class Looping(Workplace):
+    """A workplace whose rules named costly-... run a program of the tests; `program` says which."""
+
+    program = "loop"
+
+    def rule_set(self) -> RuleSet:
+        """Return today's rules."""
+        rules = super().rule_set()
+        transform = Transform(form="JSONATA", value=self.program)
+        changed = {}
+        for name, rule in rules.rules.items():
+            targets = {key: each.model_copy(update={"transform": transform}) for key, each in rule.targets.items()}
+            if name.startswith("costly"):
+                changed[name] = type(rule)(**{**dict(rule), "targets": targets, "version": ""})
+        return RuleSet(buses=rules.buses, rules=rules.rules | changed)
+
+
+class Mended(Looping):
+    """The same once the programs do no harm any more."""
+
+    program = "$.id"
+
+
+@pytest.fixture
+def work(site: Any, order: Order) -> Looping:
+    """A workplace with a cheap rule and many that loop at the first event, of two that were published."""
+    names = ["cheap", *(f"costly-{number:02d}" for number in range(COSTLY))]
+    rules = "".join(RULE.replace("NAME", name) for name in names)
+    site.write_rules(HEAD + rules.replace("FOLDER", str(site.folder)))
+    site.publish(order(0, subject=POISONED), order(1), key="k")
+    return Looping(**vars(site.reopen(**BUDGETS, route_costly_total_seconds=TOTAL_SECONDS)))
+
+
+def router(work: Workplace) -> InProcessRouter:
+    """Return a router that runs the programs."""
+    return InProcessRouter(work.store, route_with_poison)
+
+
+def reasons(work: Workplace) -> Counter[str]:
+    """Return how many references wait for which reason."""
+    return Counter(each.reason for each in work.ledger.waiting_references())
+
+
+def received(work: Workplace, name: str) -> int:
+    """Return how many payloads a rule's target has received."""
+    path = work.settings.home / f"{name}.jsonl"
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def test_many_rules_that_loop_cost_the_others_one_time_together(work: Looping) -> None:
+    """Who began in time has its budget, all others are referred whole; mended, each delivers everything, once."""
+    deliver_batch(work, "orders", router(work), threading.Event())
+
+    found = reasons(work)
+    assert received(work, "cheap") == 2
+    assert found.total() == COSTLY
+    assert set(found) == {"Budget", "Crowded"}
+    assert 1 <= found["Budget"] <= 3
+    assert audit(work).differences == ()
+
+    mended = Mended(**vars(work))
+    while due_references(mended) is not None:
+        deliver_references(mended, "orders", router(mended), threading.Event())
+    assert [received(work, f"costly-{number:02d}") for number in range(COSTLY)] == [2] * COSTLY
+    assert audit(work).differences == ()
+
+
+def test_who_had_no_turn_is_taken_up_before_who_used_up_its_budget(work: Looping) -> None:
+    """Nothing is known against it; the references of a batch are of the same age."""
+    deliver_batch(work, "orders", router(work), threading.Event())
+    crowded = reasons(work)["Crowded"]
+    mended = Mended(**vars(work))
+
+    for _ in range(crowded):
+        deliver_references(mended, "orders", router(mended), threading.Event())
+
+    assert crowded
+    assert set(reasons(work)) == {"Budget"}
+
+
+class Failing(InProcessRouter):
+    """A router that fails whenever several shares are routed as one job."""
+
+    def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
+        if sum(isinstance(task, RuleShare) for task in tasks) > 1:
+            raise SparkError("a worker exited unexpectedly")
+        return super().route_slices(job, tasks)
+
+
+def test_shares_that_are_tried_alone_have_a_time_together_as_well(work: Looping) -> None:
+    """Where the job of all of them failed they are routed one by one, and no longer than together."""
+    route(work, landed(work), Failing(work.store, route_with_poison))
+
+    found = reasons(work)
+    assert found.total() == COSTLY
+    assert 1 <= found["Budget"] <= 3
+    assert work.ledger.held_rules() == {}
+
+
+def test_turns_are_drawn_anew_for_every_batch() -> None:
+    """Each rule comes first in some batches, and in none the order depends on the try or on how they were listed."""
+    shares = [RuleShare(f"rule/{name}", name, (), 1.0) for name in "abcdefgh"]
+    orders = {batch: [share.rule for share in by_lot(batch, shares)] for batch in map(str, range(400))}
+
+    assert all([share.rule for share in by_lot(batch, shares[::-1])] == order for batch, order in orders.items())
+    firsts = Counter(order[0] for order in orders.values())
+    assert set(firsts) == set("abcdefgh")
+    assert max(firsts.values()) < 3 * min(firsts.values())
+
+
+def test_a_share_that_comes_too_late_is_not_begun(work: Looping) -> None:
+    """A worker refers it unseen; slices, and shares of a batch in the slow lane, have no such time."""
+    batch_id = landed(work)
+    job = job_of(work, work.ledger.batch(batch_id))
+    (file,) = work.ledger.files(batch_id, "buffer")
+    share = RuleShare("rule/costly-00", "costly-00", ((file.path or "", "0-1"),), 1.0)
+    piece = Slice("s", file.path or "", 0, 2)
+    late, kept = timed(job, [share, piece], now=0.0)
+
+    assert kept is piece
+    assert isinstance(late, RuleShare)
+    assert route_share(work.store, work.rule_set(), job, late).detail["share"] == {
+        "rule": "costly-00",
+        "done": [],
+        "left": [[file.path, "0-1"]],
+        "reason": "Crowded",
+        "rendered": 0,
+    }
+    assert timed(RouteJob(**{**vars(job), "costly_seconds": 0.0}), [share], now=0.0) == [share]
+
+
+def test_a_batch_of_references_has_no_such_time(work: Looping) -> None:
+    """It is one rule's alone, and nobody waits for it."""
+    asked: list[float] = []
+
+    class Noting(InProcessRouter):
+        def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
+            asked.append(job.costly_seconds)
+            return super().route_slices(job, tasks)
+
+    noting: Router = Noting(work.store, route_with_poison)
+    deliver_batch(work, "orders", noting, threading.Event())
+    normal = len(asked)
+    deliver_references(work, "orders", noting, threading.Event())
+
+    assert asked == [TOTAL_SECONDS] * normal + [0.0]
