@@ -172,7 +172,7 @@ class Settings(BaseModel):
     route_costly_total_seconds: Seconds = _setting(
         10.0,
         "seconds",
-        "How long a batch begins with costly rules, by lot; the rest is routed later: what all together cost others.",
+        "CPU time after which a worker begins with no further costly rule of a batch: what all together cost others.",
         gt=0,
         le=600,
     )

@@ -1,10 +1,11 @@
-"""All costly rules of a batch together have a time; who has no turn in it is routed in the slow lane, first there."""
+"""All costly rules of a batch together have a total; who has no turn before it is spent is routed in the slow lane."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,15 +18,15 @@ from eventbridge.stages.deliver import deliver_batch, deliver_references
 from eventbridge.stages.references import due_references
 from eventbridge.stages.route import RouteJob, Router, SliceResult, job_of, route
 from eventbridge.stages.route_in_process import InProcessRouter
-from eventbridge.stages.route_job import RuleShare, Slice, Task
+from eventbridge.stages.route_job import RuleShare, Task
 from eventbridge.stages.route_share import route_share
-from eventbridge.stages.share_turns import by_lot, timed
+from eventbridge.stages.share_turns import by_lot
 from eventbridge.stages.workplace import Workplace
-from eventbridge.testing.poison import POISONED, route_with_poison
+from eventbridge.testing.poison import POISONED, compile_program, route_with_poison
 
 Order = Callable[..., bytes]
 
-#: With a budget of 0.2 s each, the first two or three of them take all the time there is.
+#: With a budget of 0.2 s each, the first two or three of them spend the total.
 COSTLY, TOTAL_SECONDS = 12, 0.3
 
 RULE = "  NAME: {bus: orders, pattern: {}, targets: {lines: {type: file, path: FOLDER/NAME.jsonl}}}\n"
@@ -85,8 +86,8 @@ def received(work: Workplace, name: str) -> int:
     return len(path.read_text().splitlines()) if path.exists() else 0
 
 
-def test_many_rules_that_loop_cost_the_others_one_time_together(work: Looping) -> None:
-    """Who began in time has its budget, all others are referred whole; mended, each delivers everything, once."""
+def test_many_rules_that_loop_cost_the_others_one_total(work: Looping) -> None:
+    """Who began before that has its budget, all others are referred whole; mended, each delivers everything, once."""
     deliver_batch(work, "orders", router(work), threading.Event())
 
     found = reasons(work)
@@ -125,7 +126,7 @@ class Failing(InProcessRouter):
         return super().route_slices(job, tasks)
 
 
-def test_shares_that_are_tried_alone_have_a_time_together_as_well(work: Looping) -> None:
+def test_shares_that_are_tried_alone_have_a_total_as_well(work: Looping) -> None:
     """Where the job of all of them failed they are routed one by one, and no longer than together."""
     route(work, landed(work), Failing(work.store, route_with_poison))
 
@@ -146,28 +147,24 @@ def test_turns_are_drawn_anew_for_every_batch() -> None:
     assert max(firsts.values()) < 3 * min(firsts.values())
 
 
-def test_a_share_that_comes_too_late_is_not_begun(work: Looping) -> None:
-    """A worker refers it unseen; slices, and shares of a batch in the slow lane, have no such time."""
+def test_a_worker_that_has_spent_the_total_begins_with_no_further_share(work: Looping) -> None:
+    """It refers it unseen, in this job; what Spark SQL was asked about had its turn; another job has a total too."""
     batch_id = landed(work)
     job = job_of(work, work.ledger.batch(batch_id))
     (file,) = work.ledger.files(batch_id, "buffer")
-    share = RuleShare("rule/costly-00", "costly-00", ((file.path or "", "0-1"),), 1.0)
-    piece = Slice("s", file.path or "", 0, 2)
-    late, kept = timed(job, [share, piece], now=0.0)
+    shares = [RuleShare(f"rule/{name}", name, ((file.path or "", "0-1"),), 0.4) for name in ("costly-00", "costly-01")]
 
-    assert kept is piece
-    assert isinstance(late, RuleShare)
-    assert route_share(work.store, work.rule_set(), job, late).detail["share"] == {
-        "rule": "costly-00",
-        "done": [],
-        "left": [[file.path, "0-1"]],
-        "reason": "Crowded",
-        "rendered": 0,
-    }
-    assert timed(RouteJob(**{**vars(job), "costly_seconds": 0.0}), [share], now=0.0) == [share]
+    def reason(job: RouteJob, share: RuleShare) -> str:
+        result = route_share(work.store, work.rule_set(), job, share, compile_program)
+        return str(result.detail["share"]["reason"])
+
+    assert [reason(job, share) for share in shares] == ["Budget", "Crowded"]
+    assert reason(replace(job, attempt="another"), shares[1]) == "Budget"
+    assert reason(replace(job, attempt="another"), replace(shares[1], answers="none")) == "Budget"
+    assert [reason(replace(job, attempt="endless", costly_seconds=0.0), share) for share in shares] == ["Budget"] * 2
 
 
-def test_a_batch_of_references_has_no_such_time(work: Looping) -> None:
+def test_a_batch_of_references_has_no_total(work: Looping) -> None:
     """It is one rule's alone, and nobody waits for it."""
     asked: list[float] = []
 

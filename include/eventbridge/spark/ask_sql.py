@@ -73,7 +73,7 @@ def answered(
     part = re.sub(r"[^\w.-]", "_", share.slice_id, flags=re.ASCII) + f"-{uuid.uuid4().hex}"
     path = beside(job, f"sql/{part}.parquet")
     write_answers(store, path, asking.answers)
-    return replace(share, answers=path, hold=asking.hold, begin_by=None)  # it has begun
+    return replace(share, answers=path, hold=asking.hold)
 
 
 def delete_answers(store: Store, share: RuleShare) -> None:

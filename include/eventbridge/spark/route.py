@@ -17,7 +17,7 @@ from eventbridge.spark.frame import routed_frame, worker_connection
 from eventbridge.spark.session import connect, forget, is_closed
 from eventbridge.stages.route_job import RouteJob, RouteTask, RuleShare, SliceResult, Task
 from eventbridge.stages.route_task import route_task
-from eventbridge.stages.share_turns import CROWDED, is_late, referred, timed
+from eventbridge.stages.share_turns import CROWDED, Turns, referred
 from eventbridge.store.open import open_store
 from eventbridge.store.protocol import Store
 
@@ -52,15 +52,17 @@ class ConnectRouter:
         rules = in_sql(store, job, tasks)
         plain = [task for task in tasks if task.slice_id not in rules]
         if plain:
-            plain = timed(job, plain, time.time())
             yield from self._retried(job, lambda spark: self._results(spark, job, plain))
-        asking = [task for task in tasks if isinstance(task, RuleShare) and task.slice_id in rules]
-        for share in timed(job, asking, time.time()):
-            # One rule after the other, each within its own budget; what is done is handed over at once.
-            if is_late(share, time.time()):
-                yield referred(share, CROWDED)
-            else:
-                yield from self._retried(job, partial(self._asked, store, job, rules[share.slice_id], share))
+        turns = Turns()
+        for task in tasks:
+            if isinstance(task, RuleShare) and task.slice_id in rules:
+                # One rule after the other, each within its own budget; what is done is handed over at once.
+                if turns.is_over(job):
+                    yield referred(task, CROWDED)
+                    continue
+                began = time.monotonic()
+                yield from self._retried(job, partial(self._asked, store, job, rules[task.slice_id], task))
+                turns.charge(job, time.monotonic() - began)
 
     def _asked(
         self, store: Store, job: RouteJob, rule: Rule, share: RuleShare, spark: SparkSession

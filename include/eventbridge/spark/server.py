@@ -146,11 +146,10 @@ def warm_up(url: str, runner: str = "warm-up") -> None:
     """
     forget(url, runner)  # this process may have known another server at this address
     with spark_errors(f"Spark at {url} does not answer"):
-        connect(url, runner).range(0, 2, 1, numPartitions=2).mapInArrow(import_what_route_needs, "id long").collect()
+        connect(url, runner).range(0, 2, 1, numPartitions=2).mapInArrow(_import_what_route_needs, "id long").collect()
 
 
-def import_what_route_needs(batches):  # type: ignore[no-untyped-def]  # pickled by name; Spark gives Arrow batches
-    """Make the worker of Spark's that runs this warm, and give the batches back."""
+def _import_what_route_needs(batches):  # type: ignore[no-untyped-def]  # pickled by name; Spark gives Arrow batches
     import pandas  # noqa: F401 - pyarrow takes it along with its first array, half a second later
 
     import eventbridge.spark.route  # noqa: F401 - the imports are the warming

@@ -19,9 +19,8 @@ from eventbridge.spark.ask_sql import answered, delete_answers, in_sql
 from eventbridge.spark.failure import first_error, first_error_of_log
 from eventbridge.spark.frame import answer_path, beside, keep_answer, routed_frame, worker_connection
 from eventbridge.spark.java import require_java, spark_environment, submit_command
-from eventbridge.spark.server import import_what_route_needs
 from eventbridge.stages.route_job import RouteJob, RuleShare, SliceResult, Task, read_task
-from eventbridge.stages.share_turns import CROWDED, is_late, referred, timed
+from eventbridge.stages.share_turns import CROWDED, Turns, referred
 from eventbridge.store.open import open_store
 from eventbridge.store.protocol import Store
 
@@ -76,19 +75,19 @@ def run_job(spark: SparkSession, store_uri: str, path: str) -> int:
     tasks = [read_task(values) for values in content["tasks"]]
     rules = in_sql(store, job, tasks)
     plain = [task for task in tasks if task.slice_id not in rules]
-    if job.costly_seconds and any(isinstance(task, RuleShare) for task in tasks):
-        # What Spark takes for its first job, some ten seconds, is not on the time of costly rules.
-        spark.range(0, 2, 1, numPartitions=2).mapInArrow(import_what_route_needs, "id long").collect()
     if plain:
-        routed_frame(spark, job, timed(job, plain, time.time()), answers_from=0).collect()
-    asking = [task for task in tasks if isinstance(task, RuleShare) and task.slice_id in rules]
-    for number, share in enumerate(timed(job, asking, time.time()), len(plain)):
-        if is_late(share, time.time()):
+        routed_frame(spark, job, plain, answers_from=0).collect()
+    turns = Turns()
+    for number, share in enumerate((task for task in tasks if task.slice_id in rules), len(plain)):
+        assert isinstance(share, RuleShare)
+        if turns.is_over(job):
             keep_answer(store, job, number, referred(share, CROWDED))
             continue
+        began = time.monotonic()
         asked = answered(spark, store, job, rules[share.slice_id], share)
         routed_frame(spark, job, [asked], answers_from=number).collect()
         delete_answers(store, asked)
+        turns.charge(job, time.monotonic() - began)
     return len(tasks)
 
 

@@ -2,7 +2,7 @@
 
 Called by route once a batch's slices are routed; the survivors of a costly rule's pattern are its share of the batch.
 A rule that has references waiting is behind: its next shares are referred unseen, so that it costs the others one
-budget once, and its references are taken up oldest first. All rules together have a time; see `share_turns`.
+budget once, and its references are taken up oldest first. All rules together have a total; see `share_turns`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from eventbridge.stages.route_job import RouteJob, RuleShare, SliceResult
 from eventbridge.stages.route_share import ROUTE_FAILED
 from eventbridge.stages.route_singly import result_file
 from eventbridge.stages.route_tries import ALL_SHARES, try_alone, try_together
-from eventbridge.stages.share_turns import CROWDED, by_lot, referred
+from eventbridge.stages.share_turns import CROWDED, Turns, by_lot, referred
 from eventbridge.stages.workplace import Workplace
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def _why_later(work: Workplace, batch: Batch, rule: str) -> str | None:
 def _route(work: Workplace, job: RouteJob, router: Router, shares: Sequence[RuleShare]) -> bool:
     """Route shares as one job; if it fails, one at a time, and a rule that fails alone is held.
 
-    One at a time they have as long as together: what those took that could be routed, as the others are held.
+    One at a time they have a total too, on the clock: of those that could be routed, as the others are held.
     """
     tries = work.ledger.tries(job.batch_id)
     left = {share.slice_id: share for share in shares}
@@ -179,14 +179,14 @@ def _route(work: Workplace, job: RouteJob, router: Router, shares: Sequence[Rule
             return False
     elif len(shares) > 1:
         canary.require()  # one alone is tried without: its own tries tell whether Spark is there
-    took = 0.0
+    turns = Turns()
     for share in left.values():
-        if 0 < job.costly_seconds < took:
+        if turns.is_over(job):
             result: SliceResult | str = referred(share, CROWDED)
         else:
             began = time.monotonic()
             result = try_alone(work, job, router, canary, share, _tries_before(work, job.batch_id, share))
-            took += time.monotonic() - began if isinstance(result, SliceResult) else 0
+            turns.charge(job, time.monotonic() - began if isinstance(result, SliceResult) else 0.0)
         if isinstance(result, str):
             result = referred(share, ROUTE_FAILED, result)
         if not _record_result(work, job, share, result):

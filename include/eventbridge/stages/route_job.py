@@ -35,7 +35,7 @@ class RouteJob:
     piece_max_bytes: int
     replay_id: str = ""
     slice_seconds: float = 0.0  # a Spark worker that takes longer over one slice is ended; 0 = never
-    costly_seconds: float = 0.0  # so long after the first could, shares begin; 0 = for ever (see share_turns)
+    costly_seconds: float = 0.0  # once a worker has spent so much on shares it begins no more; 0 = never (share_turns)
 
     def anew(self) -> RouteJob:
         """Return the job of another try: what it leaves in the store has names of its own."""
@@ -66,8 +66,7 @@ class Slice:
 class RuleShare:
     """What of a batch one costly rule has to route: rows of buffer files that its pattern let through, oldest first.
 
-    At most `cpu_seconds` are spent on it, and none if it begins after `begin_by` (seconds since 1970; None: whenever).
-    `last_resort`: an event that takes them all by itself fails.
+    At most `cpu_seconds` are spent on it. `last_resort`: an event that takes them all by itself fails.
     `give_up` (reason, text): every event fails so, unseen.
     Of a rule with Spark SQL `answers` is the file of what Spark made of its events, as far as it came (sql_answers);
     `hold` says why Spark can make nothing of the others: they are left, and the rule is held.
@@ -81,7 +80,6 @@ class RuleShare:
     give_up: tuple[str, str] | None = None
     answers: str | None = None
     hold: str = ""
-    begin_by: float | None = None
 
 
 #: What a worker is asked to do.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -27,7 +26,7 @@ from eventbridge.stages.route_job import RouteJob, RuleShare, SliceResult
 from eventbridge.stages.route_pieces import AT_ONCE, PieceLimits, pieces_of
 from eventbridge.stages.route_waiting import Waiting
 from eventbridge.stages.share_budget import OutOfTime, ShareBudget, interruptible
-from eventbridge.stages.share_turns import CROWDED, is_late, referred
+from eventbridge.stages.share_turns import CROWDED, Turns, referred
 from eventbridge.stages.sql_answers import Answer, Place, answered_files, read_answers
 from eventbridge.store import layout
 from eventbridge.store.parquet import read_rows, write_table
@@ -45,6 +44,8 @@ _EVENTS_AT_ONCE = 500
 _REASON = "reason"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_turns = Turns()
 
 #: Returns the renderer of a target.
 CompileTarget = Callable[[Target], Renderer]
@@ -66,7 +67,7 @@ def route_share(
     renderer that loops is interrupted, or, if it does not come back to Python, ended with its process by whoever runs
     it.
     """
-    if is_late(share, time.time()):
+    if share.answers is None and _turns.is_over(job):  # answers: Spark was asked already
         return referred(share, CROWDED)
     rule = rule_set.rules[share.rule]
     deliveries = _Deliveries(job, rule)
@@ -102,6 +103,7 @@ def route_share(
             well += not rendered or any(each.get("failure") is None for each in rendered)
             if spent or budget.late:
                 break
+    _turns.charge(job, budget.spent_seconds)
     left = [[file, rowset.encode(sorted(set(rowset.decode(rows)) - set(done[file])))] for file, rows in share.files]
     left = [[file, rows] for file, rows in left if rows]
     said = {

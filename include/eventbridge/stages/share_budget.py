@@ -27,8 +27,14 @@ class ShareBudget:
 
     def __init__(self, seconds: float) -> None:
         self.of_evaluations = Budget(seconds)
-        self._until = time.process_time() + seconds
+        self._began = time.process_time()
+        self._seconds = seconds
         self._late_at = time.monotonic() + 2 * seconds + 1
+
+    @property
+    def spent_seconds(self) -> float:
+        """What was spent so far."""
+        return time.process_time() - self._began + self.of_evaluations.spent_seconds
 
     @property
     def late(self) -> bool:
@@ -38,7 +44,7 @@ class ShareBudget:
     @contextmanager
     def running(self) -> Iterator[None]:
         """Interrupt the body with OutOfTime when the budget is over; raises it at once if it is over already."""
-        left = self._until - time.process_time() - self.of_evaluations.spent_seconds
+        left = self._seconds - self.spent_seconds
         if left <= 0:
             raise OutOfTime
         if threading.current_thread() is not threading.main_thread():

@@ -1,46 +1,44 @@
 """Turns of costly rules: in which order a batch begins with their shares, until when, and what of one without a turn.
 
-Each rule has its budget, and all together have a time, or a batch would wait for as many budgets as there are rules
-that loop. It is time on the clock, since that is what others wait, and since workers that route shares side by side
-cannot tell how much CPU time is left for all. Who begins in time keeps its whole budget.
+Each rule has its budget, and all that one worker routes of a batch have a total, or a batch would wait for as many
+budgets as there are rules that loop. A total for each worker, since workers cannot tell what the others have spent, and
+since they work side by side: it is what a batch waits. Who begins before it is spent keeps its whole budget.
 
 Nothing here may import the ledger or Spark: a Spark worker imports this module and should be ready soon.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable
 from hashlib import blake2b
-from typing import TypeVar
 
-from eventbridge.stages.route_job import RouteJob, RuleShare, SliceResult, Task
+from eventbridge.stages.route_job import RouteJob, RuleShare, SliceResult
 
-#: Why a share is left: the time of its batch's costly rules was over before its turn.
+#: Why a share is left: the total of its batch's costly rules was spent before its turn.
 CROWDED = "Crowded"
 
-AnyTask = TypeVar("AnyTask", bound=Task)
+
+class Turns:
+    """Counts what a process spends on shares, job by job: of the last one, as one is routed at a time."""
+
+    def __init__(self) -> None:
+        self._attempt = ""
+        self._seconds = 0.0
+
+    def is_over(self, job: RouteJob) -> bool:
+        """Say whether no further share of a job may begin; never before the first."""
+        return job.attempt == self._attempt and 0 < job.costly_seconds <= self._seconds
+
+    def charge(self, job: RouteJob, seconds: float) -> None:
+        """Count what a share of a job took."""
+        if job.attempt != self._attempt:
+            self._attempt, self._seconds = job.attempt, 0.0
+        self._seconds += seconds
 
 
 def by_lot(batch_id: str, shares: Iterable[RuleShare]) -> list[RuleShare]:
     """Return the shares in the order of their turns: drawn anew for every batch, the same at every try of it."""
     return sorted(shares, key=lambda share: blake2b(f"{batch_id} {share.rule}".encode()).digest())
-
-
-def timed(job: RouteJob, tasks: Sequence[AnyTask], now: float) -> list[AnyTask]:
-    """Return the tasks, shares with the time by which they must begin; `now` is when the first of them can.
-
-    In seconds since 1970: clocks of Spark's machines must agree, as those of any cluster do, within a second or so.
-    """
-    if not job.costly_seconds:
-        return list(tasks)
-    begin_by = now + job.costly_seconds
-    return [replace(task, begin_by=begin_by) if isinstance(task, RuleShare) else task for task in tasks]
-
-
-def is_late(share: RuleShare, now: float) -> bool:
-    """Say whether a share must not begin any more."""
-    return share.begin_by is not None and now > share.begin_by
 
 
 def referred(share: RuleShare, reason: str, error: str = "") -> SliceResult:
