@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.server import SparkConnectServer
 from eventbridge.stages.audit import audit
 from eventbridge.stages.deliver import deliver_batch, deliver_references
+from eventbridge.stages.records import dead_letters
 from eventbridge.stages.workplace import Workplace
 from eventbridge.testing.poison import POISONED, route_with_poison
 
@@ -49,22 +50,23 @@ class Costly(Workplace):
 
 @pytest.fixture
 def deliver(tmp_path: Path) -> Callable[..., Costly]:
-    """Publish eight events, the fourth poisoned, and deliver a batch while `costly` runs a program."""
+    """Publish eight events, some poisoned, and deliver a batch while `costly` runs a program."""
     (tmp_path / "rules").mkdir()
     (tmp_path / "rules" / "rules.yaml").write_text(RULES.replace("FOLDER", str(tmp_path)))
     environ = {
         "EVENTBRIDGE_HOME": str(tmp_path),
         "EVENTBRIDGE_RULES_FOLDER": str(tmp_path / "rules"),
         "EVENTBRIDGE_ROUTE_SLICE_SECONDS": "5",
-        "EVENTBRIDGE_ROUTE_COSTLY_BUDGET_SECONDS": "0.5",
     }
-    work = Costly(**vars(Workplace.open(Settings.from_mapping(environ), connections_from_environment({}))))
 
-    def run(router: ConnectRouter, program: str) -> Costly:
+    def run(router: ConnectRouter, program: str, poisoned: Container[int] = (3,), budget: str = "0.5") -> Costly:
         (tmp_path / "program").write_text(program)
+        settings = Settings.from_mapping(environ | {"EVENTBRIDGE_ROUTE_COSTLY_BUDGET_SECONDS": budget})
+        work = Costly(**vars(Workplace.open(settings, connections_from_environment({}))))
         source = work.open_source(work.rule_set().buses["orders"])
         bodies = [
-            {"specversion": "1.0", "id": str(n), "source": "/s", "type": "t", "subject": POISONED if n == 3 else "good"}
+            {"specversion": "1.0", "id": str(n), "source": "/s", "type": "t"}
+            | {"subject": POISONED if n in poisoned else "good"}
             for n in range(8)
         ]
         source.publish([(json.dumps(body).encode(), None) for body in bodies])  # type: ignore[attr-defined]
@@ -94,6 +96,51 @@ def test_a_program_that_loops_delays_no_other_rule_on_spark(
     (work.settings.home / "program").write_text("$.id")
     deliver_references(work, "orders", router, threading.Event())
     assert lines(work, "costly") == list("01234567")
+    assert audit(work).differences == ()
+
+
+JSONATA = (
+    RULES
+    + """
+  jsonata:
+    bus: orders
+    pattern: {}
+    targets: {lines: {type: file, path: FOLDER/jsonata.jsonl, transform: {form: JSONATA, value: '{"id": id & ""}'}}}
+  looping:
+    bus: orders
+    pattern: {}
+    targets:
+      lines:
+        type: file
+        path: FOLDER/looping.jsonl
+        transform:
+          form: JSONATA
+          value: '($f := function($x) { $f($x + 1) }; subject = "poison" ? $f(1) : {"id": id})'
+"""
+)
+
+
+def test_jsonata_that_loops_delays_no_other_rule_on_spark(
+    spark_server: SparkConnectServer, deliver: Callable[..., Costly], tmp_path: Path
+) -> None:
+    """The evaluator itself, in Spark's workers: cheap rules and another with JSONATA get everything in its batch.
+
+    Of five events that loop for a second each two or three fit the budget, and fail; all are dead letters in the end.
+    """
+    (tmp_path / "rules" / "rules.yaml").write_text(JSONATA.replace("FOLDER", str(tmp_path)))
+    router = ConnectRouter(spark_server.url)
+    work = deliver(router, "$.id", poisoned=range(3, 8), budget="2")
+
+    assert lines(work, "cheap") == lines(work, "jsonata") == list("01234567")
+    assert lines(work, "looping") == list("012")
+    (left,) = work.ledger.waiting_references()
+    assert (left.rule, left.reason) == ("looping", "Budget")
+    assert left.count + len(list(dead_letters(work))) == 5
+    deliver_references(work, "orders", router, threading.Event())
+    assert {letter["rule"] for letter in dead_letters(work)} == {"looping"}
+    assert {letter["reason"] for letter in dead_letters(work)} == {"TransformFailed"}
+    assert sorted(letter["event_id"] for letter in dead_letters(work)) == list("34567")
+    assert lines(work, "looping") == list("012")
     assert audit(work).differences == ()
 
 

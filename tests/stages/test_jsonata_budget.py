@@ -16,34 +16,55 @@ RULES = """
 buses:
   orders: {source: {type: embedded, topics: [placed], queues: 1, start_at: earliest}}
 rules:
+  cheap:
+    bus: orders
+    pattern: {}
+    targets:
+      lines: {type: file, path: FOLDER/cheap.jsonl, transform: {form: JSONPATH, value: $.data}}
+  other:
+    bus: orders
+    pattern: {}
+    targets:
+      lines: {type: file, path: FOLDER/other.jsonl, transform: {form: JSONATA, value: '{"order": data.id & ""}'}}
   costly:
     bus: orders
     pattern: {}
     targets:
       lines:
         type: file
-        path: COSTLY
+        path: FOLDER/costly.jsonl
         transform:
           form: JSONATA
           value: '($f := function($x) { $f($x + 1) }; data.amount > 50 ? $f(1) : {"order": data.id})'
 """
 
 
-def test_jsonata_that_loops_fails_for_its_event_and_the_rest_waits(site: Any, order: Callable[..., bytes]) -> None:
-    """The evaluation is ended and its event a dead letter; with the budget gone the others are routed later."""
-    site.write_rules(RULES.replace("COSTLY", str(site.folder / "costly.jsonl")))
-    site.publish(order(1), order(2, 100), order(3), order(4), key="one queue")
-    work = site.reopen(route_costly_budget_seconds=0.5)
+def test_jsonata_that_loops_fails_for_its_events_and_delays_no_other_rule(
+    site: Any, order: Callable[..., bytes]
+) -> None:
+    """In the same batch a cheap rule, and another with JSONATA, deliver every event; its own rest is routed later.
+
+    Of five events that loop for a second each some fit the budget and are dead letters, the others are in the end.
+    """
+    site.write_rules(RULES.replace("FOLDER", str(site.folder)))
+    amounts = [1, 100, 100, 100, 100, 100, 1]
+    site.publish(*[order(number, amount) for number, amount in enumerate(amounts)], key="one queue")
+    work = site.reopen(route_costly_budget_seconds=2)
     router = InProcessRouter(work.store)
 
-    def delivered() -> list[str]:
-        return [json.loads(line)["order"] for line in (site.folder / "costly.jsonl").read_text().splitlines()]
+    def delivered(rule: str, member: str = "order") -> list[str]:
+        return [json.loads(line)[member] for line in (site.folder / f"{rule}.jsonl").read_text().splitlines()]
 
     deliver_batch(work, "orders", router, threading.Event())
-    assert delivered() == ["1"]
-    assert [(row["event_id"], row["reason"]) for row in dead_letters(work)] == [("2", "TransformFailed")]
-    assert [(each.reason, each.count) for each in work.ledger.waiting_references()] == [("Budget", 2)]
+    assert delivered("cheap", "id") == delivered("other") == list("0123456")
+    assert delivered("costly") == ["0"]
+    (left,) = work.ledger.waiting_references()
+    failed = [(row["rule"], row["event_id"], row["reason"]) for row in dead_letters(work)]
+    assert (left.rule, left.reason, left.count) == ("costly", "Budget", 6 - len(failed))
+    assert failed == [("costly", str(number + 1), "TransformFailed") for number in range(len(failed))] != []
     deliver_references(work, "orders", router, threading.Event())
 
-    assert delivered() == ["1", "3", "4"]
+    assert delivered("costly") == ["0", "6"]
+    assert sorted(row["event_id"] for row in dead_letters(work)) == list("12345")
+    assert delivered("cheap", "id") == delivered("other") == list("0123456")
     assert audit(work).differences == ()
