@@ -68,7 +68,8 @@ test-deep: setup ## test-s3, 10 million random pairs, a million damaged document
 	PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs 500000 --documents 20000 --guard end
 	PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs 500000 --documents 20000 --guard beginning
 	PYTHONPATH=tests $(BIN)/python -m faults.deep --schedules $(SCHEDULES)
-	HYPOTHESIS_PROFILE=deep $(BIN)/pytest -q tests/generative/test_delivery_model.py
+	HYPOTHESIS_PROFILE=deep $(BIN)/pytest -q tests/generative/test_delivery_model.py \
+	  tests/generative/test_generated_jsonata.py
 	PYTHONPATH=tests $(BIN)/python -m s3proxy.deep
 
 check: setup ## format, lint, types, layers, architecture

@@ -1,0 +1,159 @@
+"""Whatever expression of JSONata meets whatever data: an answer or a failure, and the next event is evaluated rightly.
+
+Thousands of new ones by HYPOTHESIS_PROFILE=deep.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from transform_scope import SCOPE
+
+from eventbridge.document import Number, parse_document, parse_value, write_document
+from eventbridge.errors import BudgetSpent, TransformError, TransformFailed
+from eventbridge.event import Event, parse_event
+from eventbridge.rule import Transform
+from eventbridge.transform import Budget, compile_transform
+
+CASES: Any = parse_value((Path(__file__).parents[1] / "conformance" / "jsonata.json").read_text(encoding="utf-8"))
+#: Expressions that mean something: those of the conformance cases.
+WRITTEN = [str(test["expression"]) for group in CASES for test in group["tests"]]
+
+NAMES = ["a", "b", "c", "n", "`k v`", "$", "$$", "$eb.rule", "*", "**", "%", "data"]
+NUMBERS = ["0", "1", "-1", "2.5", "1e3", "1e308", "9007199254740993", "0.1"]
+LITERALS = ['"x"', '""', '"\\u00e9"', '"\\ud800"', '"a b"', "true", "false", "null", "[]", "{}", "/a+/i", "/(a|b)*c/"]
+OPERATORS = ["+", "-", "*", "/", "%", "&", "=", "!=", "<", ">=", "in", "and", "or", "~>", ":=", ".", "..", "?:", "??"]
+FUNCTIONS = """
+    sum count max average string number length substring substringBefore uppercase trim pad contains split join match
+    replace base64encode base64decode encodeUrl eval abs floor round power sqrt formatNumber formatBase parseInteger
+    boolean not exists append sort reverse shuffle distinct zip keys lookup spread merge sift each error assert type now
+    millis fromMillis toMillis map filter single reduce random clone nosuch
+""".split()
+TOKENS = [*NAMES, *NUMBERS, *LITERALS, *OPERATORS, *(f"${name}(" for name in FUNCTIONS), "(", ")", "[", "]", "{", "}"]
+TOKENS += [
+    ",",
+    ";",
+    ":",
+    "?",
+    "^(",
+    "^(>",
+    "#$i",
+    "@$v",
+    "|",
+    "function($x){",
+    "λ($x)",
+    "$f := ",
+    '"',
+    "`",
+    "/",
+    "/* ",
+    "é",
+    "\x00",
+]
+
+TEXTS = st.sampled_from(["", "x", "a b", "é", "😀", "\ud800", "1", "2026-01-01T00:00:00Z", "aaaaaaaaaaaaaaaa!"])
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 3).map(Number.of)
+    | st.sampled_from(["1.50", "-0", "1e400", "123456789012345678901234567890", "0.1E-5"]).map(Number)
+    | TEXTS,
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["a", "b", "c", "k v"]), inner, max_size=4)
+    ),
+    max_leaves=8,
+)
+
+
+def _nested(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    """Return expressions made of smaller ones."""
+    several = st.lists(inner, max_size=3)
+    return st.one_of(
+        st.tuples(inner, st.sampled_from(OPERATORS), inner).map(" ".join),
+        st.tuples(st.sampled_from(FUNCTIONS), several).map(lambda made: f"${made[0]}({', '.join(made[1])})"),
+        several.map(lambda made: f"[{', '.join(made)}]"),
+        st.lists(st.tuples(st.sampled_from(['"p"', '"q"', "a"]), inner), max_size=2).map(
+            lambda made: "{" + ", ".join(f"{name}: {value}" for name, value in made) + "}"
+        ),
+        st.tuples(inner, inner).map(lambda made: f"{made[0]}[{made[1]}]"),
+        st.tuples(inner, inner).map(lambda made: f"({made[0]}).({made[1]})"),
+        st.tuples(inner, inner).map(lambda made: f"({made[0]})^(>{made[1]})"),
+        st.tuples(inner, inner, inner).map(lambda made: f"({made[0]} ? {made[1]} : {made[2]})"),
+        st.tuples(inner, inner).map(lambda made: f"($f := function($x, $y) {{ {made[0]} }}; $f({made[1]}, $f))"),
+        st.tuples(inner, inner).map(lambda made: f"$map({made[0]}, function($v, $i) {{ {made[1]} }})"),
+        st.tuples(inner, inner, inner).map(lambda made: f'({made[0]} ~> |{made[1]}|{{"a": {made[2]}}}|)'),
+        several.map(lambda made: "(" + "; ".join(made) + ")"),
+    )
+
+
+GENERATED = st.recursive(st.sampled_from([*NAMES, *NUMBERS, *LITERALS, "$x", "$v"]), _nested, max_leaves=12)
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> str:
+    """Return an expression that means something, changed in a few places; most mean nothing any more."""
+    text = draw(st.sampled_from(WRITTEN) | GENERATED)
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, len(text)))
+        end = draw(st.integers(at, min(len(text), at + 5)))
+        other = draw(st.sampled_from(WRITTEN))
+        begin = draw(st.integers(0, len(other)))
+        put = draw(st.sampled_from(["", *TOKENS]) | st.just(other[begin : begin + 8]) | st.just(text[at:end] * 2))
+        text = text[:at] + put + text[end:]
+    return text
+
+
+def event(data: Any) -> Event:
+    """Return an event with this data."""
+    document = {"specversion": "1.0", "id": "e", "source": "/s", "type": "t", "data": data}
+    return parse_event(write_document(document).encode("utf-8", "backslashreplace"), max_bytes=1 << 20)
+
+
+PROBE = compile_transform(Transform(form="JSONATA", value='{"n": $sum(data.l) + 1, "x": $x, "f": $f, "by": $eb.rule}'))
+
+
+def check(expression: str, data: Any, budget: Budget) -> str:
+    """Evaluate, and then something else; say how it ended."""
+    try:
+        renderer = compile_transform(Transform(form="JSONATA", value=expression))
+    except TransformError:
+        return "refused"
+    try:
+        payload = renderer.render(event(data), SCOPE._replace(budget=budget)).payload
+        parse_document(b'{"value":' + payload + b"}")  # one value of strict JSON, in UTF-8
+        outcome = "answered"
+    except TransformFailed:
+        outcome = "failed"
+    except BudgetSpent:
+        assert budget.spent_seconds >= budget.seconds
+        outcome = "spent"
+    # The same names are free, the built-in functions are themselves, and the worker has not noticed.
+    after = json.loads(PROBE.render(event({"l": [1, 2.5]}), SCOPE).payload)
+    assert after == {"n": 4.5, "by": SCOPE.rule}
+    return outcome
+
+
+@given(GENERATED, VALUES)
+def test_an_expression_has_an_answer_or_fails_and_nothing_else_notices(expression: str, data: Any) -> None:
+    """Operators, functions, predicates, sorts, lambdas and transforms, put together at random."""
+    check(expression, data, Budget(2.0))
+
+
+@given(mutated(), VALUES)
+def test_a_damaged_expression_is_refused_or_fails_and_nothing_else_notices(expression: str, data: Any) -> None:
+    """Brackets, quotes and tokens that are missing, doubled or out of place."""
+    check(expression, data, Budget(2.0))
+
+
+@given(st.lists(st.sampled_from(WRITTEN), min_size=1, max_size=5), VALUES)
+def test_expressions_that_mean_something_meet_any_data(expressions: list[str], data: Any) -> None:
+    """Those of the conformance cases, on data that they were not made for; once a budget is spent none is evaluated."""
+    spent = Budget(0.001)
+    spent.charge(0.001)
+    for expression in expressions:
+        assert check(expression, data, Budget(2.0)) in ("answered", "failed")
+        assert check(expression, data, spent) == "spent"
