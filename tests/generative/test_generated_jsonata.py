@@ -6,6 +6,7 @@ Thousands of new ones by HYPOTHESIS_PROFILE=deep.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,15 @@ NAMES = ["a", "b", "c", "n", "`k v`", "$", "$$", "$eb.rule", "*", "**", "%", "da
 NUMBERS = ["0", "1", "-1", "2.5", "1e3", "1e308", "9007199254740993", "0.1"]
 LITERALS = ['"x"', '""', '"\\u00e9"', '"\\ud800"', '"a b"', "true", "false", "null", "[]", "{}", "/a+/i", "/(a|b)*c/"]
 OPERATORS = ["+", "-", "*", "/", "%", "&", "=", "!=", "<", ">=", "in", "and", "or", "~>", ":=", ".", "..", "?:", "??"]
-FUNCTIONS = """
+FUNCTIONS = re.findall(
+    r"\w+",
+    """
     sum count max average string number length substring substringBefore uppercase trim pad contains split join match
     replace base64encode base64decode encodeUrl eval abs floor round power sqrt formatNumber formatBase parseInteger
     boolean not exists append sort reverse shuffle distinct zip keys lookup spread merge sift each error assert type now
     millis fromMillis toMillis map filter single reduce random clone nosuch
-""".split()
+""",
+)
 TOKENS = [*NAMES, *NUMBERS, *LITERALS, *OPERATORS, *(f"${name}(" for name in FUNCTIONS), "(", ")", "[", "]", "{", "}"]
 TOKENS += [
     ",",

@@ -65,7 +65,7 @@ buses: {orders: {source: {type: embedded, topics: [placed], queues: 2, start_at:
 rules:
   few:
     bus: orders
-    pattern: {data: {n: [0, 1, 2, 3, 4, 5, 6, 7, 8]}}
+    pattern: {data: {n: [0, 1, 2, 3, 4, 5, 6, 7, 8], l: {a: [{exists: false}], b: [1]}}}
     targets: {lines: {type: file, path: LINES}}
 """
 
@@ -177,7 +177,9 @@ def test_the_manifest_counts_what_the_compiled_matcher_did_not_do_alone(
     """Events that the reference matcher decided, and how often classes were dropped; what is 0 is not named."""
     monkeypatch.setattr(route_program, "compile_rules", partial(compile_rules, class_rows=1))
     site.write_rules(FEW.replace("LINES", str(site.folder / "lines")))
-    site.publish(*[order(number, data={"n": n}) for number, n in enumerate([*range(9), [*range(9)]])], key="k")
+    elements = [{"b": 1}, {"a": 2}]
+    bodies = [{"n": n, "l": {"b": 1}} for n in range(9)] + [{"n": 1, "l": elements}]
+    site.publish(*[order(number, data=data) for number, data in enumerate(bodies)], key="k")
     work = site.reopen()
 
     deliver_batch(work, "orders", InProcessRouter(work.store), threading.Event())
