@@ -41,7 +41,7 @@ ENDLESS = "aggregate(sequence(1, 30000), 0L, (a, x) -> a + aggregate(sequence(1,
 class Place:
     """One installation on a Spark Connect server, its rules, and what their targets have received."""
 
-    def __init__(self, folder: Path, url: str, budget_seconds: float = 60) -> None:
+    def __init__(self, folder: Path, url: str, budget_seconds: float = 60, total_seconds: float = 600) -> None:
         self.folder = folder
         self.router: Router = ConnectRouter(url)
         (folder / "rules").mkdir()
@@ -50,6 +50,7 @@ class Place:
             "EVENTBRIDGE_RULES_FOLDER": str(folder / "rules"),
             "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0",
             "EVENTBRIDGE_ROUTE_COSTLY_BUDGET_SECONDS": str(budget_seconds),
+            "EVENTBRIDGE_ROUTE_COSTLY_TOTAL_SECONDS": str(total_seconds),
             "EVENTBRIDGE_ROUTE_REFERENCE_BUDGET_SECONDS": str(budget_seconds),
         }
         self.settings = Settings.from_mapping(environ)
@@ -119,6 +120,20 @@ def waiting(work: Workplace) -> list[tuple[str, str, str, int]]:
 SUBJECT = [
     {"data": {"n": number, "text": f"{number}"}, "subject": f"s{number}", "fleet": number} for number in range(6)
 ]
+
+
+def test_rules_in_sql_have_a_total_together(spark_server: SparkConnectServer, tmp_path: Path) -> None:
+    """Once it is over no further rule is asked about: it waits whole, and is routed by itself in the slow lane."""
+    place = Place(tmp_path, spark_server.url, total_seconds=0.001)
+    place.write_rules(plain={}, one={"where": "true"}, two={"where": "true"})
+    work = place.deliver({}, {})
+
+    assert place.ids("plain-all") == "01"
+    assert sorted([place.ids("one-all"), place.ids("two-all")]) == ["", "01"]
+    assert [(reason, count) for _, reason, _, count in waiting(work)] == [("Crowded", 2)]
+    deliver_references(work, "orders", place.router, STOP)
+    assert place.ids("one-all") == place.ids("two-all") == "01"
+    assert audit(work).differences == ()
 
 
 def test_where_sees_attributes_and_data(place: Place) -> None:

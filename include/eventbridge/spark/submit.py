@@ -87,7 +87,7 @@ def run_job(spark: SparkSession, store_uri: str, path: str) -> int:
         asked = answered(spark, store, job, rules[share.slice_id], share)
         routed_frame(spark, job, [asked], answers_from=number).collect()
         delete_answers(store, asked)
-        turns.charge(job, time.monotonic() - began)
+        turns.charge(job, (time.monotonic() - began) / 2)  # the clock for twice the CPU time, as its budget
     return len(tasks)
 
 
