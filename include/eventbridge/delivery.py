@@ -137,6 +137,12 @@ def age_begins(arrived_at: datetime, not_before: datetime | None) -> datetime:
     return arrived_at if not_before is None else max(arrived_at, not_before)
 
 
+def too_early(not_before: datetime | None, window: DeliverBetween | None, now: datetime) -> RetryAt | None:
+    """Return until when a delivery is put off that may not be sent at `now`, which is no attempt; None: it may be."""
+    at = first_opening(window, now, not_before)
+    return None if at <= now else RetryAt(at, NOT_BEFORE)
+
+
 def expired(policy: RetryPolicy, arrived_at: datetime, held_seconds: float, now: datetime) -> DeadLettered | None:
     """Return the end of a delivery whose age at `now`, time held not counted, has reached the policy's maximum."""
     age_seconds = (now - arrived_at).total_seconds() - held_seconds

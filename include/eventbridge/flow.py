@@ -153,8 +153,9 @@ def cut_chunks(
     chunks; small ones share. `statuses` is how targets stand (`breaker.TargetState`) by (rule, target), absent = ok.
     Not handed out: a disabled target and a pool of 0 slots (both held), what must not be sent yet (due then), a target
     whose breaker is not closed, what exceeds twice a pool's free slots, and what exceeds `max_handed_out` once every
-    pool had its turn (due at once). An order shard is never split over chunks that are handed out: what of it is too
-    much for one chunk, its last rows, is not. An ordered target has no breaker: its retries wait by key.
+    pool had its turn (due at once). An order shard is never split over chunks that are handed out: its last rows are
+    not, from the first on that must not be sent yet or is too much for one chunk. An ordered target has no breaker:
+    its retries wait by key.
     """
     ready: dict[tuple[str, int], list[RoutedPiece]] = defaultdict(list)
     apart: dict[tuple[str, str, str, int, str], list[RoutedPiece]] = defaultdict(list)
@@ -185,9 +186,9 @@ def _held(piece: RoutedPiece, limits: ChunkLimits, statuses: Mapping[tuple[str, 
         return TARGET_DISABLED
     if limits.pools is not None and piece.pool in limits.pools and limits.pools[piece.pool].slots == 0:
         return POOL_CLOSED
-    if piece.early:
-        return ""
-    return None if status == "ok" or piece.shard is not None else ""
+    if piece.shard is not None:
+        return None  # what of a shard must wait keeps all that lies behind it back: see _shards_within
+    return "" if piece.early or status != "ok" else None
 
 
 def _order(piece: RoutedPiece) -> tuple[int, str, str, str, int, str, int]:
@@ -197,7 +198,7 @@ def _order(piece: RoutedPiece) -> tuple[int, str, str, str, int, str, int]:
 
 
 def _shards_within(pieces: Iterable[RoutedPiece], limits: ChunkLimits) -> tuple[list[RoutedPiece], list[RoutedPiece]]:
-    """Return what of sorted pieces may be handed out, and what of their shards is too much for one chunk each."""
+    """Return what of sorted pieces may be handed out, and the last ones of shards: too early, or too many."""
     kept: list[RoutedPiece] = []
     rest: list[RoutedPiece] = []
     for unit in _units(pieces):
@@ -205,7 +206,7 @@ def _shards_within(pieces: Iterable[RoutedPiece], limits: ChunkLimits) -> tuple[
         for number, piece in enumerate(unit):
             count += piece.count
             size += piece.size
-            if number and (count > limits.max_deliveries or size > limits.max_bytes):
+            if piece.early or (number and (count > limits.max_deliveries or size > limits.max_bytes)):
                 rest += unit[number:]  # all that follows: what is sent of a shard is always its first rows
                 break
             kept.append(piece)

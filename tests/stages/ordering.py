@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -15,9 +16,10 @@ from eventbridge.targets.protocol import Request
 from eventbridge.testing.targets import InMemoryTarget, accept
 
 
-def keyed(number: int, customer: str | None) -> bytes:
-    """Return the order `number` of a customer."""
-    data = {"number": number} | ({"customer": customer} if customer is not None else {})
+def keyed(number: int, customer: str | None, at: datetime | None = None) -> bytes:
+    """Return the order `number` of a customer, which says `at` when it is to be sent."""
+    data: dict[str, Any] = {"number": number} | ({"customer": customer} if customer is not None else {})
+    data |= {"at": at.isoformat()} if at is not None else {}
     event = {"specversion": "1.0", "id": f"{customer}-{number}", "source": "/shop", "type": "order.placed"}
     return json.dumps(event | {"data": data}).encode()
 
@@ -30,13 +32,19 @@ def number_of(request: Request) -> tuple[str, int]:
 
 @dataclass
 class Recorder:
-    """A target that keeps what it accepted, by customer in order, and refuses what `refused` names, with that code."""
+    """A target that keeps what it accepted, by customer in order, and refuses what `refused` names, with that code.
+
+    `early` are the orders that it was asked for before the time in `not_before`.
+    """
 
     refused: dict[tuple[str, int], int] = field(default_factory=dict)
     down: bool = False
     plain: bool = False
     got: dict[Any, list[Any]] = field(default_factory=lambda: defaultdict(list))
     asked: list[tuple[str, int]] = field(default_factory=list)
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    not_before: dict[tuple[str, int], datetime] = field(default_factory=dict)
+    early: list[tuple[str, int]] = field(default_factory=list)
 
     def open(self, *_: Any) -> InMemoryTarget:
         """Return the target as a push opens it."""
@@ -45,6 +53,8 @@ class Recorder:
     def _answer(self, request: Request) -> Answer:
         order = ("plain", request.payload) if self.plain else number_of(request)
         self.asked.append(order)
+        if order in self.not_before and self.clock() < self.not_before[order]:
+            self.early.append(order)
         code = 503 if self.down else self.refused.get(order)
         if code is None:
             self.got[order[0]].append(order[1])

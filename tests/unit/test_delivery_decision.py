@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from eventbridge.delivery import (
+    NOT_BEFORE,
     Answer,
     DeadLettered,
     Delivered,
@@ -22,6 +23,7 @@ from eventbridge.delivery import (
     expired,
     pause_asked,
     retry_after,
+    too_early,
     verdict_name,
 )
 from eventbridge.rule.model import RetryPolicy
@@ -245,6 +247,18 @@ def test_a_retry_outside_the_window_is_moved_to_its_opening() -> None:
     too_old = decided(answer(503), window=window, arrived_at=opens - timedelta(days=1))
     assert isinstance(too_old, DeadLettered)
     assert too_old.reason == "MaximumEventAge"
+
+
+def test_what_is_too_early_is_put_off() -> None:
+    """Until its own time, and from there on until the window opens; what may be sent is not."""
+    window = DeliverBetween(hours="08:00-13:00", time_zone="UTC")
+    tomorrow = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
+
+    assert too_early(None, None, NOW) is None
+    assert too_early(NOW, window, NOW) is None
+    assert too_early(NOW + timedelta(minutes=1), window, NOW) == RetryAt(NOW + timedelta(minutes=1), NOT_BEFORE)
+    assert too_early(NOW + timedelta(hours=1), window, NOW) == RetryAt(tomorrow, NOT_BEFORE)
+    assert too_early(None, window, NOW + timedelta(hours=1)) == RetryAt(tomorrow, NOT_BEFORE)
 
 
 def test_age_begins_when_a_delivery_could_first_be_sent() -> None:

@@ -149,6 +149,18 @@ def test_of_a_shard_that_is_too_large_the_first_rows_are_handed_out() -> None:
     ]
 
 
+def test_what_of_a_shard_may_not_be_sent_yet_keeps_back_what_lies_behind_it() -> None:
+    """Its first rows are handed out, from the first that is too early on nothing is; other shards do not notice."""
+    first, early, behind = shard(3, [10, 10, 10])
+
+    chunks = cut_chunks([behind, first, replace(early, early=True), *shard(4, [10])], limits(), {})
+
+    assert [(chunk.handed_out, [each.file for each in chunk.pieces], chunk.held) for chunk in chunks] == [
+        (True, ["000", "000"], ""),
+        (False, ["001", "002"], ""),
+    ]
+
+
 def test_an_ordered_target_is_not_kept_back_for_being_degraded() -> None:
     """Its retries wait by key; the slow lane is not for it. Disabled it is held like any other."""
     (chunk,) = cut_chunks(shard(1, [10]), limits(), {("rule-a", "a"): "degraded"})

@@ -28,7 +28,7 @@ from eventbridge.ledger.statements import batches as batch_statements
 from eventbridge.ledger.statements import order as order_statements
 from eventbridge.ledger.statements import parking as statements
 from eventbridge.ledger.tables import PARKED_NAME
-from eventbridge.order import Span
+from eventbridge.order import Span, is_marked
 from eventbridge.queue import Queue
 
 #: Rows named by one UPDATE; a database limits the parameters of a statement (SQLite: 32,766).
@@ -43,8 +43,8 @@ class Parking(Database):
     def park(self, rows: Sequence[Parked]) -> int:
         """Park deliveries and return how many rows are new; a row that is there already changes nothing.
 
-        A row with `held` is parked held. Raises BooksError, and parks nothing, if a row has the name of another one
-        (see Parked) but other files: one of the two would be lost.
+        A row with `held` is parked held; due, if that is what a person said to it. Raises BooksError, and parks
+        nothing, if a row has the name of another one (see Parked) but other files: one of the two would be lost.
         """
         if not rows:
             return 0
@@ -212,7 +212,7 @@ def _parked_row(row: Parked, now: datetime) -> dict[str, Any]:
     del values["parked_id"]
     values |= {"due_bucket": row.due_at, "held_bucket": row.held, "parked_at": row.parked_at or now}
     if row.held:
-        values |= {"state": "held", "held_since": row.held_since or now}
+        values |= {"state": "due" if is_marked(row.held) else "held", "held_since": row.held_since or now}
     return values
 
 

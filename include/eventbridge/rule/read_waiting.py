@@ -21,11 +21,7 @@ _MOST_DATES = 400
 
 
 def read_waiting(fields: Fields, mistakes: list[Mistake]) -> dict[str, Any]:
-    """Return the fields of a target that say when it may be sent to; an ordered one has none in this version."""
-    tolerance = fields.get("errors_tolerance")
-    if fields.has("ordered_by") or (tolerance is not None and tolerance.value == "none"):
-        message = "{} is not in this version for a target that is ordered"
-        fields.refuse(("not_before", "deliver_between"), message, "Remove it, or ordered_by and errors_tolerance")
+    """Return the fields of a target that say when it may be sent to."""
     return {
         "not_before": _not_before(fields),
         "deliver_between": _deliver_between(fields.get("deliver_between"), mistakes),

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from eventbridge.delivery import age_begins
 from eventbridge.ledger.records import Batch, Chunk, Parked, Piece
 from eventbridge.order import BLOCKED, REFERENCE_FIRST, is_marked, shard_of
 from eventbridge.rule import Target as TargetRule
@@ -21,7 +22,8 @@ from eventbridge.stages.workplace import Workplace
 from eventbridge.store.parquet import read_rows
 
 _COLUMNS = [
-    "delivery_id", "arrived_at", "payload", "content_type", "headers", "order_key", "failure", *PLACE_COLUMNS,
+    "delivery_id", "arrived_at", "payload", "content_type", "headers", "order_key", "failure", "not_before",
+    *PLACE_COLUMNS,
 ]  # fmt: skip
 
 
@@ -81,9 +83,10 @@ def _item(piece: Piece, row: dict[str, Any], parked: Parked | None) -> OrderedIt
         rule=piece.rule,
         target=piece.target,
         request=request_of(row),
-        arrived_at=row["arrived_at"],
+        arrived_at=age_begins(row["arrived_at"], row["not_before"]),
         attempts=piece.attempts,
         held_seconds=piece.held_seconds,
+        not_before=row["not_before"],
         key=row["order_key"],
         place=place_of(row),
         failure=row["failure"],

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from eventbridge import rowset
+from eventbridge.delivery import NOT_BEFORE
 from eventbridge.identity import delivery_id_text
 from eventbridge.ledger.records import Batch, Parked
 from eventbridge.order import BEHIND_ITS_KEY, BLOCKED, Place, Span, held_at, is_marked, shard_of, spans_of
@@ -78,7 +79,7 @@ class OrderedParking:
         return spans_of(place for each in found if each is not None for _, place in (each,))
 
     def _held(self, row: Mapping[str, Any], at: tuple[str, int]) -> str:
-        if row["verdict"] == "Unknown" or row["reason"] == BLOCKED:
+        if row["verdict"] == "Unknown" or row["reason"] in (BLOCKED, NOT_BEFORE):
             if at in self._notes:
                 return self._notes[at]  # what a person said is not forgotten with the push that was to do it
             retried = self._batch.kind == "retry" and not self._batch.routes

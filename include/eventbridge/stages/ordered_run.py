@@ -10,7 +10,17 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from eventbridge.delivery import Answer, DeadLettered, Outcome, RetryAt, Unknown, decide, expired, is_failure
+from eventbridge.delivery import (
+    Answer,
+    DeadLettered,
+    Outcome,
+    RetryAt,
+    Unknown,
+    decide,
+    expired,
+    is_failure,
+    too_early,
+)
 from eventbridge.order import (
     BLOCKED,
     REFERENCE_FIRST,
@@ -42,8 +52,9 @@ _REFERENCE_SECONDS = 10.0
 class OrderedRun(TargetRun):
     """Delivers what a chunk has of one shard until all is answered or must wait, the budget is over, or `stop` is set.
 
-    A delivery goes once every earlier one of its key has its verdict; one that fails blocks its key, the others go on.
-    What must wait is reported as RetryAt without an attempt. Nothing starts that the shard's lease would not outlast.
+    A delivery goes once every earlier one of its key has its verdict; one that fails, or may not be sent yet, blocks
+    its key, the others go on. What must wait is reported as RetryAt without an attempt. Nothing starts that the shard's
+    lease would not outlast.
     """
 
     def __init__(
@@ -67,6 +78,7 @@ class OrderedRun(TargetRun):
                 shard.rule, shard.spec.name, disable_after_seconds=shard.spec.disable_after_seconds, opens=False
             ),
             pace=Pace(partial(shard.work.ledger.lease_tokens, shard.rule, shard.spec.name), shard.spec.rate_per_second),
+            window=shard.spec.deliver_between,
             until=until,
             clock=shard.work.clock,
             stop=stop,
@@ -128,6 +140,8 @@ class OrderedRun(TargetRun):
         if item.attempts == 0 and (reason := self._open.reason_to_wait(item.key, item.place)):
             due_at = now + timedelta(seconds=1.0 if reason == BLOCKED else _REFERENCE_SECONDS)
             return RetryAt(due_at, reason)
+        if (early := too_early(item.not_before, self._window, now)) is not None:
+            return early
         if item.note == RELEASED:
             return None  # a person wants it tried, whatever its age
         end = expired(self._policy, item.arrived_at, item.held_seconds, now)
@@ -189,6 +203,7 @@ class OrderedRun(TargetRun):
                 held_seconds=item.held_seconds,
                 now=now,
                 draw=self._dice.random(),
+                window=self._window,
             )
         ended = isinstance(outcome, DeadLettered)
         if isinstance(outcome, DeadLettered):

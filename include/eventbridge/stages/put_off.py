@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from eventbridge.delivery import NOT_BEFORE, RetryAt
-from eventbridge.delivery_window import first_opening
+from eventbridge.delivery import too_early
 from eventbridge.rule.window import DeliverBetween
 from eventbridge.stages.items import Item
 from eventbridge.stages.outcome_rows import OutcomeRows, unsent_row
@@ -23,12 +22,11 @@ def put_off(
     Such a row is no attempt: a RetryAt that says when the delivery may be sent.
     """
     ready, early = [], []
-    opens = first_opening(window, now)
     for item in items:
-        if opens > now or (item.not_before is not None and item.not_before > now):
-            due = RetryAt(first_opening(window, now, item.not_before), NOT_BEFORE)
-            early.append(unsent_row(item, due, now))
-        else:
+        due = too_early(item.not_before, window, now)
+        if due is None:
             ready.append(item)
+        else:
+            early.append(unsent_row(item, due, now))
     rows.put_all(early)
     return ready

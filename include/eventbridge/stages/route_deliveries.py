@@ -15,7 +15,7 @@ from eventbridge.scan.texts import padded_texts
 from eventbridge.stages.order_keys import UNORDERED
 from eventbridge.stages.route_block import Place, block_of, runs_of
 from eventbridge.stages.route_events import MatchedRows, SliceEvents
-from eventbridge.stages.route_pieces import AT_ONCE, PieceLimits, pieces_of
+from eventbridge.stages.route_pieces import PieceLimits, pieces_of
 from eventbridge.stages.route_program import Route, RouteProgram
 from eventbridge.transform.kernel.delivery_ids import fingerprints
 from eventbridge.transform.kernel.render import Deliveries, Events
@@ -61,7 +61,7 @@ class Account:
             first = self.rows + start
             if shards[start] != UNORDERED:
                 span = slice(start, start + count)
-                self._enter_shards(route, first, sizes[span], shards[span], failed[span])
+                self._enter_shards(route, first, sizes[span], shards[span], failed[span], waits[span])
             elif not fails and route.waiting is None and self.limits.hold(count, size):
                 self.pieces.append([*route.head, rowset.run(first, first + count - 1), count, size])
             else:
@@ -76,6 +76,7 @@ class Account:
         sizes: npt.NDArray[np.int64],
         shards: npt.NDArray[np.int16],
         failed: npt.NDArray[np.bool_],
+        waits: npt.NDArray[np.int64],
     ) -> None:
         """Enter the deliveries of an ordered target, those of each shard in pieces of their own that name it."""
         if failed.any():
@@ -83,8 +84,7 @@ class Account:
             self.failed_rows += (np.flatnonzero(failed) + first).tolist()
         for shard in np.unique(shards[~failed]).tolist():
             chosen = np.flatnonzero((shards == shard) & ~failed)
-            at_once = np.full(len(chosen), AT_ONCE)  # an ordered target has no waiting
-            self.pieces += pieces_of(route.head, chosen + first, sizes[chosen], at_once, self.limits, shard)
+            self.pieces += pieces_of(route.head, chosen + first, sizes[chosen], waits[chosen], self.limits, shard)
 
     def _enter_parts(
         self,

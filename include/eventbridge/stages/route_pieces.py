@@ -5,6 +5,7 @@ Nothing here may import the ledger or Spark: a Spark worker imports this module 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -44,19 +45,36 @@ def pieces_of(
 
     A piece is [pool, weight, rule, target, rows, count, bytes, shard, wait]: the last two, or the last, are left out
     where they are None. `wait` is the earliest time, in microseconds since 1970, that its rows wait for. `waits` is
-    that time by row, AT_ONCE for rows that need not wait: both kinds share no piece.
+    that time by row, AT_ONCE for rows that need not wait: both kinds share no piece, but in a shard, whose rows stay in
+    their order; there a piece has a `wait` if all its rows do.
     """
+    if shard is not None:
+        return list(_in_order(head, rows, sizes, waits, limits, shard))
     later = waits != AT_ONCE
-    of_shard = [] if shard is None else [shard]
-    pieces = [[*piece, *of_shard] for piece in _cut(head, rows[~later], sizes[~later], limits)]
+    pieces = list(_cut(head, rows[~later], sizes[~later], limits))
     if later.any():
         by_time = np.argsort(waits[later], kind="stable")  # what waits for one time goes together
         rows, sizes, waits = rows[later][by_time], sizes[later][by_time], waits[later][by_time]
         done = 0
         for piece in _cut(head, rows, sizes, limits):
-            pieces.append([*piece, shard, int(waits[done])])
+            pieces.append([*piece, None, int(waits[done])])
             done += piece[5]
     return pieces
+
+
+def _in_order(
+    head: Head,
+    rows: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.int64],
+    waits: npt.NDArray[np.int64],
+    limits: PieceLimits,
+    shard: int,
+) -> Iterator[list[Any]]:
+    done = 0
+    for piece in _cut(head, rows, sizes, limits):
+        of_piece = waits[done : done + piece[5]]
+        done += piece[5]
+        yield [*piece, shard, int(of_piece.min())] if (of_piece != AT_ONCE).all() else [*piece, shard]
 
 
 def _cut(head: Head, rows: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], limits: PieceLimits) -> list[list[Any]]:

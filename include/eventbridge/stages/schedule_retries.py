@@ -13,7 +13,7 @@ from eventbridge.delivery import age_begins
 from eventbridge.identity import delivery_id_text
 from eventbridge.ledger.records import Batch, Parked, Piece
 from eventbridge.operation import OperationalEvent, of_rule_held_at_delivery
-from eventbridge.order import HELD_AT
+from eventbridge.order import BLOCKED, HELD_AT, is_marked
 from eventbridge.rule import RuleSet
 from eventbridge.stages.letter_copies import QUEUE_EXHAUSTED, parked_copies
 from eventbridge.stages.ordered_parking import Ordered, OrderedParking, gives_nothing_up, release_after_progress
@@ -150,6 +150,8 @@ class _Context:
         for row in rows:
             files[row["file"]].append(row["row"])
         held_seconds = max((piece.held_seconds for piece in pieces), default=0.0)
+        if group.reason == BLOCKED and not group.held:  # until its key may be tried again it waits, and does not age
+            held_seconds += max(0.0, group.due_second - self._batch.planned_at.timestamp())
         if group.held == QUEUE_EXHAUSTED:  # whoever releases it wants it to be tried: its age begins when it is held
             held_seconds = max((row["due_at"] - row["arrived_at"]).total_seconds() for row in rows)
         return Parked(
@@ -167,7 +169,7 @@ class _Context:
             size=_share(pieces, len(rows)),
             lane=group.lane,
             held=group.held,
-            state="held" if group.held else "due",
+            state="held" if group.held and not is_marked(group.held) else "due",
             held_seconds=held_seconds,
             lineage=self._lineage(group, pieces),
             expires_at=_expires_at(self._rule_set, group, rows, held_seconds),
