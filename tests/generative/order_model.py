@@ -1,0 +1,394 @@
+"""A product of lists around `eventbridge.order`: batches, parked rows, leases, and pushes that take a step at a time.
+
+It checks what it does: nothing is sent that overtakes another one, or while another one of its key may still arrive.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from eventbridge.delivery import (
+    NOT_BEFORE,
+    Answer,
+    DeadLettered,
+    Delivered,
+    Outcome,
+    RetryAt,
+    Unknown,
+    decide,
+    expired,
+    too_early,
+)
+from eventbridge.order import (
+    BEHIND_ITS_KEY,
+    BLOCKED,
+    HELD_AT,
+    RELEASED,
+    SINGLE_KEY,
+    SKIPPED,
+    Open,
+    Place,
+    Span,
+    Turns,
+    held_at,
+    is_due_for_renewal,
+    is_marked,
+    last_start,
+    lease_until,
+    may_block,
+    shard_of,
+    spans_of,
+)
+from eventbridge.queue import Queue
+from eventbridge.rule.model import RetryPolicy
+
+QUEUES = [Queue("orders", "", number) for number in range(2)]
+#: The first two are of one shard.
+KEYS = ['"a"', '"b"', "17"]
+
+_TIMEOUT = 30.0
+_POLICY = RetryPolicy.named("EXPONENTIAL_DECAY_RETRY")
+_IN_FLIGHT = 2
+#: A push makes a retry itself that is due so soon.
+_LINGER = timedelta(seconds=2)
+
+
+@dataclass(eq=False)
+class Delivery:
+    """One delivery and what ledger and store know of it."""
+
+    key: str
+    place: Place
+    arrived_at: datetime
+    not_before: datetime | None
+    attempts: int = 0
+    note: str = ""
+
+
+@dataclass(eq=False)
+class Row:
+    """A parked row; `taken`: a batch has it in hand."""
+
+    deliveries: list[Delivery]
+    shard: int
+    spans: tuple[Span, ...]
+    due_at: datetime
+    attempts: int
+    held: str
+    taken: bool = False
+
+    @property
+    def is_head(self) -> bool:
+        """Whether its deliveries are the first of their keys."""
+        return self.attempts > 0 or self.held.startswith(HELD_AT) or is_marked(self.held)
+
+
+@dataclass(eq=False)
+class Batch:
+    """What a batch has of each shard; `rows` are those it took up, none if it is a normal one. Verdicts are durable."""
+
+    shards: dict[int, list[Delivery]]
+    rows: list[Row]
+    verdicts: dict[Delivery, tuple[Outcome, int]] = field(default_factory=dict)
+    settled: bool = False
+
+
+@dataclass(eq=False)
+class Push:
+    """A push of one shard; `heard` is what it has not written down, `flying` what it waits for the answers of."""
+
+    batch: Batch
+    shard: int
+    lease: datetime | None = None
+    open: Open = field(default_factory=Open)
+    turns: Turns[Delivery] = field(default_factory=lambda: Turns([]))
+    due: dict[Delivery, datetime] = field(default_factory=dict)
+    tries: dict[Delivery, int] = field(default_factory=dict)
+    heard: dict[Delivery, tuple[Outcome, int]] = field(default_factory=dict)
+    flying: list[Delivery] = field(default_factory=list)
+    unclear: bool = False
+    overslept: bool = False  # its lease ran out once
+
+
+class OrderModel:
+    """One ordered target; `strict`: it gives nothing up, and has one key."""
+
+    def __init__(self, *, strict: bool) -> None:
+        self.now = datetime(2026, 3, 1, tzinfo=UTC)
+        self.strict = strict
+        self.published: dict[Queue, list[Delivery]] = {queue: [] for queue in QUEUES}
+        self.done: set[Delivery] = set()
+        self.pushes: list[Push] = []
+        self.normal: Batch | None = None
+        self._taken_until = dict.fromkeys(QUEUES, 0)
+        self._retries: list[Batch] = []
+        self.rows: list[Row] = []
+        self._leases: dict[int, tuple[Push, datetime]] = {}
+        self._flights: dict[Delivery, datetime] = {}  # until when a request may arrive
+
+    @property
+    def batches(self) -> list[Batch]:
+        """The batches under way."""
+        return [*self._retries, *([self.normal] if self.normal is not None else [])]
+
+    @property
+    def held(self) -> list[Row]:
+        """The rows that the rule is held at."""
+        return [row for row in self.rows if row.held.startswith(HELD_AT) and not row.taken]
+
+    @property
+    def left(self) -> list[Delivery]:
+        """What has neither been delivered nor given up."""
+        return [each for events in self.published.values() for each in events if each not in self.done]
+
+    def publish(self, key: str, queue: Queue, not_before: datetime | None = None) -> None:
+        """Publish an event."""
+        events = self.published[queue]
+        place = Place(queue, len(events))
+        events.append(Delivery(SINGLE_KEY if self.strict else key, place, self.now, not_before))
+
+    def plan(self, most: int) -> None:
+        """Plan a normal batch of so many events of each queue."""
+        shards: dict[int, list[Delivery]] = defaultdict(list)
+        for queue, events in self.published.items():
+            for each in events[self._taken_until[queue] : self._taken_until[queue] + most]:
+                shards[shard_of(each.key)].append(each)
+                self._taken_until[queue] += 1
+        if shards:
+            self.normal = Batch(dict(shards), [])
+
+    def plan_retries(self, most: int) -> None:
+        """Plan a retry batch of so many rows, of shards that nobody is at work on."""
+        for shard in {row.shard for row in self.rows}:
+            rows = [row for row in self.rows if row.shard == shard]
+            if all(row.held == BEHIND_ITS_KEY and not row.taken for row in rows):
+                self._release_shard(shard)
+        busy = {shard for shard, (_, until) in self._leases.items() if until > self.now}
+        busy |= {row.shard for row in self.rows if row.taken}
+        free = [row for row in self.rows if self._is_due(row) and row.shard not in busy]
+        chosen = sorted(free, key=lambda row: (row.attempts == 0 and not is_marked(row.held), row.due_at))[:most]
+        shards: dict[int, list[Delivery]] = defaultdict(list)
+        for row in chosen:
+            row.taken = True
+            for each in row.deliveries:
+                each.note = row.held if is_marked(row.held) else ""
+                shards[row.shard].append(each)
+        if chosen:
+            self._retries.append(Batch(dict(shards), chosen))
+
+    def release(self, note: str) -> None:
+        """Note what a person says to all that the rule is held at: RELEASED or SKIPPED."""
+        for row in self.held:
+            row.held, row.due_at = note, self.now
+
+    def begin_push(self, batch: Batch, shard: int) -> Push:
+        """Begin a push; another one of the same may be at work, or asleep."""
+        self.pushes.append(Push(batch, shard))
+        return self.pushes[-1]
+
+    def step(self, push: Push, answer: Callable[[Delivery], str], *, write: bool) -> None:
+        """Let a push take its answers, write them down if it is time to, and send what comes next."""
+        if push.lease is None:
+            if not self._take_lease(push):
+                return
+            self._read(push)
+        for each in push.flying:
+            self._answered(push, each, answer(each))
+        push.flying = []
+        ready = self._ready(push)
+        soon = self.now + _LINGER
+        over = write and not ready and all(push.due[each] > soon for _, each in push.turns.heads())
+        if over:
+            for key, each in push.turns.heads():
+                push.turns.next(key)
+                self._block(push, key, push.due[each])
+        if write and not self._write(push):
+            self._end(push, unclear=True)  # its claim is stale
+        elif over:
+            self._end(push, unclear=push.unclear)
+        elif ready:
+            self._send_all(push, ready)
+
+    def commit(self, batch: Batch) -> None:
+        """Freeze the verdicts of a batch and park what is open; pushes of it may still be at work."""
+        batch.settled = True
+        groups: dict[tuple[int, datetime, int, str], list[Delivery]] = defaultdict(list)
+        progress: set[int] = set()
+        for shard, deliveries in batch.shards.items():
+            for each in deliveries:
+                outcome, each.attempts = batch.verdicts.get(each, (Unknown(), each.attempts))
+                if isinstance(outcome, RetryAt | Unknown):
+                    due_at = outcome.due_at if isinstance(outcome, RetryAt) else self.now
+                    groups[shard, due_at, each.attempts, self._held(batch, each, outcome)].append(each)
+                elif batch.rows:
+                    progress.add(shard)
+        self.rows = [row for row in self.rows if row not in batch.rows]
+        for (shard, due_at, attempts, held), some in groups.items():
+            spans = spans_of(each.place for each in some)
+            self.rows.append(Row(some, shard, spans, due_at, attempts, held))
+        for shard in progress:
+            self._release_shard(shard)
+        if batch is self.normal:
+            self.normal = None
+        else:
+            self._retries.remove(batch)
+
+    def _is_due(self, row: Row) -> bool:
+        return (not row.held or is_marked(row.held)) and not row.taken and row.due_at <= self.now
+
+    def _release_shard(self, shard: int) -> None:
+        for row in self.rows:
+            if row.held == BEHIND_ITS_KEY and not row.taken and row.shard == shard:
+                row.held, row.due_at = "", self.now
+
+    def _held(self, batch: Batch, each: Delivery, outcome: Outcome) -> str:
+        reason = _reason(outcome)
+        if isinstance(outcome, Unknown) or reason in (BLOCKED, NOT_BEFORE):
+            if each.note:
+                return each.note
+            return BEHIND_ITS_KEY if batch.rows and reason == BLOCKED else ""
+        ends = ("MaximumRetryAttempts", "MaximumEventAge", "NonRetryable")
+        return held_at(f"{each.place.queue.queue_id}-{each.place.offset}") if self.strict and reason in ends else ""
+
+    def _take_lease(self, push: Push) -> bool:
+        holder, until = self._leases.get(push.shard, (push, self.now))
+        if holder is not push and until > self.now:
+            return False
+        push.lease = lease_until(self.now, _TIMEOUT)
+        self._leases[push.shard] = push, push.lease
+        return True
+
+    def _read(self, push: Push) -> None:
+        """Read what is open beside what the push has in hand, under its lease."""
+        batch = push.batch
+        hand, failed = [], []
+        for each in batch.shards[push.shard]:
+            outcome, push.tries[each] = batch.verdicts.get(each, (Unknown(), each.attempts))
+            if isinstance(outcome, Unknown) or _reason(outcome) == BLOCKED:
+                hand.append(each)
+            elif isinstance(outcome, RetryAt):
+                failed.append(each)
+        going = spans_of(each.place for each in hand)
+        for row in self.rows:
+            other = row.shard == push.shard and row not in batch.rows
+            if other and (row.is_head or may_block(row.spans, going)):
+                for each in row.deliveries:
+                    push.open.add(each.key, each.place, head=row.is_head)
+        for each in failed:
+            push.open.add(each.key, each.place, head=True)
+        push.turns = Turns((each.key, each.place, each) for each in hand)
+
+    def _ready(self, push: Push) -> list[Delivery]:
+        ready = []
+        for key, first in push.turns.heads():
+            each: Delivery | None = first
+            while each is not None and (outcome := self._without_sending(push, each)) is not None:
+                self._hear(push, each, outcome)
+                push.turns.next(key)
+                if isinstance(outcome, RetryAt) and outcome.reason != BLOCKED:
+                    self._block(push, key, outcome.due_at)
+                each = push.turns.head(key)
+            if each is not None and push.due.get(each, self.now) <= self.now:
+                ready.append(each)
+        return ready[:_IN_FLIGHT]
+
+    def _without_sending(self, push: Push, each: Delivery) -> Outcome | None:
+        note = each.note if push.tries[each] == each.attempts else ""
+        if note == SKIPPED:
+            return DeadLettered("NonRetryable", "skipped")
+        if push.tries[each] == 0 and (reason := push.open.reason_to_wait(each.key, each.place)):
+            return RetryAt(self.now + timedelta(seconds=1), reason)
+        if (early := too_early(each.not_before, None, self.now)) is not None:
+            return early
+        end = expired(_POLICY, each.not_before or each.arrived_at, 0.0, self.now)
+        return None if end is None or note == RELEASED else self._kept(end)
+
+    def _kept(self, end: DeadLettered) -> Outcome:
+        return RetryAt(self.now, end.reason) if self.strict else end
+
+    def _send_all(self, push: Push, ready: list[Delivery]) -> None:
+        assert push.lease is not None
+        push.overslept = push.overslept or push.lease <= self.now
+        if is_due_for_renewal(push.lease, self.now, _TIMEOUT) and not self._take_lease(push):
+            self._end(push, unclear=True)
+        elif self.now <= last_start(push.lease, _TIMEOUT):
+            for each in ready:
+                self._send(push, each)
+
+    def _send(self, push: Push, each: Delivery) -> None:
+        earlier = self.published[each.place.queue][: each.place.offset]
+        open_ones = [other.place for other in earlier if other.key == each.key and other not in self.done]
+        assert open_ones == [], f"{each} overtakes {open_ones}"
+        tried = [row.deliveries for row in self.rows if row.attempts > 0 and row not in push.batch.rows]
+        heads = [other.place for some in tried for other in some if other.key == each.key and other is not each]
+        assert heads == [] or push.overslept or push.tries[each] > 0, f"{each} does not wait for {heads}"
+        assert each.not_before is None or each.not_before <= self.now, f"{each} goes too early"
+        self._flights = {other: until for other, until in self._flights.items() if until > self.now}
+        beside = [other for other in self._flights if other.key == each.key]
+        assert beside == [], f"{each} goes while {beside} may still arrive"
+        self._flights[each] = self.now + timedelta(seconds=_TIMEOUT)
+        push.flying.append(each)
+
+    def _answered(self, push: Push, each: Delivery, how: str) -> None:
+        """Take the answer to a request, or that there is none."""
+        push.tries[each] += 1
+        outcome: Outcome = Unknown()
+        if how == "interrupted":
+            push.unclear = True  # it may still arrive
+        else:
+            attempts, begins = push.tries[each], each.not_before or each.arrived_at
+            late = self._flights.pop(each, self.now) <= self.now
+            answer = _answer("timeout" if late else how, self.now)
+            outcome = decide(
+                answer, _POLICY, attempts=attempts, arrived_at=begins, held_seconds=0, now=self.now, draw=0.5
+            )
+        ended = isinstance(outcome, DeadLettered)
+        if isinstance(outcome, DeadLettered):
+            outcome = self._kept(outcome)
+        self._hear(push, each, outcome)
+        if isinstance(outcome, Unknown):
+            push.turns.close(each.key)
+        elif isinstance(outcome, RetryAt) and not ended and outcome.due_at <= self.now + _LINGER:
+            push.due[each] = outcome.due_at
+        else:
+            push.turns.next(each.key)
+            if isinstance(outcome, RetryAt):
+                self._block(push, each.key, outcome.due_at)
+
+    def _block(self, push: Push, key: str, due_at: datetime) -> None:
+        for each in push.turns.close(key):
+            self._hear(push, each, RetryAt(max(due_at, self.now), BLOCKED))
+
+    def _hear(self, push: Push, each: Delivery, outcome: Outcome) -> None:
+        push.heard[each] = outcome, push.tries[each]
+        if isinstance(outcome, Delivered | DeadLettered):
+            self.done.add(each)
+
+    def _write(self, push: Push) -> bool:
+        """Write down what was heard, as a segment; False if the push's claim is stale."""
+        if push.batch.settled:
+            return False
+        for each, (outcome, attempts) in push.heard.items():
+            known, before = push.batch.verdicts.get(each, (Unknown(), 0))
+            best = known if isinstance(known, Delivered | DeadLettered) else outcome
+            push.batch.verdicts[each] = best, max(before, attempts)
+        push.heard = {}
+        return True
+
+    def _end(self, push: Push, *, unclear: bool) -> None:
+        self.pushes.remove(push)
+        holder, _ = self._leases.get(push.shard, (None, self.now))
+        if holder is push and not unclear:
+            del self._leases[push.shard]
+
+
+def _reason(outcome: Outcome) -> str:
+    return outcome.reason if isinstance(outcome, RetryAt) else ""
+
+
+def _answer(how: str, now: datetime) -> Answer:
+    code = int(how) if how.isdigit() else None
+    return Answer(how == "200", now, 1.0, code=code, error_class=None if code is not None else "Timeout")

@@ -1,0 +1,131 @@
+"""The order decisions against a simple model: parks, retries, dying and sleeping pushes, times to wait, held rules.
+
+The machine lets the steps of many pushes come in any order. What must hold: a delivery is sent only when every earlier
+one of its key and queue has been delivered or given up, and never while another one of its key may still arrive; a key
+that fails keeps no other key waiting; and all ends. `tests/stages/sending/test_order_survives.py` puts the stages
+through the same. Thousands of stories by HYPOTHESIS_PROFILE=deep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from generative.order_model import KEYS, QUEUES, Batch, Delivery, OrderModel
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from eventbridge.order import RELEASED, SINGLE_KEY, SKIPPED
+from eventbridge.queue import Queue
+
+_KEY, _QUEUE = st.sampled_from(KEYS), st.sampled_from(QUEUES)
+_ANSWERS = st.lists(st.sampled_from(["200", "200", "503", "400", "timeout", "interrupted"]), min_size=1, max_size=3)
+_PAUSE = st.sampled_from([0, 0, 0, 3, 8, 25])
+
+#: Which push, after how many seconds, gets which answers, and whether it writes down what it heard.
+Steps = list[tuple[int, float, list[str], bool]]
+_STEPS = st.lists(st.tuples(st.integers(0, 9), _PAUSE, _ANSWERS, st.booleans()), min_size=2, max_size=9)
+
+
+class _Orders(RuleBasedStateMachine):
+    @initialize(strict=st.sampled_from([False, False, True]), first=st.lists(st.tuples(_KEY, _QUEUE), max_size=6))
+    def begin(self, strict: bool, first: list[tuple[str, Queue]]) -> None:
+        self.model = OrderModel(strict=strict)
+        for key, queue in first:
+            self.model.publish(key, queue)
+
+    @rule(key=_KEY, queue=_QUEUE, count=st.integers(1, 3), minutes=st.sampled_from([0, 0, 1, 90]))
+    def publish(self, key: str, queue: Queue, count: int, minutes: int) -> None:
+        for _ in range(count):
+            self.model.publish(key, queue, self.model.now + timedelta(minutes=minutes) if minutes else None)
+
+    @rule(seconds=st.sampled_from([8, 60, 5400]))
+    def let_time_pass(self, seconds: float) -> None:
+        self.model.now += timedelta(seconds=seconds)
+
+    @precondition(lambda self: self.model.normal is None)
+    @rule(most=st.integers(1, 6), steps=_STEPS)
+    def plan(self, most: int, steps: Steps) -> None:
+        self.model.plan(most)
+        if self.model.normal is not None:
+            self._push(self.model.normal)
+        self.work(steps)
+
+    @precondition(lambda self: self.model.rows)
+    @rule(most=st.integers(1, 6), steps=_STEPS)
+    def plan_retries(self, most: int, steps: Steps) -> None:
+        known = self.model.batches
+        self.model.plan_retries(most)
+        for batch in self.model.batches:
+            if batch not in known:
+                self._push(batch)
+        self.work(steps)
+
+    @precondition(lambda self: self.model.batches)
+    @rule(which=st.integers(0, 9), steps=_STEPS)
+    def push_again(self, which: int, steps: Steps) -> None:
+        """Begin further pushes of what others may be at work on, asleep, or have died with."""
+        self._push(self.model.batches[which % len(self.model.batches)])
+        self.work(steps)
+
+    @precondition(lambda self: self.model.pushes)
+    @rule(steps=_STEPS)
+    def work(self, steps: Steps) -> None:
+        """Let pushes, one at a time, take their answers, write them down perhaps, and send what comes next."""
+        for which, pause, answers, write in steps:
+            self.model.now += timedelta(seconds=pause)
+            if self.model.pushes:
+                push = self.model.pushes[which % len(self.model.pushes)]
+                self.model.step(push, lambda each, said=answers: said[each.place.offset % len(said)], write=write)
+
+    @precondition(lambda self: self.model.pushes)
+    @rule(which=st.integers(0, 9))
+    def die(self, which: int) -> None:
+        """A push dies: what it has not written down is lost, its lease and what it has in flight stay."""
+        self.model.pushes.pop(which % len(self.model.pushes))
+
+    @precondition(lambda self: self.model.batches)
+    @rule(which=st.integers(0, 9))
+    def commit(self, which: int) -> None:
+        self.model.commit(self.model.batches[which % len(self.model.batches)])
+
+    @precondition(lambda self: self.model.held)
+    @rule(note=st.sampled_from([RELEASED, SKIPPED]))
+    def release(self, note: str) -> None:
+        self.model.release(note)
+
+    def teardown(self) -> None:
+        """While one key fails and fails, all others come to their end soon; then it does."""
+        if not hasattr(self, "model"):
+            return
+        self.model.now += timedelta(hours=2)
+        failing = SINGLE_KEY if self.model.strict else KEYS[0]
+        self._run(10, lambda each: "503" if each.key == failing else "200", lambda each: each.key != failing)
+        self._run(40, lambda _: "200", lambda _: True)
+
+    def _push(self, batch: Batch) -> None:
+        for shard in batch.shards:
+            self.model.begin_push(batch, shard)
+
+    def _run(self, rounds: int, answer: Callable[[Delivery], str], must_end: Callable[[Delivery], bool]) -> None:
+        model = self.model
+        while left := [each for each in model.left if must_end(each)]:
+            rounds -= 1
+            assert rounds >= 0, f"{left[0]} starves"
+            model.release(RELEASED)
+            if model.normal is None:
+                model.plan(most=1_000)
+            model.plan_retries(most=1_000)
+            pushes = [model.begin_push(batch, shard) for batch in model.batches for shard in batch.shards]
+            for _ in range(2 * len(model.left) + 4):
+                for push in pushes:
+                    if push in model.pushes:
+                        model.step(push, answer, write=True)
+            for batch in model.batches:
+                model.commit(batch)
+            model.now += timedelta(seconds=600)
+
+
+TestOrders = _Orders.TestCase
+TestOrders.settings = settings(stateful_step_count=40)
