@@ -11,7 +11,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from eventbridge.errors import BusError, RuleFileError
@@ -77,6 +77,10 @@ def _not_taken(work: Workplace, identity: str) -> dict[Queue, int]:
     return kept
 
 
+#: What one event tells of: bus, rule, target, reason.
+_Kind = tuple[str, str | None, str | None, str]
+
+
 class DeadLetterNews:
     """What of a batch became dead letters, by rule, target and reason.
 
@@ -85,7 +89,8 @@ class DeadLetterNews:
 
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
-        self._names: dict[tuple[str, str | None, str | None, str], list[str]] = defaultdict(list)
+        self._names: dict[_Kind, list[str]] = defaultdict(list)
+        self._answered_at: dict[_Kind, datetime] = {}
 
     def add(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Take dead letter records into account."""
@@ -94,12 +99,17 @@ class DeadLetterNews:
                 continue
             delivery = record.get("delivery_id")
             place = f"{record['topic']}/{record['queue_id']}/{record['offset']}"
-            key = (record["bus"], record.get("rule"), record.get("target"), record["reason"])
-            self._names[key].append(place if delivery is None else delivery_id_text(delivery))
+            kind = (record["bus"], record.get("rule"), record.get("target"), record["reason"])
+            self._names[kind].append(place if delivery is None else delivery_id_text(delivery))
+            answered = [each["started_at"] + timedelta(milliseconds=each["duration_ms"]) for each in record["attempts"]]
+            self._answered_at[kind] = max([*answered, self._answered_at.get(kind, self._batch.planned_at)])
 
     def events(self) -> list[OperationalEvent]:
-        """Return an event for each rule, target and reason; the same for the same batch, whenever it is asked."""
+        """Return an event for each rule, target and reason; the same for the same batch, whenever it is asked.
+
+        Its time is when the last answer came for which one was given up; the batch's, where it was without an attempt.
+        """
         return [
-            of_dead_letters(self._batch.batch_id, bus, rule, target, reason, names, self._batch.planned_at)
-            for (bus, rule, target, reason), names in self._names.items()
+            of_dead_letters(self._batch.batch_id, *kind, names, self._answered_at[kind])
+            for kind, names in self._names.items()
         ]

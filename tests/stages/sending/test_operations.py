@@ -147,6 +147,22 @@ def test_a_rule_that_is_held_at_a_delivery_is_told_where_and_when(sending: Sendi
     }
 
 
+def test_dead_letters_are_told_when_they_were_decided(sending: Sending, clock: RunningClock) -> None:
+    """When the target refused the last of them: not when its batch was planned, nor when somebody settles it."""
+    batch = sending.routed(2, crm="/bad/crm")
+    clock.advance(20)
+    pushed_at = clock()
+    sending.push(batch)
+    clock.advance(20)
+    settled_at = clock()
+    sending.settle(batch)
+    sending.settle(batch)
+
+    times = {event["time"] for event in told(sending)}
+    assert len(times) == 1
+    assert pushed_at < datetime.fromisoformat(times.pop()) < settled_at
+
+
 @pytest.mark.parametrize("point", ["bus.publish", "bus.publish.done"])
 def test_what_is_true_is_told_whoever_dies(sending: Sending, point: str) -> None:
     """Before it is on the bus: the next stage tells it. After: it is told again, under the same id."""
