@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from itertools import groupby
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from eventbridge.queue import Queue
 
@@ -16,6 +17,9 @@ SLOW_LANE_WEIGHT = -200
 
 POOL_CLOSED = "pool closed"
 TARGET_DISABLED = "target disabled"
+
+
+Each = TypeVar("Each")
 
 
 class Waiting(NamedTuple):
@@ -78,6 +82,15 @@ def _nobody_starved(amounts: Sequence[int], shares: list[int]) -> list[int]:
             shares[largest] -= 1
             shares[index] = 1
     return shares
+
+
+def in_turn(waiting: Mapping[Each, datetime], served: Mapping[Each, str]) -> list[Each]:
+    """Return what waits since some time in the order in which it is to be served: a backlog has one turn a round.
+
+    What was never served comes first, what was served last comes last (`served`: by which batch, their ids sort by
+    time); of two that were served together the one that waits longer comes first.
+    """
+    return sorted(waiting, key=lambda each: (served.get(each, ""), waiting[each]))
 
 
 def events_within(max_events: int, max_bytes: int, mean_bytes: float | None) -> int:

@@ -222,7 +222,7 @@ class Settings(BaseModel):
         ge=0,
     )
     retry_max_per_target: Count = _setting(
-        5_000, "deliveries", "The most of one target that one retry run takes: its fair share of the slow lane.", ge=1
+        5_000, "deliveries", "The most of one target that one retry run takes, but for what was parked together.", ge=1
     )
     allow_addresses: Networks = _setting(
         (),

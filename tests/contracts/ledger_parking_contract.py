@@ -156,6 +156,18 @@ class ParkingContract:
         assert [row.parked_id for row in rival.parked_taken_by("retry-2")] == [2, 3]
         assert rival.taken_targets() == {("late", "crm")}
 
+    def test_what_was_taken_up_last_is_known(self, ledger: Ledger) -> None:
+        """By which of the newest retry batches, as many as are asked for, each target's rows were taken last."""
+        settle(ledger)
+        ledger.park([a_parked(1), a_parked(2), a_parked(3, target="mail"), a_parked(4, target="never")])
+        assert ledger.last_taken(9) == {}
+        for number, parked_id in enumerate((3, 1, 2), 1):
+            planned_at = after(number)
+            assert ledger.plan_taken(a_retry_batch(f"retry-{number}", planned_at=planned_at), [], [parked_id])
+
+        assert ledger.last_taken(9) == {("late", "crm"): "retry-3", ("late", "mail"): "retry-1"}
+        assert ledger.last_taken(1) == {("late", "crm"): "retry-3"}
+
     @pytest.mark.parametrize("parked_id", [2, 99], ids=["held", "not-there"])
     def test_only_due_rows_can_be_taken(self, ledger: Ledger, parked_id: int) -> None:
         """A row that is held, or does not exist, makes the plan fail as a whole."""

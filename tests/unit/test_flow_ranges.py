@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventbridge.flow import Take, Waiting, events_within, plan_ranges
+from eventbridge.flow import Take, Waiting, events_within, in_turn, plan_ranges
 from eventbridge.queue import Queue
 
 Q0, Q1, Q2 = (Queue("orders", "", number) for number in range(3))
@@ -83,3 +85,12 @@ def test_bytes_bound_the_events_as_far_as_is_known() -> None:
     assert events_within(50_000, 64 << 20, 700.0) == 50_000
     assert events_within(50_000, 64 << 20, 65_536.0) == 1024
     assert events_within(50_000, 1, 65_536.0) == 1
+
+
+def test_what_was_served_longest_ago_comes_next() -> None:
+    """Never before by batch; of two served together, or never, the one that waits longer; one that is gone is not."""
+    first = datetime(2026, 3, 1, tzinfo=UTC)
+    waiting = {name: first + timedelta(seconds=number) for number, name in enumerate("abcdef")}
+    served = {"a": "batch-3", "b": "batch-1", "c": "batch-2", "e": "batch-2", "gone": "batch-1"}
+
+    assert in_turn(waiting, served) == ["d", "f", "b", "c", "e", "a"]

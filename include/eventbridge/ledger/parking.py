@@ -110,6 +110,12 @@ class Parking(Database):
         with self._reading() as connection:
             return {(row.rule, row.target) for row in connection.execute(statements.TAKEN_TARGETS)}
 
+    def last_taken(self, batches: int) -> dict[tuple[str, str], str]:
+        """Return by which of the newest so many retry batches each (rule, target) was taken up last; no other ones."""
+        with self._reading() as connection:
+            rows = connection.execute(statements.LAST_TAKEN, {"batches": batches})
+            return {(row.rule, row.target): row.batch_id for row in rows}
+
     def parked_taken_by(self, batch_id: str) -> list[Parked]:
         """Return the parked rows that a batch took up, also after it closed them."""
         with self._reading() as connection:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from eventbridge import rowset
 from eventbridge.breaker import GOOD_PROBES, admits
-from eventbridge.flow import POOL_CLOSED, SLOW_LANE_POOL, SLOW_LANE_WEIGHT, TARGET_DISABLED, PoolSlots
+from eventbridge.flow import POOL_CLOSED, SLOW_LANE_POOL, SLOW_LANE_WEIGHT, TARGET_DISABLED, PoolSlots, in_turn
 from eventbridge.identity import new_batch_id
 from eventbridge.ledger.records import Batch, BatchKind, Chunk, Parked, Piece, TargetStatus, WaitingTarget
 from eventbridge.rate import second_of
@@ -48,10 +48,10 @@ class RetryPlan:
 def plan_retries(work: Workplace, runner: str | None = None, pools: Mapping[str, PoolSlots] | None = None) -> RetryPlan:
     """Take parked deliveries that are due, at most one chunk per target, into a new batch that is already routed.
 
-    Always plans anew; of two that take the same rows at once one gets nothing. Nothing of a target whose breaker is
-    open; of one that may be probed a few deliveries. `runner` None = of all runners;
-    `pools` None = not known, none is taken for closed. A delivery uses today's rule files: a disabled rule's are
-    held, a removed rule's are held for 1 h, then given up, a chunk a batch.
+    Targets take turns where more are due than a batch has chunks. Always plans anew; of two that take the same rows at
+    once one gets nothing. Nothing of a target whose breaker is open; of one that may be probed a few deliveries.
+    `runner` None = of all runners; `pools` None = not known, none is taken for closed. A delivery uses today's rule
+    files: a disabled rule's are held, a removed rule's are held for 1 h, then given up, a chunk a batch.
     """
     refuse_lost_ledger(work)
     publish_operational_events(work)
@@ -148,20 +148,19 @@ def _chunks(work: Workplace, rules: RuleSet, runner: str | None) -> list[list[Pa
     busy = work.ledger.taken_targets()
     statuses = work.ledger.target_statuses()
     chunks = []
-    for due in work.ledger.due_targets(now, runner):
-        rule, target = due.rule, due.target
+    for rule, target in _due_in_turn(work, now, runner):
         status = statuses.get((rule, target))
         ordered = is_ordered(rules, rule, target)
         admitted = "all" if ordered else admits(status, now)  # an ordered target has no breaker
         if admitted in ("probes", "apart") and (rule, target) in busy:
             continue  # a target that is not well gets one chunk at a time
         probes = admitted == "probes"  # they need few deliveries, and what is not sent of a chunk is parked anew
-        limit = work.settings.retry_max_per_target
+        limit = work.settings.retry_max_per_target  # deliveries; and so more rows than that need not be read
         rows = work.ledger.due_parked(now, rule, target, limit, runner, smallest=probes)
         if ordered and (status is None or status.state != "disabled"):
             rows = [row for row in rows if row.order_shard is None]
             rows += ordered_due(work, rule, target, now, runner)
-        most = work.settings.chunk_max_deliveries
+        most = min(work.settings.chunk_max_deliveries, limit)
         if probes and not any(row.held for row in rows):  # what is to be given up needs no probe
             most = min(most, GOOD_PROBES)
         rate = _rate(rules, rule, target)
@@ -173,6 +172,13 @@ def _chunks(work: Workplace, rules: RuleSet, runner: str | None) -> list[list[Pa
         if len(chunks) == work.settings.batch_max_chunks:
             break
     return chunks
+
+
+def _due_in_turn(work: Workplace, now: datetime, runner: str | None) -> list[tuple[str, str]]:
+    """Return the targets with deliveries due, the longest waiting first; or, if they are too many, in turn."""
+    due = {(each.rule, each.target): each.first_due_at for each in work.ledger.due_targets(now, runner)}
+    most = work.settings.batch_max_chunks
+    return list(due) if len(due) <= most else in_turn(due, work.ledger.last_taken(len(due) // most + 1))
 
 
 def _rate(rules: RuleSet, rule: str, target: str) -> float | None:

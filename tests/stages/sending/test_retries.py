@@ -283,6 +283,20 @@ def test_a_degraded_target_gets_one_retry_chunk_at_a_time_until_it_heals(sending
     assert audit(work).differences == ()
 
 
+def test_a_retry_run_takes_so_many_deliveries_of_a_target(sending: Sending) -> None:
+    """The setting counts deliveries, not rows of the ledger; what was parked together is never divided."""
+    batch = sending.routed(30, settings={"chunk_max_deliveries": 10, "retry_max_per_target": 20}, crm="/healthy/crm")
+    sending.settle(batch)
+    assert commit(sending.work, batch.batch_id)
+    work = sending.site.reopen(retry_max_per_target=25)
+
+    plan = plan_retries(work, RUNNER)
+
+    (chunk,) = work.ledger.chunks(str(plan.batch_id))
+    assert len(work.ledger.parked()) < 25
+    assert 15 < chunk.rows <= 25
+
+
 def _settle(sending: Sending, plan: RetryPlan) -> None:
     assert plan.batch_id is not None
     batch = sending.work.ledger.batch(plan.batch_id)

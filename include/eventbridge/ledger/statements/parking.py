@@ -29,6 +29,7 @@ from eventbridge.ledger.tables import (
     TAKEN,
     UNTAKEN,
     WAITING,
+    batch,
     parked,
     target_status,
 )
@@ -117,6 +118,20 @@ _OF_DISABLED = tuple_(parked.c.rule, parked.c.target).in_(
 
 #: Makes due now what is held for a disabled target and past its age: it can only become a dead letter.
 RELEASE_EXPIRED = update(parked).where(HELD, _PAST_AGE, _OF_DISABLED).values(_RELEASED)
+
+_newest = (
+    select(batch.c.batch_id)
+    .where(batch.c.kind == "retry")
+    .order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc())
+    .limit(bindparam("batches"))
+)
+
+#: By which of the newest retry batches each target was taken up last.
+LAST_TAKEN = (
+    select(parked.c.rule, parked.c.target, func.max(parked.c.taken_by).label("batch_id"))
+    .where(parked.c.taken_by.in_(_newest))
+    .group_by(parked.c.rule, parked.c.target)
+)
 
 #: Targets of which a batch under way has taken rows.
 TAKEN_TARGETS = select(parked.c.rule, parked.c.target).where(TAKEN).distinct()

@@ -1,0 +1,81 @@
+"""Many targets with deliveries due, one of them with a backlog: each has its turn before the backlog has its second."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+
+from stages.delivering import RUNNER, Sending, http, routed
+from stages.ordering import Recorder, keyed
+
+from eventbridge.stages.audit import audit
+from eventbridge.stages.commit import commit
+from eventbridge.stages.retries import plan_retries
+
+_TARGET = "{type: http, url: https://shop.example/hook}"
+#: Fewer than half of the targets; 64 by default.
+_TARGETS_A_RUN = 32
+_SMALL = 65
+
+
+def small() -> bytes:
+    """Return the one event that the small targets get."""
+    event = {"specversion": "1.0", "id": "small", "source": "/shop", "type": "order.small", "data": {"number": 0}}
+    return json.dumps(event).encode()
+
+
+def test_a_backlog_has_its_second_turn_when_everybody_had_the_first(sending: Sending, recorder: Recorder) -> None:
+    """It has waited longest and is all due; in each retry run it would have a chunk, while others wait for theirs."""
+    targets = "".join(f"      t{number:03}: {_TARGET}\n" for number in range(_SMALL))
+    sending.write(f"""
+buses:
+  orders: {{source: {{type: embedded, topics: [placed], queues: 1, start_at: earliest}}}}
+rules:
+  backlog: {{bus: orders, pattern: {{type: [order.placed]}}, targets: {{crm: {_TARGET}}}}}
+  small:
+    bus: orders
+    pattern: {{type: [order.small]}}
+    targets:
+{targets}""")
+    sending.publish(*[keyed(number, "a") for number in range(20)], small())
+    work = sending.site.reopen(chunk_max_deliveries=4, batch_max_chunks=_TARGETS_A_RUN)
+    batch = routed(work)
+    sending.settle(batch)  # nobody has pushed: all of it is parked, and due
+    assert commit(work, batch.batch_id)
+
+    plans: list[set[str]] = []
+    while (plan := plan_retries(work, RUNNER)).batch_id is not None:
+        chunks = work.ledger.chunks(plan.batch_id)
+        plans.append({f"{piece.rule}/{piece.target}" for chunk in chunks for piece in chunk.pieces})
+        retry = work.ledger.batch(plan.batch_id)
+        sending.push(retry)
+        sending.settle(retry)
+        assert commit(work, retry.batch_id)
+
+    first = {name: next(n for n, plan in enumerate(plans) if name in plan) for plan in plans for name in plan}
+    turns = [number for number, plan in enumerate(plans) if "backlog/crm" in plan]
+    assert len(first) == _SMALL + 1
+    assert len(turns) >= 5
+    assert turns[0] == 0
+    assert turns[1] >= max(first.values()) > 1
+    assert audit(work).differences == ()
+    assert sum(len(each) for each in recorder.got.values()) == 20 + _SMALL
+
+
+def test_a_backlog_drains_at_the_rate_of_its_target(sending: Sending) -> None:
+    """Run after run takes what fits a push, and over all of them the target gets no more a second than it may."""
+    crm = http("/healthy/crm", rate="20/s")
+    batch = sending.routed(60, settings={"push_budget_seconds": 1}, crm=crm)
+    sending.settle(batch)
+    assert commit(sending.work, batch.batch_id)
+    runs = 0
+    while sending.retry() is not None:
+        runs += 1
+
+    times = sorted(datetime.fromisoformat(request["at"]) for request in sending.requests())
+    assert len(times) == 60
+    assert runs > 1
+    for start, begin in enumerate(times):
+        for end in range(start, len(times)):
+            assert end - start + 1 <= 20 * ((times[end] - begin).total_seconds() + 1) + 1
+    assert audit(sending.work).differences == ()
