@@ -21,10 +21,6 @@ from eventbridge.stages.outcomes import segments
 from eventbridge.stages.settle import settlement_rows, settlements
 from eventbridge.stages.workplace import Workplace
 
-#: Deliveries that fall due within one bucket share a row, which is due when the last of them may be: a row for each
-#: second would keep retry runs coming all the time. A bucket is at most a quarter of the wait, and never longer than:
-_LONGEST_BUCKET_SECONDS = 16
-
 _COLUMNS = [
     "rule", "target", "chunk_id", "file", "row", "verdict", "attempts", "due_at", "lane", "held", "arrived_at",
     "not_before", "settled_at", "reason", "delivery_id",
@@ -119,15 +115,14 @@ def _in_order(group: _Group, ordered: Ordered | None) -> _Group:
 
 
 def _due_second(row: dict[str, Any]) -> int:
-    """Return the second since 1970 at which a delivery's row is due; never before its policy allows."""
+    """Return the second since 1970 at which a delivery's row is due; never before its policy allows.
+
+    Those of one second share a row. What makes few retry runs of many rows is the doorbell.
+    """
     due_at: float = row["due_at"].timestamp()
     if row["verdict"] != "RetryAt" or row["settled_at"] is None:
         return math.floor(due_at)  # it may go at once, or at the whole second from which on it may be sent
-    wait = due_at - row["settled_at"].timestamp()
-    bucket = 1
-    while bucket < _LONGEST_BUCKET_SECONDS and bucket * 8 <= wait:
-        bucket *= 2
-    return math.ceil(due_at / bucket) * bucket
+    return math.ceil(due_at)
 
 
 class _Context:
