@@ -15,6 +15,7 @@ export STORE ?= file
 PAIRS ?= 10000000
 DOCUMENTS ?= 1000000
 SCHEDULES ?= 1000
+SPARK_SCHEDULES ?= 20
 DELIVERIES ?= 100000
 PARKED ?= 1000000
 
@@ -67,9 +68,10 @@ test-deep: setup ## test-s3, 10 million random pairs, a million damaged document
 	@PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs $(PAIRS) --documents $(DOCUMENTS)
 	PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs 500000 --documents 20000 --guard end
 	PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs 500000 --documents 20000 --guard beginning
-	PYTHONPATH=tests $(BIN)/python -m faults.deep --schedules $(SCHEDULES)
-	HYPOTHESIS_PROFILE=deep $(BIN)/pytest -q tests/generative/test_delivery_model.py \
-	  tests/generative/test_generated_jsonata.py
+	PYTHONPATH=tests $(BIN)/python -m faults.deep --schedules $(SCHEDULES) --spark-schedules $(SPARK_SCHEDULES)
+	HYPOTHESIS_PROFILE=deep $(BIN)/pytest -q --timeout 0 tests/generative/test_delivery_model.py \
+	  tests/generative/test_order_model.py tests/generative/test_generated_jsonata.py \
+	  tests/faults/test_order_is_kept.py tests/stages/sending/test_order_survives.py
 	PYTHONPATH=tests $(BIN)/python -m s3proxy.deep
 
 check: setup ## format, lint, types, layers, architecture

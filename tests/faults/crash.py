@@ -46,6 +46,10 @@ class Run:
         """Let the process go on that stands still."""
         self.server.order({"resume": self.number})
 
+    def kill(self) -> None:
+        """Kill the process, whatever it is at; harmless if it has ended."""
+        self.server.order({"kill": self.number})
+
     def hear(self, answer: dict[str, Any]) -> None:
         """Take an answer of the server."""
         if "code" in answer:
@@ -71,7 +75,7 @@ class Crashes:
         self._hearing.start()
 
     def start(self, stage: str, folder: Path, visit: Mapping[str, Any], fault: Fault | None = None) -> Run:
-        """Start a stage (see `world.run`) in a world; `visit` is what `world.open_world` takes."""
+        """Start a stage (see `runs.run`) in a world; `visit` is what `world.open_world` takes."""
         run = Run(next(self._numbers), self)
         self._runs[run.number] = run
         order = {"id": run.number, "stage": stage, "folder": str(folder), "visit": dict(visit)}
@@ -102,11 +106,11 @@ class Crashes:
 
 
 @contextmanager
-def crashes() -> Iterator[Crashes]:
-    """Start a fork server and end it after the block."""
+def crashes(*, spark: bool = False) -> Iterator[Crashes]:
+    """Start a fork server and end it after the block; `spark`: its worlds route on Spark."""
     path = os.pathsep.join([str(_TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     process = subprocess.Popen(
-        [sys.executable, "-m", "faults.fork_server"],
+        [sys.executable, "-m", "faults.fork_server", *(["spark"] if spark else [])],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -1,8 +1,10 @@
 """The long crash matrix that `make test-deep` runs: every pair of kills of every stage, and random stories.
 
-    PYTHONPATH=tests python -m faults.deep --schedules 1000
+    PYTHONPATH=tests python -m faults.deep --schedules 1000 --spark-schedules 20
+    PYTHONPATH=tests python -m faults.deep --only pairs --places retry.plan redrive.plan
 
-Random stories happen to batches of sixty events, whose segments hold five answers and whose chunks twenty deliveries.
+Random stories happen to batches of sixty orders and forty moves, whose segments hold five answers and whose chunks
+twenty deliveries; a few of them on a Spark Connect server of its own.
 """
 
 from __future__ import annotations
@@ -14,40 +16,70 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from faults import matrix
-from faults.crash import crashes
-from faults.receiver import receiving
+from faults import matrix, spark_matrix
+from faults.crash import Crashes, crashes
+from faults.receiver import Log, receiving
 from faults.trial import Scene
 from faults.world import Size
 
-_LARGER = Size(valid=60, range_events=16, segment_answers=5, chunk_deliveries=20)
+_LARGER = Size(valid=60, moves=40, range_events=16, segment_answers=5, chunk_deliveries=20)
+_ONLY = ("all", "places", "pairs", "schedules", "spark")
 
 
 def main() -> None:
     """Run all of it; the first trial that loses something ends it with what was wrong."""
+    options = _options()
+    only, seed = options.only, options.seed
+    with tempfile.TemporaryDirectory() as folder, receiving() as log:
+        with crashes() as server:
+            if only in ("all", "places", "pairs"):
+                _places(Scene(Path(folder) / "small", server, log), options.places, pairs_only=only == "pairs")
+            if only in ("all", "schedules"):
+                larger = Scene(Path(folder) / "larger", server, log, _LARGER)
+                _tell(f"random schedules, seed {seed}", matrix.random_schedules(larger, options.schedules, seed))
+        if only in ("all", "spark") and options.spark_schedules:
+            with crashes(spark=True) as server:
+                _on_spark(Path(folder), server, log, options.spark_schedules, seed)
+    sys.stdout.write(f"in all {matrix.TRIED}, nothing lost\n")
+
+
+def _options() -> argparse.Namespace:
+    known = {".".join(place): place for place in matrix.places()}
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--schedules", type=int, default=1_000, help="random stories (default: 1000)")
+    parser.add_argument("--spark-schedules", type=int, default=20, help="those on a real Spark (default: 20)")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="of the random stories (default: the time)")
-    parser.add_argument("--only", choices=("all", "places", "schedules"), default="all", help="what to run")
+    parser.add_argument("--only", choices=_ONLY, default="all", help="what to run; places: pairs and all else of them")
+    parser.add_argument("--places", nargs="+", choices=known, default=list(known), metavar="KIND.STAGE", help="which")
     options = parser.parse_args()
-    with crashes() as server, receiving() as log, tempfile.TemporaryDirectory() as folder:
-        if options.only != "schedules":
-            scene = Scene(Path(folder) / "small", server, log)
-            for place in matrix.places():
-                name = " ".join(place)
-                _tell(f"{name}: pairs of kills", matrix.every_pair(scene, place))
-                _tell(f"{name}: failing calls, reads too", matrix.failures(scene, place, reads=True))
-                _tell(f"{name}: calls that fail from then on", matrix.failures(scene, place, lasting=True))
-                _tell(f"{name}: overlapping attempts", matrix.overlaps(scene, place))
-        if options.only != "places":
-            larger = Scene(Path(folder) / "larger", server, log, _LARGER)
-            what = f"random schedules, seed {options.seed}"
-            _tell(what, matrix.random_schedules(larger, options.schedules, options.seed))
+    options.places = [known[name] for name in options.places]
+    return options
 
 
-def _tell(what: str, trials: Iterable[Callable[[], None]]) -> None:
+def _places(scene: Scene, places: Iterable[matrix.Place], *, pairs_only: bool) -> None:
+    for place in places:
+        name = " ".join(place)
+        _tell(f"{name}: pairs of kills", matrix.every_pair(scene, place))
+        if not pairs_only:
+            _tell(f"{name}: kills", matrix.kills(scene, place))
+            _tell(f"{name}: failing calls, reads too", matrix.failures(scene, place, reads=True))
+            _tell(f"{name}: calls that fail from then on", matrix.failures(scene, place, lasting=True))
+            _tell(f"{name}: overlapping attempts", matrix.overlaps(scene, place))
+
+
+def _on_spark(folder: Path, server: Crashes, log: Log, count: int, seed: int) -> None:
+    spark = spark_matrix.Spark.new(folder / "spark")
+    try:
+        scene = Scene(folder / "on-spark", server, log, _LARGER, spark.url)
+        what = f"random schedules on Spark, seed {seed}"
+        _tell(what, spark_matrix.stories(scene, spark, count, seed), worlds=1)
+    finally:
+        spark.stop()
+
+
+def _tell(what: str, trials: Iterable[Callable[[], None]], worlds: int = matrix.WORLDS_AT_ONCE) -> None:
     began = time.monotonic()
-    count = matrix.at_once(trials)
+    count = matrix.at_once(trials, worlds)
     sys.stdout.write(f"{what}: {count:,} trials, nothing lost, {time.monotonic() - began:.0f} s\n")
     sys.stdout.flush()
 

@@ -5,6 +5,7 @@ compiled matcher loaded, before the first fork: a fork costs milliseconds, an im
 
     {"id": 1, "stage": "normal.push", "folder": ..., "fault": {...} or null, ...}   -> run it
     {"resume": 1}                                                                   -> let it go on
+    {"kill": 1}                                                                     -> kill it, if it has not ended
     <- {"id": 1, "told": "paused"}, {"id": 1, "told": ["look", {...}]}, {"id": 1, "code": 77}
 """
 
@@ -23,10 +24,11 @@ from typing import Any
 
 import pandas  # noqa: F401 - pyarrow imports it at its first table
 import pyarrow.parquet  # noqa: F401
-from faults import world
+from faults import runs, world
 from faults.fault import REFUSED, Fault, Hook
 
 from eventbridge.errors import EventBridgeError
+from eventbridge.ledger.statements.parking import due_targets, waiting_targets
 from eventbridge.stages.compile_ahead import compile_ahead
 
 
@@ -43,6 +45,12 @@ def main() -> None:
     """Serve until standard input ends."""
     compile_ahead()
     world.rule_set()
+    waiting_targets(world.RUNNER)  # statements that are kept
+    due_targets(world.RUNNER)
+    if "spark" in sys.argv:
+        import pyspark.sql.connect.session  # noqa: F401 - its import takes two seconds, and starts nothing
+
+        import eventbridge.spark.route  # noqa: F401
     gc.freeze()  # children would copy every page that a collection touches
     children: dict[int, _Child] = {}
     selector = selectors.DefaultSelector()
@@ -70,6 +78,10 @@ def _end(children: dict[int, _Child]) -> None:
 def _obey(order: dict[str, Any], children: dict[int, _Child], selector: selectors.BaseSelector) -> None:
     if "resume" in order:
         os.write(children[order["resume"]].go_on, b"\n")
+        return
+    if "kill" in order:
+        if order["kill"] in children:
+            os.kill(children[order["kill"]].pid, signal.SIGKILL)
         return
     heard, tell = os.pipe()
     wait, go_on = os.pipe()
@@ -121,10 +133,11 @@ def _run(order: dict[str, Any], tell: int, wait: int) -> int:
         if word == "paused":
             os.read(wait, 1)
 
+    gc.disable()  # it ends before that would pay
     hook = Hook(Fault(**order["fault"]), ask) if order["fault"] else None
     try:
         work = world.open_world(folder, order["visit"])
-        world.run(work, order["stage"], say, begin=hook.install if hook else lambda: None)
+        runs.run(work, order["stage"], say, begin=hook.install if hook else lambda: None)
         work.close()
     except EventBridgeError as error:
         traceback.print_exc()

@@ -2,32 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+from faults.world import World
+
+from eventbridge.errors import StoreFileMissing
 from eventbridge.identity import delivery_id_text
 from eventbridge.stages.audit import audit
-from eventbridge.stages.workplace import Workplace
 from eventbridge.store.parquet import read_table
 
+_COLUMNS = ["delivery_id", "target", "outcome"]
 
-def look(work: Workplace) -> dict[str, Any]:
-    """Return `settled` (delivery ids with a final outcome in a recorded segment), `delivered` (those of them that were
-    delivered, by target) and `wrong` (whatever is committed and not durable); changes nothing.
+
+def look(work: World) -> dict[str, Any]:
+    """Return what recorded segments say was `delivered` (delivery ids by target) and what is `dead` (delivery ids),
+    and `wrong`, whatever is committed and not durable; changes nothing.
     """
-    settled: set[str] = set()
+    dead: set[str] = set()
     delivered: dict[str, list[str]] = {}
+    for row in _outcomes(work):
+        if row["outcome"] == "DeadLettered":
+            dead.add(delivery_id_text(row["delivery_id"]))
+        if row["outcome"] == "Delivered":
+            delivered.setdefault(row["target"], []).append(delivery_id_text(row["delivery_id"]))
+    return {"dead": sorted(dead), "delivered": delivered, "wrong": [*_ahead(work), *_not_durable(work)]}
+
+
+def _outcomes(work: World) -> Iterator[dict[str, Any]]:
     for batch in work.ledger.batches(limit=None):
         for file in work.ledger.files(batch.batch_id, "outcome"):
-            table = read_table(work.store, file.path or "", columns=["delivery_id", "target", "outcome"])
-            for row in table.to_pylist():
-                if row["outcome"] in ("Delivered", "DeadLettered"):
-                    settled.add(delivery_id_text(row["delivery_id"]))
-                if row["outcome"] == "Delivered":
-                    delivered.setdefault(row["target"], []).append(delivery_id_text(row["delivery_id"]))
-    return {"settled": sorted(settled), "delivered": delivered, "wrong": [*_ahead(work), *_not_durable(work)]}
+            try:
+                yield from read_table(work.store, file.path or "", columns=_COLUMNS).to_pylist()
+            except StoreFileMissing:
+                if work.kind != "repair":  # there a file was taken away, and what it said is not known
+                    raise
 
 
-def _not_durable(work: Workplace) -> list[str]:
+def _not_durable(work: World) -> list[str]:
     """Return what of the committed batches does not follow from their files; the offsets must rest on these alone."""
     if not any(batch.state == "committed" for batch in work.ledger.batches(limit=None)):
         moved = [row for row in work.ledger.consumer_offsets() if row.offset != 0]
@@ -35,7 +47,7 @@ def _not_durable(work: Workplace) -> list[str]:
     return list(audit(work).differences)
 
 
-def _ahead(work: Workplace) -> list[str]:
+def _ahead(work: World) -> list[str]:
     """Return the queues whose bus was told of more than the ledger has committed."""
     wrong = []
     for bus in work.rule_set().buses.values():

@@ -2,41 +2,75 @@
 
 from __future__ import annotations
 
+import os
 import random
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from faults.fault import DIED, KILLED, REFUSED, Fault
+from faults.kinds import KINDS, KindName
+from faults.proof import check
 from faults.trial import AT_ONCE, LATE, Scene, Trial
-from faults.world import KINDS
 
-from eventbridge.ledger.records import BatchKind
-
-#: Worlds that are stopped and recover at the same time.
-_WORLDS_AT_ONCE = 2
+#: Worlds that are stopped and recover at the same time: one more than processors, as each also waits for its disk.
+WORLDS_AT_ONCE = (os.cpu_count() or 1) + 1
 
 #: In `make test`: kills during the recovery from a kill, and how many places of each stage an attempt stands still at
 #: while a second one overtakes it.
 DOUBLE_KILLS = 50
 OVERLAPS = 2
 
-Place = tuple[BatchKind, str]
+Place = tuple[KindName, str]
 
 
 def places() -> list[Place]:
-    """Return every stage of every kind of batch."""
+    """Return every stage of every kind."""
     return [(kind, stage) for kind, found in KINDS.items() for stage in found.stages]
 
 
-def at_once(trials: Iterable[Callable[[], None]]) -> int:
-    """Run trials side by side and return how many there were; raises what the first wrong one raises."""
-    with ThreadPoolExecutor(_WORLDS_AT_ONCE) as pool:
-        return len(list(pool.map(lambda trial: trial(), trials)))
+def places_of_test() -> list[Place]:
+    """Return the stages that `make test` stops: those that do for their kind what they do for no other.
+
+    The others are the same code as for a normal or a retry batch, with rows from another file.
+    """
+    return [(kind, stage) for kind, stage in places() if (own := KINDS[kind].own) is None or stage in own]
 
 
-def kills(scene: Scene, place: Place) -> Iterator[Callable[[], None]]:
-    """Yield a trial for every call of a stage: by turns it ends itself, or is ended from outside, at that call."""
-    for number in range(1, scene.counts(*place)["die"] + 1):
+def fails_in_test(place: Place) -> bool:
+    """Return whether `make test` has the calls of a stage fail: what a failing call does is the same for every kind."""
+    return KINDS[place[0]].own is None
+
+
+@dataclass
+class Tried:
+    """How many trials there were in this process, and how long they took."""
+
+    trials: int = 0
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.trials:,} trials in {self.seconds:,.0f} s"
+
+
+#: All that `at_once` has run.
+TRIED = Tried()
+
+
+def at_once(trials: Iterable[Callable[[], None]], worlds: int = WORLDS_AT_ONCE) -> int:
+    """Run trials, so many worlds at a time, and return how many there were; raises what the first wrong one raises."""
+    began = time.monotonic()
+    with ThreadPoolExecutor(worlds) as pool:
+        count = len(list(pool.map(lambda trial: trial(), trials)))
+    TRIED.trials += count
+    TRIED.seconds += time.monotonic() - began
+    return count
+
+
+def kills(scene: Scene, place: Place, every: int = 1) -> Iterator[Callable[[], None]]:
+    """Yield a trial for every call of a stage, or for every so many: by turns it ends itself there, or is ended."""
+    for number in range(1, scene.counts(*place)["die"] + 1, every):
         yield lambda number=number: _kill(scene, place, Fault("exit" if number % 2 else "kill", number))  # type: ignore[misc]
 
 
@@ -45,7 +79,7 @@ def _kill(scene: Scene, place: Place, fault: Fault) -> None:
     told = trial.run(_stage(place), fault).expect(DIED, KILLED)
     assert told.died, "the stage ended before its fault"
     trial.recover()
-    trial.check()
+    check(trial)
 
 
 def failures(scene: Scene, place: Place, *, reads: bool = False, lasting: bool = False) -> Iterator[Callable[[], None]]:
@@ -59,7 +93,7 @@ def _fail(scene: Scene, place: Place, fault: Fault) -> None:
     trial = scene.trial(*place)
     trial.run(_stage(place), fault).expect(0, REFUSED)
     trial.recover()
-    trial.check()
+    check(trial)
 
 
 def drops(scene: Scene, place: Place) -> Iterator[Callable[[], None]]:
@@ -73,7 +107,7 @@ def _drop(scene: Scene, place: Place, number: int, *, read: bool) -> None:
     trial = scene.trial(*place)
     trial.run(_stage(place), drop=(number, "unanswered" if read else "unread")).expect(0)
     trial.recover()
-    trial.check()
+    check(trial)
 
 
 def overlaps(scene: Scene, place: Place, most: int | None = None) -> Iterator[Callable[[], None]]:
@@ -98,13 +132,14 @@ def _overlap(scene: Scene, place: Place, number: int, *, settled_first: bool) ->
     first.process.resume()
     first.wait().expect(0, REFUSED)
     trial.recover()
-    trial.check()
+    check(trial)
 
 
 def double_kills(scene: Scene, count: int = DOUBLE_KILLS, seed: int = 1) -> Iterator[Callable[[], None]]:
     """Yield trials in which a stage is killed at a random call, and the recovery from that at a random call as well."""
     dice = random.Random(seed)
-    chances = [(place, number) for place in places() for number in range(1, scene.counts(*place)["die"] + 1)]
+    found = places_of_test()
+    chances = [(place, number) for place in found for number in range(1, scene.counts(*place)["die"] + 1)]
     for place, number in dice.sample(chances, count):
         how, second = dice.choice([AT_ONCE, LATE]), dice.randint(1, 150)
         yield lambda place=place, number=number, how=how, second=second: _twice(scene, place, number, how, second)  # type: ignore[misc]
@@ -114,9 +149,9 @@ def _twice(scene: Scene, place: Place, number: int, how: str, second: int) -> No
     trial = scene.trial(*place)
     trial.run(_stage(place), Fault("exit", number)).expect(DIED)
     # a recovery of fewer calls than that comes to its end, which is as good
-    trial.recover(_recovery(trial, how), Fault("kill", second)).expect(0, KILLED)
+    trial.recover(how_to_recover(trial, how), Fault("kill", second)).expect(0, KILLED)
     trial.recover(LATE)
-    trial.check()
+    check(trial)
 
 
 def every_pair(scene: Scene, place: Place) -> Iterator[Callable[[], None]]:
@@ -133,7 +168,7 @@ def _pair(scene: Scene, place: Place, first: int, second: int) -> None:
     # fewer calls are left to the second attempt than to the first, and after a planned batch another plan finds none
     trial.run(_stage(place), Fault("kill", second)).expect(0, KILLED, REFUSED)
     trial.recover()
-    trial.check()
+    check(trial)
 
 
 def random_schedules(scene: Scene, count: int, seed: int = 1) -> Iterator[Callable[[], None]]:
@@ -146,7 +181,7 @@ def _schedule(scene: Scene, dice: random.Random) -> None:
     kind, stage = dice.choice(places())
     trial = scene.trial(kind, stage)
     for turn in range(dice.randint(1, 4)):
-        what = f"{kind}.{stage}" if turn == 0 else _recovery(trial, dice.choice([AT_ONCE, LATE]))
+        what = f"{kind}.{stage}" if turn == 0 else how_to_recover(trial, dice.choice([AT_ONCE, LATE]))
         fault = Fault(
             mode=dice.choice(["exit", "kill", "fail"]),
             at=int(dice.paretovariate(0.3)) % 1_000 + 1,
@@ -156,12 +191,12 @@ def _schedule(scene: Scene, dice: random.Random) -> None:
         drop = (dice.randint(1, 40), dice.choice(["unread", "unanswered"]))
         trial.run(what, fault, drop=drop if dice.random() < 0.3 else None)  # type: ignore[arg-type]
     trial.recover(LATE)
-    trial.check()
+    check(trial)
 
 
-def _recovery(trial: Trial, how: str) -> str:
-    """Return how a trial may recover: a retry batch that died is settled late, and an early recovery waits for it."""
-    return LATE if KINDS[trial.kind].before else how
+def how_to_recover(trial: Trial, how: str) -> str:
+    """Return how a trial may recover: a batch that is settled late would be waited for by an early recovery."""
+    return how if KINDS[trial.kind].early else LATE
 
 
 def _stage(place: Place) -> str:

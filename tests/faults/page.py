@@ -11,6 +11,7 @@ from pathlib import Path
 
 from faults import matrix
 from faults.crash import crashes
+from faults.kinds import KINDS
 from faults.receiver import receiving
 from faults.trial import Scene
 
@@ -22,9 +23,11 @@ def table_rows(scene: Scene) -> list[str]:
     """Return the lines of the table: one a stage, then the sums."""
     rows = []
     sums = [0, 0, 0, 0]
-    for kind, stage in matrix.places():
+    for kind, stage in matrix.places_of_test():
         counts = scene.counts(kind, stage)
-        numbers = [counts["die"], counts["fail"], 2 * counts["sent"], matrix.OVERLAPS]
+        killed = len(range(0, counts["die"], KINDS[kind].every))
+        failing = counts["fail"] if matrix.fails_in_test((kind, stage)) else 0
+        numbers = [killed, failing, 2 * counts["sent"], matrix.OVERLAPS]
         sums = [total + number for total, number in zip(sums, numbers, strict=True)]
         rows.append(f"| {kind} | {stage} | {' | '.join(map(str, numbers))} |")
     rows.append(f"| all | all, killed again while recovering | {matrix.DOUBLE_KILLS} | | | |")

@@ -1,7 +1,8 @@
 """A receiver that keeps its own log, tells apart who sent what, and can drop the n-th request of a run.
 
 It lives in a thread of the test's process, so that it outlives every process that is killed.
-A URL says which world and which run of it sends: `/<world>/<run>/<how>`; `how` decides the answer.
+A URL says which world and which run of it sends: `/<world>/<run>/<how>`; `how` decides the answer: the target's name,
+by which it takes everything (`bad`: nothing), or what the target does instead.
 """
 
 from __future__ import annotations
@@ -17,6 +18,11 @@ from typing import Literal
 
 from eventbridge.testing.receiver_http import Incoming, read_request
 
+#: What a target may do instead, and which one it is: refuse every tenth event, or the first or second of one item's
+#: moves, for now; take what it refused for good before.
+_TARGETS = {"half": "late", "first": "strict", "second": "strict", "mended": "bad"}
+_REFUSED = {"first": "cog-0", "second": "cog-1"}
+
 #: A request that is dropped: never looked at, or taken and never answered.
 Drop = Literal["unread", "unanswered"]
 
@@ -31,6 +37,16 @@ class Request:
     webhook_id: str
     event: str
     status: int
+
+    @property
+    def target(self) -> str:
+        """The target's name."""
+        return _TARGETS.get(self.how, self.how)
+
+    @property
+    def final(self) -> bool:
+        """Whether it was answered, and need not come again."""
+        return self.status in (200, 400)
 
 
 class Log:
@@ -76,7 +92,8 @@ class Log:
 def _status(how: str, event: str) -> int:
     if how == "bad":
         return 400
-    return 503 if how == "half" and event.endswith("0") else 200
+    refused = event.endswith("0") if how == "half" else event == _REFUSED.get(how)
+    return 503 if refused else 200
 
 
 class _Connection(asyncio.Protocol):

@@ -1,7 +1,7 @@
-"""A whole product in a folder, small enough to die at every call: one bus, two rules, four targets, a few events.
+"""A whole product in a folder, small enough to die at every call: one bus, four rules, six targets, a few events.
 
 Stages run in forked processes (see `crash.py`), so nothing here may be kept between two of them but the folder.
-`KINDS` holds the stages of each kind of batch; a kind that is added there is killed like the others.
+What they run is in `kinds.py` and `runs.py`.
 """
 
 from __future__ import annotations
@@ -9,37 +9,21 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any
-
-from faults.look import look
 
 from eventbridge.connection import connections_from_environment
-from eventbridge.ledger.records import BatchKind
 from eventbridge.rule import RuleSet, load_rules
 from eventbridge.settings import Settings
 from eventbridge.sources.embedded import EmbeddedBus
-from eventbridge.stages import push as push_stage
-from eventbridge.stages.audit import audit
-from eventbridge.stages.buffer import buffer
-from eventbridge.stages.commit import commit
-from eventbridge.stages.dead_letters import write_dead_letters
-from eventbridge.stages.deliver import deliver_until_idle
-from eventbridge.stages.deliver_redrive import deliver_redrive
-from eventbridge.stages.listen import listen
-from eventbridge.stages.push import push
-from eventbridge.stages.redrive import begin_redrive
-from eventbridge.stages.repair import repair_batch
-from eventbridge.stages.retries import plan_retries
-from eventbridge.stages.route import route
+from eventbridge.stages.route import Router
 from eventbridge.stages.route_in_process import InProcessRouter
-from eventbridge.stages.schedule_retries import schedule_retries
-from eventbridge.stages.selection import Selection
 from eventbridge.stages.workplace import Workplace
+from eventbridge.testing.poison import route_with_poison
 from eventbridge.testing.receiver import ADDRESSES
 
 RUNNER = "orders"
@@ -47,11 +31,14 @@ RUNNER = "orders"
 MALFORMED = 2
 DUPLICATES = 1
 
-#: Recovery happens in the eyes of the product two hours later, and again two hours later: every retry is due by then.
-LATER = timedelta(hours=2)
+COSTLY_RULE = "costly-bills"
+#: Whose moves the ordered target gets, in turn: the keys of the first two lie in one shard, that of the third apart.
+ITEMS = ("cog", "pin", "cog", "rod", "cog")
 
 _RETRY = "retry: {policy: own, attempts: 50, initial: 1h, multiplier: 1, maximum: 1h, maximum_event_age: 20d}"
+_HTTP = "type: http, allow_http: true"
 #: Where a target sends to says its connection, so that each run of a world has URLs of its own (see `receiver.py`).
+#: The lease of a shard is over 16 s after it was taken, with a time-out of 3 s: before the next run of a world begins.
 _RULES = f"""
 buses:
   orders:
@@ -61,19 +48,26 @@ rules:
     bus: orders
     pattern: {{type: [order.placed]}}
     targets:
-      healthy: {{type: http, connection: healthy, allow_http: true, {_RETRY}}}
-      late: {{type: http, connection: late, allow_http: true, {_RETRY}}}
+      healthy: {{{_HTTP}, connection: healthy, {_RETRY}}}
+      late: {{{_HTTP}, connection: late, {_RETRY}}}
       lines: {{type: file, path: lines.jsonl, {_RETRY}}}
   refused-orders:
     bus: orders
     pattern: {{type: [order.placed]}}
     priority: low
     targets:
-      bad: {{type: http, connection: bad, allow_http: true, {_RETRY}}}
+      bad: {{{_HTTP}, connection: bad, {_RETRY}}}
+  ordered-moves:
+    bus: orders
+    pattern: {{type: [stock.moved]}}
+    targets:
+      strict: {{{_HTTP}, connection: strict, timeout: 3s, ordered_by: $.data.item, {_RETRY}}}
+  {COSTLY_RULE}:
+    bus: orders
+    pattern: {{type: [bill.sent]}}
+    targets:
+      bills: {{{_HTTP}, connection: bills, transform: {{form: JSONATA, value: '{{"id": id}}'}}, {_RETRY}}}
 """
-
-Tell = Callable[[list[Any]], None]
-Body = Callable[[Workplace, BatchKind], None]
 
 
 @dataclass
@@ -88,15 +82,30 @@ class Clock:
         return self.made_at + self.ahead + timedelta(seconds=time.monotonic() - self._started)
 
 
-class RulesOnce(Workplace):
-    """A workplace whose rule files are read once by the fork server: they are the same in every world.
+@dataclass(frozen=True)
+class World(Workplace):
+    """A workplace of a kind of work (see `kinds.py`), in its folder; `spark`: where it routes, "" = in this process.
 
-    Reading them is a third of what a recovery costs.
+    Its rule files are read once by the fork server, as they are the same in every world: reading them is a third of
+    what a recovery costs. A costly rule's transform is rendered in this process too.
     """
+
+    folder: Path = Path()
+    kind: str = ""
+    spark: str = ""
 
     def rule_set(self) -> RuleSet:
         """Return the rules of every world."""
         return rule_set()
+
+    @property
+    def router(self) -> Router:
+        """Where it routes."""
+        if self.spark:
+            from eventbridge.spark.route import ConnectRouter  # seconds, which only few worlds need
+
+            return ConnectRouter(self.spark)
+        return InProcessRouter(self.store, route_with_poison)
 
 
 @cache
@@ -108,170 +117,31 @@ def rule_set() -> RuleSet:
 
 
 @dataclass(frozen=True)
-class Kind:
-    """The stages of one kind of batch, in order, and what must have happened before the first of them.
-
-    `late`: what the target of that name does while the stages run: `refused` (nobody listens) or `half` (one event is
-    refused, the others are taken); it always recovers in the end.
-    """
-
-    stages: Mapping[str, Body]
-    before: tuple[str, ...] = ()
-    ahead: timedelta = timedelta(0)
-    late: str = "refused"
-
-
-def _listen(work: Workplace, _: BatchKind) -> None:
-    listen(work, RUNNER)
-
-
-def _buffer(work: Workplace, kind: BatchKind) -> None:
-    buffer(work, batch_of(work, kind))
-
-
-def _route(work: Workplace, kind: BatchKind) -> None:
-    route(work, batch_of(work, kind), InProcessRouter(work.store))
-
-
-def _plan_retries(work: Workplace, _: BatchKind) -> None:
-    plan_retries(work, RUNNER)
-
-
-def _push(work: Workplace, kind: BatchKind) -> None:
-    batch_id = batch_of(work, kind)
-    for chunk in work.ledger.chunks(batch_id):
-        push(work, batch_id, chunk.chunk_id)
-
-
-def _write_dead_letters(work: Workplace, kind: BatchKind) -> None:
-    write_dead_letters(work, batch_of(work, kind))
-
-
-def _schedule_retries(work: Workplace, kind: BatchKind) -> None:
-    schedule_retries(work, batch_of(work, kind))
-
-
-def _commit(work: Workplace, kind: BatchKind) -> None:
-    commit(work, batch_of(work, kind))
-
-
-_SETTLING: Mapping[str, Body] = {
-    "push": _push,
-    "write_dead_letters": _write_dead_letters,
-    "schedule_retries": _schedule_retries,
-    "commit": _commit,
-}
-
-KINDS: dict[BatchKind, Kind] = {
-    "normal": Kind({"listen": _listen, "buffer": _buffer, "route": _route, **_SETTLING}),
-    "retry": Kind({"plan": _plan_retries, **_SETTLING}, before=("normal",), ahead=LATER, late="half"),
-}
-
-
-def _redrive(work: Workplace) -> None:
-    """Begin a redrive of everything, or go on with it, and take its batches through all their stages."""
-    wish = begin_redrive(work, Selection(), "redrive", rate=None, retransform=False, again=False)
-    deliver_redrive(work, wish.redrive_id, InProcessRouter(work.store))
-
-
-def _damage(work: Workplace) -> None:
-    """Cut a delivery file of the newest batch short, and remove its settlement and a segment with answers."""
-    files = {
-        kind: next(file.path for file in work.ledger.files(batch_of(work, "normal"), kind) if file.path)
-        for kind in ("delivery", "outcome", "settlement")
-    }
-    whole = work.store.get(files["delivery"])
-    for path in files.values():
-        work.store.delete(path)
-    work.store.put(files["delivery"], whole[: len(whole) // 2])
-
-
-def _repair(work: Workplace) -> None:
-    repair_batch(work, batch_of(work, "normal"), InProcessRouter(work.store), dry_run=False)
-
-
-_ALONE: Mapping[str, Callable[[Workplace], None]] = {"damage": _damage, "redrive": _redrive, "repair": _repair}
-
-
-def batch_of(work: Workplace, kind: BatchKind) -> str:
-    """Return the batch of a kind that was planned last, as an Airflow run would hand it from stage to stage."""
-    return next(batch.batch_id for batch in work.ledger.batches(limit=None) if batch.kind == kind)
-
-
-def run(work: Workplace, stage: str, tell: Tell, begin: Callable[[], None]) -> None:
-    """Run `<kind>.<stage>`, all stages of a kind (`<kind>.all`), what is `_ALONE`, or the recovery of what happened.
-
-    `begin` is called when all is ready: from then on calls are counted. A recovery first tells what it found
-    (`look`), moves the clock on as `recovery:<hours>,<hours>` says, and in the end tells the books.
-    """
-    # what a push does every second, a slow machine does more often: the number of calls must not depend on that
-    push_stage._TELL_SECONDS = 3600.0
-    name, _, detail = stage.partition(":")
-    if name == "recovery":
-        tell(["look", look(work)])
-        begin()
-        _recover(work, [float(hours) for hours in detail.split(",")])
-        tell(["books", _books(work)])
-        return
-    kind, _, which = name.partition(".")
-    begin()
-    if kind in _ALONE:
-        _ALONE[kind](work)
-        return
-    stages = KINDS[kind].stages  # type: ignore[index]
-    for body in stages.values() if which == "all" else [stages[which]]:
-        body(work, kind)  # type: ignore[arg-type]
-
-
-def _recover(work: Workplace, hours: list[float]) -> None:
-    clock = work.clock
-    assert isinstance(clock, Clock)
-    began = clock.ahead
-    for each in hours:
-        clock.ahead = began + timedelta(hours=each)
-        if deliver_until_idle(work, RUNNER, InProcessRouter(work.store), wait_seconds=0.0).next_due_at is None:
-            return
-
-
-def _books(work: Workplace) -> dict[str, Any]:
-    books = audit(work)
-    return {
-        "differences": books.differences,
-        "open": books.open_batches,
-        "events": books.events,
-        "deliveries": books.deliveries,
-    }
-
-
-@dataclass(frozen=True)
 class Size:
-    """How large a world is: its valid events, and after how many messages and answers a file is written.
+    """How large a world is: its valid orders, or bills; its moves; and after how many of what a file is written.
 
     With one answer a segment the number of calls does not depend on how threads take turns.
     """
 
     valid: int = 2
-    range_events: int = 2
+    moves: int = 3
+    range_events: int = 4
     segment_answers: int = 1
     chunk_deliveries: int = 5_000
-
-    @property
-    def events(self) -> int:
-        """Messages on the bus."""
-        return self.valid + MALFORMED + DUPLICATES
 
 
 @dataclass(frozen=True)
 class Visit:
-    """How a process opens a world: whom its targets reach, and how far its clock is ahead, in hours."""
+    """How a process opens a world: whom its targets reach, its clock's lead in hours, and the Spark it routes on."""
 
     urls: Mapping[str, str] = field(default_factory=dict)
     ahead_hours: float = 0.0
+    spark: str = ""
 
 
-def open_world(folder: Path, visit: Mapping[str, Any]) -> Workplace:
+def open_world(folder: Path, visit: Mapping[str, object]) -> World:
     """Open the workplace of a world; `visit` holds the fields of `Visit`."""
-    given = Visit(**visit)
+    given = Visit(**visit)  # type: ignore[arg-type]
     environ = {
         f"EVENTBRIDGE_CONN_{name.upper()}": json.dumps({"conn_type": "http", "extra": {"secret_url": url}})
         for name, url in given.urls.items()
@@ -290,27 +160,37 @@ def open_world(folder: Path, visit: Mapping[str, Any]) -> Workplace:
         }
     )
     clock = Clock(datetime.fromisoformat(made["at"]), timedelta(hours=given.ahead_hours))
-    return RulesOnce.open(settings, connections_from_environment(environ), clock)
+    opened = World.open(settings, connections_from_environment(environ), clock)
+    assert isinstance(opened, World)
+    return replace(opened, folder=folder, kind=made["kind"], spark=given.spark)
 
 
-def make_world(folder: Path, size: Size) -> None:
-    """Write the rule file and publish the events."""
+def make_world(folder: Path, kind: str, events: str, size: Size) -> None:
+    """Write the rule file and publish the events: `orders` and the moves between them, or `bills`."""
     (folder / "rules").mkdir(parents=True)
     (folder / "rules" / "orders.yaml").write_text(_RULES)
-    (folder / "made.json").write_text(json.dumps({"size": vars(size), "at": datetime.now(UTC).isoformat()}))
-    good = [json.dumps(event(number)).encode() for number in range(size.valid)]
+    made = {"kind": kind, "size": vars(size), "at": datetime.now(UTC).isoformat()}
+    (folder / "made.json").write_text(json.dumps(made))
+    records = [(json.dumps(each).encode(), key) for each, key in valid_events(events, size)]
+    first = records[0][0]
+    records += [(body, str(number)) for number, body in enumerate((first, b"{no json", b'{"id": "x"}'))]
     bus = folder / "home" / "bus"
     with EmbeddedBus(bus, "orders", queues=2, clock=lambda: datetime.now(UTC)) as source:
-        records = [*good, good[0], b"{no json", b'{"id": "x"}']
-        source.publish([(body, str(index)) for index, body in enumerate(records)])
+        source.publish(records)
 
 
-def event(number: int) -> dict[str, object]:
-    """Return the n-th valid event."""
-    return {
-        "specversion": "1.0",
-        "id": f"order-{number}",
-        "source": "/shop",
-        "type": "order.placed",
-        "data": {"number": number},
-    }
+def valid_events(events: str, size: Size) -> Iterator[tuple[dict[str, object], str]]:
+    """Yield the valid events of a world, each with the key by which its queue is chosen."""
+    for number in range(size.valid):
+        name, kind = ("order", "order.placed") if events == "orders" else ("bill", "bill.sent")
+        yield _event(f"{name}-{number}", kind, number=number), str(number)
+    if events == "orders":
+        moved: Counter[str] = Counter()
+        for number in range(size.moves):
+            item = ITEMS[number % len(ITEMS)]
+            yield _event(f"{item}-{moved[item]}", "stock.moved", item=item), item
+            moved[item] += 1
+
+
+def _event(name: str, kind: str, **data: object) -> dict[str, object]:
+    return {"specversion": "1.0", "id": name, "source": "/shop", "type": kind, "data": data}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from sqlalchemy import (
@@ -137,6 +138,7 @@ LAST_TAKEN = (
 TAKEN_TARGETS = select(parked.c.rule, parked.c.target).where(TAKEN).distinct()
 
 
+@cache  # to put it together takes longer than to run it
 def due_targets(runner: str | None) -> Select[Any]:
     """Return the query for targets with deliveries due by `now`, the longest waiting first; see `due_parked`."""
     columns = (parked.c.rule, parked.c.target, parked.c.due_at, parked.c.count)
@@ -197,6 +199,7 @@ def parked_counts(runner: str | None) -> Select[Any]:
     return found if runner is None else found.where(parked.c.runner == runner)
 
 
+@cache  # to put it together takes longer than to run it
 def waiting_targets(runner: str | None) -> Select[Any]:
     """Return the query for what waits and is not taken, by rule, target, state and why it is held.
 

@@ -1,0 +1,213 @@
+"""The kinds of batches that the harness stops: their stages, what comes before them, and how targets answer meanwhile.
+
+A kind that is added here is killed, failed, overtaken and paired like the others, and has its rows on the page.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Literal
+
+from faults.world import COSTLY_RULE, RUNNER, World
+
+from eventbridge.ledger.records import BatchKind, Redrive
+from eventbridge.stages.buffer import buffer
+from eventbridge.stages.commit import commit
+from eventbridge.stages.dead_letters import write_dead_letters
+from eventbridge.stages.listen import listen
+from eventbridge.stages.push import push
+from eventbridge.stages.redrive import begin_redrive, plan_redrive
+from eventbridge.stages.references import plan_references
+from eventbridge.stages.release import release_rule
+from eventbridge.stages.repair import repair_batch
+from eventbridge.stages.retries import plan_retries
+from eventbridge.stages.route import route
+from eventbridge.stages.schedule_retries import schedule_retries
+from eventbridge.stages.selection import Selection
+
+#: What is stopped, one kind of work: a batch of that kind, or the repair of a normal one.
+KindName = Literal["normal", "retry", "redrive", "retransform", "references", "repair"]
+#: What happens to a world between two stages.
+StepName = Literal["hold", "release", "damage"]
+Body = Callable[[World, BatchKind], None]
+
+#: Recovery happens in the eyes of the product two hours later, and again two hours later: every retry is due by then.
+LATER = timedelta(hours=2)
+
+#: What each connection's target does: it takes what it gets, unless a kind says otherwise.
+WELL: Mapping[str, str] = {name: name for name in ("healthy", "late", "strict", "bills", "bad")}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The stages of one kind, in order, and what must have happened before the first of them.
+
+    `before`: runs, as `world.run` takes them. `answers`: what targets do while the stages run (see `receiver.py`;
+    `nobody`: no one listens); all but `bad` are well in the end, and `mends` says that `bad` is too. `events`: what
+    its worlds publish. `early`: what died is gone on with at once; else it is settled late, and who comes early waits.
+    In `make test` a kind with `own`, the stages that do for it what they do for no other, is stopped in these only, at
+    every so many calls, and sees no call fail; None = in all, at every call, and each fails too.
+    """
+
+    batch: BatchKind
+    stages: Mapping[str, Body]
+    before: tuple[str, ...] = ()
+    ahead: timedelta = timedelta(0)
+    answers: Mapping[str, str] = field(default_factory=lambda: WELL)
+    mends: bool = False
+    events: Literal["orders", "bills"] = "orders"
+    early: bool = True
+    own: frozenset[str] | None = None
+    every: int = 1
+
+
+def _listen(work: World, _: BatchKind) -> None:
+    listen(work, RUNNER)
+
+
+def _buffer(work: World, kind: BatchKind) -> None:
+    buffer(work, batch_of(work, kind))
+
+
+def _route(work: World, kind: BatchKind) -> None:
+    route(work, batch_of(work, kind), work.router)
+
+
+def _plan_retries(work: World, _: BatchKind) -> None:
+    plan_retries(work, RUNNER)
+
+
+def _plan_references(work: World, _: BatchKind) -> None:
+    plan_references(work, RUNNER)
+
+
+def _plan_redrive(work: World, _: BatchKind) -> None:
+    plan_redrive(work, ask_for_redrive(work, retransform=False).redrive_id)
+
+
+def _plan_retransform(work: World, _: BatchKind) -> None:
+    plan_redrive(work, ask_for_redrive(work, retransform=True).redrive_id)
+
+
+def _push(work: World, kind: BatchKind) -> None:
+    batch_id = batch_of(work, kind)
+    for chunk in work.ledger.chunks(batch_id):
+        push(work, batch_id, chunk.chunk_id)
+
+
+def _write_dead_letters(work: World, kind: BatchKind) -> None:
+    write_dead_letters(work, batch_of(work, kind))
+
+
+def _schedule_retries(work: World, kind: BatchKind) -> None:
+    schedule_retries(work, batch_of(work, kind))
+
+
+def _commit(work: World, kind: BatchKind) -> None:
+    commit(work, batch_of(work, kind))
+
+
+def _repair(work: World, kind: BatchKind) -> None:
+    repair(work)
+
+
+_SETTLING: Mapping[str, Body] = {
+    "push": _push,
+    "write_dead_letters": _write_dead_letters,
+    "schedule_retries": _schedule_retries,
+    "commit": _commit,
+}
+
+KINDS: dict[KindName, Kind] = {
+    "normal": Kind(
+        "normal",
+        {"listen": _listen, "buffer": _buffer, "route": _route, **_SETTLING},
+        answers={**WELL, "late": "nobody", "strict": "first"},
+    ),
+    "retry": Kind(
+        "retry",
+        {"plan": _plan_retries, **_SETTLING},
+        before=("normal.all",),
+        ahead=LATER,
+        answers={**WELL, "late": "half", "strict": "second"},
+        early=False,
+    ),
+    "redrive": Kind(
+        "redrive",
+        {"plan": _plan_redrive, **_SETTLING},
+        before=("normal.all",),
+        mends=True,
+        own=frozenset({"plan", "push"}),
+    ),
+    "retransform": Kind(
+        "redrive",
+        {"plan": _plan_retransform, "route": _route, **_SETTLING},
+        before=("normal.all",),
+        mends=True,
+        own=frozenset({"plan", "route"}),
+    ),
+    "references": Kind(
+        "retry",
+        {"plan": _plan_references, "route": _route, **_SETTLING},
+        before=("hold", "normal.all", "release"),
+        ahead=LATER,
+        events="bills",
+        early=False,
+        own=frozenset({"plan", "route", "commit"}),
+    ),
+    "repair": Kind(
+        "normal",
+        {"repair": _repair},
+        before=(
+            *(f"normal.{stage}" for stage in ("listen", "buffer", "route", *_SETTLING) if stage != "commit"),
+            "damage",
+        ),
+        own=frozenset({"repair"}),
+        every=3,  # two thirds of its calls settle and commit the batch, as ever
+    ),
+}
+
+
+def hold(work: World) -> None:
+    """Hold the costly rule: all of its events become references."""
+    version = work.rule_set().rules[COSTLY_RULE].version
+    work.ledger.hold_rule(COSTLY_RULE, version, "a person has a look at it")
+
+
+def release(work: World) -> None:
+    """Let the costly rule go on."""
+    release_rule(work, COSTLY_RULE)
+
+
+def damage(work: World) -> None:
+    """Cut a delivery file of the newest batch short, and remove its settlement and a segment with answers."""
+    files = {
+        kind: next(file.path for file in work.ledger.files(batch_of(work, "normal"), kind) if file.path)
+        for kind in ("delivery", "outcome", "settlement")
+    }
+    whole = work.store.get(files["delivery"])
+    for path in files.values():
+        work.store.delete(path)
+    work.store.put(files["delivery"], whole[: len(whole) // 2])
+    (work.folder / "damaged.json").write_text(json.dumps(sorted(files.values())))
+
+
+STEPS: Mapping[StepName, Callable[[World], None]] = {"hold": hold, "release": release, "damage": damage}
+
+
+def repair(work: World) -> None:
+    """Make what `damage` did good again."""
+    repair_batch(work, batch_of(work, "normal"), work.router, dry_run=False)
+
+
+def ask_for_redrive(work: World, *, retransform: bool) -> Redrive:
+    """Ask to redrive every dead letter; who asks again gets the redrive there is."""
+    return begin_redrive(work, Selection(), "redrive", rate=None, retransform=retransform, again=False)
+
+
+def batch_of(work: World, kind: BatchKind) -> str:
+    """Return the batch of a kind that was planned last, as an Airflow run would hand it from stage to stage."""
+    return next(batch.batch_id for batch in work.ledger.batches(limit=None) if batch.kind == kind)

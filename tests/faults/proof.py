@@ -1,0 +1,120 @@
+"""What must hold once a world has recovered: the books, what the receiver got, what came twice, and in which order."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from faults.kinds import KINDS
+from faults.trial import Trial
+from faults.world import COSTLY_RULE, DUPLICATES, MALFORMED, valid_events
+
+
+def check(trial: Trial) -> None:
+    """Assert that nothing was lost, that what came twice may have, and that order was kept; then forget the world."""
+    wrong = [*_wrong_books(trial), *_lost(trial), *_wrong_repetitions(trial), *_out_of_order(trial)]
+    assert wrong == [], f"{trial.name}: {wrong}\n{trial.errors()}"
+    trial.forget()
+
+
+def _wrong_books(trial: Trial) -> Iterator[str]:
+    size, books, kind = trial.scene.size, trial.books, KINDS[trial.kind]
+    # what is routed anew was read from its dead letters
+    taken = len(list(valid_events(kind.events, size))) + (size.valid if trial.kind == "retransform" else 0)
+    events = {name: books["events"][name] for name in ("read", "malformed", "duplicate")}
+    wanted = {"read": taken + MALFORMED + DUPLICATES, "malformed": MALFORMED, "duplicate": DUPLICATES}
+    if events != wanted:
+        yield f"events {events}, expected {wanted}"
+    if books["deliveries"] != (rows := _rows(trial)):
+        yield f"deliveries {books['deliveries']}, expected {rows}"
+    if books["open"]:
+        yield f"{books['open']} batches are open"
+    yield from books["differences"]
+
+
+def _rows(trial: Trial) -> dict[str, dict[str, int]]:
+    def row(count: int, **other: int) -> dict[str, int]:
+        return {"matched": count, "delivered": count, "dead": 0, "parked": 0, **other}
+
+    size, kind = trial.scene.size, KINDS[trial.kind]
+    if kind.events == "bills":
+        return {f"{COSTLY_RULE}/bills": row(size.valid)}
+    bad = (
+        row(2 * size.valid, delivered=size.valid, dead=size.valid)
+        if kind.mends
+        else row(size.valid, delivered=0, dead=size.valid)
+    )
+    all_orders = {f"all-orders/{target}": row(size.valid) for target in ("healthy", "late", "lines")}
+    return all_orders | {"refused-orders/bad": bad, "ordered-moves/strict": row(size.moves)}
+
+
+def _lost(trial: Trial) -> Iterator[str]:
+    answered: dict[str, set[str]] = defaultdict(set)
+    for request in trial.received():
+        if request.final:
+            answered[request.target].add(request.event)
+            answered[request.how].add(request.event)
+    path = trial.folder / "lines.jsonl"
+    if path.exists():
+        answered["lines"] = {json.loads(line)["id"] for line in path.read_text().splitlines()}
+    kind = KINDS[trial.kind]
+    for event, _ in valid_events(kind.events, trial.scene.size):
+        for target in _takers(str(event["type"])) + (
+            ["mended"] if kind.mends and event["type"] == "order.placed" else []
+        ):
+            if event["id"] not in answered[target]:
+                yield f"{target} never got {event['id']}"
+
+
+def _takers(kind: str) -> list[str]:
+    """Return the targets of the events of a type."""
+    return {"order.placed": ["healthy", "late", "bad", "lines"], "stock.moved": ["strict"], "bill.sent": ["bills"]}[
+        kind
+    ]
+
+
+def _wrong_repetitions(trial: Trial) -> Iterator[str]:
+    received = trial.received()
+    anew = trial.kind == "retransform"  # what today's rule makes of a dead letter's event is another delivery
+    ids: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for request in received:
+        ids[request.how if anew else request.target, request.event].add(request.webhook_id)
+    for (target, event), found in ids.items():
+        if len(found) > 1:
+            yield f"{event} of {target} came as {sorted(found)}"
+    answered = Counter((request.run, request.webhook_id) for request in received if request.final)
+    yield from (f"run {run} got {count} answers for {each}" for (run, each), count in answered.items() if count > 1)
+    for run, found in trial.looks:
+        yield from (f"before run {run}: {each}" for each in found["wrong"])
+        claimed = {each for target, some in found["delivered"].items() if target != "lines" for each in some}
+        settled = claimed if KINDS[trial.kind].mends else claimed | set(found["dead"])
+        late = {request.webhook_id for request in received if request.run >= run} & settled
+        yield from (f"{each} was settled before run {run}, and sent again" for each in sorted(late))
+        known = {request.webhook_id for request in received if request.run < run and request.status == 200}
+        yield from (f"{each} is recorded as delivered before run {run}, and never came" for each in claimed - known)
+
+
+def _out_of_order(trial: Trial) -> Iterator[str]:
+    """Yield where a move overtook one of its item: by what was taken of it, and by what its sender could know."""
+    moves = [request for request in trial.received() if request.target == "strict"]
+    names = {request.event: request.webhook_id for request in moves}
+    looks = {run: set(found["delivered"].get("strict", ())) for run, found in trial.looks}
+    taken: Counter[str] = Counter()  # moves of an item, one after the other
+    taken_in: set[tuple[int, str]] = set()
+    last: dict[tuple[int, str], int] = {}
+    for request in moves:
+        item, _, text = request.event.partition("-")
+        number, of_run = int(text), (request.run, item)
+        if number > taken[item]:
+            yield f"run {request.run} sent {request.event} before {item}-{taken[item]} was taken"
+        if number < last.get(of_run, 0):
+            yield f"run {request.run} sent {request.event} after {item}-{last[of_run]}"
+        before = f"{item}-{number - 1}"
+        told = request.run not in looks or names.get(before) in looks[request.run]
+        if number and not told and (request.run, before) not in taken_in:
+            yield f"run {request.run} sent {request.event}, and could not know that {before} was taken"
+        last[of_run] = number
+        if request.status == 200:
+            taken_in.add((request.run, request.event))
+            taken[item] += number == taken[item]

@@ -1,0 +1,103 @@
+"""What a forked process does with a world: a stage, all stages of a kind, a step between them, or the recovery."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+from faults.kinds import KINDS, STEPS, ask_for_redrive, repair
+from faults.look import look
+from faults.world import RUNNER, Clock, World
+
+from eventbridge.stages import push as push_stage
+from eventbridge.stages.audit import audit
+from eventbridge.stages.deliver import deliver_until_idle
+from eventbridge.stages.deliver_redrive import deliver_redrive
+from eventbridge.stages.records import letters
+from eventbridge.stages.redriven import Marks
+
+Tell = Callable[[list[Any]], None]
+
+
+def run(work: World, what: str, tell: Tell, begin: Callable[[], None]) -> None:
+    """Run `<kind>.<stage>`, all stages of a kind (`<kind>.all`), one of `STEPS`, or the recovery of what happened.
+
+    `begin` is called when all is ready: from then on calls are counted. A recovery first tells what it found
+    (`look`), moves the clock on as `recovery:<hours>,<hours>` says, and in the end tells the books.
+    """
+    # what a push does every second, a slow machine does more often: the number of calls must not depend on that
+    push_stage._TELL_SECONDS = 3600.0
+    name, _, detail = what.partition(":")
+    if name == "recovery":
+        tell(["look", look(work)])
+        begin()
+        _recover(work, [float(hours) for hours in detail.split(",")])
+        tell(["books", _books(work)])
+        return
+    begin()
+    if name in STEPS:
+        STEPS[name](work)  # type: ignore[index]
+        return
+    kind, _, which = name.partition(".")
+    found = KINDS[kind]  # type: ignore[index]
+    for body in found.stages.values() if which == "all" else [found.stages[which]]:
+        body(work, found.batch)
+
+
+def _recover(work: World, hours: list[float]) -> None:
+    clock = work.clock
+    assert isinstance(clock, Clock)
+    began = clock.ahead
+    for each in hours:
+        clock.ahead = began + timedelta(hours=each)
+        if _go_on(work):
+            return
+
+
+def _go_on(work: World) -> bool:
+    """Do what the product does by itself, and what a person who asked for something asks for again; True: at rest."""
+    if work.kind == "repair":
+        repair(work)
+    idle = deliver_until_idle(work, RUNNER, work.router, wait_seconds=0.0)
+    if work.kind in ("redrive", "retransform"):
+        wish = ask_for_redrive(work, retransform=work.kind == "retransform")
+        if deliver_redrive(work, wish.redrive_id, work.router):
+            idle = deliver_until_idle(work, RUNNER, work.router, wait_seconds=0.0)
+    return idle.next_due_at is None
+
+
+def _books(work: World) -> dict[str, Any]:
+    books = audit(work)
+    return {
+        "differences": [*books.differences, *_unrecorded(work), *_marked_wrong(work)],
+        "open": books.open_batches,
+        "events": books.events,
+        "deliveries": books.deliveries,
+    }
+
+
+def _unrecorded(work: World) -> Iterator[str]:
+    """Yield what was damaged and stands in no record of a repair: whoever repaired it must have written one."""
+    path = work.folder / "damaged.json"
+    if path.exists():
+        records = [json.loads(work.store.get(record)) for record in work.store.list("repairs/")]
+        told = {file for record in records for file in record["unreadable"]}
+        yield from (
+            f"no repair says that {file} was unreadable" for file in json.loads(path.read_text()) if file not in told
+        )
+
+
+def _marked_wrong(work: World) -> Iterator[str]:
+    """Yield what is wrong with the marks of letters that a redrive took, or left, if there was one."""
+    if work.ledger.redrives():
+        marks = Marks(work)
+        found: Counter[str] = Counter()
+        for letter in letters(work):
+            if letter.record["delivery_id"] is not None:
+                mark = marks.of(letter)
+                found["never redriven" if mark is None else mark.outcome] += 1
+        if set(found) != {"Delivered"}:
+            yield f"letters that were redriven came to {dict(found)}"

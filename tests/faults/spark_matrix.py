@@ -1,0 +1,125 @@
+"""Random stories of batches that a real Spark Connect server routes: who asks it dies while it goes on, or it dies.
+
+Only `make test-deep` tells them: a Spark that was killed takes half a minute to come back.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from faults.fault import Fault
+from faults.kinds import KINDS, KindName
+from faults.matrix import how_to_recover
+from faults.proof import check
+from faults.trial import AT_ONCE, LATE, Scene, Told, Trial
+from spark.own_server import own_server
+
+from eventbridge.spark.server import SparkConnectServer
+
+_KINDS: tuple[KindName, ...] = ("normal", "retransform", "references")
+#: How often to look whether Spark has written a file.
+_LOOK_SECONDS = 0.005
+
+
+@dataclass
+class Spark:
+    """A Spark Connect server that can be killed, and started again at its address."""
+
+    server: SparkConnectServer
+    folder: Path
+    alive: bool = False
+
+    @classmethod
+    def new(cls, folder: Path) -> Spark:
+        """Return one that is not started yet, with its files in `folder`."""
+        return cls(own_server(folder), folder)
+
+    @property
+    def url(self) -> str:
+        """Where clients reach it, whichever server it is by now."""
+        return self.server.url
+
+    def start(self) -> None:
+        """Have it run."""
+        if not self.alive:
+            self.server.start()
+            self.alive = True
+
+    def kill(self) -> None:
+        """Kill its Java; its Python workers find out by themselves."""
+        os.kill(self.server.pid, signal.SIGKILL)
+        self.stop()
+        self.server = SparkConnectServer(self.folder, port=int(self.url.rpartition(":")[2]))
+
+    def stop(self) -> None:
+        """End it."""
+        self.server.stop()
+        self.alive = False
+
+
+def stories(scene: Scene, spark: Spark, count: int, seed: int) -> Iterator[Callable[[], None]]:
+    """Yield trials, for one at a time: one or two things go wrong with a batch, and then all recovers."""
+    for number in range(count):
+        yield lambda number=number: _story(scene, spark, random.Random(f"{seed}-{number}"))  # type: ignore[misc]
+
+
+def _story(scene: Scene, spark: Spark, dice: random.Random) -> None:
+    spark.start()
+    kind = dice.choice(_KINDS)
+    stages = list(KINDS[kind].stages)
+    trial = scene.trial(kind, dice.choice([stages[0], "route"]))
+    for turn in range(dice.randint(1, 2)):
+        spark.start()
+        what = how_to_recover(trial, dice.choice([AT_ONCE, LATE]))
+        if turn == 0:
+            what = f"{kind}.route" if "-route-" in trial.name else f"{kind}.all"
+        dice.choice([_asker_dies, _asker_is_killed, _spark_is_killed, _both_are_killed])(trial, what, spark, dice)
+    spark.start()
+    trial.recover(LATE)
+    check(trial)
+
+
+def _asker_dies(trial: Trial, what: str, _: Spark, dice: random.Random) -> None:
+    """Whoever asks Spark, or pushes what it routed, dies at a random call; Spark goes on."""
+    trial.run(what, Fault(dice.choice(["exit", "kill"]), int(dice.paretovariate(0.3)) % 200 + 1))  # type: ignore[arg-type]
+
+
+def _asker_is_killed(trial: Trial, what: str, _: Spark, dice: random.Random) -> None:
+    """Whoever asks is killed once Spark has written a few files; Spark goes on with the rest."""
+    run = _until_spark_wrote(trial, what, dice)
+    run.process.kill()
+    run.wait()
+
+
+def _spark_is_killed(trial: Trial, what: str, spark: Spark, dice: random.Random) -> None:
+    """Spark is killed once it has written a few files."""
+    run = _until_spark_wrote(trial, what, dice)
+    spark.kill()
+    run.wait()
+
+
+def _both_are_killed(trial: Trial, what: str, spark: Spark, dice: random.Random) -> None:
+    """Whoever asks is killed once Spark has written a few files, and then Spark."""
+    run = _until_spark_wrote(trial, what, dice)
+    run.process.kill()
+    spark.kill()
+    run.wait()
+
+
+def _until_spark_wrote(trial: Trial, what: str, dice: random.Random) -> Told:
+    """Start a run and return once there are a few delivery files more than before, or it has ended."""
+    wanted = _delivery_files(trial) + dice.randint(0, 4)
+    run = trial.start(what)
+    while _delivery_files(trial) < wanted and run.process.code is None:
+        time.sleep(_LOOK_SECONDS)
+    return run
+
+
+def _delivery_files(trial: Trial) -> int:
+    return sum(1 for _ in (trial.folder / "home").glob("**/deliveries/**/*.parquet"))
