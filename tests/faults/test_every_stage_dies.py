@@ -15,9 +15,9 @@ from faults.page import page_rows, table_rows
 from faults.receiver import receiving
 from faults.trial import Scene
 
-_PLACES = [pytest.param(place, id="-".join(place)) for place in matrix.places_of_test()]
-_FAILING = [place for place in matrix.places_of_test() if matrix.fails_in_test(place)]
-_SENDING = [place for place in matrix.places_of_test() if place[1] == "push"]
+_PLACES = matrix.places_of_test()
+_FAILING = [place for place in _PLACES if matrix.fails_in_test(place)]
+_SENDING = [place for place in _PLACES if place[1] == "push"]
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         yield Scene(tmp_path_factory.mktemp("worlds"), server, log)
 
 
-@pytest.mark.parametrize("place", _PLACES)
+@pytest.mark.parametrize("place", _PLACES, ids="-".join)
 def test_a_stage_that_dies_anywhere_loses_nothing(place: matrix.Place, scene: Scene) -> None:
     """Ended at its n-th call, by itself or by SIGKILL, for every n: the next run finishes it, nothing is lost."""
     tried = matrix.at_once(matrix.kills(scene, place, KINDS[place[0]].every))
@@ -51,7 +51,7 @@ def test_a_connection_that_breaks_loses_nothing(place: matrix.Place, scene: Scen
     assert tried >= 4, "two requests, each lost before and after it is read"
 
 
-@pytest.mark.parametrize("place", _PLACES)
+@pytest.mark.parametrize("place", _PLACES, ids="-".join)
 def test_two_attempts_of_a_stage_at_once_lose_nothing(place: matrix.Place, scene: Scene) -> None:
     """An attempt stands still, another does all of its work, and then the first one goes on as if nothing were."""
     tried = matrix.at_once(matrix.overlaps(scene, place, matrix.OVERLAPS))
