@@ -95,7 +95,8 @@ def _plan_retransform(work: World, _: BatchKind) -> None:
 def _push(work: World, kind: BatchKind) -> None:
     batch_id = batch_of(work, kind)
     for chunk in work.ledger.chunks(batch_id):
-        push(work, batch_id, chunk.chunk_id)
+        if chunk.handed_out:
+            push(work, batch_id, chunk.chunk_id)
 
 
 def _write_dead_letters(work: World, kind: BatchKind) -> None:

@@ -120,7 +120,8 @@ def run_recovery(work: Workplace) -> None:
 
 def _push_and_commit(work: Workplace, batch_id: str) -> None:
     for chunk in work.ledger.chunks(batch_id):
-        push(work, batch_id, chunk.chunk_id)
+        if chunk.handed_out:
+            push(work, batch_id, chunk.chunk_id)
     write_dead_letters(work, batch_id)
     schedule_retries(work, batch_id)
     commit(work, batch_id)
