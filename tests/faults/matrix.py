@@ -173,8 +173,21 @@ def _pair(scene: Scene, place: Place, first: int, second: int) -> None:
 
 def random_schedules(scene: Scene, count: int, seed: int = 1) -> Iterator[Callable[[], None]]:
     """Yield trials in which one to four faults of any sort meet whole batches, one after the other, at random calls."""
+    return stories(count, seed, lambda dice: _schedule(scene, dice))
+
+
+def stories(count: int, seed: int, tell: Callable[[random.Random], None]) -> Iterator[Callable[[], None]]:
+    """Yield trials that are told by dice of their own; one that goes wrong says by which."""
     for number in range(count):
-        yield lambda number=number: _schedule(scene, random.Random(f"{seed}-{number}"))  # type: ignore[misc]
+        yield lambda number=number: _story(f"{seed}-{number}", tell)  # type: ignore[misc]
+
+
+def _story(name: str, tell: Callable[[random.Random], None]) -> None:
+    try:
+        tell(random.Random(name))
+    except BaseException as error:
+        error.add_note(f"told by random.Random({name!r})")
+        raise
 
 
 def _schedule(scene: Scene, dice: random.Random) -> None:

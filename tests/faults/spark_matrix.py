@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from faults import matrix
 from faults.fault import Fault
 from faults.kinds import KINDS, KindName
-from faults.matrix import how_to_recover
 from faults.proof import check
 from faults.trial import AT_ONCE, LATE, Scene, Told, Trial
 from spark.own_server import own_server
@@ -65,8 +65,7 @@ class Spark:
 
 def stories(scene: Scene, spark: Spark, count: int, seed: int) -> Iterator[Callable[[], None]]:
     """Yield trials, for one at a time: one or two things go wrong with a batch, and then all recovers."""
-    for number in range(count):
-        yield lambda number=number: _story(scene, spark, random.Random(f"{seed}-{number}"))  # type: ignore[misc]
+    return matrix.stories(count, seed, lambda dice: _story(scene, spark, dice))
 
 
 def _story(scene: Scene, spark: Spark, dice: random.Random) -> None:
@@ -76,7 +75,7 @@ def _story(scene: Scene, spark: Spark, dice: random.Random) -> None:
     trial = scene.trial(kind, dice.choice([stages[0], "route"]))
     for turn in range(dice.randint(1, 2)):
         spark.start()
-        what = how_to_recover(trial, dice.choice([AT_ONCE, LATE]))
+        what = matrix.how_to_recover(trial, dice.choice([AT_ONCE, LATE]))
         if turn == 0:
             what = f"{kind}.route" if "-route-" in trial.name else f"{kind}.all"
         dice.choice([_asker_dies, _asker_is_killed, _spark_is_killed, _both_are_killed])(trial, what, spark, dice)
