@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,10 +45,13 @@ class Scene:
     spark: str = ""
     _names: Any = field(default_factory=lambda: itertools.count(1))
     _templates: dict[tuple[KindName, str], Trial] = field(default_factory=dict)
+    _making: threading.RLock = field(default_factory=threading.RLock)
 
     def trial(self, kind: KindName, stage: str) -> Trial:
         """Return a world as it stands before a stage of a kind; every call gives another copy."""
-        return self.template(kind, stage).copy(f"{kind}-{stage}-{next(self._names)}")
+        with self._making:  # of two that need a template at once one makes it
+            template = self.template(kind, stage)
+        return template.copy(f"{kind}-{stage}-{next(self._names)}")
 
     def template(self, kind: KindName, stage: str) -> Trial:
         """Return the world that trials of a stage are copies of; made once, by running what comes before."""

@@ -69,17 +69,23 @@ rules:
       bills: {{{_HTTP}, connection: bills, transform: {{form: JSONATA, value: '{{"id": id}}'}}, {_RETRY}}}
 """
 
+_SLOWER = 10
+
 
 @dataclass
 class Clock:
-    """A clock that started at the time its world was made, put forward by `ahead`: a copy of it never grows old."""
+    """A clock that started at the time its world was made, put forward by `ahead`: a copy of it never grows old.
+
+    It begins with a second and goes slowly: a stage is over in that second, however busy the machine is, and makes as
+    many calls; attempts are counted by the second, leases are renewed after a few.
+    """
 
     made_at: datetime
     ahead: timedelta
     _started: float = field(default_factory=time.monotonic)
 
     def __call__(self) -> datetime:
-        return self.made_at + self.ahead + timedelta(seconds=time.monotonic() - self._started)
+        return self.made_at + self.ahead + timedelta(seconds=(time.monotonic() - self._started) / _SLOWER)
 
 
 @dataclass(frozen=True)
@@ -169,7 +175,7 @@ def make_world(folder: Path, kind: str, events: str, size: Size) -> None:
     """Write the rule file and publish the events: `orders` and the moves between them, or `bills`."""
     (folder / "rules").mkdir(parents=True)
     (folder / "rules" / "orders.yaml").write_text(_RULES)
-    made = {"kind": kind, "size": vars(size), "at": datetime.now(UTC).isoformat()}
+    made = {"kind": kind, "size": vars(size), "at": datetime.now(UTC).replace(microsecond=0).isoformat()}
     (folder / "made.json").write_text(json.dumps(made))
     records = [(json.dumps(each).encode(), key) for each, key in valid_events(events, size)]
     first = records[0][0]
