@@ -83,7 +83,8 @@ def _wrong_repetitions(trial: Trial) -> Iterator[str]:
     for (target, event), found in ids.items():
         if len(found) > 1:
             yield f"{event} of {target} came as {sorted(found)}"
-    answered = Counter((request.run, request.webhook_id) for request in received if request.final)
+    certain = (request for request in received if request.final and request.run not in trial.unsettled)
+    answered = Counter((request.run, request.webhook_id) for request in certain)
     yield from (f"run {run} got {count} answers for {each}" for (run, each), count in answered.items() if count > 1)
     for run, found in trial.looks:
         yield from (f"before run {run}: {each}" for each in found["wrong"])

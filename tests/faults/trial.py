@@ -88,6 +88,7 @@ class Trial:
     before: list[Request]
     runs: int = 0
     recoveries: int = 0
+    unsettled: set[int] = field(default_factory=set)  # runs that outlived a failed push: what that had sent comes again
     looks: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
     books: dict[str, Any] = field(default_factory=dict)
 
@@ -127,6 +128,8 @@ class Trial:
         ahead = own.ahead if recovers else kind.ahead
         hours = ahead.total_seconds() / 3600 + self.runs * _RUN_HOURS
         if recovers:
+            if fault is not None and fault.mode == "fail":
+                self.unsettled.add(self.runs)
             hours += self.recoveries * _RECOVERY_HOURS
             self.recoveries += 1
         visit = {"urls": urls, "ahead_hours": hours, "spark": self.scene.spark}
