@@ -161,7 +161,9 @@ def firsts(numbers: list[int]) -> list[int]:
 
 
 @given(_steps)
-@settings(max_examples=max(25, settings().max_examples // 10), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=max(25, settings().max_examples // 10), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @example([("publish", "a", 4), ("refuse", "a", 503), ("publish", "a", 4), ("deliver", "", 0), ("publish", "a", 4),
           ("deliver twice at once", "", 0), ("mend", "a", 0), ("wait", "", 7200), ("retry", "", 9), ("publish", "a", 2),
           ("deliver", "", 22), ("wait", "", 7200), ("retry", "", 0), ("retry", "", 0)])  # fmt: skip
