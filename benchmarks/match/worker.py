@@ -36,7 +36,7 @@ class WorkerSubject:
         from eventbridge.stages.route_program import route_program
 
         begun = time.process_time()
-        self._program = route_program(rule_set, frozen_rules(self._store, rule_set), "bench", "")
+        self._program = route_program(rule_set, frozen_rules(self._store, rule_set), "bench")
         seconds = time.process_time() - begun
         # As a worker of route does once it has routed with it.
         gc.freeze()
