@@ -69,15 +69,17 @@ rules:
       bills: {{{_HTTP}, connection: bills, transform: {{form: JSONATA, value: '{{"id": id}}'}}, {_RETRY}}}
 """
 
-_SLOWER = 10
+_FIRST_SECOND = 10.0
+"""Seconds that the first second of a world's clock takes."""
 
 
 @dataclass
 class Clock:
     """A clock that started at the time its world was made, put forward by `ahead`: a copy of it never grows old.
 
-    It begins with a second and goes slowly: a stage is over in that second, however busy the machine is, and makes as
-    many calls; attempts are counted by the second, leases are renewed after a few.
+    It begins with a second, which goes slowly: a stage is over in it, however busy the machine is, and makes as many
+    calls; attempts are counted by the second, leases are renewed after a few. Who waits for a lease needs those behind
+    it, which go as ever.
     """
 
     made_at: datetime
@@ -85,7 +87,9 @@ class Clock:
     _started: float = field(default_factory=time.monotonic)
 
     def __call__(self) -> datetime:
-        return self.made_at + self.ahead + timedelta(seconds=(time.monotonic() - self._started) / _SLOWER)
+        passed = time.monotonic() - self._started
+        seconds = passed / _FIRST_SECOND if passed < _FIRST_SECOND else passed - _FIRST_SECOND + 1
+        return self.made_at + self.ahead + timedelta(seconds=seconds)
 
 
 @dataclass(frozen=True)
