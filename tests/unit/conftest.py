@@ -1,4 +1,4 @@
-"""Fixtures of the unit tests: an embedded bus."""
+"""Fixtures of the unit tests: an embedded bus, a receiver."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from unit.buses import ticking
 
 from eventbridge.sources.embedded import EmbeddedBus
+from eventbridge.testing.receiver import Receiver
 
 
 @pytest.fixture
@@ -16,3 +17,10 @@ def bus(tmp_path: Path) -> Iterator[EmbeddedBus]:
     """Yield an empty bus of one queue whose clock ticks with every publish."""
     with EmbeddedBus(tmp_path, "shop", queues=1, clock=ticking()) as bus:
         yield bus
+
+
+@pytest.fixture(scope="module")
+def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
+    """Run one receiver for the module; it keeps requests whole."""
+    with Receiver(tmp_path_factory.mktemp("receiver") / "log.jsonl", whole=True) as running:
+        yield running

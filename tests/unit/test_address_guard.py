@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_network
@@ -23,13 +22,6 @@ from eventbridge.targets.guard import AddressGuard
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request
 from eventbridge.testing.receiver import Receiver
-
-
-@pytest.fixture(scope="module")
-def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
-    """Run one receiver for the module."""
-    with Receiver(tmp_path_factory.mktemp("receiver") / "log.jsonl") as running:
-        yield running
 
 
 def guard(*blocks: str) -> AddressGuard:

@@ -7,14 +7,12 @@ import hashlib
 import hmac
 import json
 import uuid
-from collections.abc import Iterator
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_network
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+from unit.loopback import LOOPBACK, later, now
 
 from eventbridge.bundle import bundle_id
 from eventbridge.connection import Connection
@@ -23,25 +21,9 @@ from eventbridge.rule import Target as TargetRule
 from eventbridge.stages.feed import Feed
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
-from eventbridge.testing.receiver import ADDRESSES, Receiver
+from eventbridge.testing.receiver import Receiver
 
-LOOPBACK = (ip_network(ADDRESSES),)
 EVENT = "application/cloudevents+json"
-
-
-@pytest.fixture(scope="module")
-def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
-    """Run one receiver for the module."""
-    with Receiver(tmp_path_factory.mktemp("receiver") / "log.jsonl", whole=True) as running:
-        yield running
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
-
-
-def later(seconds: float = 30.0) -> datetime:
-    return now() + timedelta(seconds=seconds)
 
 
 def target_of(url: str, count: int = 10, size_bytes: int = 1 << 18, *, extra: Any = None, **fields: Any) -> Target:

@@ -6,12 +6,11 @@ import base64
 import hashlib
 import hmac
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_network
 
 import pytest
+from unit.loopback import LOOPBACK, later, now
 
 from eventbridge.connection import Connection
 from eventbridge.errors import ConnectionUnusable, UserError
@@ -19,24 +18,7 @@ from eventbridge.rule import Target as TargetRule
 from eventbridge.targets.credentials import credentials_of
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
-from eventbridge.testing.receiver import ADDRESSES, Receiver
-
-LOOPBACK = (ip_network(ADDRESSES),)
-
-
-@pytest.fixture(scope="module")
-def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
-    """Run one receiver for the module."""
-    with Receiver(tmp_path_factory.mktemp("receiver") / "log.jsonl", whole=True) as running:
-        yield running
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
-
-
-def later() -> datetime:
-    return now() + timedelta(seconds=30)
+from eventbridge.testing.receiver import Receiver
 
 
 def connection(extra: Mapping[str, object] | None = None, **fields: str) -> Connection:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import select
 import socket
 import uuid
-from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_network
 
 import pycurl
-import pytest
+from unit.loopback import LOOPBACK, later, now
 
 from eventbridge.connection import Connection
 from eventbridge.delivery import Answer
@@ -20,29 +17,22 @@ from eventbridge.targets.exchange import READ_BYTES
 from eventbridge.targets.http import HttpTarget
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
-from eventbridge.testing.receiver import ADDRESSES, Receiver
+from eventbridge.testing.receiver import Receiver
 
 #: What libcurl hands over at a time, at most (CURL_MAX_WRITE_SIZE).
 _AT_ONCE_BYTES = 16 * 1024
 
 
-@pytest.fixture(scope="module")
-def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
-    """Run one receiver for the module."""
-    with Receiver(tmp_path_factory.mktemp("receiver") / "log.jsonl") as running:
-        yield running
-
-
 def target_of(url: str, **seconds: float) -> Target:
     """Open a target."""
     rule = TargetRule.model_validate({"name": "crm", "type": "http", "url": url, "allow_http": True} | seconds)
-    return open_target("r", rule, _no_connection, _now, (ip_network(ADDRESSES),))
+    return open_target("r", rule, _no_connection, now, LOOPBACK)
 
 
 def answers_of(target: Target, count: int = 1) -> list[Answer]:
     """Deliver requests and return their answers."""
     requests = [Request(number, str(uuid.uuid4()), b"{}", "application/json") for number in range(count)]
-    return [answer for _, answer in target.deliver(requests, _now() + timedelta(seconds=30))]
+    return [answer for _, answer in target.deliver(requests, later())]
 
 
 def answer_of(url: str, **seconds: float) -> Answer:
@@ -89,10 +79,6 @@ def _connects(client: socket.socket, address: tuple[str, int]) -> bool:
 def test_an_answer_may_take_longer_than_connecting(receiver: Receiver) -> None:
     """`connect` is over once there is a connection."""
     assert answer_of(receiver.url("/delay/900"), timeout_seconds=20.0, connect_seconds=0.3).code == 200
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 def _no_connection(connection_id: str) -> Connection:

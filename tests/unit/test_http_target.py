@@ -8,36 +8,18 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_network
+from datetime import datetime
 
 import pytest
+from unit.loopback import LOOPBACK, later, now
 
 from eventbridge.connection import Connection
 from eventbridge.delivery import Answer
 from eventbridge.rule import Target as TargetRule
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
-from eventbridge.testing.receiver import ADDRESSES, Receiver
-
-LOOPBACK = (ip_network(ADDRESSES),)
-
-
-@pytest.fixture(scope="module")
-def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
-    """Run one receiver for the module."""
-    with Receiver(tmp_path_factory.mktemp("receiver") / "log.jsonl", whole=True) as running:
-        yield running
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
-
-
-def later(seconds: float = 30.0) -> datetime:
-    return now() + timedelta(seconds=seconds)
+from eventbridge.testing.receiver import Receiver
 
 
 def no_connection(connection_id: str) -> Connection:

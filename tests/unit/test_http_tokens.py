@@ -7,15 +7,15 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
 import certificates
 import pytest
+from unit.loopback import LOOPBACK, now
 
 from eventbridge.connection import Connection
 from eventbridge.delivery import Answer
@@ -24,22 +24,10 @@ from eventbridge.rule import Target as TargetRule
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
 from eventbridge.targets.tokens import NoToken, Token, TokenClient, Tokens, read_token, why_refused
-from eventbridge.testing.receiver import ADDRESSES, Receiver
+from eventbridge.testing.receiver import Receiver
 
-LOOPBACK = (ip_network(ADDRESSES),)
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 CLIENT = TokenClient("crm", "https://login.example/token", "shop", "hushhush")
-
-
-@pytest.fixture(scope="module")
-def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
-    """Run one receiver for the module, which is the token endpoint too."""
-    with Receiver(tmp_path_factory.mktemp("receiver") / "log.jsonl", whole=True) as running:
-        yield running
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
 
 
 def client(url: str, secret: str = "hushhush", **extra: object) -> Connection:

@@ -6,19 +6,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from eventbridge.testing.receiver import Receiver
-
-
-@pytest.fixture(scope="module")
-def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
-    """Run one receiver for the module."""
-    with Receiver(tmp_path_factory.mktemp("receiver") / "log.jsonl", whole=True) as running:
-        yield running
 
 
 def post(path: str, body: str = "", *headers: str) -> bytes:

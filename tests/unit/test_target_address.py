@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_network
+from datetime import timedelta
 from urllib.parse import quote
 
 import pytest
+from unit.loopback import LOOPBACK, now
 
 from eventbridge.connection import Connection
 from eventbridge.delivery import Answer
@@ -19,22 +19,9 @@ from eventbridge.rule import Target as TargetRule
 from eventbridge.targets.address import address_of, secrets_in
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
-from eventbridge.testing.receiver import ADDRESSES, Receiver
+from eventbridge.testing.receiver import Receiver
 
 SECRET = "https://hooks.example/services/hunter2"
-
-LOOPBACK = (ip_network(ADDRESSES),)
-
-
-@pytest.fixture(scope="module")
-def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
-    """Run one receiver for the module."""
-    with Receiver(tmp_path_factory.mktemp("receiver") / "log.jsonl", whole=True) as running:
-        yield running
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
 
 
 def target_rule(**fields: object) -> TargetRule:
