@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import hypothesis
 import pytest
+from faults.tried import CRASH_MATRIX, Tried
 from s3proxy.forward import Forward
 
 from eventbridge import faults
@@ -60,9 +61,14 @@ def no_fault_left_behind() -> Iterator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say which tests were skipped: in CI none may be."""
+    """Say which tests were skipped: in CI none may be; and what the crash matrix was made of."""
     for report in terminalreporter.stats.get("skipped", []):
         terminalreporter.write_line(f"SKIPPED, which fails CI: {report.nodeid}")
+    # From the reports: tests run in other processes than this one.
+    ended = [report for reports in terminalreporter.stats.values() for report in reports if hasattr(report, "when")]
+    tried = [value for report in ended for name, value in report.user_properties if name == CRASH_MATRIX]
+    if tried:
+        terminalreporter.write_line(f"crash matrix: {Tried(*map(sum, zip(*tried, strict=True)))}")
 
 
 def pytest_sessionstart() -> None:

@@ -213,7 +213,7 @@ def _measure_workers(work: Workload, subjects: Subjects, frozen: _Frozen, result
         found = {"compile": worker.call("take", frozen.rules), "change": worker.call("take", frozen.changed)}
     job, slices = subjects.route.call("asked", f"mixed-{_FRESH_RULES}", "519", work.scale.route_events)
     fresh = fresh_worker(job, slices)
-    found |= {"ready": fresh.cpu_seconds, "ready, clock": fresh.seconds}
+    found |= {"ready": fresh.cpu_seconds, "ready, clock": fresh.seconds, "forked from": fresh.forked_from}
     if number != WARM:
         for name, seconds in found.items():
             results.seconds[name].append(seconds)
@@ -223,13 +223,13 @@ def _measure_memory(work: Workload, frozen: _Frozen, results: Results) -> None:
     """Match fresh events in one worker; its steady rate is that of the second half of them."""
     passes = []
     with Remote(WorkerSubject, frozen.store_uri) as worker:
-        ready = worker.call("megabytes")
+        taken_along, ready = worker.call("taken_along"), worker.call("megabytes")
         worker.call("take", frozen.rules)
         with_rules = worker.call("megabytes")
         for first in range(0, work.scale.fresh_events, FIRST_EVENTS):
             count = min(FIRST_EVENTS, work.scale.fresh_events - first)
             passes.append(_expect(Pass, worker.call("match", work.fresh(first, count))))
-        results.memory = Memory(ready, with_rules, worker.call("megabytes"))
+        results.memory = Memory(taken_along, ready, with_rules, worker.call("megabytes"))
     steady = passes[len(passes) // 2 :]
     results.worker = Pass(
         sum(each.events for each in steady), sum(each.seconds for each in steady), sum(each.matches for each in steady)

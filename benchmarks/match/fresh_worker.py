@@ -1,18 +1,38 @@
-"""What a fresh worker does from its start on: `python -m benchmarks.match.fresh_worker JOB SLICES`, both as JSON."""
+"""A worker of Spark from its fork on, and what it is forked from: `python -m benchmarks.match.fresh_worker JOB SLICES`.
+
+Both arguments are JSON; prints what each took as JSON.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import sys
+import time
 
 import pyarrow as pa
 
 from eventbridge.spark.frame import route_numbers
+from eventbridge.spark.worker_daemon import load
 from eventbridge.stages.route_task import route_task
 
 
 def main() -> int:
-    """Route the first slice of a job; 1 if nothing was delivered."""
+    """Fork a worker that routes the first slice of a job; return its exit code, 1 if it delivered nothing."""
     job, slices = sys.argv[1:]
+    load()
+    loaded = time.process_time()
+    begun = time.monotonic()
+    child = os.fork()
+    if child == 0:
+        os._exit(_route(job, slices))
+    _, status, usage = os.wait4(child, 0)
+    seconds = time.monotonic() - begun
+    print(json.dumps({"forked_from": loaded, "cpu_seconds": usage.ru_utime + usage.ru_stime, "seconds": seconds}))  # noqa: T201
+    return os.waitstatus_to_exitcode(status)
+
+
+def _route(job: str, slices: str) -> int:
     first = pa.RecordBatch.from_pydict({"id": [0]})
     (answer,) = route_numbers(route_task, job, slices, None, iter([first]))
     return 0 if answer.column("rows")[0].as_py() else 1

@@ -153,6 +153,7 @@ def _worker(work: Workload, results: Results) -> Iterator[Line]:
                 _at_most(memory.after_events, "MB", goals.MEGABYTES),
                 Comparison(memory.with_rules, "MB before the first event"),
                 Comparison(memory.ready, "MB before the rules"),
+                Comparison(memory.taken_along, "MB are not counted"),
             ),
         ),
         (
@@ -163,11 +164,12 @@ def _worker(work: Workload, results: Results) -> Iterator[Line]:
         ("a new rule set, from its file", 10_000, [_at_most(seconds["compile"], "CPU-s", goals.COMPILE_SECONDS)]),
         (f"the same, {CHANGED} rules changed", 10_000, [_at_most(seconds["change"], "CPU-s", goals.CHANGE_SECONDS)]),
         (
-            "a fresh process, ready",
+            "a fresh worker, ready",
             100,
             (
                 _at_most(seconds["ready"], "CPU-s", goals.READY_SECONDS),
                 Comparison(seconds["ready, clock"], "s by the clock"),
+                Comparison(seconds["forked from"], "CPU-s before the fork"),
             ),
         ),
     )

@@ -20,7 +20,7 @@ class Results:
     passes: dict[Key, list[Pass]] = field(default_factory=lambda: defaultdict(list))
     seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     shares: dict[int, list[Shares]] = field(default_factory=lambda: defaultdict(list))
-    memory: Memory = field(default_factory=lambda: Memory(0, 0, 0))
+    memory: Memory = field(default_factory=lambda: Memory(0, 0, 0, 0))
     first_seconds: float = 0.0
     worker: Pass | None = None
     checks: Checks = field(default_factory=Checks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import subprocess
 import sys
@@ -20,9 +21,15 @@ class WorkerSubject:
     """A process that takes frozen rule sets as Spark's workers do, and matches with what it makes of them."""
 
     def __init__(self, store_uri: str) -> None:
-        import numba  # noqa: F401 - memory is counted from the interpreter with both libraries on
+        import numba
+        import pyarrow
 
+        imported = _resident()
+        # What comes along when they are first used, by whatever program: pandas, and SciPy where it is installed.
+        pyarrow.array([0])
+        numba.njit(int)(0)
         self._before = _resident()
+        self._taken_along = self._before - imported
         from eventbridge.stages.compile_ahead import compile_ahead
         from eventbridge.store.open import open_store
 
@@ -54,8 +61,12 @@ class WorkerSubject:
         return Pass(count, seconds, matches)
 
     def megabytes(self) -> float:
-        """Return the resident memory that came since both libraries were loaded."""
+        """Return the resident memory that came since both libraries were loaded, with what they take along."""
         return (_resident() - self._before) / 2**20
+
+    def taken_along(self) -> float:
+        """Return the megabytes that both libraries took along at their first use."""
+        return self._taken_along / 2**20
 
 
 def _resident() -> int:
@@ -63,31 +74,33 @@ def _resident() -> int:
 
 
 class Memory(NamedTuple):
-    """What a worker holds, in MB over the interpreter with pyarrow and numba, as it goes on."""
+    """What a worker holds, in MB over the interpreter with pyarrow and numba, as it goes on.
 
+    `taken_along` is what these two load at their first use, and not counted.
+    """
+
+    taken_along: float
     ready: float
     with_rules: float
     after_events: float
 
 
 class Fresh(NamedTuple):
-    """What a fresh process took from its start to its end."""
+    """What a worker takes from its fork to its first slice, and the CPU-seconds of what it is forked from."""
 
+    forked_from: float
     cpu_seconds: float
     seconds: float
 
 
 def fresh_worker(job: str, slices: str) -> Fresh:
-    """Start an interpreter that routes the first slice of a job, as a worker of Spark does; return what it took.
+    """Fork a worker as Spark does, which routes the first slice of a job; return what it took.
 
     Compiled code is on disk already. Raises BenchError if the worker fails.
     """
     command = [sys.executable, "-m", "benchmarks.match.fresh_worker", job, slices]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    begun = time.monotonic()
-    with subprocess.Popen(command, env=environment) as process:
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise BenchError(f"The fresh worker ended with exit code {process.returncode}; its error is above.")
-    return Fresh(usage.ru_utime + usage.ru_stime, time.monotonic() - begun)
+    ended = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=False)
+    if ended.returncode:
+        raise BenchError(f"The fresh worker ended with exit code {ended.returncode}; its error is above.")
+    return Fresh(**json.loads(ended.stdout))

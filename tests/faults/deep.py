@@ -20,6 +20,7 @@ from faults import matrix, spark_matrix
 from faults.crash import Crashes, crashes
 from faults.receiver import Log, receiving
 from faults.trial import Scene
+from faults.tried import TRIED
 from faults.world import Size
 
 _LARGER = Size(valid=60, moves=40, range_events=16, segment_answers=5, chunk_deliveries=20)
@@ -40,7 +41,7 @@ def main() -> None:
         if only in ("all", "spark") and options.spark_schedules:
             with crashes(spark=True) as server:
                 _on_spark(Path(folder), server, log, options.spark_schedules, seed)
-    sys.stdout.write(f"in all {matrix.TRIED}, nothing lost\n")
+    sys.stdout.write(f"in all {TRIED}, nothing lost\n")
 
 
 def _options() -> argparse.Namespace:

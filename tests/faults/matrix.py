@@ -7,12 +7,12 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 from faults.fault import DIED, KILLED, REFUSED, Fault
 from faults.kinds import KINDS, KindName
 from faults.proof import check
 from faults.trial import AT_ONCE, LATE, Scene, Trial
+from faults.tried import TRIED
 
 #: Worlds that are stopped and recover at the same time: one more than processors, as each also waits for its disk.
 WORLDS_AT_ONCE = (os.cpu_count() or 1) + 1
@@ -41,21 +41,6 @@ def places_of_test() -> list[Place]:
 def fails_in_test(place: Place) -> bool:
     """Return whether `make test` has the calls of a stage fail: what a failing call does is the same for every kind."""
     return KINDS[place[0]].own is None
-
-
-@dataclass
-class Tried:
-    """How many trials there were in this process, and how long they took."""
-
-    trials: int = 0
-    seconds: float = 0.0
-
-    def __str__(self) -> str:
-        return f"{self.trials:,} trials in {self.seconds:,.0f} s"
-
-
-#: All that `at_once` has run.
-TRIED = Tried()
 
 
 def at_once(trials: Iterable[Callable[[], None]], worlds: int = WORLDS_AT_ONCE) -> int:

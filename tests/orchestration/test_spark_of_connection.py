@@ -52,12 +52,14 @@ def test_the_application_of_the_checkout_is_there() -> None:
 def test_spark_submit_gets_the_application_and_its_arguments(
     work: Workplace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Type spark: the provider's hook calls spark-submit with the connection's master and the router's arguments."""
+    """Type spark: the provider's hook calls spark-submit with master, router's arguments and our daemon."""
     told = tmp_path / "told.json"
     application = tmp_path / "application.py"
     application.write_text(
-        "import json, os, sys\n"
-        f"open({str(told)!r}, 'w').write(json.dumps([sys.argv[1:], os.environ['PYSPARK_PYTHON']]))\n"
+        "import json, os, sys, pyspark\n"
+        "pyspark.SparkContext._ensure_initialized()\n"  # else a SparkConf knows nothing of what was submitted
+        "daemon = pyspark.SparkConf().get('spark.python.daemon.module')\n"
+        f"open({str(told)!r}, 'w').write(json.dumps([sys.argv[1:], os.environ['PYSPARK_PYTHON'], daemon]))\n"
     )
     fields = {"conn_type": "spark", "host": "local[1]", "extra": {"application": str(application)}}
     monkeypatch.setenv("AIRFLOW_CONN_EVENTBRIDGE_SPARK", json.dumps(fields))
@@ -66,4 +68,6 @@ def test_spark_submit_gets_the_application_and_its_arguments(
     assert isinstance(router, SubmitRouter)
     router._submit(router._application, ["file:///store", "a/job.json"])
 
-    assert json.loads(told.read_text()) == [["file:///store", "a/job.json"], sys.executable]
+    arguments, python, daemon = json.loads(told.read_text())
+    assert (arguments, python) == (["file:///store", "a/job.json"], sys.executable)
+    assert daemon == "eventbridge.spark.worker_daemon"

@@ -106,7 +106,7 @@ def test_what_misses_its_goal_is_named(work: Workload) -> None:
     results = _results(work)
     results.passes[Key("kernel", "mixed", 1, "519")] = [_pass(1.45e6)] * 3
     results.passes[Key("kernel", "mixed", 10, "519")] = [_pass(1e5)] * 3
-    results.memory = Memory(100, 150, 512)
+    results.memory = Memory(90, 100, 150, 512)
     found = sections(work, results)
 
     printed = _printed(found)
@@ -127,7 +127,7 @@ def test_what_misses_its_goal_is_named(work: Workload) -> None:
 def test_the_exit_code_is_about_answers(work: Workload, capsys: pytest.CaptureFixture[str]) -> None:
     """A missed goal is told and the code is 0; one answer that differs makes it 1."""
     results = _results(work)
-    results.memory = Memory(100, 150, 512)
+    results.memory = Memory(90, 100, 150, 512)
     results.checks.add("kernel and another", 0)
     missed = report(work, results)
     results.checks.add("kernel and a third", 2)
@@ -197,11 +197,11 @@ def _results(work: Workload) -> Results:
     ]
     for key in (*shared, *hostile_sets(work), *slow_sets(work), *routed_sets()):
         results.passes[key] = [_pass(RATES[key.who])] * 3
-    for name in ("compile", "change", "ready", "ready, clock"):
+    for name in ("compile", "change", "ready", "ready, clock", "forked from"):
         results.seconds[name] = [0.4] * 3
     for count in PROFILED:
         results.shares[count] = [Shares(1, 2, 3, 4)] * 3
-    results.memory, results.first_seconds, results.worker = Memory(100, 150, 200), 0.1, _pass(3e5)
+    results.memory, results.first_seconds, results.worker = Memory(90, 100, 150, 200), 0.1, _pass(3e5)
     return results
 
 

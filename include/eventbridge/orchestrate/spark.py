@@ -12,6 +12,7 @@ from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 from eventbridge.connection import Connection
 from eventbridge.errors import ConnectionUnusable
 from eventbridge.orchestrate.connections import airflow_connection
+from eventbridge.spark.java import WORKER_DAEMON
 from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.submit import SubmitRouter
 
@@ -55,6 +56,7 @@ def _submit(connection: Connection, application: str, arguments: Sequence[str]) 
         conn_id=CONNECTION_ID,
         name="eventbridge route",
         application_args=list(arguments),
+        conf=dict(WORKER_DAEMON),
         env_vars=here if connection.host.startswith("local") else None,
     )
     hook.submit(application)

@@ -21,6 +21,9 @@ _INSTALL = "sudo apt-get install -y openjdk-17-jre-headless"
 #: Little of Spark's own code runs here, the work is in Python: a quick start is worth more than peak speed.
 JVM_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
+#: What Spark forks its Python workers from: they are ready at once.
+WORKER_DAEMON = {"spark.python.daemon.module": "eventbridge.spark.worker_daemon"}
+
 
 def require_java() -> None:
     """Raise SparkError, in one line with the command that helps, unless there is a Java that Spark can use."""
@@ -66,6 +69,7 @@ def submit_command(master: str, folder: Path, confs: Mapping[str, str], memory: 
         "spark.sql.shuffle.partitions": "2",
         # Without it a task for which Java has not enough memory ends its executor, which here is everybody's.
         "spark.executor.killOnFatalError.depth": "0",
+        **WORKER_DAEMON,
         "spark.driver.extraJavaOptions": JVM_FLAGS,
     }
     command = [str(spark_home() / "bin" / "spark-submit"), "--master", master, "--driver-memory", memory]

@@ -45,9 +45,10 @@ class Program:
     operations: tuple[Operation, ...]
     content_type: str
 
-    def paths(self) -> list[tuple[Step, ...]]:
-        """Return the distinct paths that the operations look at."""
-        return list(dict.fromkeys(each.path for each in self.operations if each.path is not None))
+
+def paths_in(operations: Sequence[Operation]) -> list[tuple[Step, ...]]:
+    """Return the distinct paths that operations look at."""
+    return list(dict.fromkeys(each.path for each in operations if each.path is not None))
 
 
 class _Definition(Protocol):
