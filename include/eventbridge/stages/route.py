@@ -35,8 +35,8 @@ __all__ = ["RouteJob", "Router", "Slice", "SliceResult", "route", "slices_of"]
 #: as there are enough of them to go round.
 _GROUPS_PER_SLICE = 2
 _SMALL_BATCH_GROUPS = 4
-_MOST_GROUPS_PER_SLICE = 5
-_ENOUGH_SLICES = 16
+_MOST_GROUPS_PER_SLICE = 10
+_ENOUGH_SLICES = 8
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
