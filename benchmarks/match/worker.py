@@ -27,7 +27,7 @@ class WorkerSubject:
         imported = _resident()
         # What comes along when they are first used, by whatever program: pandas, and SciPy where it is installed.
         pyarrow.array([0])
-        numba.njit(int)(0)
+        numba.njit(lambda number: number)(0)
         self._before = _resident()
         self._taken_along = self._before - imported
         from eventbridge.stages.compile_ahead import compile_ahead

@@ -58,6 +58,8 @@ class Company:
         if time.monotonic() - self._looked_at < _LOOK_SECONDS:
             return
         self._looked_at = time.monotonic()
+        if any(run.presence.idle for run in self._runs):
+            self.ask()  # whom they may wait for may be done
         now = self._work.clock()
         for run in self._runs:
             presence = run.presence
@@ -68,6 +70,11 @@ class Company:
                 presence.cut = "budget"
             elif self._waits and self._is_waited_for(run, now, typical):
                 presence.cut = "others"
+
+    def wake(self) -> None:
+        """Let those that wait for a retry see whether they still may: somebody is done, or the push is to stop."""
+        for run in self._runs:
+            run.presence.wake()
 
     def measure(self) -> None:
         """Note of each run that has ended how long it took, and how much of that the others waited for it."""

@@ -239,7 +239,7 @@ class OrderedRun(TargetRun):
         due = min(item.due_at or now for _, item in turns.heads())
         if due >= min(self._until, now + timedelta(seconds=_LINGER_SECONDS)):
             return False
-        return self.presence.nap(self._stop_asked, min((due - now).total_seconds(), _NAP_SECONDS))
+        return self.presence.nap(min((due - now).total_seconds(), _NAP_SECONDS))
 
     def _paced(self, ready: Sequence[OrderedItem]) -> list[OrderedItem]:
         """Return those, the first ones, that the target's rate lets through now."""
@@ -258,7 +258,7 @@ class OrderedRun(TargetRun):
         linger = _LINGER_SECONDS if self._pace.beside is None else math.inf  # nobody waits for the rate of a redrive
         if (token_at - now).total_seconds() >= min((self._until - now).total_seconds(), linger):
             return False
-        return self.presence.nap(self._stop_asked, min((token_at - now).total_seconds(), _NAP_SECONDS))
+        return self.presence.nap(min((token_at - now).total_seconds(), _NAP_SECONDS))
 
     def _end(self, turns: Turns[OrderedItem]) -> None:
         left = False

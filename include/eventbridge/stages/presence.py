@@ -33,6 +33,7 @@ class Presence:
         self.hurried = False  # it ended because the others were done
         self._patient = patient
         self._idle = False
+        self._woken = threading.Event()
         self._durations_ms: list[float] = []
         self._last: Answer | None = None
         self._stay: Stay | None = None
@@ -41,6 +42,11 @@ class Presence:
     def at_work(self) -> bool:
         """Whether it has not ended, and does not only wait for something to fall due."""
         return self.ended_at is None and not self._idle
+
+    @property
+    def idle(self) -> bool:
+        """Whether it only waits for something to fall due."""
+        return self._idle
 
     @property
     def typical(self) -> float | None:
@@ -54,15 +60,20 @@ class Presence:
         self._last = answer
         self._durations_ms.append(answer.duration_ms)
 
-    def nap(self, stop: threading.Event, seconds: float) -> bool:
-        """Wait until something may have fallen due; False, at once, if the others would have to wait for that."""
+    def nap(self, seconds: float) -> bool:
+        """Wait until something may have fallen due, or `wake`; False, at once, if the others would have to wait too."""
         self.hurried = not self._patient and not self.may_wait()
         if self.hurried:
             return False
         self._idle = True
-        stop.wait(max(0.0, seconds))
+        self._woken.wait(max(0.0, seconds))
+        self._woken.clear()
         self._idle = False
         return True
+
+    def wake(self) -> None:
+        """End a nap: whether the run may go on waiting is another question now."""
+        self._woken.set()
 
     def measure(self, others_done_at: datetime | None) -> None:
         """Note how long it took, if it has ended and had an answer; `others_done_at` None: nobody waited for it."""

@@ -127,7 +127,9 @@ class _Push:
         settings = self._work.settings
         written_at = told_at = time.monotonic()
         while True:
-            running = [run for run in running if not run.ended]
+            were, running = len(running), [run for run in running if not run.ended]
+            if len(running) < were or self._stop.is_set():
+                self._company.wake()
             while waiting and len(running) < _TARGETS_AT_ONCE and not self._stop.is_set():
                 run = waiting.pop()
                 run.start()

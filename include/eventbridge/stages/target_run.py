@@ -26,7 +26,7 @@ from eventbridge.targets.protocol import Request, Target
 #: A longer wait is the slow lane's: here it would keep the whole batch, and with it every other target's next events,
 #: from being committed.
 _LINGER_SECONDS = 2.0
-#: Longest nap of a thread that waits for a retry to fall due: how late it may notice the stop flag.
+#: Longest nap of a thread that waits for a retry to fall due, if nobody wakes it.
 _NAP_SECONDS = 0.2
 
 
@@ -276,7 +276,7 @@ class TargetRun(threading.Thread):
         if next_at is not None and next_at > now:
             due = next_at if any(item.due_at is None for item in self._waiting) else max(due, next_at)
         wait = (min(due, self._until) - now).total_seconds()
-        return self.presence.nap(self._stop_asked, min(wait, _NAP_SECONDS))
+        return self.presence.nap(min(wait, _NAP_SECONDS))
 
     def _closed(self) -> bool:
         """Return whether nothing more may be sent to this target by this push."""

@@ -8,6 +8,7 @@ import pytest
 from stages.delivering import RunningClock, Sending, http, verdicts
 
 from eventbridge.ledger.records import TargetStatus
+from eventbridge.stages import target_run
 from eventbridge.stages.audit import audit
 
 #: Answers after two seconds.
@@ -127,6 +128,19 @@ def test_a_retry_is_waited_for_only_while_others_are_at_work(sending: Sending, b
     assert waited_for is not bool(beside)
     found = standing(sending)
     assert found is None or found.state == "ok"
+
+
+def test_who_waits_for_a_retry_is_told_when_the_others_are_done(
+    sending: Sending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A push ends with the last target at work, not at the end of somebody's nap: the slow lane makes the retry."""
+    monkeypatch.setattr(target_run, "_NAP_SECONDS", 3_600.0)
+    policy = "{policy: own, attempts: 5, initial: 1s, multiplier: 1, maximum: 1s}"
+    sending.begin(12, crm=http("/flaky/told", retry=policy), note="/delay/200")
+
+    sending.deliver_batch()
+
+    assert set(received(sending, "/flaky/told").values()) == {1}
 
 
 def test_a_target_that_is_slow_by_its_own_rate_is_neither_waited_for_nor_degraded(sending: Sending) -> None:
