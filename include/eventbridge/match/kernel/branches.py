@@ -37,22 +37,35 @@ class Placed(NamedTuple):
     branch: Branch
 
 
-def branches_of(pattern: Pattern) -> list[Branch]:
-    """Return the branches of a pattern; where it has too many alternatives, one that is uncertain."""
+def branches_of(pattern: Pattern, effects: dict[Field, Effect]) -> list[Branch]:
+    """Return the branches of a pattern; where it has too many alternatives, one that is uncertain.
+
+    Equal leaf lists share one effect: those known are in `effects`, and new ones are put there.
+    """
     where = _alternatives(pattern.where)
     unless = [] if pattern.unless is None else _alternatives(pattern.unless.pattern)
     if where is None or unless is None:
         plain = tuple(clause for clause in pattern.where.clauses if isinstance(clause, Field))
         simple = [field for field in plain if wants_leaf(field) and len(_parts(field)) == 1]
-        return [_branch(simple, uncertain=True)]
-    return [*(_branch(fields) for fields in where), *(_branch(fields, negative=True) for fields in unless)]
+        return [_branch(simple, effects, uncertain=True)]
+    positive = [_branch(fields, effects) for fields in where]
+    return positive + [_branch(fields, effects, negative=True) for fields in unless]
 
 
-def _branch(fields: Sequence[Field], *, negative: bool = False, uncertain: bool = False) -> Branch:
-    effects = tuple(effect_of(field) for field in fields)
-    firsts = {effect.path[0] for effect in effects}
-    uncertain = uncertain or any(effect.uncertain for effect in effects)
-    return Branch(effects, negative, uncertain, len(firsts) < len(effects))
+def _branch(
+    fields: Sequence[Field], effects: dict[Field, Effect], *, negative: bool = False, uncertain: bool = False
+) -> Branch:
+    found = tuple(_known(field, effects) for field in fields)
+    firsts = {effect.path[0] for effect in found}
+    uncertain = uncertain or any(effect.uncertain for effect in found)
+    return Branch(found, negative, uncertain, len(firsts) < len(found))
+
+
+def _known(field: Field, effects: dict[Field, Effect]) -> Effect:
+    effect = effects.get(field)
+    if effect is None:
+        effect = effects[field] = effect_of(field)
+    return effect
 
 
 def _alternatives(where: And) -> list[tuple[Field, ...]] | None:

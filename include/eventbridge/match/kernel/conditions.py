@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -30,14 +30,14 @@ class Conditions:
         self.conjunctions: dict[tuple[int, Conjunction], int] = {}
         self.conjunction_bits: list[list[int]] = []
 
-    def add(self, effect: Effect, path: int, place: int) -> None:
-        """Enter a leaf list: what sets its bit, place, in a row."""
+    def add(self, effect: Effect, path: int, places: Sequence[int]) -> None:
+        """Enter a leaf list: what sets its bits, one place for each branch that has it."""
         for name in effect.atoms:
-            self.atom_bits[self._atom(path, name)].append(place)
+            self.atom_bits[self._atom(path, name)] += places
         for denial in effect.denials:
-            self.denial_bits[self._denial(path, denial)].append(place)
+            self.denial_bits[self._denial(path, denial)] += places
         for conjunction in effect.conjunctions:
-            self.conjunction_bits[self._conjunction(path, conjunction)].append(place)
+            self.conjunction_bits[self._conjunction(path, conjunction)] += places
 
     def _atom(self, path: int, name: Name) -> int:
         atom = self.by_path[path].setdefault(name, len(self.atom_bits))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
+from operator import attrgetter
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -42,11 +44,28 @@ def put_lines(
     lines.put(tables)
 
 
+_Point: TypeAlias = tuple[float, bool, int, int, bytes, int]
+"""Of a point its nearest double, whether its text is simple (`simple_number`), sign, power, digits, address."""
+
+#: As a tuple it is compared without Python code.
+_ORDER: Final = attrgetter("order")
+
+#: Points of rule sets that are known: a change keeps most of them.
+_KNOWN_POINTS: Final = 16_384
+
+
+@lru_cache(_KNOWN_POINTS)
+def _point_of(text: str) -> _Point:
+    sign, power, digits = normal_form_of(text)
+    simple, _ = _simple(text)
+    return float(text), simple, sign, power, digits, 0
+
+
 class _Lines:
     """The points and the segment trees of all lines."""
 
     def __init__(self) -> None:
-        self.points: list[tuple[float, bool, int, int, bytes, int]] = []  # double, simple, sign, power, digits, address
+        self.points: list[_Point] = []
         self.points_first = [0]
         self.firsts: list[npt.NDArray[np.int32]] = []
         self.atoms: list[npt.NDArray[np.int32]] = []
@@ -54,7 +73,7 @@ class _Lines:
         self.atom_count = 0
 
     def add_numbers(self, ranges: dict[int, Bounds]) -> int:
-        points = sorted({number for bounds in ranges.values() for _, number in bounds})
+        points = sorted({number for bounds in ranges.values() for _, number in bounds}, key=_ORDER)
         rank = {number: index for index, number in enumerate(points)}
         last = 2 * len(points)
         low, high, atoms = [], [], []
@@ -76,10 +95,7 @@ class _Lines:
             low.append(first)
             high.append(final)
             atoms.append(atom)
-        for number in points:
-            side, power, digits = normal_form_of(number.text)
-            simple, _ = _simple(number.text)
-            self.points.append((float(number.text), simple, side, power, digits, 0))
+        self.points += [_point_of(number.text) for number in points]
         return self._add(len(points), low, high, atoms)
 
     def add_blocks(self, blocks: dict[int, Block]) -> int:

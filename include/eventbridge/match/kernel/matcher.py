@@ -18,13 +18,14 @@ from eventbridge.match.explain import Finding, explain
 from eventbridge.match.kernel import tables as t
 from eventbridge.match.kernel.branches import Branch, branches_of
 from eventbridge.match.kernel.classes import clear
+from eventbridge.match.kernel.effects import Effect
 from eventbridge.match.kernel.event_tables import EventTables
 from eventbridge.match.kernel.expressions import ExpressionSets
 from eventbridge.match.kernel.judge import ALL_RULES, judge
 from eventbridge.match.kernel.program import FEW_PATHS, MAXIMUM_ROWS, compile_program
 from eventbridge.match.kernel.rooms import BLOCK_BYTES, BLOCK_EVENTS, KEPT, Rooms
 from eventbridge.match.reference import flatten, matches_leaves
-from eventbridge.pattern.nodes import Pattern
+from eventbridge.pattern.nodes import Field, Pattern
 from eventbridge.scan.leaves import MALFORMED, STRING, scan
 from eventbridge.scan.memory import address_of
 from eventbridge.scan.texts import Texts, texts_of
@@ -59,9 +60,12 @@ class Matcher:
         self._patterns = tuple(patterns)
         self._class_rows, self._few_paths = class_rows, few_paths
         known: dict[Pattern, list[Branch]] = previous._branches if previous else {}
+        effects = dict(previous._effects) if previous else {}
         self._branches: dict[Pattern, list[Branch]] = {
-            pattern: known.get(pattern) or branches_of(pattern) for pattern in self._patterns
+            pattern: known.get(pattern) or branches_of(pattern, effects) for pattern in self._patterns
         }
+        used = {effect for listed in self._branches.values() for branch in listed for effect in branch.effects}
+        self._effects: dict[Field, Effect] = {field: effect for field, effect in effects.items() if effect in used}
         program = compile_program([self._branches[pattern] for pattern in self._patterns], class_rows, few_paths)
         self._tables = program.tables
         self._tree = path_tree(program.paths)

@@ -11,7 +11,7 @@ branches of one anchor stand side by side.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -32,7 +32,8 @@ class Ordered(NamedTuple):
 
 def ordered(branches: Sequence[Placed], *, anchored: bool) -> list[Ordered]:
     """Return the branches in an order that puts like ones together, with anchors if wanted."""
-    effects = [effect for _, branch in branches for effect in branch.effects]
+    # Most leaf lists stand in many branches, and those share one effect.
+    effects = Counter(effect for _, branch in branches for effect in branch.effects)
     variety: defaultdict[tuple[Path, type], set[str]] = defaultdict(set)
     for effect in effects:
         for kind, text in effect.varied:
@@ -40,14 +41,15 @@ def ordered(branches: Sequence[Placed], *, anchored: bool) -> list[Ordered]:
     one_of = {key: 1 / len(texts) for key, texts in variety.items()}
     ruled_out: defaultdict[Path, float] = defaultdict(float)
     let_through: defaultdict[Path, float] = defaultdict(float)
-    for effect in effects:
+    for effect, count in effects.items():
         path, share = effect.path, effect.certain_share
         for kind, _ in effect.varied:
             share += one_of[path, kind]
-        ruled_out[path] += max(0.0, 1.0 - share)
-        let_through[path] += min(1.0, share)
+        ruled_out[path] += count * max(0.0, 1.0 - share)
+        let_through[path] += count * min(1.0, share)
     ranked = sorted(ruled_out, key=lambda path: (-ruled_out[path], path))
     rank = {path: f"{place:07d} " for place, path in enumerate(ranked)}
+    name_of = {effect: rank[effect.path] + effect.text for effect in effects}
 
     def anchor_of(branch: Branch) -> int:
         wanting = [number for number, effect in enumerate(branch.effects) if not effect.may_be_absent]
@@ -57,7 +59,7 @@ def ordered(branches: Sequence[Placed], *, anchored: bool) -> list[Ordered]:
 
     def key(one: Ordered) -> str:
         # One text, not a list of pairs: Python's garbage collector counts lists and pairs, and looks at all there are.
-        asked = [rank[effect.path] + effect.text for effect in one.branch.effects]
+        asked = [name_of[effect] for effect in one.branch.effects]
         first = [] if one.anchor == NO_ANCHOR else [asked[one.anchor]]
         return "\n".join(first + sorted(asked))
 

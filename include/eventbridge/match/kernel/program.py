@@ -12,6 +12,7 @@ from eventbridge.match.kernel import tables as t
 from eventbridge.match.kernel.branches import Branch, Placed
 from eventbridge.match.kernel.classes import summarise
 from eventbridge.match.kernel.conditions import Conditions
+from eventbridge.match.kernel.effects import Effect
 from eventbridge.match.kernel.entry_tables import power_of_two, put_entries
 from eventbridge.match.kernel.line_tables import put_lines
 from eventbridge.match.kernel.order import NO_ANCHOR, Ordered, ordered
@@ -105,6 +106,7 @@ class _Compiler:
 
     def _add_branches(self) -> _Fields:
         rows: list[int] = []
+        places: dict[Effect, list[int]] = {}
         stride_bits = self.stride * 64
         for bit, (_, branch, anchor) in enumerate(self.branches):
             seen: dict[int, int] = {}
@@ -113,7 +115,9 @@ class _Compiler:
                 offset = seen.get(path, 0)
                 seen[path] = offset + 1
                 rows += (bit, path, offset, effect.may_be_absent, effect.present, number == anchor)
-                self.conditions.add(effect, path, offset * stride_bits + bit)
+                places.setdefault(effect, []).append(offset * stride_bits + bit)
+        for effect, found in places.items():
+            self.conditions.add(effect, self.paths[effect.path], found)
         columns = np.array(rows, np.int64).reshape(-1, 6).T
         return _Fields(columns[0], columns[1], columns[2], columns[3] != 0, columns[4] != 0, columns[5] != 0)
 
