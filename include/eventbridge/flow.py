@@ -112,12 +112,17 @@ class PoolSlots(NamedTuple):
 
 @dataclass(frozen=True)
 class RoutedPiece:
-    """Rows of one delivery file, of one rule and target; never larger than a chunk may be."""
+    """Rows of one delivery file, of one rule and target; never larger than a chunk may be.
+
+    Slices sorted by their ids follow the order of queue and offset. Files do not: each lies in a folder of the try that
+    routed it, and a batch may have been routed in several.
+    """
 
     pool: str
     weight: int
     rule: str
     target: str
+    slice_id: str
     file: str
     rows: str
     count: int
@@ -207,7 +212,7 @@ def _held(piece: RoutedPiece, limits: ChunkLimits, statuses: Mapping[tuple[str, 
 def _order(piece: RoutedPiece) -> tuple[int, str, str, str, int, str, int]:
     first = int(piece.rows.partition(",")[0].partition("-")[0])
     shard = -1 if piece.shard is None else piece.shard
-    return (-piece.weight, piece.pool, piece.rule, piece.target, shard, piece.file, first)
+    return (-piece.weight, piece.pool, piece.rule, piece.target, shard, piece.slice_id, first)
 
 
 def _shards_within(pieces: Iterable[RoutedPiece], limits: ChunkLimits) -> tuple[list[RoutedPiece], list[RoutedPiece]]:

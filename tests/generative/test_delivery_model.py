@@ -240,7 +240,7 @@ class _Product(RuleBasedStateMachine):
         for raw in taken:
             by_target[self.all[raw].target].append(raw)
         pieces = [
-            RoutedPiece("own" if target == "own" else "shared", 500, "rule", target, target, f"{row}", 1, 100)
+            RoutedPiece("own" if target == "own" else "shared", 500, "rule", target, target, target, f"{row}", 1, 100)
             for target, some in by_target.items()
             for row in range(len(some))
         ]

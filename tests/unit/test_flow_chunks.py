@@ -9,7 +9,7 @@ from eventbridge.flow import ChunkLimits, ChunkPlan, PoolSlots, RoutedPiece, cut
 def piece(
     target: str, count: int, *, pool: str = "rules.medium", weight: int = 500, file: str = "a", size: int = 10
 ) -> RoutedPiece:
-    return RoutedPiece(pool, weight, f"rule-{target}", target, file, f"0-{count - 1}", count, size)
+    return RoutedPiece(pool, weight, f"rule-{target}", target, file, file, f"0-{count - 1}", count, size)
 
 
 def limits(**changes: object) -> ChunkLimits:
@@ -147,6 +147,15 @@ def test_of_a_shard_that_is_too_large_the_first_rows_are_handed_out() -> None:
         (False, [50, 5]),
         (False, [90]),
     ]
+
+
+def test_the_first_rows_of_a_shard_are_those_of_the_first_slices() -> None:
+    """Not of the first files: these lie in folders of the tries that routed them."""
+    pieces = [replace(each, file=f"{9 - index}") for index, each in enumerate(shard(3, [40, 40, 40, 40]))]
+
+    chunks = cut_chunks(pieces, limits(), {})
+
+    assert [[each.slice_id for each in chunk.pieces] for chunk in chunks] == [["000", "001"], ["002", "003"]]
 
 
 def test_what_of_a_shard_may_not_be_sent_yet_keeps_back_what_lies_behind_it() -> None:

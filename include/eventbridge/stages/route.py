@@ -208,7 +208,7 @@ def _pieces(
                 pool = asked if pools is None or asked in pools else _DEFAULT_POOL
                 shard, wait = (*more, None, None)[:2]
                 early = wait is not None and now < _EPOCH + timedelta(microseconds=wait)
-                yield RoutedPiece(pool, weight, rule, target, file.path, rows, count, size, shard, early)
+                yield RoutedPiece(pool, weight, rule, target, file.key, file.path, rows, count, size, shard, early)
 
 
 def _chunk(batch: Batch, chunk_id: int, plan: ChunkPlan, held_seconds: float) -> Chunk:

@@ -54,7 +54,10 @@ class RouteJob:
 
 @dataclass(frozen=True)
 class Slice:
-    """Rows `row_from` (included) to `row_to` (excluded) of one buffer file; `slice_id` is the same at every try."""
+    """Rows `row_from` (included) to `row_to` (excluded) of one buffer file; `slice_id` is the same at every try.
+
+    Sorted by their ids, as chunks are cut, the slices of a batch follow the order of queue and offset.
+    """
 
     slice_id: str
     file: str

@@ -40,7 +40,6 @@ def route_slice(store: Store, rule_set: RuleSet, job: RouteJob, piece: Slice) ->
     account = Account(PieceLimits(job.piece_max_deliveries, job.piece_max_bytes))
     path = None
     if matched.counts[program.rule_of_route].any():
-        # Sorted by name, as chunks are cut, the files of a batch follow the order of queue and offset.
         part = re.sub(r"[^\w.-]", "_", piece.slice_id, flags=re.ASCII) + f"-{uuid.uuid4().hex}"
         path = layout.deliveries(job.planned_at, job.batch_id, job.attempt, part)
         writer = TableWriter(store, path, ROW_GROUP_ROWS)

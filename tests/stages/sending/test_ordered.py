@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from stages.delivering import RunningClock, Sending, rules
+from stages.delivering import RUNNER, RunningClock, Sending, rules
 from stages.ordering import RETRY, Recorder, keyed, ordered, publish
 
 from eventbridge.delivery import Answer
-from eventbridge.errors import NotFoundError
+from eventbridge.errors import NotFoundError, SparkError
 from eventbridge.identity import delivery_id_text
 from eventbridge.order import shard_of
 from eventbridge.stages.audit import audit
+from eventbridge.stages.buffer import buffer
+from eventbridge.stages.deliver import push_and_settle
 from eventbridge.stages.enable import enable_target
+from eventbridge.stages.listen import listen
 from eventbridge.stages.records import dead_letters
 from eventbridge.stages.release import release_rule
 from eventbridge.stages.release_held import held_deliveries
+from eventbridge.stages.route import RouteJob, SliceResult, route
+from eventbridge.stages.route_in_process import InProcessRouter
+from eventbridge.stages.route_job import Task
+from eventbridge.stages.workplace import Workplace
 from eventbridge.targets.protocol import Request
 from eventbridge.testing.targets import InMemoryTarget, accept
 
@@ -49,6 +58,40 @@ def test_a_failed_delivery_blocks_its_key_and_no_other(
     assert recorder.got["a"] == list(range(9))
     assert audit(work).differences == ()
     assert audit(work).deliveries["orders/crm"] == {"matched": 18, "delivered": 18, "dead": 0, "parked": 0}
+
+
+class Try:
+    """A router of one try, whose files lie in a folder of that name; after so many slices its Spark is gone."""
+
+    def __init__(self, work: Workplace, name: str, slices: int = 100) -> None:
+        self._inner = InProcessRouter(work.store)
+        self._name = name
+        self._slices = slices
+
+    def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
+        for result in self._inner.route_slices(replace(job, attempt=self._name), tasks):
+            if self._slices == 0:
+                raise SparkError("Spark is gone")
+            self._slices -= 1
+            yield result
+
+
+def test_a_batch_that_two_tries_routed_keeps_the_order(
+    sending: Sending, clock: RunningClock, recorder: Recorder, small_slices: None
+) -> None:
+    """Of a shard too large for a chunk the last deliveries wait, whatever the folders of the tries are called."""
+    publish(sending, *[keyed(n, "a") for n in range(12)])
+    work = sending.begin(crm=ordered(), settings={"chunk_max_deliveries": 4})
+    batch_id = listen(work, RUNNER) or ""
+    buffer(work, batch_id)
+    with pytest.raises(SparkError, match="gone"):
+        route(work, batch_id, Try(work, "z", slices=2))
+    chunk_ids = route(work, batch_id, Try(work, "a"))
+
+    push_and_settle(work, batch_id, chunk_ids, threading.Event())
+    later(sending, clock)
+
+    assert recorder.asked == [("a", n) for n in range(12)]
 
 
 def test_a_dead_target_gets_its_backlog_in_order_once_it_is_back(
