@@ -10,10 +10,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from benchmarks.match.kernel import BATCH
 
 from eventbridge.match import Matcher, compile_rules
 from eventbridge.pattern import parse_pattern
+
+#: Events at a time: what a batch of 20,000 long ones takes in memory that is fresh costs as much as to match them.
+_BATCH = 4_000
 
 MATCHED = "event long, rules array<int>"
 """The row number of an event in its file and the rules it matches; events that match none are left out."""
@@ -35,7 +37,7 @@ def match_files(rules: Path, files: Sequence[Path], batches: Iterator[pa.RecordB
 def _matched(matcher: Matcher, file: Path) -> Iterator[pa.RecordBatch]:
     first = 0
     with pq.ParquetFile(file) as parquet:
-        for batch in parquet.iter_batches(BATCH, columns=["body"], use_threads=False):
+        for batch in parquet.iter_batches(_BATCH, columns=["body"], use_threads=False):
             found = matcher.match(batch.column(0))
             events = np.flatnonzero(np.diff(found.offsets))
             offsets = np.append(found.offsets[events], found.offsets[-1]).astype(np.int32)

@@ -63,13 +63,13 @@ def test_a_worker_takes_a_rule_set_and_its_change(work: Workload) -> None:
     assert (found.events, found.matches > 0) == (EVENTS, True)
 
 
-def test_a_fresh_process_routes_a_slice(work: Workload) -> None:
-    """It ends well and has taken time, by both clocks."""
+def test_a_fresh_worker_routes_a_slice(work: Workload) -> None:
+    """It ends well, and has taken less time than what it is forked from took to load."""
     route = RouteSubject(work.folder / "store")
     route.compile("mixed", work.rules("mixed", 100))
     route.events("519", work.events(519, 0)[0], EVENTS)
 
     took = fresh_worker(*route.asked("mixed", "519", EVENTS))
 
-    assert took.cpu_seconds > 0.1
-    assert took.seconds > 0.1
+    assert 0 < took.cpu_seconds < took.forked_from
+    assert took.seconds > 0
