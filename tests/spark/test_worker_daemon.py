@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import struct
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pyarrow as pa
@@ -40,3 +44,58 @@ def test_a_fresh_worker_is_ready(spark_server: SparkConnectServer) -> None:
 
     assert (fresh != first, parent, made) == (True, daemon, 1)
     assert "eventbridge.spark.worker_daemon" in psutil.Process(daemon).cmdline()
+
+
+def test_workers_throw_dice_of_their_own(spark_server: SparkConnectServer, tmp_path: Path) -> None:
+    """NumPy's random numbers, in anybody's job, are not the same in two workers that were forked from one process."""
+    folder = str(tmp_path)
+
+    def draw(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import os
+        import time
+        from pathlib import Path
+
+        import numpy as np
+
+        for _ in batches:
+            mine = Path(folder) / str(os.getpid())
+            mine.touch()
+            until = time.monotonic() + 60
+            while len(list(mine.parent.iterdir())) < 2 and time.monotonic() < until:  # the other one is at work too
+                time.sleep(0.01)
+            yield pa.RecordBatch.from_pydict({"pid": [os.getpid()], "drawn": [np.random.rand()]})
+
+    spark = connect(spark_server.url, "daemon")
+    for process in psutil.Process(_asked(spark_server)[1]).children():
+        os.kill(process.pid, signal.SIGKILL)
+    rows = spark.range(0, 2, 1, numPartitions=2).mapInArrow(draw, "pid long, drawn double").collect()
+
+    assert len({row["pid"] for row in rows}) == 2
+    assert len({row["drawn"] for row in rows}) == 2
+
+
+def _started(**environment: str) -> tuple[bytes, str]:
+    """Return what the daemon, started as Spark does, says on its stdout, which is its port, and on its stderr."""
+    command = [sys.executable, "-m", "eventbridge.spark.worker_daemon", "pyspark.worker"]
+    done = subprocess.run(command, env=os.environ | environment, input=b"", capture_output=True, check=False)
+    return done.stdout, done.stderr.decode()
+
+
+def test_where_route_cannot_run_others_jobs_do() -> None:
+    """A process that cannot be made ready says why in Spark's log, and forks workers all the same."""
+    port, log = _started(NUMBA_CACHE_DIR="", NUMBA_CACHE_LOCATOR_CLASSES="NoSuchLocator")
+
+    assert 0 < struct.unpack("!i", port)[0] < 65_536
+    assert "eventbridge: " in log
+    assert "NUMBA_CACHE_DIR" in log
+
+
+def test_what_is_printed_while_it_loads_is_no_port(tmp_path: Path) -> None:
+    """Whatever a package prints when it is imported, past Python too, goes to Spark's log."""
+    loud = "import os\nos.write(1, b'loud')\nprint('louder')\nraise ImportError('no pandas')\n"
+    (tmp_path / "pandas.py").write_text(loud)
+
+    port, log = _started(PYTHONPATH=str(tmp_path))
+
+    assert 0 < struct.unpack("!i", port)[0] < 65_536
+    assert all(said in log for said in ("loud", "louder", "eventbridge: ImportError: no pandas"))

@@ -19,18 +19,29 @@ print(has_escape(address_of(text), 0, 2), *has_escape.stats.cache_hits.values())
 """
 
 
+def asked(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Ask the copy of the package in a folder, in a process of its own."""
+    environment = {**os.environ, "PYTHONPATH": str(folder), **environment}
+    return subprocess.run([sys.executable, "-c", ASK], env=environment, capture_output=True, text=True, check=False)
+
+
 def answer(folder: Path) -> str:
     """Return what the copy of the package in a folder says of a backslash, and whether it was cached."""
-    environment = {**os.environ, "PYTHONPATH": str(folder), "NUMBA_CACHE_DIR": str(folder / "cache")}
-    command = [sys.executable, "-c", ASK]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+    done = asked(folder, NUMBA_CACHE_DIR=str(folder / "cache"))
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def copied(folder: Path) -> Path:
+    """Return a copy of the package that has nothing compiled."""
+    copy = folder / "eventbridge"
+    shutil.copytree(Path(eventbridge.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    return copy
 
 
 def test_a_change_in_another_file_is_seen(tmp_path: Path) -> None:
     """What marks.py says of backslashes counts at once in the function of strings.py that asks it."""
-    copy = tmp_path / "eventbridge"
-    shutil.copytree(Path(eventbridge.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    marks = copy / "scan" / "marks.py"
+    marks = copied(tmp_path) / "scan" / "marks.py"
 
     assert answer(tmp_path) == "True"
     assert answer(tmp_path) == "True 1"
@@ -42,3 +53,22 @@ def test_a_change_in_another_file_is_seen(tmp_path: Path) -> None:
     )
 
     assert answer(tmp_path) == "False"
+
+
+def test_what_another_user_compiled_is_used(tmp_path: Path) -> None:
+    """Code that lies beside the sources counts for a process whose own folder is elsewhere, and is empty."""
+    copied(tmp_path)
+    by_owner = asked(tmp_path)
+    assert by_owner.stdout.strip() == "True", by_owner.stderr
+
+    assert answer(tmp_path) == "True 1"
+
+
+def test_nowhere_to_keep_it(tmp_path: Path) -> None:
+    """Where compiled code cannot be kept at all, the error says what to set."""
+    copied(tmp_path)
+
+    done = asked(tmp_path, NUMBA_CACHE_DIR="", NUMBA_CACHE_LOCATOR_CLASSES="UserProvidedCacheLocator")
+
+    assert "InfrastructureError: Compiled code can be kept neither" in done.stderr
+    assert "set NUMBA_CACHE_DIR" in done.stderr

@@ -3,17 +3,24 @@
 Numba keeps compiled functions on disk beside their source, and takes one from there if that one file is unchanged.
 But a function holds those it calls: one from an unchanged file could run with what it called before an upgrade. So
 what is kept is stamped with all our sources that hold compiled functions: whichever changes, all are compiled again.
+
+Numba looks in one folder, the first that this user may write to. Whoever installed the package may be another user, so
+what was compiled then is looked up too, where it lies beside the sources.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from numba import njit
+from numba.core import caching
+
+from eventbridge.errors import InfrastructureError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -31,9 +38,36 @@ def inlined(function: Function) -> Function:
 
 
 def _compile(function: Function, **options: Any) -> Function:
-    dispatcher: Any = njit(cache=True, nogil=True, error_model="numpy", **options)(function)
-    dispatcher._cache._cache_file._source_stamp = sources_stamp()  # Numba has no public place for it
+    try:
+        dispatcher: Any = njit(cache=True, nogil=True, error_model="numpy", **options)(function)
+    except RuntimeError as error:  # what Numba says of it: no locator available
+        raise InfrastructureError(
+            "Compiled code can be kept neither beside the package's sources nor in this user's cache folder: "
+            "set NUMBA_CACHE_DIR to a folder that this user can write to."
+        ) from error
+    # Numba has no public place for either.
+    own = dispatcher._cache._cache_file
+    own._source_stamp = sources_stamp()
+    dispatcher._cache._cache_file = _Kept(own, function.__code__.co_filename, dispatcher._cache._impl.filename_base)
     return cast(Function, dispatcher)
+
+
+class _Kept:
+    """The compiled code of one function: in this user's folder or, where that has none, as it was installed."""
+
+    def __init__(self, own: Any, source: str, name: str) -> None:
+        files: Any = caching.IndexDataCacheFile
+        self._own = own
+        self._installed = files(str(Path(source).parent / "__pycache__"), name, sources_stamp())
+        self.save, self.flush = own.save, own.flush
+
+    def load(self, key: object) -> Any:
+        """Return what is kept for a signature and processor, None if nothing is."""
+        kept = self._own.load(key)
+        if kept is None:
+            with suppress(OSError):  # such as a folder that only its owner may read
+                kept = self._installed.load(key)
+        return kept
 
 
 @cache

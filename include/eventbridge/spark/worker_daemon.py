@@ -8,20 +8,24 @@ a daemon is one process of an executor; `python -m eventbridge.spark.worker_daem
 from __future__ import annotations
 
 import gc
+import os
 import sys
-from contextlib import redirect_stdout
-
-from eventbridge.errors import EventBridgeError
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 def load() -> None:
     """Load and compile what a worker of route needs, and keep collectors away from the pages that workers share.
 
     Threads that it leaves (of Arrow and OpenBLAS) end at a fork and come back in the child by their libraries' own
-    handlers. Raises EventBridgeError if this installation cannot route.
+    handlers. Raises whatever there is to say if this installation cannot route.
     """
+    import numpy
     import pandas  # noqa: F401 - pyarrow takes it along with its first array
     import pyspark.worker  # noqa: F401
+
+    # Python's own dice are thrown anew in each child; NumPy's would fall alike in every worker, in others' jobs too.
+    os.register_at_fork(after_in_child=numpy.random.seed)
 
     import eventbridge.spark.frame  # noqa: F401
     from eventbridge.stages.compile_ahead import compile_ahead
@@ -35,13 +39,27 @@ def main() -> None:
     """Fork a worker whenever Spark asks for one, until it asks no more; never returns."""
     from pyspark import daemon
 
-    with redirect_stdout(sys.stderr):  # Spark reads its port from there
+    with _stdout_to_stderr():
         try:
             load()
-        except EventBridgeError as error:
+        except Exception as error:
             # Others' jobs may be at home here too. Route says it again, where its user sees it.
-            print(f"eventbridge: {error}", file=sys.stderr)  # noqa: T201 - Spark's log
+            print(f"eventbridge: {type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201 - Spark's log
     daemon.manager()
+
+
+@contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    """Keep what anybody prints, C libraries too, out of stdout: Spark reads four bytes there, the daemon's port."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 if __name__ == "__main__":
