@@ -65,8 +65,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for report in terminalreporter.stats.get("skipped", []):
         terminalreporter.write_line(f"SKIPPED, which fails CI: {report.nodeid}")
     # From the reports: tests run in other processes than this one.
-    ended = [report for reports in terminalreporter.stats.values() for report in reports if hasattr(report, "when")]
-    tried = [value for report in ended for name, value in report.user_properties if name == CRASH_MATRIX]
+    reports = [report for reports in terminalreporter.stats.values() for report in reports]
+    told = [each for report in reports for each in getattr(report, "user_properties", ())]
+    tried = [value for name, value in told if name == CRASH_MATRIX]
     if tried:
         terminalreporter.write_line(f"crash matrix: {Tried(*map(sum, zip(*tried, strict=True)))}")
 

@@ -17,7 +17,7 @@ def test_kept_code_is_used_only_while_all_compiled_sources_are_the_same() -> Non
     """What Numba keeps is found under the stamp of all sources, and not under another."""
     text = np.zeros(64, np.uint8)
     assert not has_escape(address_of(text), 0, 0)
-    kept = compiled_function._cache._cache_file
+    kept = compiled_function._cache._cache_file._own
 
     assert kept._source_stamp == sources_stamp()
     assert kept._load_index()
