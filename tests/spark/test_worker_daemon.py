@@ -10,8 +10,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pandas as pd
 import psutil
 import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.connect.functions import udf
+from pyspark.sql.types import StringType
 
 from eventbridge.spark.server import SparkConnectServer
 from eventbridge.spark.session import connect
@@ -72,6 +76,53 @@ def test_workers_throw_dice_of_their_own(spark_server: SparkConnectServer, tmp_p
 
     assert len({row["pid"] for row in rows}) == 2
     assert len({row["drawn"] for row in rows}) == 2
+
+
+def test_threads_are_there_again_in_every_worker(spark_server: SparkConnectServer, tmp_path: Path) -> None:
+    """A dozen workers, each in the place of one that was killed, read by Arrow's threads; none waits for ever."""
+    file = str(tmp_path / "table.parquet")
+    columns = {f"column-{number}": list(range(20_000)) for number in range(8)}
+    pq.write_table(pa.table(columns), file, row_group_size=2_000)
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import os
+
+        import pyarrow.parquet as pq
+
+        for _ in batches:
+            rows = pq.read_table(file, use_threads=True).num_rows
+            yield pa.RecordBatch.from_pydict({"pid": [os.getpid()], "rows": [rows]})
+
+    spark = connect(spark_server.url, "daemon")
+    daemon = psutil.Process(_asked(spark_server)[1])
+    workers = set()
+    for _ in range(12):
+        for process in daemon.children():
+            os.kill(process.pid, signal.SIGKILL)
+        (row,) = spark.range(0, 1, 1, numPartitions=1).mapInArrow(read, "pid long, rows long").collect()
+        assert row["rows"] == 20_000
+        workers.add(row["pid"])
+
+    assert len(workers) == 12
+    assert daemon.is_running()
+
+
+def test_others_functions_run_there_too(spark_server: SparkConnectServer) -> None:
+    """Functions that have nothing to do with us, of Python, of Arrow and of pandas, run in workers of our daemon."""
+    spark = connect(spark_server.url, "others")
+    plain = udf(lambda number: f"<{number}>", StringType())
+    arrow = udf(lambda number: f"[{number}]", StringType(), useArrow=True)
+
+    def doubled(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        for frame in frames:
+            yield frame * 2
+
+    numbers = spark.range(0, 3, 1, numPartitions=2)
+    texts = numbers.select(plain("id").alias("plain"), arrow("id").alias("arrow")).collect()
+    twice = numbers.mapInPandas(doubled, "id long").collect()
+
+    assert [(row["plain"], row["arrow"]) for row in texts] == [("<0>", "[0]"), ("<1>", "[1]"), ("<2>", "[2]")]
+    assert sorted(row["id"] for row in twice) == [0, 2, 4]
 
 
 def _started(**environment: str) -> tuple[bytes, str]:
