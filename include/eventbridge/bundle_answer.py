@@ -21,7 +21,8 @@ INDEX: Final = "acknowledge_index"
 DIVISIBLE: Final = frozenset({400, 413, 422, 431})
 
 _JSON_TYPE = re.compile(r"\s*[^/;\s]+/(?:[^;\s]*\+)?json\s*(?:;.*)?", re.IGNORECASE | re.DOTALL)
-_ERROR_CHARACTERS = 1_000
+#: An id is shown as far as it can be one: a longer text is cut by nobody before what is secret in it is hidden.
+_SHOWN_CHARACTERS = 100
 
 
 class Said(NamedTuple):
@@ -115,7 +116,7 @@ def _by_results(answer: Answer, said: Said, results: Any, ids: Sequence[str]) ->
     if len(by_id) < len(results):
         raise _Unclear("a delivery has two results")
     if strangers := by_id.keys() - {each.lower() for each in ids}:
-        raise _Unclear(f"{min(strangers)[:100]!r} is no id of a delivery in this request")
+        raise _Unclear(f"{_shown(min(strangers))} is no id of a delivery in this request")
     missing = _refused(answer, said, "NotAcknowledged", "the results do not name it")
     return tuple(by_id.get(each.lower(), missing) for each in ids)
 
@@ -127,7 +128,7 @@ def _of_result(answer: Answer, said: Said, result: dict[str, Any]) -> Answer:
     return answer._replace(
         accepted=status < 300,
         code=status,
-        error=error[:_ERROR_CHARACTERS] if isinstance(error, str) else None,
+        error=error if isinstance(error, str) else None,
         retry_after=str(wait) if type(wait) in (int, str) else said.retry_after,
         response_head=json.dumps(result, ensure_ascii=False).encode(errors="backslashreplace"),
     )
@@ -137,6 +138,13 @@ def _refused(answer: Answer, said: Said, error_class: str, error: str) -> Answer
     return answer._replace(
         accepted=False, code=None, error_class=error_class, error=error, retry_after=said.retry_after
     )
+
+
+def _shown(text: str) -> str:
+    """Return a text as JSON, in which secrets are found, if it is short; a piece of it might be a piece of a secret."""
+    if len(text) > _SHOWN_CHARACTERS:
+        return f"a text of {len(text):,} characters"
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _no_number(text: str) -> NoReturn:

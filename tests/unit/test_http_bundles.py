@@ -1,4 +1,4 @@
-"""The HTTP target that takes several deliveries in one request, against a real receiver."""
+"""The HTTP target that takes several deliveries in one request, against a real receiver: over HTTP/1.1 and HTTP/2."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import hashlib
 import hmac
 import json
 import uuid
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 from urllib.parse import quote
 
+import certificates
 import pytest
 from unit.loopback import LOOPBACK, later, now
 
@@ -24,6 +27,19 @@ from eventbridge.targets.protocol import Request, Target
 from eventbridge.testing.receiver import Receiver
 
 EVENT = "application/cloudevents+json"
+
+
+@pytest.fixture(scope="module", params=["HTTP/1.1", "HTTP/2"])
+def receiver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
+    """Run one receiver for the module: in the clear, or over TLS, where it offers HTTP/2 and is vouched for."""
+    folder = tmp_path_factory.mktemp("receiver")
+    http2 = request.param == "HTTP/2"
+    own = certificates.self_signed().write(folder / "own.pem") if http2 else None
+    with pytest.MonkeyPatch.context() as environment:
+        if own is not None:
+            environment.setenv("SSL_CERT_FILE", str(own))
+        with Receiver(folder / "log.jsonl", whole=True, certificate=own, http2=http2) as running:
+            yield running
 
 
 def target_of(url: str, count: int = 10, size_bytes: int = 1 << 18, *, extra: Any = None, **fields: Any) -> Target:
@@ -215,6 +231,23 @@ def test_what_an_answer_repeats_of_secrets_is_kept_from_its_items_too(receiver: 
     assert json.loads(answer.response_head)["status"] == 400
 
 
+@pytest.mark.parametrize(
+    "result",
+    [{"status": 400, "error": "e" * 992 + "s3cr3t-token"}, {"status": 400, "id": "i" * 92 + "s3cr3t-token"}],
+    ids=["error", "id"],
+)
+def test_what_is_cut_leaves_no_piece_of_a_secret(receiver: Receiver, result: dict[str, Any]) -> None:
+    """What is said of an item has its length after it has lost its secrets."""
+    path = "/say/" + quote(json.dumps({"delivery_results": [result]}), safe="")
+    with closing(target_of(receiver.url(path), extra={"token": "s3cr3t-token"})) as target:
+        [answer] = answers_of(target, some(1)).values()
+
+    assert not answer.accepted
+    assert answer.error is not None
+    assert "s3cr" not in answer.error
+    assert len(answer.error) <= 1_000
+
+
 def test_a_body_is_read_beyond_what_is_kept_of_it(receiver: Receiver) -> None:
     """200 results with words take more than 20 KB."""
     results = [{"status": 200, "error": "e" * 500} for _ in range(90)]
@@ -225,7 +258,7 @@ def test_a_body_is_read_beyond_what_is_kept_of_it(receiver: Receiver) -> None:
     assert [answer.code for answer in answers.values()] == [200] * 90
 
 
-@pytest.mark.parametrize("path", ["/cut/b", "/hang/b", "/status/503"])
+@pytest.mark.parametrize("path", ["/cut/b", "/drop/b", "/hang/b", "/status/503"])
 def test_an_answer_that_is_none_is_everybodys(receiver: Receiver, path: str) -> None:
     """Each delivery of the bundle has the outcome of its request."""
     with closing(target_of(receiver.url(path), timeout_seconds=1.0)) as target:
@@ -234,6 +267,41 @@ def test_an_answer_that_is_none_is_everybodys(receiver: Receiver, path: str) -> 
     assert len(answers) == 4
     assert len({(answer.code, answer.error_class, answer.accepted) for answer in answers.values()}) == 1
     assert not answers[0].accepted
+
+
+def test_a_connection_that_breaks_is_nobodys_answer(receiver: Receiver) -> None:
+    """Several bundles are out on it, over HTTP/2, when it closes in the middle of an answer: none is delivered."""
+    path = "/drop/several"
+    with closing(target_of(receiver.url(path), max_in_flight=3)) as target:
+        answers = dict(target.deliver(some(30), later()))
+
+    assert sorted(answers) == list(range(30))
+    assert {(each.accepted, each.error_class) for each in answers.values()} == {(False, "NetworkError")}
+
+
+def test_an_answer_without_end_is_read_so_far_and_no_further(receiver: Receiver) -> None:
+    """Beyond 1 MB it is cut off: 2xx without a word of ours is delivered, results that break off are not."""
+    endless = "/say/" + quote('{"delivery_results": [{"status": 200}', safe="") + "%20" * 20_000
+    with closing(target_of(receiver.url("/huge/bundle"))) as target:
+        plain = answers_of(target, some(3))
+    with closing(target_of(receiver.url(endless))) as target:
+        [cut] = [*dict(target.deliver(some(1), later())).values()]
+
+    assert {each.accepted for each in plain.values()} == {True}
+    assert (cut.accepted, cut.error_class) == (False, "UnclearResults")
+
+
+def test_bundles_share_a_connection_over_http_2(receiver: Receiver) -> None:
+    """Over HTTP/1.1 each that is out has one of its own; either way every bundle has its own answer."""
+    path = "/each/503/2/1/shared"
+    with closing(target_of(receiver.url(path), 5, max_in_flight=4)) as target:
+        answers = dict(target.deliver(some(100), later()))
+
+    got = seen(receiver, path)
+    connections = {each["connection"] for each in got}
+    assert Counter(answer.code for answer in answers.values()) == {200: 50, 503: 50}
+    assert (":method" in got[0]["headers"]) == (len(connections) == 1)
+    assert len(connections) <= 4
 
 
 def test_when_time_is_over_all_of_a_bundle_is_given_up(receiver: Receiver) -> None:

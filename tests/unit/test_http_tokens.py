@@ -24,6 +24,7 @@ from eventbridge.rule import Target as TargetRule
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
 from eventbridge.targets.tokens import NoToken, Token, TokenClient, Tokens, read_token, why_refused
+from eventbridge.targets.veil import forms_of, veiled
 from eventbridge.testing.receiver import Receiver
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -288,7 +289,17 @@ def test_an_answer_without_a_token(answer: str, said: str) -> None:
 
 @pytest.mark.parametrize(
     ("said", "seconds"),
-    [(3600, 3600), ("60", 60), (None, 300), ("soon", 300), (-5, 300), (0, 300), (1e12, 86_400), (True, 1)],
+    [
+        (3600, 3600),
+        ("60", 60),
+        (None, 300),
+        ("soon", 300),
+        (-5, 300),
+        (0, 300),
+        (1e12, 86_400),
+        (True, 1),
+        pytest.param(10**400, 300, id="no float"),
+    ],
 )
 def test_how_long_a_token_is_good(said: object, seconds: float) -> None:
     """`expires_in` counts where it makes sense, up to a day; 5 minutes where it is not there."""
@@ -297,8 +308,21 @@ def test_how_long_a_token_is_good(said: object, seconds: float) -> None:
 
 def test_what_a_refusal_says() -> None:
     """Error and description of RFC 6749, on one line and not without end; nothing where there is no such JSON."""
-    told = why_refused(json.dumps({"error": "invalid_scope", "error_description": "no\n such  scope"}).encode())
-    long = why_refused(json.dumps({"error": "e" * 5000}).encode())
+    told = why_refused(json.dumps({"error": "invalid_scope", "error_description": "no\n such  scope"}).encode(), bytes)
+    long = why_refused(json.dumps({"error": "e" * 5000}).encode(), bytes)
 
     assert (told, len(long)) == ("invalid_scope: no such scope", 200)
-    assert [why_refused(each) for each in (b"<html>", b"[1]", b"{}", b'{"error": 5}')] == [""] * 4
+    assert [why_refused(each, bytes) for each in (b"<html>", b"[1]", b"{}", b'{"error": 5}')] == [""] * 4
+
+
+def test_a_refusal_shows_no_secret_and_no_piece_of_one() -> None:
+    """Neither one that JSON hides from who looks at the bytes, nor the beginning of one where the text is cut."""
+
+    def veil(text: bytes) -> bytes:
+        return veiled(text, forms_of(["hushhush"]))
+
+    hidden = why_refused(rb'{"error": "\u0068ushhush"}', veil)
+    halved = why_refused(json.dumps({"error": "e" * 195 + "hushhush"}).encode(), veil)
+
+    assert hidden == "********"
+    assert halved == "e" * 195 + "*****"

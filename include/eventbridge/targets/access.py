@@ -81,6 +81,6 @@ class Access:
         where = f"{client.place} (token_url of connection {client.connection!r})"
         if answer.code is None:
             raise NoToken(f"{where} gave no token: {answer.error_class}: {answer.error}")
-        said = why_refused(answer.response_head)
+        said = why_refused(answer.response_head, exchange.veiled)
         remedy = " Check the connection's login and password." if answer.code in (400, 401, 403) else ""
         raise NoToken(f"{where} gave no token: HTTP {answer.code}{f', {said}' if said else ''}.{remedy}")

@@ -8,7 +8,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from eventbridge import rule as rules
 from eventbridge.connection import Connection
 from eventbridge.errors import ConnectionUnusable, UserError
-from eventbridge.targets.veil import SHORTEST_SECRET
+from eventbridge.targets.veil import forms_of
 
 _NOT_IN_A_URL = re.compile(r"[\x00-\x20\x7f]")
 _PORTS = {"http": 80, "https": 443}
@@ -38,8 +38,7 @@ def secrets_in(url: str) -> tuple[bytes, ...]:
     """Return the pieces of a secret URL that must not be shown, the longest first: path segments, query values."""
     parts = urlsplit(url)
     values = [each.partition("=")[2] or each for each in re.split("[&;]", parts.query)]
-    pieces = {form for piece in (*parts.path.split("/"), *values) for form in (piece, unquote(piece))}
-    return tuple(sorted((each.encode() for each in pieces if len(each) >= SHORTEST_SECRET), key=len, reverse=True))
+    return forms_of({form for piece in (*parts.path.split("/"), *values) for form in (piece, unquote(piece))})
 
 
 def _secret_url(connection: Connection | None) -> str:

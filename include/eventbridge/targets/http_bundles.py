@@ -21,6 +21,9 @@ from eventbridge.targets.http import HttpTarget
 from eventbridge.targets.lines import holds_json
 from eventbridge.targets.protocol import Request
 
+#: What is kept of the words that an answer has for one delivery.
+_ERROR_CHARACTERS = 1_000
+
 
 @dataclass(slots=True)
 class _Bundle(Request):
@@ -147,6 +150,7 @@ def _bundle(number: int, items: tuple[Request, ...], kind: Kind | None) -> _Bund
 
 
 def _veiled(answer: Answer, veil: Callable[[bytes], bytes]) -> Answer:
-    """Return an answer that was made of a body with nothing secret in it, cut to what is kept."""
+    """Return an answer that was made of a body with nothing secret in it, cut then to what is kept."""
     error = None if answer.error is None else veil(answer.error.encode(errors="backslashreplace")).decode()
-    return answer._replace(error=error, response_head=veil(answer.response_head)[:KEPT_BYTES])
+    shown = None if error is None else error[:_ERROR_CHARACTERS]
+    return answer._replace(error=shown, response_head=veil(answer.response_head)[:KEPT_BYTES])

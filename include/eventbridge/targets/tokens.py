@@ -135,19 +135,23 @@ def read_token(client: TokenClient, body: bytes) -> Token:
     return Token(text, _seconds(answer.get("expires_in")))
 
 
-def why_refused(body: bytes) -> str:
-    """Return what an error answer says (RFC 6749, 5.2), e.g. `invalid_client: no such client`; empty if nothing."""
+def why_refused(body: bytes, veil: Callable[[bytes], bytes]) -> str:
+    """Return what an error answer says (RFC 6749, 5.2), e.g. `invalid_client: no such client`; empty if nothing.
+
+    `veil` hides what is secret, before anything is cut: the beginning of a secret would not be found.
+    """
     try:
         answer = json.loads(body)
     except (ValueError, RecursionError):
         return ""
     told = [answer.get(name) for name in ("error", "error_description")] if isinstance(answer, dict) else []
-    return ": ".join(" ".join(each.split())[:200] for each in told if isinstance(each, str) and each)
+    texts = [veil(each.encode(errors="backslashreplace")).decode() for each in told if isinstance(each, str) and each]
+    return ": ".join(" ".join(each.split())[:200] for each in texts)
 
 
 def _seconds(said: object) -> float:
     try:
         seconds = float(said) if isinstance(said, int | float | str) else _UNSAID_SECONDS
-    except ValueError:
+    except (ValueError, OverflowError):  # a whole number may have more digits than a float takes
         seconds = _UNSAID_SECONDS
     return min(seconds, _LONGEST_SECONDS) if seconds > 0 else _UNSAID_SECONDS

@@ -139,6 +139,10 @@ class Http2Connection(asyncio.Protocol):
             stream.left = stream.left[room:]
         if stream.reply.drip_seconds:
             stream.timer = asyncio.get_running_loop().call_later(stream.reply.drip_seconds, self._drip, number)
+        elif stream.reply.drop:
+            self._flush()
+            if self._transport is not None:
+                self._transport.close()
         elif stream.reply.close:  # what is announced by nothing but the end does not come
             self._http.reset_stream(number, ErrorCodes.INTERNAL_ERROR)
             self._drop(number)

@@ -40,7 +40,8 @@ class Reply:
     delay_seconds: float = 0.0
     announced_bytes: int | None = None  # content-length where it is not the body's
     drip_seconds: float = 0.0  # one more byte each, until announced_bytes
-    close: bool = False  # close the connection after the body, unannounced
+    close: bool = False  # close the connection after the body, unannounced; over HTTP/2 its stream alone
+    drop: bool = False  # then close the connection, whatever else is on it
     hints: Mapping[str, str] = field(default_factory=dict)  # headers of a 103 sent before
     item_statuses: Sequence[int] = ()  # what it says to each delivery of a bundle; none: to all what `status` does
 
@@ -87,6 +88,9 @@ class Paths:
             "hang": lambda seen: Reply(None),
             "abort": lambda seen: Reply(500, {"Webhook-Delivery": "abort-message"}),
             "cut": lambda seen: Reply(200, body=b"half", announced_bytes=100, close=True),
+            "drop": lambda seen: Reply(
+                200, delay_seconds=0.2, body=b"half", announced_bytes=100, close=True, drop=True
+            ),
             "delay": lambda seen: Reply(200, delay_seconds=int(seen.rest) / 1000),
             "drip": lambda seen: Reply(200, body=b"", announced_bytes=1_000_000, drip_seconds=0.05),
             "echo": lambda seen: Reply(404, body=f"Cannot POST /echo/{seen.rest}\n".encode()),
