@@ -86,7 +86,8 @@ class Company:
     def _may_wait(self, run: Run) -> bool:
         """Return whether it costs nobody anything if a run waits: there are others at work, or no others at all."""
         others = [each for each in self._runs if each is not run]
-        if not others and not self._elsewhere:
+        # The shards of an ordered target are runs of their own, and nobody but it waits for them.
+        if not self._elsewhere and all(_place(each) == _place(run) for each in others):
             return True
         return any(each.presence.at_work for each in others) or None in self._elsewhere.values()
 
@@ -99,10 +100,13 @@ class Company:
     def _others_done_at(self, run: Run) -> datetime | None:
         ends: dict[tuple[str, str], list[datetime | None]] = defaultdict(list)
         for each in self._runs:
-            place = (each.report.rule, each.report.target)
-            if place != (run.report.rule, run.report.target):
-                ends[place].append(each.presence.ended_at)
+            if _place(each) != _place(run):
+                ends[_place(each)].append(each.presence.ended_at)
         return done_at([*map(_last, ends.values()), *self._elsewhere.values()])
+
+
+def _place(run: Run) -> tuple[str, str]:
+    return run.report.rule, run.report.target
 
 
 def _last(ends: Sequence[datetime | None]) -> datetime | None:

@@ -268,8 +268,9 @@ class OrderedRun(TargetRun):
             else:  # it was tried, and its next try comes later
                 turns.next(key)
                 self._block(turns, key, item.due_at)
+        now = self._clock()
         stopped = self._shard.gone.is_set() or self._stop_asked.is_set() or self.presence.cut == "others"
-        stopped = stopped or self.pause.at(self._clock()) is not None
+        stopped = stopped or self.pause.at(now) is not None or self._pace.has_bound(now)
         self.report.spent = left and not stopped
         if not self._unclear:
             shard = self._shard

@@ -141,9 +141,9 @@ class TargetRun(threading.Thread):
         if paused_until is not None and not self._stop_asked.is_set() and not self._refused():
             self.report.held_up = True
             self._waiting = put_off_paused(self._waiting, paused_until, now, self._rows)
-        self.report.held_up = self.report.held_up or self._pace.has_bound(now)  # its last tokens were on their way
-        over = now >= self._until - timedelta(seconds=_NAP_SECONDS) and not self.presence.cut
-        over = over or self.presence.cut == "budget"
+        self.report.held_up |= self._pace.has_bound(now)  # its last tokens were on their way
+        cut, nap = self.presence.cut, timedelta(seconds=_NAP_SECONDS)
+        over = cut == "budget" or (now >= self._until - nap and not cut)
         self.report.spent = over and not self._refused() and self._has_unsettled_work()
 
     def _ready(self) -> list[Item]:
@@ -223,8 +223,7 @@ class TargetRun(threading.Thread):
         if answer.accepted and self.breaker.at_rest:  # as nearly all are: what follows would come to the same
             self.breaker.accepted(1, now)
         elif answer.error_class == "Interrupted":
-            self._interrupted = True
-            outcome = Unknown()
+            self._interrupted, outcome = True, Unknown()
         else:
             outcome = decide(
                 answer,
@@ -297,4 +296,5 @@ class TargetRun(threading.Thread):
         return now >= self._until or all(item.due_at is not None and item.due_at >= soon for item in self._waiting)
 
     def _has_unsettled_work(self) -> bool:
-        return self._interrupted or any(item.due_at is None or item.due_at <= self._until for item in self._waiting)
+        late = [] if self._pace.has_bound(self._clock()) else self._waiting  # what waits for a token is not late
+        return self._interrupted or any(item.due_at is None or item.due_at <= self._until for item in late)

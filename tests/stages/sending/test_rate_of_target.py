@@ -6,6 +6,7 @@ import threading
 from datetime import datetime
 from typing import Any
 
+import pytest
 from stages.delivering import REFUSED, RunningClock, Sending, http, keeps, routed, segment_rows, verdicts
 
 from eventbridge.stages.audit import audit
@@ -54,6 +55,21 @@ def test_what_the_rate_does_not_let_through_goes_to_the_slow_lane_untried(sendin
     sending.deliver()
     assert audit(work).deliveries["orders/crm"] == {"matched": 40, "delivered": 40, "dead": 0, "parked": 0}
     assert audit(work).differences == ()
+
+
+@pytest.mark.parametrize("more", [{}, {"ordered_by": "$.data.id"}], ids=["in any order", "ordered"])
+def test_a_target_that_nobody_waits_for_gets_what_its_rate_lets_through(
+    sending: Sending, more: dict[str, object]
+) -> None:
+    """It is alone in its batch, with several shards if it is ordered: its push goes on, and is no time-out."""
+    crm = http("/healthy/alone", rate="10/s", **more)
+    batch = sending.routed(100, settings={"push_budget_seconds": 3}, crm=crm)
+    work = sending.work
+
+    sending.push(batch)
+
+    assert 25 <= len(segment_rows(work, batch.batch_id)) <= 10 * 4 + 1
+    assert work.ledger.chunk(batch.batch_id, 0).state == "COMPLETED"
 
 
 def test_a_push_does_not_keep_its_batch_waiting_for_a_token(sending: Sending) -> None:
