@@ -37,6 +37,7 @@ ED25519 = base64.b64encode(b"the seed of a key, of 32 letters").decode()
 #: What goes wrong: a path of the receiver's, or a whole URL, whose port may be that of nobody.
 FAILURES = {
     "mirror": "/mirror",
+    "items": "/blame",
     "flaky": "/flaky",
     "bad": "/bad",
     "gone": "/gone",
@@ -54,7 +55,9 @@ NEVER = "retry: {policy: own, attempts: 0}"
 #: Dead letters that are shown one by one: whatever was written down of them is read anyway.
 SHOWN = {
     "basic-mirror",
+    "bearer-items",
     "bearer-mirror",
+    "query-items",
     "signed-mirror",
     "mutual-mirror",
     "query-mirror",
@@ -164,6 +167,7 @@ def rules_of(shop: Any, parties: Parties) -> str:
             retry = IN_AN_HOUR if failure in ("flaky", "hang", "cut") else NEVER
             timeout = "timeout: 1s" if failure == "hang" else "timeout: 10s"
             fields = f"type: http, {given}allow_http: true, {timeout}, connection: {name}, {retry}"
+            fields += ", batch: {count: 2}" if failure == "items" else ""
             lines.append(f"      {name}: {{{fields}, dead_letter_queue: {queue_of(kind, shop, parties)}}}")
     return "\n".join(lines)
 
@@ -197,7 +201,7 @@ def test_no_secret_is_written_anywhere(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Nine kinds of credentials by thirteen failures: store, ledger, bus, logs, copies and commands have none."""
+    """Nine kinds of credentials by fourteen failures, one of them of a bundle's items: nothing written has any."""
     caplog.set_level(logging.DEBUG, logger="eventbridge")
     shop.write_rules(more=rules_of(shop, parties))
     for name, value in shop.environ.items():

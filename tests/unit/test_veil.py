@@ -22,6 +22,7 @@ ENCODED = {
     "JSON by Go": """"pa+ss/wo\\u003cr\\u003ed\\u0026'\\"=é\U0001f511\"""",
     "JSON by .NET": """"pa\\u002Bss/wo\\u003Cr\\u003Ed\\u0026\\u0027\\u0022=\\u00E9\\uD83D\\uDD11\"""",
     "JSON by PHP": """"pa+ss\\/wo<r>d&'\\"=\\u00e9\\ud83d\\udd11\"""",
+    "JSON of a header": json.dumps(SECRET.encode().decode("latin-1"), ensure_ascii=False),
     "HTML by Python": html.escape(SECRET),
     "HTML by Jinja": "pa+ss/wo&lt;r&gt;d&amp;&#39;&#34;=é\U0001f511",
     "HTML by Go": "pa&#43;ss/wo&lt;r&gt;d&amp;&#39;&#34;=é\U0001f511",

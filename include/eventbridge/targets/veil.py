@@ -20,13 +20,14 @@ SHORTEST_SECRET = 6
 def forms_of(values: Iterable[str]) -> tuple[bytes, ...]:
     """Return the bytes as which an answer may repeat secret values, the longest first.
 
-    As they are, escaped in a URL, in JSON and in HTML as the usual encoders do; what is shorter than six characters is
-    left out.
+    As they are, escaped in a URL, in JSON and in HTML as the usual encoders do, read from a header as Latin-1 before;
+    what is shorter than six characters is left out.
     """
     forms = {
         form
-        for value in values
-        if len(value) >= SHORTEST_SECRET
+        for each in values
+        if len(each) >= SHORTEST_SECRET
+        for value in (each, each.encode(errors="surrogatepass").decode("latin-1"))
         for form in (
             value,
             quote(value),

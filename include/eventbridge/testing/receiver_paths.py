@@ -70,7 +70,8 @@ class Paths:
     of that time as Retry-After. /told/NAME answers the status that /tell/STATUS/NAME told it last, before that 200.
     To bundles: /each/STATUS/EVERY/TIMES gives every EVERYth delivery, counted as they first come, STATUS so many times
     and all else 200; /first/COUNT acknowledges the first ones; /at-most/COUNT refuses with 413 what has more; /picky
-    refuses with 400 what holds the word poison; /say/TEXT answers 200 with that text, escaped, as JSON.
+    refuses with 400 what holds the word poison; /say/TEXT answers 200 with that text, escaped, as JSON; /blame refuses
+    every delivery by itself, and tells with each what /mirror tells.
     """
 
     def __init__(self) -> None:
@@ -113,6 +114,7 @@ class Paths:
             "each": self._each,
             "first": _first,
             "at-most": lambda seen: Reply(413 if len(seen.ids) > int(seen.rest.partition("/")[0]) else 200),
+            "blame": _blame,
             "picky": lambda seen: Reply(400 if b"poison" in seen.body else 200),
             "say": lambda seen: Reply(200, _JSON, unquote(seen.rest).encode()),
         }
@@ -160,6 +162,12 @@ def _mirror(seen: Seen) -> Reply:
     """Refuse, and tell everything that was sent but the body, as some frameworks' error pages do."""
     lines = [f"Cannot POST {seen.path}", *(f"{name}: {value}" for name, value in seen.headers.items()), ""]
     return Reply(400, body="\n".join(lines).encode("latin-1"))
+
+
+def _blame(seen: Seen) -> Reply:
+    told = _mirror(seen).body.decode("latin-1")
+    results = [{"id": each, "status": 400, "error": told, "told": told} for each in seen.ids]
+    return Reply(207, _JSON, json.dumps({"delivery_results": results}).encode(), item_statuses=[400] * len(results))
 
 
 def _first(seen: Seen) -> Reply:
