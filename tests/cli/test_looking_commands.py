@@ -5,10 +5,16 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from eventbridge.breaker import Tally
+from eventbridge.connection import connections_from_environment
+from eventbridge.settings import Settings
+from eventbridge.stages.workplace import Workplace
 
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -259,6 +265,21 @@ def test_enabling_a_target(delivered: Any, eventbridge: Callable[..., Any]) -> N
     after = eventbridge("status", "--json").json
     assert after["targets"] == []
     assert [row["state"] for row in after["parked"] if row["target"] == "gone"] == ["due"]
+
+
+def test_enabling_a_target_ends_its_pause(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """It is told so, once; a pause that is over is none."""
+    work = Workplace.open(Settings.from_mapping(delivered.environ), connections_from_environment(delivered.environ))
+    until = work.clock() + timedelta(minutes=30)
+    work.ledger.note_attempts([Tally("all-orders", "archive", paused_until=until)])
+
+    first = eventbridge("targets", "enable", "all-orders", "archive")
+    again = eventbridge("targets", "enable", "all-orders", "archive")
+
+    assert first.out == "all-orders/archive was paused and is enabled; 0 deliveries that were held are due now\n"
+    assert again.out == "all-orders/archive was enabled already\n"
+    assert work.ledger.target_statuses()["all-orders", "archive"].paused_until is None
+    work.close()
 
 
 def test_targets_are_listed(delivered: Any, eventbridge: Callable[..., Any]) -> None:

@@ -46,17 +46,21 @@ def enable(
     target: Annotated[str, typer.Argument(metavar="TARGET", help="Name of the target in that rule.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Enable a target that is disabled, degraded or half-open: what was held for it is due now.
+    """Enable a target that is disabled, degraded, half-open or paused: what was held for it is due now.
 
+    What a pause has put off comes at the time that the pause named; new deliveries go at once.
     Deliveries keep their ids. Their age goes on from when the events arrived, so those past it become dead letters.
     """
+    from eventbridge.breaker import pause_of
     from eventbridge.cli.find import find_target
     from eventbridge.stages.enable import enable_target
 
     with workplace(looking=True) as work:
         find_target(work.rule_set(), rule, target)
         status = work.ledger.target_statuses().get((rule, target))
-        before = "ok" if status is None else status.state
+        before: str = "ok" if status is None else status.state
+        if before == "ok" and pause_of(status, work.clock()) is not None:
+            before = "paused"
         released = enable_target(work, rule, target)
     if as_json:
         show_json({"rule": rule, "target": target, "before": before, "released": released})
