@@ -12,6 +12,8 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,7 @@ from contracts.ledger_samples import Clock, a_batch, a_file
 from sqlalchemy import create_engine, make_url
 
 from eventbridge import faults
+from eventbridge.breaker import Tally
 from eventbridge.errors import LedgerError, SettingsError
 from eventbridge.ledger import Ledger, migrations
 from eventbridge.ledger.remedies import explain
@@ -82,24 +85,51 @@ def test_the_known_head_is_the_newest_migration() -> None:
     assert script.get_heads() == [HEAD]
 
 
-def test_a_ledger_of_the_first_revision_goes_on(tmp_path: Path) -> None:
-    """Its id and its offsets stay; on which log they count is not known yet."""
-    old = tmp_path / "old.sqlite"
+def made_at(revision: str, file: Path, *statements: str) -> Path:
+    """Make a ledger as it was at a revision, with these rows."""
     assert migrations.__file__ is not None
-    engine = create_engine(url(old))
+    engine = create_engine(url(file))
     with engine.begin() as connection:
         config = Config(attributes={"connection": connection, "version_table": "ledger_revision"})
         config.set_main_option("script_location", str(Path(migrations.__file__).parent))
-        command.upgrade(config, "0001")
+        command.upgrade(config, revision)
         connection.exec_driver_sql("INSERT INTO ledger VALUES (1, 'the-id', 0)")
-        connection.exec_driver_sql("INSERT INTO consumer_offset VALUES ('flights', 'bus', 'placed', '', 0, 7, '', 0)")
+        for statement in statements:
+            connection.exec_driver_sql(statement)
     engine.dispose()
+    return file
+
+
+def test_a_ledger_of_the_first_revision_goes_on(tmp_path: Path) -> None:
+    """Its id and its offsets stay; on which log they count is not known yet."""
+    offset_of_7 = "INSERT INTO consumer_offset VALUES ('flights', 'bus', 'placed', '', 0, 7, '', 0)"
+    old = made_at("0001", tmp_path / "old.sqlite", offset_of_7)
 
     ledger = Ledger.open(url(old))
     (offset,) = ledger.consumer_offsets()
 
     assert ledger.ledger_id == "the-id"
     assert (offset.group, offset.offset, offset.bus_identity) == ("flights", 7, "")
+    ledger.close()
+
+
+def test_a_ledger_from_before_pauses_goes_on(tmp_path: Path) -> None:
+    """Its targets stand as they stood, none is paused, and one that asks for a pause now has it."""
+    old = made_at(
+        "0010",
+        tmp_path / "old.sqlite",
+        "INSERT INTO target_status (rule, target, state, reason, since, until, good, slow)"
+        " VALUES ('orders', 'crm', 'degraded', 'it failed', 5000000, 6000000, 2, 0)",
+    )
+
+    ledger = Ledger.open(url(old), Clock())
+    [before] = ledger.target_statuses().values()
+    until = ledger.now() + timedelta(seconds=60)
+    ledger.note_attempts([Tally("orders", "crm", paused_until=until)])
+    [after] = ledger.target_statuses().values()
+
+    assert (before.state, before.reason, before.good, before.paused_until) == ("degraded", "it failed", 2, None)
+    assert after == replace(before, paused_until=until)
     ledger.close()
 
 
