@@ -91,6 +91,18 @@ def bundle_kit(folder: Path, receivers: Receivers) -> Kit:
     )
 
 
+def http2_bundle_kit(folder: Path, receivers: Receivers) -> Kit:
+    """The same over TLS and HTTP/2."""
+    receiver, path = receivers.secure, f"/healthy/{uuid.uuid4()}"
+    connection = Connection("crm", "http", extra={"ca_certificate": str(receivers.certificate)})
+    batch = Batching(count=5, size_bytes=1 << 18)
+    rule = TargetRule(name="crm", type="http", url=receiver.url(path), connection="crm", max_in_flight=4, batch=batch)
+    return Kit(
+        lambda clock: open_target("r", rule, lambda _: connection, clock, LOOPBACK),
+        lambda: [item for seen in receiver.requests() if seen["path"] == path for item in items_of(seen["body"])],
+    )
+
+
 def items_of(array: bytes) -> list[bytes]:
     """Return the items of a JSON array, byte for byte."""
     text, decoder = array.decode(), json.JSONDecoder()
@@ -121,7 +133,14 @@ def memory_kit(folder: Path, receivers: Receivers) -> Kit:
     return Kit(open_one, lambda: [request.payload for target in opened for request in target.received])
 
 
-KITS = {"http": http_kit, "http2": http2_kit, "bundles": bundle_kit, "file": file_kit, "memory": memory_kit}
+KITS = {
+    "http": http_kit,
+    "http2": http2_kit,
+    "bundles": bundle_kit,
+    "http2 bundles": http2_bundle_kit,
+    "file": file_kit,
+    "memory": memory_kit,
+}
 
 
 @pytest.fixture(scope="module")
