@@ -72,6 +72,23 @@ def test_failures_that_are_not_tried_again_in_the_end_count() -> None:
     assert told.total == Count(12, 12)
 
 
+def test_nobody_waits_for_a_retry_that_is_too_old_to_be_made() -> None:
+    """It is judged as it stands; what was never to be tried again is nothing new."""
+    breaker = RunBreaker("late", "crm")
+    for number in range(9):
+        breaker.answered(name(number), NOW, failed=False)
+    for number in range(300):
+        breaker.answered(name(100 + number), NOW, failed=True, again=True)
+    assert breaker.room(NOW) == 0
+    for number in range(400):
+        breaker.given_up(name(100 + number), NOW)
+
+    assert breaker.room(NOW) is None
+    told = breaker.take()
+    assert told is not None
+    assert told.counts == {SECOND: Count(309, 300)}
+
+
 def test_everything_is_told_once() -> None:
     """What was told is not told again; without news there is nothing to tell."""
     breaker = RunBreaker("late", "crm")

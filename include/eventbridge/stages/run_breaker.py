@@ -107,6 +107,11 @@ class RunBreaker:
     def leave(self, now: datetime) -> None:
         """Judge what was to be tried again and will not be: the run is over."""
         for delivery_id in list(self._asked):
+            self.given_up(delivery_id, now)
+
+    def given_up(self, delivery_id: bytes, now: datetime) -> None:
+        """Judge a delivery that is not tried again after all, if it was to be: nobody waits for it any more."""
+        if delivery_id in self._asked:
             self._judge(delivery_id)
             if self.probing:
                 self._probed(int(now.timestamp()), good=False)

@@ -156,6 +156,7 @@ class TargetRun(threading.Thread):
             if verdict is None:
                 alive.append(item)
             else:
+                self.breaker.given_up(item.delivery_id, now)
                 self._report(item, verdict, None)
         return self._admitted(alive)
 
@@ -261,12 +262,11 @@ class TargetRun(threading.Thread):
             self.report.delivered += 1
         elif isinstance(outcome, DeadLettered):
             self.report.dead_lettered += 1
-            self.report.gone = self.report.gone or outcome.disable_target
+            self.report.gone |= outcome.disable_target
         elif isinstance(outcome, RetryAt):
             self.report.retried += 1
-        self._rows.put(
-            outcome_row(item, outcome, answer) if answer is not None else unsent_row(item, outcome, self._clock())
-        )
+        row = outcome_row(item, outcome, answer) if answer is not None else unsent_row(item, outcome, self._clock())
+        self._rows.put(row)
 
     def _nap(self) -> bool:
         """Wait a little for something to fall due; False if the others would have to wait for that."""
