@@ -57,9 +57,11 @@ down: ## end what `make up` started
 	@[ -x $(BIN)/python ] || { echo "Nothing was running."; exit 0; }
 	exec $(BIN)/python -m demo.down
 
-test: setup ## every test: the fast ones first, then two files at a time
+test: setup ## every test: the fast ones, the crash matrix (three worlds at a time), the others two files at a time
 	@$(BIN)/pytest tests/unit tests/architecture tests/contracts -q
-	$(BIN)/pytest -q -n 2 --dist loadfile --ignore tests/unit --ignore tests/architecture --ignore tests/contracts
+	$(BIN)/pytest tests/faults -q
+	$(BIN)/pytest -q -n 2 --dist loadfile --ignore tests/unit --ignore tests/architecture --ignore tests/contracts \
+	  --ignore tests/faults
 
 test-s3: setup ## the store's tests, and a batch of 50,000 events, on an S3 server that is fetched: 5 minutes
 	@PYTHONPATH=tests exec $(BIN)/python -m s3proxy.deep
