@@ -26,6 +26,9 @@ FILE_GOAL = (None, 300_000)
 #: A chunk is cut for targets that take 250 a second; for one that takes a thousand times that, to begin and to end a
 #: push is a third of its time.
 _LARGE_CHUNKS = {"chunk_max_deliveries": "20000", "chunk_max_bytes": str(64 << 20)}
+#: Times that what takes a third of a second is measured; the median counts. A virtual machine may have to get back from
+#: its host the memory that it touches, which took as long again.
+_TIMES_OF_FILE = 5
 #: httpx is slow enough that a fraction of the requests shows it.
 _HTTPX_SHARE = 10
 
@@ -72,8 +75,8 @@ def _measure(deliveries: int, size: int, in_flight: int) -> list[Row]:
         lines = {"type": "file", "path": "lines.jsonl"}
         rows = [
             _push("push to HTTP, signed, outcomes written", http | {"url": receiver.url("/ok/push")}, deliveries, size),
-            _push("push to a file, outcomes written", lines, deliveries, size),
-            _push("the same, 20,000 in a chunk", lines, deliveries, size, **_LARGE_CHUNKS),
+            _median(lambda: _push("push to a file, outcomes written", lines, deliveries, size)),
+            _median(lambda: _push("the same, 20,000 in a chunk", lines, deliveries, size, **_LARGE_CHUNKS)),
         ]
         rows[0] = rows[0]._replace(goal=HTTP_GOAL)
         rows[2] = rows[2]._replace(goal=FILE_GOAL)
@@ -98,6 +101,11 @@ def _push(what: str, target: dict[str, Any], deliveries: int, size: int, **setti
         cost = measured(lambda: push_all(place, batch_id, chunk_ids), cores()[0])
         _prove(cost.result, deliveries)
     return Row(what, deliveries, cost)
+
+
+def _median(measure: Callable[[], Row]) -> Row:
+    rows = sorted((measure() for _ in range(_TIMES_OF_FILE)), key=lambda row: row.cost.wall)
+    return rows[len(rows) // 2]
 
 
 def _prove(delivered: int, wanted: int) -> None:
