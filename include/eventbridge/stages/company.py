@@ -41,25 +41,22 @@ class Company:
         self._waits = batch.kind == "normal"
         self._began_at = work.clock()
         self._looked_at = time.monotonic()
-        self._asked = False
         self._elsewhere: dict[int, datetime | None] = {}
         for run in runs if self._waits else ():
             run.presence.may_wait = partial(self._may_wait, run)
+        self.ask()
 
     def ask(self) -> None:
         """Ask the ledger how far the other chunks of the batch are."""
         if self._waits:
             ends = self._work.ledger.chunk_ends(self._batch.batch_id)
             self._elsewhere = {number: end for number, end in ends.items() if number != self._chunk_id}
-            self._asked = True
 
     def look(self) -> None:
         """Cut off those for whom the others have waited long enough, or whose answers would come too late."""
         if time.monotonic() - self._looked_at < _LOOK_SECONDS:
             return
         self._looked_at = time.monotonic()
-        if any(run.presence.idle for run in self._runs):
-            self.ask()  # whom they may wait for may be done
         now = self._work.clock()
         for run in self._runs:
             presence = run.presence
@@ -78,18 +75,20 @@ class Company:
 
     def measure(self) -> None:
         """Note of each run that has ended how long it took, and how much of that the others waited for it."""
-        if self._asked:  # else it was over so soon that nobody can have waited for it
-            self.ask()
+        self.ask()
         for run in self._runs:
             run.presence.measure(self._others_done_at(run) if self._waits else None)
 
     def _may_wait(self, run: Run) -> bool:
-        """Return whether it costs nobody anything if a run waits: there are others at work, or no others at all."""
+        """Return whether it costs nobody anything if a run waits: there are others at work, or no others at all.
+
+        Only those of this push count as at work: another push that has begun may itself only wait, for this one.
+        """
         others = [each for each in self._runs if each is not run]
         # The shards of an ordered target are runs of their own, and nobody but it waits for them.
         if not self._elsewhere and all(_place(each) == _place(run) for each in others):
             return True
-        return any(each.presence.at_work for each in others) or None in self._elsewhere.values()
+        return any(each.presence.at_work for each in others)
 
     def _is_waited_for(self, run: Run, now: datetime, typical: float | None) -> bool:
         done = self._others_done_at(run)

@@ -24,7 +24,8 @@ class Presence:
     `cut`, which are the push's: whether waiting costs nobody anything, and that nothing more must be started.
     """
 
-    def __init__(self, *, patient: bool) -> None:
+    def __init__(self, clock: Callable[[], datetime], *, patient: bool) -> None:
+        self._clock = clock
         self.may_wait: Callable[[], bool] = lambda: True
         self.cut: Cut = ""
         self.began_at: datetime | None = None
@@ -33,6 +34,7 @@ class Presence:
         self.hurried = False  # it ended because the others were done
         self._patient = patient
         self._idle = False
+        self._naps: list[tuple[datetime, datetime]] = []
         self._woken = threading.Event()
         self._durations_ms: list[float] = []
         self._last: Answer | None = None
@@ -42,11 +44,6 @@ class Presence:
     def at_work(self) -> bool:
         """Whether it has not ended, and does not only wait for something to fall due."""
         return self.ended_at is None and not self._idle
-
-    @property
-    def idle(self) -> bool:
-        """Whether it only waits for something to fall due."""
-        return self._idle
 
     @property
     def typical(self) -> float | None:
@@ -65,10 +62,12 @@ class Presence:
         self.hurried = not self._patient and not self.may_wait()
         if self.hurried:
             return False
+        asleep_at = self._clock()
         self._idle = True
         self._woken.wait(max(0.0, seconds))
         self._woken.clear()
         self._idle = False
+        self._naps.append((asleep_at, self._clock()))
         return True
 
     def wake(self) -> None:
@@ -76,15 +75,23 @@ class Presence:
         self._woken.set()
 
     def measure(self, others_done_at: datetime | None) -> None:
-        """Note how long it took, if it has ended and had an answer; `others_done_at` None: nobody waited for it."""
+        """Note how long it took, if it has ended and had an answer; `others_done_at` None: nobody waited for it.
+
+        Its naps do not count: it took none that the others would have had to wait for.
+        """
         if self.began_at is None or self.ended_at is None or self._last is None:
             return
         last_at = self._last.started_at + timedelta(milliseconds=self._last.duration_ms)
-        tail = (last_at - (self._sent_at or self.began_at)).total_seconds()
-        beyond = 0.0
-        if others_done_at is not None:
-            beyond = (last_at - max(others_done_at, self.began_at)).total_seconds()
-        self._stay = Stay(max(0.0, beyond), max(0.0, tail), self.typical)
+        tail = self._busy(self._sent_at or self.began_at, last_at)
+        beyond = 0.0 if others_done_at is None else self._busy(max(others_done_at, self.began_at), last_at)
+        self._stay = Stay(beyond, tail, self.typical)
+
+    def _busy(self, start: datetime, end: datetime) -> float:
+        """Return how many seconds from `start` to `end` it did not nap."""
+        napped = sum(
+            (min(up, end) - max(down, start) for down, up in self._naps if down < end and up > start), timedelta()
+        )
+        return max(0.0, (end - start - napped).total_seconds())
 
     def told_with(self, ended: Ended) -> Ended:
         """Return what the breaker is told of the run's end, with how long it took."""

@@ -67,7 +67,7 @@ class TargetRun(threading.Thread):
         self.pause = pace.pause
         self._patient = patient
         self._halted = threading.Event()
-        self.presence = Presence(patient=patient)
+        self.presence = Presence(clock, patient=patient)
         self._until = until
         self._clock = clock
         self._stop_asked = stop

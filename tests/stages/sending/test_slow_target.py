@@ -10,6 +10,7 @@ from stages.delivering import RunningClock, Sending, http, verdicts
 from eventbridge.ledger.records import TargetStatus
 from eventbridge.stages import target_run
 from eventbridge.stages.audit import audit
+from eventbridge.stages.push import push
 
 #: Answers after two seconds.
 LATE = http("/delay/2000", timeout="10s", max_in_flight=4)
@@ -141,6 +142,35 @@ def test_who_waits_for_a_retry_is_told_when_the_others_are_done(
     sending.deliver_batch()
 
     assert set(received(sending, "/flaky/told").values()) == {1}
+
+
+def test_what_a_target_rested_while_others_were_at_work_is_not_held_against_it(sending: Sending) -> None:
+    """Half of the others are done at once, one takes longer than the two seconds of its retries: nobody waited."""
+    policy = "{policy: own, attempts: 5, initial: 1s, multiplier: 1, maximum: 1s}"
+    late = http("/delay/3500", timeout="10s")
+    work = sending.begin(12, crm=http("/flaky/rests", retry=policy), late=late, note="/healthy/note")
+
+    batch_id = sending.deliver_batch()
+
+    assert batch_id is not None
+    assert {row["verdict"] for row in verdicts(work, batch_id)["crm"]} == {"Delivered"}
+    assert set(received(sending, "/flaky/rests").values()) == {3}
+    found = standing(sending)
+    assert found is None or found.state == "ok"
+
+
+def test_a_retry_is_not_waited_for_because_another_push_is_at_work(sending: Sending) -> None:
+    """That one may only wait too, and the batch for both: each push counts only its own targets."""
+    policy = "{policy: own, attempts: 5, initial: 1s, multiplier: 1, maximum: 1s}"
+    targets = {"crm": http("/flaky/apart", retry=policy), "note": "/healthy/note"}
+    batch = sending.routed(12, settings={"chunk_max_deliveries": 12}, **targets)
+    crm, note = sorted(sending.work.ledger.chunks(batch.batch_id), key=lambda chunk: chunk.pieces[0].target)
+
+    sending.work.ledger.claim_chunk(batch.batch_id, note.chunk_id, "elsewhere:17")
+
+    push(sending.work, batch.batch_id, crm.chunk_id)
+
+    assert set(received(sending, "/flaky/apart").values()) == {1}
 
 
 def test_a_target_that_is_slow_by_its_own_rate_is_neither_waited_for_nor_degraded(sending: Sending) -> None:
