@@ -187,13 +187,13 @@ class OrderedRun(TargetRun):
             self._take(turns, item, answer if lost is None else not_flushed(answer, lost))
 
     def _take(self, turns: Turns[OrderedItem], item: OrderedItem, answer: Answer) -> None:
-        now = self._clock()
+        now, draw = self._dice.throw(answer)
         tried = replace(item, attempts=item.attempts + 1, note="")
         outcome: Outcome
         if answer.error_class == "Interrupted":
             self._unclear, outcome = True, Unknown()
         else:
-            heed(answer, self._policy, tried.attempts, self._pace, self.breaker, now, self._dice.random())
+            heed(answer, self._policy, tried.attempts, self._pace, self.breaker, now, draw)
             self.breaker.answered(item.delivery_id, now, failed=is_failure(answer))
             outcome = decide(
                 answer,
@@ -202,7 +202,7 @@ class OrderedRun(TargetRun):
                 arrived_at=item.arrived_at,
                 held_seconds=item.held_seconds,
                 now=now,
-                draw=self._dice.random(),
+                draw=draw,
                 window=self._window,
             )
         ended = isinstance(outcome, DeadLettered)

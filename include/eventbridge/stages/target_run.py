@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
@@ -12,6 +11,7 @@ from eventbridge.breaker import Tally
 from eventbridge.delivery import DELIVERED, Answer, DeadLettered, Outcome, RetryAt, Unknown, decide, expired, is_failure
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.rule.window import DeliverBetween
+from eventbridge.stages.dice import Dice
 from eventbridge.stages.feed import Feed
 from eventbridge.stages.flushed import flush, not_flushed
 from eventbridge.stages.items import Item, TargetReport
@@ -79,7 +79,7 @@ class TargetRun(threading.Thread):
         self._unjudged: set[int] = set()  # requests that were sent in a bundle and have no answer: they go again
         self._interrupted = False
         self._ended = False
-        self._dice = random.Random()
+        self._dice = Dice(clock)
 
     def tally(self) -> Tally | None:
         """Return what the breaker is told at the end of the run; nothing of its end if it crashed or never began."""
@@ -218,7 +218,7 @@ class TargetRun(threading.Thread):
             self._decide(item, answer if lost is None else not_flushed(answer, lost))
 
     def _decide(self, item: Item, answer: Answer) -> None:
-        now = self._clock()
+        now, draw = self._dice.throw(answer)
         item.attempts += 1
         outcome: Outcome = DELIVERED
         if answer.accepted and self.breaker.at_rest:  # as nearly all are: what follows would come to the same
@@ -233,18 +233,18 @@ class TargetRun(threading.Thread):
                 arrived_at=item.arrived_at,
                 held_seconds=item.held_seconds,
                 now=now,
-                draw=self._dice.random(),
+                draw=draw,
                 window=self._window,
             )
-            self._judge(item, answer, outcome, now)
+            self._judge(item, answer, outcome, now, draw)
         self._report(item, outcome, answer)
         if isinstance(outcome, RetryAt):
             item.due_at = outcome.due_at
             self._waiting.append(item)
 
-    def _judge(self, item: Item, answer: Answer, outcome: Outcome, now: datetime) -> None:
+    def _judge(self, item: Item, answer: Answer, outcome: Outcome, now: datetime, draw: float) -> None:
         """Tell the breaker of an answer, and whether this push will soon try that delivery again."""
-        if heed(answer, self._policy, item.attempts, self._pace, self.breaker, now, self._dice.random()):
+        if heed(answer, self._policy, item.attempts, self._pace, self.breaker, now, draw):
             return
         again = isinstance(outcome, RetryAt) and outcome.due_at < self._soon(now)
         probing = self.breaker.probing

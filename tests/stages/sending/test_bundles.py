@@ -75,6 +75,17 @@ def test_only_what_is_not_acknowledged_is_sent_again(sending: Sending) -> None:
     assert books(work)["delivered"] == 30
 
 
+def test_what_one_request_brought_back_travels_together_again(sending: Sending) -> None:
+    """Jitter spreads requests, not the items of one: ten are refused together, and come together a second later."""
+    path = "/each/503/3/1/together"
+    policy = "{policy: own, attempts: 3, initial: 1s, maximum: 1s, jitter: 0.5}"
+    sending.begin(30, crm=bundling(path, most=30, retry=policy))
+
+    sending.deliver_batch()
+
+    assert sizes(sending.requests(), path) == [30, 10]
+
+
 def test_a_later_batch_takes_up_what_was_left_in_bundles_of_its_own(sending: Sending, clock: RunningClock) -> None:
     """Retries of several bundles travel together, in the slow lane, under their ids."""
     path = "/each/429/2/1/later"
