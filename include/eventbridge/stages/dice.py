@@ -1,4 +1,4 @@
-"""The jitter of retries, drawn once a request: what was refused together is due together, and travels together again."""
+"""The jitter of retries, drawn once a request: what was refused together is due together, and travels together."""
 
 from __future__ import annotations
 
