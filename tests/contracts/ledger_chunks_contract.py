@@ -80,6 +80,22 @@ class ChunksContract:
         ledger.claim_chunk("batch-1", 0, "host:18")
         assert rival.chunk_ends("batch-1") == {0: None, 1: None}
 
+    def test_it_is_known_which_targets_are_in_the_chunks_that_pushes_handle(self, ledger: Ledger) -> None:
+        """A chunk may have pieces of several; what is not handed out is nobody's work."""
+        crm, mail = (a_piece(rule="orders", target=target) for target in ("crm", "mail"))
+        chunks = [
+            a_chunk(0, pieces=(crm, mail, crm)),
+            a_chunk(1, pieces=(crm,)),
+            a_chunk(2, pieces=(mail,), handed_out=False, map_index=None),
+        ]
+        ledger.plan_batch(a_batch(), [])
+        ledger.move_batch("batch-1", "planned", "buffered")
+        assert ledger.publish_chunks("batch-1", after(60), chunks)
+
+        found = ledger.chunk_targets("batch-1")
+
+        assert found == {0: {("orders", "crm"), ("orders", "mail")}, 1: {("orders", "crm")}}
+
     def test_a_chunk_that_is_not_there_is_not_found(self, ledger: Ledger) -> None:
         """A wrong number is a user's error; claiming it gives nothing."""
         route(ledger)

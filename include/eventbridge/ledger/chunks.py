@@ -18,8 +18,6 @@ from eventbridge.ledger.statements import batches as batch_statements
 from eventbridge.ledger.statements import chunks as statements
 from eventbridge.ledger.targets import note_attempts
 
-#: What is noted of a chunk whose push told nothing of its end before its batch was settled.
-
 
 def insert_chunks(connection: Connection, chunks: Sequence[Chunk]) -> None:
     """Add chunks of a batch that is being published."""
@@ -55,6 +53,12 @@ class Chunks(Database):
         with self._reading() as connection:
             rows = connection.execute(statements.CHUNK_ENDS, {"of_batch": batch_id})
             return {row.chunk_id: row.ended_at for row in rows}
+
+    def chunk_targets(self, batch_id: str) -> dict[int, frozenset[tuple[str, str]]]:
+        """Return the targets of each chunk of a batch that is handed out, as (rule, target), by its id."""
+        with self._reading() as connection:
+            rows = connection.execute(statements.CHUNK_PIECES, {"of_batch": batch_id})
+            return {row.chunk_id: frozenset((piece["rule"], piece["target"]) for piece in row.pieces) for row in rows}
 
     def chunk(self, batch_id: str, chunk_id: int) -> Chunk:
         """Return a chunk; raises NotFoundError."""

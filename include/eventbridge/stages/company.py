@@ -42,15 +42,16 @@ class Company:
         self._began_at = work.clock()
         self._looked_at = time.monotonic()
         self._elsewhere: dict[int, datetime | None] = {}
+        self._targets_of = work.ledger.chunk_targets(batch.batch_id) if self._waits else {}
         for run in runs if self._waits else ():
             run.presence.may_wait = partial(self._may_wait, run)
-        self.ask()
 
     def ask(self) -> None:
         """Ask the ledger how far the other chunks of the batch are."""
         if self._waits:
             ends = self._work.ledger.chunk_ends(self._batch.batch_id)
-            self._elsewhere = {number: end for number, end in ends.items() if number != self._chunk_id}
+            others = self._targets_of.keys() & ends.keys() - {self._chunk_id}
+            self._elsewhere = {number: ends[number] for number in others}
 
     def look(self) -> None:
         """Cut off those for whom the others have waited long enough, or whose answers would come too late."""
@@ -82,13 +83,11 @@ class Company:
     def _may_wait(self, run: Run) -> bool:
         """Return whether it costs nobody anything if a run waits: there are others at work, or no others at all.
 
-        Only those of this push count as at work: another push that has begun may itself only wait, for this one.
+        Only those of this push count as at work: another push may itself only wait, for this one.
         """
-        others = [each for each in self._runs if each is not run]
-        # The shards of an ordered target are runs of their own, and nobody but it waits for them.
-        if not self._elsewhere and all(_place(each) == _place(run) for each in others):
+        if all(targets == {_place(run)} for targets in self._targets_of.values()):
             return True
-        return any(each.presence.at_work for each in others)
+        return any(each.presence.at_work for each in self._runs if each is not run)
 
     def _is_waited_for(self, run: Run, now: datetime, typical: float | None) -> bool:
         done = self._others_done_at(run)
@@ -97,11 +96,14 @@ class Company:
         return is_cut_off((now - done).total_seconds(), (done - self._began_at).total_seconds(), typical)
 
     def _others_done_at(self, run: Run) -> datetime | None:
+        """Return when the others were done: targets of this push, and pushes that have other targets too."""
+        place = _place(run)
         ends: dict[tuple[str, str], list[datetime | None]] = defaultdict(list)
         for each in self._runs:
-            if _place(each) != _place(run):
+            if _place(each) != place:
                 ends[_place(each)].append(each.presence.ended_at)
-        return done_at([*map(_last, ends.values()), *self._elsewhere.values()])
+        elsewhere = [end for number, end in self._elsewhere.items() if self._targets_of[number] != {place}]
+        return done_at([*map(_last, ends.values()), *elsewhere])
 
 
 def _place(run: Run) -> tuple[str, str]:

@@ -116,6 +116,23 @@ def test_a_target_that_has_nobody_beside_it_is_not_slow(sending: Sending) -> Non
     assert delivered(sending) == {"crm": 8}
 
 
+def test_chunks_of_one_target_are_nobody_to_one_another(sending: Sending) -> None:
+    """It has its batch to itself, in two pushes: none is kept waiting, and a retry may be waited for."""
+    policy = "{policy: own, attempts: 5, initial: 1s, multiplier: 1, maximum: 1s}"
+    settings = {"chunk_max_deliveries": 8}
+    sending.begin(16, settings=settings, crm=LATE)
+    batch_id = sending.deliver_batch()
+    assert batch_id is not None
+    assert len(sending.work.ledger.chunks(batch_id)) == 2
+    assert standing(sending) is None
+
+    sending.rules(crm=http("/flaky/halves", retry=policy))
+    sending.publish(16)
+    sending.deliver_batch()
+
+    assert set(received(sending, "/flaky/halves").values()) == {3}
+
+
 @pytest.mark.parametrize("beside", [{}, {"note": "/healthy/note"}])
 def test_a_retry_is_waited_for_only_while_others_are_at_work(sending: Sending, beside: dict[str, str]) -> None:
     """Else the slow lane makes it; what is tried again there is no word against the target before it is."""

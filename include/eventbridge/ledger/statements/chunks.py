@@ -27,6 +27,11 @@ CHUNK_ENDS = select(delivery_chunk.c.chunk_id, delivery_chunk.c.ended_at).where(
     delivery_chunk.c.batch_id == bindparam("of_batch"), delivery_chunk.c.state != "NEW"
 )
 
+#: What is in those of a batch that pushes handle.
+CHUNK_PIECES = select(delivery_chunk.c.chunk_id, delivery_chunk.c.pieces).where(
+    delivery_chunk.c.batch_id == bindparam("of_batch"), delivery_chunk.c.handed_out
+)
+
 #: One chunk.
 CHUNK = select(delivery_chunk).where(_CHUNK)
 
