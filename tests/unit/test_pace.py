@@ -57,3 +57,14 @@ def test_both_rates_are_kept() -> None:
 
     assert 4 + 19 <= len(sent) <= 4 + 20
     assert not pace.free
+
+
+def test_a_target_is_held_up_by_its_rate_until_a_second_after_it_might_go_on() -> None:
+    """What waits then waits for something else; a refusal long ago, for a token that is long there, says nothing."""
+    now = NOW
+    pace = Pace(bucket(lambda: now), 0.2)
+    assert not pace.has_bound(now)
+    assert [pace.take(now, 9), pace.take(now, 9)] == [True, False]
+    assert pace.next_at == later(5)
+
+    assert [pace.has_bound(later(at)) for at in (0, 4, 5.9, 6.1, 60)] == [True, True, True, False, False]

@@ -92,8 +92,8 @@ class Pace:
         return True
 
     def has_bound(self, now: datetime) -> bool:
-        """Return whether it refused a token within the last second, for which a lease would do."""
-        return self._refused_at is not None and now - self._refused_at < _LEASE
+        """Return whether it refused a token, and there was none again until a second ago at most."""
+        return self._refused_at is not None and now - max(self._refused_at, self.next_at or self._refused_at) < _LEASE
 
     def holds(self, now: datetime, wanted: int) -> bool:
         """Return whether it has a token, of `wanted`, or needs none; leases some if it has none."""
