@@ -157,7 +157,17 @@ def test_a_redrive_is_cancelled_by_the_beginning_of_its_id(healed: Any, eventbri
         ((), "--all"),
         (("--all", "--rule", "x"), "choose by themselves"),
         (("--resume", "a", "--rule", "x"), "choose by themselves"),
-        (("--all", "--rate", "0.01"), "too low"),
+        (("--name", ""), "--name is empty"),
+        (("--since", " ", "--dry-run"), "--since is empty"),
+        (("--resume", "a", "--dry-run"), "--resume goes on"),
+        (("--resume", "a", "--rate", "5"), "--resume goes on"),
+        (("--resume", "a", "--retransform"), "--resume goes on"),
+        (("--resume", "a", "--again"), "--resume goes on"),
+        (("--all", "--rate", "0.01"), "a rate of 0.01"),
+        (("--all", "--rate", "0.01", "--dry-run"), "a rate of 0.01"),
+        (("--all", "--rate", "nan"), "a rate of nan"),
+        (("--all", "--rate", "inf"), "a rate of inf"),
+        (("--all", "--rate", "1e308"), "a rate of 1e+308"),
         (("--sql", "nonsense here"), "no condition"),
     ],
 )
@@ -182,3 +192,17 @@ def test_a_second_command_for_one_redrive_is_refused(healed: Any, eventbridge: C
 
     assert result.code == 4
     assert "is at work" in result.err
+
+
+def test_what_a_redrive_left_is_said(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """That nothing was taken is no riddle: the target is disabled, or nothing has the name."""
+    disabled = eventbridge("dead-letters", "redrive", "--target", "gone")
+    misspelt = eventbridge("dead-letters", "redrive", "--target", "gon")
+    unknown = eventbridge("dead-letters", "redrive", "--rule", "all-order", "--dry-run")
+    listed = eventbridge("dead-letters", "list", "--target", "gon")
+
+    assert disabled.out == "done: 0 batches, 0 dead letters taken: none\n"
+    assert "note: 1 dead letter of all-orders/gone was left: target disabled\n" in disabled.err
+    assert "note: no rule file names a target 'gon'. Did you mean gone?\n" in misspelt.err
+    assert "note: no rule file names a rule 'all-order'. Did you mean all-orders?\n" in unknown.err
+    assert "note: no rule file names a target 'gon'. Did you mean gone?\n" in listed.err

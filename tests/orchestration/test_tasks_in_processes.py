@@ -13,12 +13,13 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from eventbridge import flow
 from eventbridge.connection import connections_from_environment
-from eventbridge.errors import BooksError, ConnectionUnusable, LedgerError
+from eventbridge.errors import BooksError, ConnectionUnusable, LedgerError, UserError
 from eventbridge.orchestrate import names, pools
 from eventbridge.orchestrate.connections import airflow_connection
 from eventbridge.orchestrate.policy import UNPLANNED, place_push
 from eventbridge.orchestrate.preload import preload
 from eventbridge.orchestrate.push import RETRY_WEIGHT, PushOperator
+from eventbridge.orchestrate.redrive import redrive_id_of, redrive_params
 from eventbridge.orchestrate.tasks import stage
 
 ROOT = Path(__file__).parents[2]
@@ -104,3 +105,28 @@ def test_places_of_retries_and_of_the_unplanned_are_made_as_pools() -> None:
     assert {names.RETRY_POOL, names.UNPLANNED_POOL} <= set(pools.SHARED_POOLS)
     assert UNPLANNED.pool == names.UNPLANNED_POOL
     assert (flow.SLOW_LANE_POOL, flow.SLOW_LANE_WEIGHT) == (names.RETRY_POOL, RETRY_WEIGHT)
+
+
+@pytest.mark.parametrize(
+    ("filled_in", "said"),
+    [
+        ({}, "nothing chooses dead letters"),
+        ({"names": [" "]}, "nothing chooses dead letters"),
+        ({"sql": " ", "since": " "}, "nothing chooses dead letters"),
+        ({"redrive_id": "3f2a", "dry_run": True}, "dry_run"),
+        ({"redrive_id": "3f2a", "rule": "big", "rate": 5}, "rule, rate"),
+        ({"everything": True, "rate": 1e308}, "cannot be kept"),
+        ({"everything": True, "rate": 1e308, "dry_run": True}, "cannot be kept"),
+    ],
+)
+def test_a_form_that_would_redrive_more_than_was_meant_is_refused(
+    filled_in: dict[str, Any], said: str, home: Path
+) -> None:
+    """Blank fields choose nothing, and who goes on with a redrive cannot change it: no dry run delivers."""
+    form = {name: param.value for name, param in redrive_params().items()} | filled_in
+
+    with stage() as work:
+        with pytest.raises(UserError, match=said):
+            redrive_id_of(work, form, "a run")
+
+        assert work.ledger.redrives() == []

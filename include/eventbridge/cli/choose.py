@@ -51,9 +51,18 @@ def selection_of(
     names: list[str] | None,
     sql: str | None,
 ) -> Selection:
-    """Return what the options choose; raises UserError for what a person wrote wrong."""
+    """Return what the options choose; raises UserError for what a person wrote wrong.
+
+    An option without text is such a mistake: a script's variable that is not set would choose more than was meant.
+    """
     from eventbridge.stages.selection import make_selection
 
+    texts = {"rule": rule, "target": target, "reason": reason, "error": error, "since": since, "until": until}
+    for option, text in [*texts.items(), ("sql", sql), *(("name", each) for each in names or ())]:
+        if text is not None and not text.strip():
+            raise UserError(
+                f"--{option} is empty, which would choose nothing, or everything. Leave it out, or say what"
+            )
     return make_selection(
         now,
         rule=rule,
@@ -67,11 +76,13 @@ def selection_of(
     )
 
 
-def note_unknown(work: Workplace, rule: str) -> None:
-    """Note that no rule file names a rule, if none does: nothing was found, and this is perhaps why."""
+def note_unknown(work: Workplace, rule: str | None, target: str | None) -> None:
+    """Note that no rule file names a rule, or a target, if none does: nothing was found, and this is perhaps why."""
     from eventbridge.rule.fields import nearest
 
     with suppress(UserError):  # dead letters can be looked at while the rule files are being mended
         rules = work.rule_set().rules
-        if rule not in rules:
-            note(f"no rule file names a rule {rule!r}. {nearest(rule, rules)}".rstrip())
+        targets = {name for each in rules.values() for name in each.destinations}
+        for what, name, known in (("rule", rule, set(rules)), ("target", target, targets)):
+            if name is not None and name not in known:
+                note(f"no rule file names a {what} {name!r}. {nearest(name, known)}".rstrip())

@@ -63,8 +63,8 @@ def list_dead_letters(
     with workplace(looking=True) as work:
         selection = selection_of(work.clock(), rule, target, reason, error, since, until, name, sql)
         found = list(islice(letters(work, selection), limit + 1))
-        if rule is not None and not found:
-            note_unknown(work, rule)
+        if not found:
+            note_unknown(work, rule, target)
         more, found = len(found) > limit, found[:limit]
         marks = Marks(work)
         marked = [(each.record, marks.of(each)) for each in found]
@@ -109,8 +109,8 @@ def export(
     with workplace(looking=True) as work:
         selection = selection_of(work.clock(), rule, target, reason, error, since, until, name, sql)
         count = export_letters(file, letters(work, selection, whole=True))
-        if rule is not None and not count:
-            note_unknown(work, rule)
+        if not count:
+            note_unknown(work, rule, target)
     if as_json:
         show_json({"file": file, "dead_letters": count})
     elif file != "-":

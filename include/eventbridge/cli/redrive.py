@@ -18,6 +18,7 @@ from eventbridge.cli.choose import (
     SqlOption,
     TargetOption,
     UntilOption,
+    note_unknown,
     selection_of,
 )
 from eventbridge.cli.interrupt import Interrupts
@@ -69,18 +70,25 @@ def redrive(
     parked and retried by the rule's policy, or becomes a new dead letter.
     """
     from eventbridge.stages.deliver_redrive import deliver_redrive
-    from eventbridge.stages.redrive import begin_redrive, survey
+    from eventbridge.stages.redrive import begin_redrive, refuse_rate, survey, survey_of
 
     chosen = (rule, target, reason, error, since, until, name, sql)
-    if resume is None and not any(chosen) and not everything:
+    chooses = any(each is not None and each != [] for each in chosen)
+    if resume is None and not chooses and not everything:
         raise UserError("nothing chooses dead letters. Choose some, as for `dead-letters list`, or write --all")
-    if (any(chosen) or everything) and (resume is not None or (everything and any(chosen))):
+    if (chooses or everything) and (resume is not None or (everything and chooses)):
         raise UserError("--resume and --all choose by themselves. Leave the other options out")
+    if resume is not None and (dry_run or retransform or again or rate is not None):
+        raise UserError("--resume goes on with a redrive as it was begun. Leave the other options out")
+    refuse_rate(rate)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     with Interrupts() as interrupts, workplace(looking=True) as work, ExitStack() as stack:
         selection = selection_of(work.clock(), *chosen)
         if dry_run:
-            _show_survey(survey(work, selection, retransform=retransform, again=again), as_json=as_json)
+            found = survey(work, selection, retransform=retransform, again=again)
+            if not found.taken and not found.left:
+                note_unknown(work, rule, target)
+            _show_survey(found, as_json=as_json)
             return
         if resume is not None:
             wish = find_redrive(work, resume)
@@ -93,6 +101,8 @@ def redrive(
         batches = deliver_redrive(work, wish.redrive_id, _router(work, wish, spark, stack), interrupts.stop)
         wish = work.ledger.redrive(wish.redrive_id)
         counts = _counts(work, wish)
+        if wish.state == "done":
+            _note_left(work, wish, survey_of(work, wish), taken=counts.total())
     _show_end(wish, batches, counts, as_json=as_json)
     if interrupts.exit_code:
         raise typer.Exit(interrupts.exit_code)
@@ -190,6 +200,13 @@ def _show_end(wish: Redrive, batches: int, counts: Counter[str], *, as_json: boo
     )
     if counts["parked"]:
         note("what is parked is tried again by retry_deliveries, or by `eventbridge deliver`")
+
+
+def _note_left(work: Workplace, wish: Redrive, found: Survey, *, taken: int) -> None:
+    for (of, why), count in sorted(found.left.items()):
+        note(f"{counted(count, 'dead letter', 'dead letters')} of {of} {'was' if count == 1 else 'were'} left: {why}")
+    if not taken and not found.left:
+        note_unknown(work, wish.selection.get("rule"), wish.selection.get("target"))
 
 
 def _show_survey(found: Survey, *, as_json: bool) -> None:

@@ -70,7 +70,7 @@ def plan_redrive() -> None:
     context = get_current_context()
     with stage() as work:
         _refuse_unknown_fields(context["dag_run"].conf or {})
-        redrive_id = _redrive_id(work, context["params"], f"{context['dag'].dag_id} {context['run_id']}")
+        redrive_id = redrive_id_of(work, context["params"], f"{context['dag'].dag_id} {context['run_id']}")
         if redrive_id is None:
             _end(context)
             return
@@ -124,17 +124,22 @@ def _refuse_unknown_fields(conf: Mapping[str, object]) -> None:
             raise UserError(f"{name!r} is no field of the form. {hint}")
 
 
-def _redrive_id(work: Workplace, params: Any, run: str) -> str | None:
+def redrive_id_of(work: Workplace, params: Mapping[str, Any], run: str) -> str | None:
+    """Return the redrive that the form asks for, begun if it is a new one; None for a dry run, which is logged."""
     from eventbridge.errors import UserError
-    from eventbridge.stages.redrive import begin_redrive, survey
-    from eventbridge.stages.selection import make_selection
+    from eventbridge.stages.redrive import begin_redrive, refuse_rate, survey
+    from eventbridge.stages.selection import Selection, make_selection
 
     if params["redrive_id"]:
+        others = [name for name in redrive_params() if name != "redrive_id" and params[name]]
+        if others:  # a dry run that delivers, above all
+            raise UserError(f"a redrive is gone on with as it was begun. Leave empty: {', '.join(others)}.")
         return work.ledger.redrive(params["redrive_id"]).redrive_id
     chosen = {name: params[name] for name in ("rule", "target", "reason", "error", "since", "until", "names", "sql")}
-    if not any(chosen.values()) and not params["everything"]:
-        raise UserError("nothing chooses dead letters. Fill in what does, or set All.")
     selection = make_selection(work.ledger.now(), **chosen)
+    if selection == Selection() and not params["everything"]:
+        raise UserError("nothing chooses dead letters. Fill in what does, or set All.")
+    refuse_rate(params["rate"])
     how = {"retransform": params["retransform"], "again": params["again"]}
     if params["dry_run"]:
         found = survey(work, selection, **how)

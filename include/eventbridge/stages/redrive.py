@@ -8,6 +8,7 @@ a replay id, the redrive's own.
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,6 +35,7 @@ from eventbridge.store.parquet import read_rows
 _RATE_WINDOW_SECONDS = 10.0
 #: Letters a second: at 0.1 the wait between two batches of one letter is that of the window.
 LOWEST_RATE = 0.1
+HIGHEST_RATE = 1_000_000.0
 _READ_AT_ONCE = 1_000
 
 NO_DELIVERY = "the event never became a delivery"
@@ -64,10 +66,9 @@ def begin_redrive(
     """Record a redrive and return it; for a `run` that has one already, that one, whatever is asked for now.
 
     It takes dead letters of batches planned before now: what dies again is not redriven by the same redrive.
-    Raises UserError for a rate below 0.1 letters a second, or for SQL that is no condition.
+    Raises UserError for a rate that cannot be kept (see `refuse_rate`), or for SQL that is no condition.
     """
-    if rate is not None and rate < LOWEST_RATE:
-        raise UserError(f"a rate of {rate:g} letters a second is too low. Write {LOWEST_RATE} or more, or none.")
+    refuse_rate(rate)
     now = work.ledger.now()
     Chosen(work, selection, dead_letter_files(work))  # a condition that is none is told before anything is recorded
     wish = Redrive(
@@ -83,10 +84,26 @@ def begin_redrive(
     return work.ledger.begin_redrive(wish)
 
 
+def refuse_rate(rate: float | None) -> None:
+    """Raise UserError for a rate of fewer than 0.1 or more than 1,000,000 letters a second, or one that is no number.
+
+    NaN above all: the ledger would keep it as no rate at all.
+    """
+    if rate is not None and not (math.isfinite(rate) and LOWEST_RATE <= rate <= HIGHEST_RATE):
+        raise UserError(
+            f"a rate of {rate:g} letters a second cannot be kept. "
+            f"Write one from {LOWEST_RATE:g} to {HIGHEST_RATE:,.0f}, or none."
+        )
+
+
 def survey(work: Workplace, selection: Selection, *, retransform: bool, again: bool) -> Survey:
     """Return what a redrive would take now, and what it would leave and why; changes nothing."""
     now = work.ledger.now()
-    wish = Redrive("", "", selection.as_json(), now, now, retransform=retransform, again=again)
+    return survey_of(work, Redrive("", "", selection.as_json(), now, now, retransform=retransform, again=again))
+
+
+def survey_of(work: Workplace, wish: Redrive) -> Survey:
+    """Return what a redrive would still take, and what it would leave and why; of one that is done, what it left."""
     found = Survey()
     for letter, why_not in _Search(work, wish, {}).letters():
         if why_not:

@@ -112,7 +112,7 @@ def make_selection(
 def checked_name(name: str) -> str:
     """Return the name of a dead letter as it is compared; raises UserError for what cannot be one."""
     wanted = name.strip().lower()
-    if "/" in wanted or re.fullmatch(r"[0-9a-f-]+", wanted):
+    if re.fullmatch(r"[0-9a-f][0-9a-f-]*|/?[^/]+/([^/]+/)+[^/]+", wanted):
         return wanted
     raise UserError(
         f"{name!r} names no dead letter. Write a delivery id or its beginning, or <topic>/<queue>/<offset> "
@@ -123,7 +123,7 @@ def checked_name(name: str) -> str:
 def is_named(record: Mapping[str, Any], wanted: str) -> bool:
     """Return whether a record has a name that `checked_name` returned."""
     if "/" in wanted:
-        return f"/{place_of(record)}".lower().endswith(f"/{wanted.strip('/')}")
+        return f"/{place_of(record)}".lower().endswith(f"/{wanted.lstrip('/')}")
     return record["delivery_id"] is not None and record["delivery_id"].hex().startswith(wanted.replace("-", ""))
 
 
@@ -148,12 +148,12 @@ def _time(name: str, text: str | None, now: datetime) -> datetime | None:
         return None
     try:
         return now - timedelta(seconds=parse_duration(text.strip()))
-    except ValueError:
+    except (ValueError, OverflowError):  # no duration, or one to before the year 1
         pass
     try:
         at = datetime.fromisoformat(text.strip())
-    except ValueError:
+        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    except (ValueError, OverflowError):
         raise UserError(
             f"{name} {text!r} is no time. Write 2026-11-22T08:00:00 (UTC unless it says otherwise), or 2h: so long ago."
         ) from None
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)

@@ -157,7 +157,7 @@ def test_a_rate_spaces_the_batches(sending: Sending) -> None:
     assert waiting.wait_until is not None
     sending.site.clock.advance(10)
     assert plan_redrive(sending.work, begun.redrive_id).batch_id is not None
-    with pytest.raises(UserError, match="too low"):
+    with pytest.raises(UserError, match="cannot be kept"):
         wish(sending, run="slow", rate=0.01)
 
 
