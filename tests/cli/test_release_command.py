@@ -163,6 +163,18 @@ def test_a_rule_that_gives_nothing_up_is_released(strict: Any, eventbridge: Call
     assert (found["retried"], [each["delivery_id"] for each in found["unsendable"]]) == ([], [delivery])
 
 
+@pytest.mark.parametrize("nothing", ["", " "])
+def test_nothing_is_skipped_for_an_id_that_is_empty(nothing: str, strict: Any, eventbridge: Callable[..., Any]) -> None:
+    """Each id begins with nothing: a script's variable that is not set must not give up what was held."""
+    one, _ = (row["held"] for row in eventbridge("status", "--json").json["parked"] if row["rule"] == "strict")
+    assert eventbridge("rules", "release", "strict", "--skip", one.removeprefix("held at ")).code == 0
+
+    result = eventbridge("rules", "release", "strict", "--skip", nothing)
+
+    assert result.code == 2
+    assert "is held at no delivery" in result.err
+
+
 def test_one_delivery_is_skipped(strict: Any, eventbridge: Callable[..., Any]) -> None:
     """Exactly that one becomes a dead letter; one that the rule is not held at is a mistake that names those it is."""
     (row,) = [row for row in eventbridge("status", "--json").json["parked"] if row["target"] == "lines"]

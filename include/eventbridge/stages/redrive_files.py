@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -100,7 +99,7 @@ def _event(batch: Batch, letter: Letter) -> dict[str, Any]:
         "arrived_at": batch.planned_at,
         "status": "valid",
         "reason": None,
-        "type": str(json.loads(record["event"])["type"]),  # it was an event: only those become deliveries
+        "type": parse_document(record["event"])["type"],  # it was an event: only those become deliveries
         "body": record["event"],
     }
 

@@ -50,7 +50,8 @@ def skip_held(work: Workplace, rule: str, delivery_id: str) -> HeldDelivery:
     Takes its id, or the beginning of it. Raises NotFoundError, naming those there are, if the rule is not held at it.
     """
     found = held_deliveries(work, rule)
-    fitting = [pair for pair in found.items() if pair[1].delivery_id.startswith(delivery_id.lower())]
+    wanted = delivery_id.strip().lower()  # each id begins with an empty one
+    fitting = [pair for pair in found.items() if wanted and pair[1].delivery_id.startswith(wanted)]
     if len(fitting) == 1 and _mark(work, *fitting[0], SKIPPED):
         return fitting[0][1]
     held = ", ".join(f"{each.delivery_id} ({each.target}, {each.reason})" for each in found.values())

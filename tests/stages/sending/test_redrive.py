@@ -192,6 +192,20 @@ def test_an_event_that_todays_rule_does_not_match_is_said(sending: Sending) -> N
     assert audit(sending.work).differences == ()
 
 
+def test_retransform_takes_numbers_of_any_length(sending: Sending) -> None:
+    """Python refuses integers of more than 4,300 digits; one such letter would end its redrive, each time anew."""
+    event = b'{"specversion":"1.0","id":"long","source":"/shop","type":"order.placed","data":{"n":%s}}' % (b"7" * 5_000)
+    sending.begin(event, 1, crm=http(REFUSED, retry=NO_RETRY))
+    sending.deliver()
+    sending.rules(crm="/healthy/crm")
+
+    assert redrive(sending, retransform=True) == 1
+
+    assert outcomes(sending) == {"Delivered": 2}
+    assert len(sending.requests()) == 2
+    assert audit(sending.work).differences == ()
+
+
 def test_what_is_not_routed_yet_is_under_way(sending: Sending) -> None:
     """A costly rule's share that became a reference is not "unmatched"; routed later, its outcome is the mark's."""
     program = "transform: {form: JSONATA, value: data.id}"
