@@ -10,7 +10,7 @@ from typing import Any
 
 from eventbridge.commit import Books, Fingerprints, differences
 from eventbridge.delivery_window import windows_of
-from eventbridge.errors import BooksError, BusError, OffsetGapError, StoreFileDamaged, StoreFileMissing
+from eventbridge.errors import BooksError, BusError, OffsetGapError
 from eventbridge.identity import Fingerprint, delivery_id_text
 from eventbridge.ledger.records import Batch, BatchFile, FileKind, Reference
 from eventbridge.stages.books import books_of
@@ -23,6 +23,7 @@ from eventbridge.stages.settle import (
     batch_deliveries,
     failed_row,
     failure_reasons,
+    naming_the_repair,
     publish_settlement,
     settlement_rows,
     verdict_row,
@@ -73,14 +74,9 @@ def tell_bus(work: Workplace, batch: Batch) -> bool:
 
 
 def _prove_and_commit(work: Workplace, batch: Batch) -> None:
-    try:
+    with naming_the_repair(batch.batch_id, "committed"):
         _close_deficit(work, batch)
         books = books_of(work, batch)
-    except (StoreFileMissing, StoreFileDamaged) as error:
-        raise BooksError(
-            f"batch {batch.batch_id} cannot be committed: a file of its books cannot be read. {error} "
-            f"If there is no copy, `eventbridge batch repair {batch.batch_id} --dry-run` shows what can be made again"
-        ) from error
     wrong = differences(books)
     if wrong:
         raise BooksError(

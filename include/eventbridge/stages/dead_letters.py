@@ -13,7 +13,7 @@ from eventbridge import rowset
 from eventbridge.ledger.records import Batch, BatchFile
 from eventbridge.stages.operations import DeadLetterNews, publish_operational_events
 from eventbridge.stages.outcomes import segments
-from eventbridge.stages.settle import settle, settlement_rows
+from eventbridge.stages.settle import naming_the_repair, settle, settlement_rows
 from eventbridge.stages.workplace import Workplace
 from eventbridge.store import layout, schemas
 from eventbridge.store.parquet import read_rows, read_table, write_table
@@ -43,10 +43,17 @@ def write_dead_letters(work: Workplace, batch_id: str) -> None:
     """Settle a routed batch and write a record for each DeadLettered delivery and each malformed or unroutable event.
 
     Does nothing before the batch is routed or after it is committed; running it again writes the same files.
+    Raises BooksError for a file that cannot be read.
     """
-    batch = settle(work, work.ledger.batch(batch_id))
-    if batch.state != "settling":
-        return
+    with naming_the_repair(batch_id, "settled"):
+        batch = settle(work, work.ledger.batch(batch_id))
+        if batch.state == "settling":
+            _write(work, batch)
+            publish_operational_events(work)
+
+
+def _write(work: Workplace, batch: Batch) -> None:
+    batch_id = batch.batch_id
     news = DeadLetterNews(batch)
     known = {file.key for file in work.ledger.files(batch_id, "dead_letter")}
     # a batch that was settled anew has other letters: their files need other names than those of the first ones
@@ -63,7 +70,6 @@ def write_dead_letters(work: Workplace, batch_id: str) -> None:
     # Before it returns, and so before the batch can be committed: who dies here is repeated, and says it again.
     if events := news.events():
         work.ledger.queue_operational_events(events)
-    publish_operational_events(work)
 
 
 def _parts(work: Workplace, batch: Batch) -> Iterator[list[Record]]:

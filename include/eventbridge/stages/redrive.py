@@ -24,7 +24,7 @@ from eventbridge.rule import RuleSet
 from eventbridge.stages.frozen_rules import freeze_rules
 from eventbridge.stages.ledger_guard import refuse_lost_ledger
 from eventbridge.stages.records import Chosen, Letter, dead_letter_files
-from eventbridge.stages.redrive_files import LetterFile, write_deliveries, write_events
+from eventbridge.stages.redrive_files import LetterFile, newest, write_deliveries, write_events
 from eventbridge.stages.retries import hold_reason
 from eventbridge.stages.selection import SELECTED_BY, Selection
 from eventbridge.stages.workplace import Workplace
@@ -160,7 +160,7 @@ def _plan(work: Workplace, redrive: Redrive, search: _Search, letters: Sequence[
         replay_id=redrive.redrive_id if redrive.retransform else "",
     )
     write = write_events if redrive.retransform else write_deliveries
-    made: LetterFile = write(work, batch, _newest(letters))
+    made: LetterFile = write(work, batch, newest(letters))
     next_at = now if redrive.rate is None else now + timedelta(seconds=len(letters) / redrive.rate)
     taken = search.taken(batch.batch_id, letters)
     if not work.ledger.plan_redriven(batch, made.file, made.chunks, taken, next_at):
@@ -280,11 +280,6 @@ def _read(work: Workplace, letters: Sequence[Letter]) -> Iterator[Letter]:
         table = read_rows(work.store, file, rowset.encode(letter.row for letter in letters))
         for letter, record in zip(letters, table.to_pylist(), strict=True):
             yield Letter(file, letter.row, record)
-
-
-def _newest(letters: Sequence[Letter]) -> list[Letter]:
-    """Return one letter for each delivery id: the newest, as the oldest come first."""
-    return list({letter.record["delivery_id"]: letter for letter in letters}.values())
 
 
 def _key(letter: Letter) -> str:

@@ -19,7 +19,7 @@ from eventbridge.order import shard_of
 from eventbridge.rule import RuleSet
 from eventbridge.stages.buffer import ROW_GROUP_ROWS
 from eventbridge.stages.order_keys import UNORDERED, order_key
-from eventbridge.stages.records import Letter
+from eventbridge.stages.records import Letter, dead_letter_files
 from eventbridge.stages.workplace import Workplace
 from eventbridge.store import layout, schemas
 from eventbridge.store.parquet import read_rows, write_table
@@ -56,6 +56,31 @@ def write_events(work: Workplace, batch: Batch, letters: Sequence[Letter]) -> Le
     rows = [_event(batch, letter) for letter in letters]
     write_table(work.store, path, pa.Table.from_pylist(rows, schema=schemas.BUFFER), row_group_rows=ROW_GROUP_ROWS)
     return LetterFile(BatchFile(batch.batch_id, "buffer", _KEY, path, len(rows), {"gaps": [], "malformed": 0}))
+
+
+def newest(letters: Sequence[Letter]) -> list[Letter]:
+    """Return one letter for each delivery id: the newest, as the oldest come first."""
+    return list({letter.record["delivery_id"]: letter for letter in letters}.values())
+
+
+def is_of_letters(batch: Batch, file: BatchFile) -> bool:
+    """Return whether a file is what a redrive began with."""
+    return batch.kind == "redrive" and file.key == _KEY
+
+
+def make_again(work: Workplace, batch: Batch, file: BatchFile) -> LetterFile:
+    """Write what a redrive began with once more, at another place: the same rows from the same letters."""
+    taken = {each.file: each.rows for each in work.ledger.redriven_by(batch.batch_id)}
+    letters = [
+        Letter(path, row, record)
+        for path in reversed(dead_letter_files(work))  # the oldest come first, as when it was planned
+        if path in taken
+        for row, record in zip(
+            rowset.decode(taken[path]), read_rows(work.store, path, taken[path]).to_pylist(), strict=True
+        )
+    ]
+    write = write_events if file.kind == "buffer" else write_deliveries
+    return write(work, batch, newest(letters))
 
 
 def taken_ids(work: Workplace, batch: Batch) -> dict[str, Fingerprint]:

@@ -18,6 +18,7 @@ from eventbridge.identity import delivery_id_text
 from eventbridge.ledger.records import Batch, BatchFile, FileKind
 from eventbridge.stages.commit import commit
 from eventbridge.stages.dead_letters import write_dead_letters
+from eventbridge.stages.redrive_files import is_of_letters, make_again
 from eventbridge.stages.route import Router, job_of
 from eventbridge.stages.route_job import Slice
 from eventbridge.stages.route_singly import result_file
@@ -53,22 +54,23 @@ class Repair:
 def repair_batch(work: Workplace, batch_id: str, router: Router, *, dry_run: bool) -> Repair:
     """Repair a batch and finish it, or say with `dry_run` what that would do; nothing is done where nothing is wrong.
 
-    A delivery file is routed again from the archive. With an outcome segment, a settlement or a dead letter file that
-    cannot be read, or a surplus, the batch is settled anew from what its readable segments show: a delivery without an
-    answer is Unknown and tried again under the same id. Raises BooksError for what cannot be made again: put that file
-    back from a copy of the store.
+    A delivery file is routed again from the archive; what a redrive began with is written from its letters. With an
+    outcome segment, a settlement or a dead letter file that cannot be read, or a surplus, the batch is settled anew
+    from what its readable segments show: a delivery without an answer is Unknown and tried again under the same id.
+    Raises BooksError for what cannot be made again: put that file back from a copy of the store.
     """
     batch = work.ledger.batch(batch_id)
     unreadable = {kind: list(_unreadable(work, batch, kind)) for kind in _KINDS}
     _refuse(batch, unreadable)
+    made_again = [*unreadable["buffer"], *unreadable["delivery"]]  # what is routed is routed from the first
     known = Repair(
         batch_id,
-        routed_again=tuple(str(file.path) for file in unreadable["delivery"]),
+        routed_again=tuple(str(file.path) for file in made_again),
         unreadable=tuple(str(file.path) for files in unreadable.values() for file in files),
     )
     if known.routed_again and dry_run:  # what else is wrong shows once they can be read
         return known
-    record = _route_again(work, batch, unreadable["delivery"], router, known) if known.routed_again else ""
+    record = _make_again(work, batch, made_again, router, known) if made_again else ""
     found = _settled_anew(work, batch, unreadable, dry_run=dry_run)
     found = replace(found, routed_again=known.routed_again, unreadable=known.unreadable, record=found.record or record)
     if dry_run or not found.needed:
@@ -90,7 +92,7 @@ def _unreadable(work: Workplace, batch: Batch, kind: FileKind) -> Iterator[Batch
 
 
 def _refuse(batch: Batch, unreadable: dict[FileKind, list[BatchFile]]) -> None:
-    lost = [*unreadable["buffer"], *(file for file in unreadable["delivery"] if not _can_be_routed(file))]
+    lost = [file for kind in ("buffer", "delivery") for file in unreadable[kind] if not _can_be_made_again(batch, file)]
     if batch.state == "committed":
         lost += [file for kind in ("outcome", "settlement", "dead_letter") for file in unreadable[kind]]
     elif batch.state in ("planned", "buffered"):
@@ -103,17 +105,25 @@ def _refuse(batch: Batch, unreadable: dict[FileKind, list[BatchFile]]) -> None:
         )
 
 
-def _can_be_routed(file: BatchFile) -> bool:
-    return "slice" in file.detail and "share" not in file.detail
+def _can_be_made_again(batch: Batch, file: BatchFile) -> bool:
+    return is_of_letters(batch, file) or ("slice" in file.detail and "share" not in file.detail)
 
 
-def _route_again(work: Workplace, batch: Batch, files: Sequence[BatchFile], router: Router, known: Repair) -> str:
-    """Make delivery files again, at their places; return the record, written before: afterwards they can be read."""
-    made = [_routed(work, batch, file, router) for file in files]
-    record = _write_record(work, batch, known)
-    for file, path in zip(files, made, strict=True):
-        work.store.put(str(file.path), work.store.get(path))
-        work.store.delete(path)
+def _make_again(work: Workplace, batch: Batch, files: Sequence[BatchFile], router: Router, known: Repair) -> str:
+    """Make files again, at their places; return the record, written before: afterwards they can be read."""
+    record = ""
+    for of_letters in (True, False):  # slices are routed from what is of letters
+        some = [file for file in files if is_of_letters(batch, file) == of_letters]
+        if not some:
+            continue
+        made = [
+            str(make_again(work, batch, file).file.path) if of_letters else _routed(work, batch, file, router)
+            for file in some
+        ]
+        record = record or _write_record(work, batch, known)
+        for file, path in zip(some, made, strict=True):
+            work.store.put(str(file.path), work.store.get(path))
+            work.store.delete(path)
     return record
 
 

@@ -5,12 +5,14 @@ Called by the DAG `retry_deliveries` and by `eventbridge deliver`; the other sta
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from eventbridge import rowset
 from eventbridge.breaker import GOOD_PROBES, admits
+from eventbridge.errors import BooksError
 from eventbridge.flow import POOL_CLOSED, SLOW_LANE_POOL, SLOW_LANE_WEIGHT, TARGET_DISABLED, PoolSlots, in_turn
 from eventbridge.identity import new_batch_id
 from eventbridge.ledger.records import Batch, BatchKind, Chunk, Parked, Piece, TargetStatus, WaitingTarget
@@ -26,6 +28,8 @@ from eventbridge.stages.operations import publish_operational_events
 from eventbridge.stages.ordered_retries import is_ordered, keeps_waiting, let_go, ordered_due
 from eventbridge.stages.schedule_retries import schedule_retries
 from eventbridge.stages.workplace import Workplace
+
+log = logging.getLogger(__name__)
 
 RULE_DISABLED = "rule disabled"
 RULE_REMOVED = "rule removed"
@@ -83,16 +87,28 @@ def settle_stale(work: Workplace, runner: str | None = None) -> list[str]:
     """Settle, park and commit the retry and redrive batches whose run died, and return their ids.
 
     Nothing of them is sent again here. References that such a batch took up and did not route are references again.
+    One that cannot be settled keeps no other from it: its BooksError, the first of them, is raised at the end.
     """
     grace = work.settings.push_budget_seconds + _STALE_AFTER_SECONDS
     batches = work.ledger.stale_taken_batches(work.clock(), _KINDS, runner, grace_seconds=grace)
+    wrong: list[BooksError] = []
     for batch in batches:
-        if batch.state == "buffered":
-            refer_again(work, batch)
-        write_dead_letters(work, batch.batch_id)
-        schedule_retries(work, batch.batch_id)
-        commit(work, batch.batch_id)
+        try:
+            _settle_and_commit(work, batch)
+        except BooksError as error:
+            log.error("ALARM %s", error)
+            wrong.append(error)
+    if wrong:
+        raise wrong[0]
     return [batch.batch_id for batch in batches]
+
+
+def _settle_and_commit(work: Workplace, batch: Batch) -> None:
+    if batch.state == "buffered":
+        refer_again(work, batch)
+    write_dead_letters(work, batch.batch_id)
+    schedule_retries(work, batch.batch_id)
+    commit(work, batch.batch_id)
 
 
 def hold_and_release(work: Workplace, rules: RuleSet, runner: str | None, pools: Mapping[str, PoolSlots]) -> None:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections import Counter
 
 import pytest
-from stages.delivering import REFUSED, RUNNER, Sending
+from pyarrow import parquet
+from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, http
 
 from eventbridge.errors import BooksError
 from eventbridge.ledger.records import Batch, BatchFile
 from eventbridge.stages.audit import audit
 from eventbridge.stages.commit import commit
+from eventbridge.stages.dead_letters import write_dead_letters
+from eventbridge.stages.deliver_redrive import deliver_redrive
+from eventbridge.stages.redrive import begin_redrive, plan_redrive
 from eventbridge.stages.repair import Repair, repair_batch
+from eventbridge.stages.retries import plan_retries, settle_stale
 from eventbridge.stages.route_in_process import InProcessRouter
+from eventbridge.stages.selection import Selection
 from eventbridge.stages.settle import publish_settlement, settlement_rows
+from eventbridge.store.parquet import read_rows
 
 
 def repair(sending: Sending, batch: Batch, *, dry_run: bool = False) -> Repair:
@@ -61,6 +69,61 @@ def test_a_file_that_cannot_be_read_is_made_again(sending: Sending, kind: str, d
         assert done.unproven == verdicts.count("Unknown") > 0
     else:
         assert Counter(verdicts) == {"Delivered": 4, "DeadLettered": 4, "RetryAt": 4}
+
+
+@pytest.mark.parametrize("damage", ["gone", "damaged"])
+@pytest.mark.parametrize("retransform", [False, True])
+def test_what_a_redrive_begins_with_is_made_again_from_its_letters(
+    sending: Sending, retransform: bool, damage: str
+) -> None:
+    """Its requests, or its events; who settles says what to do, and then all of it is delivered or parked."""
+    sending.begin(3, crm=http(REFUSED, retry="{policy: own, attempts: 0}", ordered_by="$.data.id"))
+    sending.deliver()
+    sending.publish(2)
+    sending.deliver()
+    sending.rules(crm=http("/healthy/crm", ordered_by="$.data.id"))
+    work = sending.work
+    router = InProcessRouter(work.store)
+    wish = begin_redrive(work, Selection(), "run", rate=None, retransform=retransform, again=False)
+    batch_id = str(plan_redrive(work, wish.redrive_id).batch_id)
+    (file,) = work.ledger.files(batch_id, "buffer" if retransform else "delivery")
+    whole = work.store.get(str(file.path))
+    work.store.delete(str(file.path))
+    if damage == "damaged":
+        work.store.put(str(file.path), whole[: len(whole) // 2])
+    if not retransform:
+        with pytest.raises(BooksError, match="eventbridge batch repair"):
+            write_dead_letters(work, batch_id)
+
+    planned = repair_batch(work, batch_id, router, dry_run=True)
+    done = repair_batch(work, batch_id, router, dry_run=False)
+
+    assert planned.routed_again == done.routed_again == (file.path,)
+    assert read_rows(work.store, str(file.path), "0-4").equals(parquet.read_table(io.BytesIO(whole)))
+    deliver_redrive(work, wish.redrive_id, router)
+    sending.deliver()
+    assert len({request["webhook_id"] for request in sending.requests()}) == len(sending.requests()) == 5
+    assert audit(work).differences == ()
+
+
+def test_a_batch_that_cannot_be_settled_keeps_no_other_from_it(sending: Sending, clock: RunningClock) -> None:
+    """Of two retry batches whose runs died one has lost a file: the other one's deliveries are tried again."""
+    work = sending.begin(2, settings={"retry_max_per_target": 2}, crm=REFUSED)
+    sending.deliver()
+    sending.publish(2)
+    sending.deliver()
+    sending.rules(crm="/healthy/crm")
+    clock.advance(2 * 3600)
+    broken, sound = (str(plan_retries(work, RUNNER).batch_id) for _ in range(2))
+    (chunk,) = work.ledger.chunks(broken)
+    for piece in chunk.pieces:
+        work.store.delete(piece.file)
+    clock.advance(120)
+
+    with pytest.raises(BooksError, match=f"eventbridge batch repair {broken}"):
+        settle_stale(work)
+
+    assert [work.ledger.batch(each).state for each in (broken, sound)] == ["settling", "committed"]
 
 
 def test_a_surplus_is_settled_anew(sending: Sending) -> None:
