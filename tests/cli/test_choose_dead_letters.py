@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -78,6 +82,26 @@ def test_what_chooses_nothing_is_said(
 
     assert result.code == 2
     assert said in result.err
+
+
+def test_ctrl_c_ends_a_condition_that_takes_for_ever(delivered: Any) -> None:
+    """Without a traceback, and with the exit code of an interruption."""
+    endless = "(SELECT sum(a.range * b.range % 7) FROM range(9000000) a, range(9000000) b) > 0"
+    with delivered.process("dead-letters", "list", "--sql", endless) as running:
+        while _cpu_seconds(running.pid) < 8.0:  # the command itself takes two or three
+            time.sleep(0.1)
+        while running.poll() is None:
+            running.send_signal(signal.SIGINT)
+            time.sleep(0.5)
+        _, told = running.communicate(timeout=60)
+
+    assert running.returncode == 130
+    assert "Traceback" not in told
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def test_a_damaged_file_is_no_mistake_of_the_user(delivered: Any, eventbridge: Callable[..., Any]) -> None:

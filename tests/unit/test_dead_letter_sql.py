@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from eventbridge.errors import StoreError
+from eventbridge.errors import StoreError, UserError
 from eventbridge.store import schemas
 from eventbridge.store.dead_letter_sql import keys_where
 from eventbridge.store.open import open_store
@@ -68,6 +68,17 @@ def test_an_event_that_is_no_text_is_null(store: Store, written: Callable[..., s
     file = written("a", letter(1, event=b"\xff\xfe", delivery_id=None))
 
     assert keys_where(store, [file], "event IS NULL") == {("batch-1", "orders/placed/0/1", "placed", "", 0, 1)}
+
+
+@pytest.mark.parametrize(
+    "condition", ["true) LIMIT (1", "true) ORDER BY (reason", "false) UNION ALL SELECT * FROM dead_letters WHERE (true"]
+)
+def test_what_goes_on_behind_a_condition_is_refused(condition: str, store: Store, written: Callable[..., str]) -> None:
+    """A redrive asks for each of its batches: of `LIMIT 1` it would take one after the other, until it had all."""
+    file = written("a", letter(1), letter(2))
+
+    with pytest.raises(UserError, match="is no condition"):
+        keys_where(store, [file], condition)
 
 
 def test_a_missing_file_is_the_stores_error(store: Store) -> None:

@@ -47,11 +47,12 @@ def keys_where(store: Store, paths: Sequence[str], condition: str) -> set[Key]:
     columns = ", ".join(f'"{name}"' for name in KEY)
     # on a line of its own: a comment at the condition's end must not take the bracket with it
     query = f"SELECT {columns} FROM dead_letters WHERE (\n{condition}\n)"
-    table = _run(store, paths, query, condition)
+    # what only ends the brackets of a WHERE, such as `true) LIMIT (1`, has no place in a list of columns
+    table = _run(store, paths, query, f"SELECT (\n{condition}\n) AS met FROM dead_letters", condition)
     return set(zip(*(table[name].to_pylist() for name in KEY), strict=True))
 
 
-def _run(store: Store, paths: Sequence[str], query: str, written: str) -> pa.Table:
+def _run(store: Store, paths: Sequence[str], query: str, as_column: str, written: str) -> pa.Table:
     with duckdb.connect(":memory:", config={"threads": 2, "memory_limit": _MEMORY}) as connection:
         for option, value in (("autoinstall_known_extensions", "false"), ("TimeZone", "'UTC'")):
             connection.execute(f"SET {option} = {value}")
@@ -63,9 +64,13 @@ def _run(store: Store, paths: Sequence[str], query: str, written: str) -> pa.Tab
                 ("lock_configuration", "true"),
             ):
                 connection.execute(f"SET {option} = {value}")
-            if len(connection.extract_statements(query)) != 1:
+            if any(len(connection.extract_statements(each)) != 1 for each in (query, as_column)):
                 raise UserError(f"{written!r} is no condition in SQL but several statements. Write one condition.")
             return connection.sql(query).to_arrow_table()
+        except RuntimeError as error:
+            if "interrupted" in str(error):  # what DuckDB makes of the KeyboardInterrupt that a signal raised
+                raise KeyboardInterrupt from error
+            raise
         except duckdb.OutOfMemoryException as error:
             raise UserError(
                 f"the dead letters are too many for a condition in SQL on what it speaks of ({_MEMORY} of memory). "
