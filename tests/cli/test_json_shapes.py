@@ -162,6 +162,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "retried": [],
         "skipped": [],
         "unsendable": [],
+        "disabled": [],
     },
     ("deliver", "--runner", "orders", "--until-idle", "--spark", "sc://127.0.0.1:1"): {
         "batches": "int",

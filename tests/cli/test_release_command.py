@@ -109,6 +109,18 @@ def test_a_disabled_rule_keeps_its_references(held: Any, eventbridge: Callable[.
     assert [each["state"] for each in eventbridge("status", "--json").json["references"]] == ["held", "held"]
 
 
+def test_what_is_held_for_a_disabled_target_is_not_a_rules_to_release(
+    delivered: Any, eventbridge: Callable[..., Any]
+) -> None:
+    """The rule is not held: the command that lets those deliveries go is told."""
+    told = eventbridge("rules", "release", "all-orders").out
+
+    assert told == (
+        "all-orders is not held, and nothing of it waits to be released\n"
+        "its target gone is disabled, and deliveries are held for that: `eventbridge targets enable all-orders gone`\n"
+    )
+
+
 def test_a_rule_that_nobody_knows_cannot_be_released(held: Any, eventbridge: Callable[..., Any]) -> None:
     """It is the user's mistake, and the nearest name is told."""
     wrong = eventbridge("rules", "release", "costy")

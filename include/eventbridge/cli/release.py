@@ -41,8 +41,13 @@ def release(
 
 def _told(released: Released) -> str:
     """Return what was released, a line each."""
+    disabled = [
+        f"its target {target} is disabled, and deliveries are held for that: "
+        f"`eventbridge targets enable {released.rule} {target}`"
+        for target in released.disabled
+    ]
     if released.nothing:
-        return f"{released.rule} is not held, and nothing of it waits to be released"
+        return "\n".join([f"{released.rule} is not held, and nothing of it waits to be released", *disabled])
     if released.skipped:
         (skipped,) = released.skipped
         return f"{released.rule}: {_named(skipped)} becomes a dead letter, and the rule goes on behind it"
@@ -53,7 +58,7 @@ def _told(released: Released) -> str:
     ]
     if released.hold is not None or released.references or released.waits_for:
         lines.insert(0, _of_routing(released))
-    return "\n".join(lines)
+    return "\n".join([*lines, *disabled])
 
 
 def _named(held: HeldDelivery) -> str:

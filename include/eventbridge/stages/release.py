@@ -16,6 +16,7 @@ class Released:
 
     `waits_for` says why references that wait go on waiting: something else holds them. `retried`, `skipped` and
     `unsendable` are the deliveries that the rule was held at, as none of its target may be given up; the last stay so.
+    `disabled` are its targets for which deliveries are held until the target is enabled, whatever is released.
     """
 
     rule: str
@@ -26,6 +27,7 @@ class Released:
     retried: tuple[HeldDelivery, ...] = ()
     skipped: tuple[HeldDelivery, ...] = ()
     unsendable: tuple[HeldDelivery, ...] = ()
+    disabled: tuple[str, ...] = ()
 
     @property
     def nothing(self) -> bool:
@@ -43,7 +45,11 @@ def release_rule(work: Workplace, rule: str, skip: str | None = None) -> Release
     if skip is not None:
         return Released(rule, skipped=(skip_held(work, rule, skip),))
     retried, unsendable = try_held_again(work, rule)
-    return replace(_release_routing(work, rule), retried=tuple(retried), unsendable=tuple(unsendable))
+    statuses = work.ledger.target_statuses().items()
+    disabled = sorted(target for (of, target), status in statuses if of == rule and status.state == "disabled")
+    return replace(
+        _release_routing(work, rule), retried=tuple(retried), unsendable=tuple(unsendable), disabled=tuple(disabled)
+    )
 
 
 def _release_routing(work: Workplace, rule: str) -> Released:
