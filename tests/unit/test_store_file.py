@@ -51,6 +51,25 @@ def test_every_name_on_the_way_is_synced(tmp_path: Path, synced: list[str]) -> N
     assert [INCOMING in path for path in synced[-2:]] == [True, False]
 
 
+@pytest.mark.parametrize("verb", ["put", "create"])
+def test_a_sync_comes_after_what_it_vouches_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
+    """The file is synced when all its bytes are in it, and its folder when it has its name there."""
+    store = FileStore(tmp_path)
+    store.put("a/x", b"")
+    saw: list[int | list[str]] = []
+    fsync = os.fsync
+
+    def look(descriptor: int) -> None:
+        synced = Path(f"/proc/self/fd/{descriptor}").readlink()
+        saw.append(sorted(os.listdir(synced)) if synced.is_dir() else os.fstat(descriptor).st_size)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", look)
+    getattr(store, verb)("a/y", b"few bytes, which a buffer holds")
+
+    assert saw == [31, ["x", "y"]]
+
+
 def test_a_later_write_syncs_twice(tmp_path: Path, synced: list[str]) -> None:
     """Once its folders are durable a write costs two syncs: the file's and its folder's."""
     store = FileStore(tmp_path)
