@@ -342,6 +342,29 @@ def test_a_flush_that_fails_is_told_once_and_the_target_goes_on(tmp_path: Path) 
     assert path.read_bytes() == b"1\n2\n"
 
 
+def test_a_flush_makes_the_names_durable_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new file's folder is synced after its lines, and so is the folder above each new one; once is enough."""
+    path = tmp_path / "a" / "b" / "out.jsonl"
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def remember(descriptor: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", remember)
+    with closing(FileTarget(path, clock=now)) as target:
+        deliver(target, b"1")
+        target.flush()
+        first, synced[:] = synced[:], []
+        deliver(target, b"2")
+        target.flush()
+
+    assert first[0] == str(path)
+    assert set(first[1:]) == {str(tmp_path), str(tmp_path / "a"), str(tmp_path / "a" / "b")}
+    assert synced == [str(path)]
+
+
 def test_a_moved_file_that_cannot_be_flushed_is_told_too(tmp_path: Path) -> None:
     """Lines answered before a rotation are vouched for, or reported, at the next flush."""
     path = tmp_path / "out.jsonl"
