@@ -61,7 +61,8 @@ def test_a_sync_comes_after_what_it_vouches_for(tmp_path: Path, monkeypatch: pyt
 
     def look(descriptor: int) -> None:
         synced = Path(f"/proc/self/fd/{descriptor}").readlink()
-        saw.append(sorted(os.listdir(synced)) if synced.is_dir() else os.fstat(descriptor).st_size)
+        names = sorted(each.name for each in synced.iterdir()) if synced.is_dir() else []
+        saw.append(names or os.fstat(descriptor).st_size)
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", look)

@@ -37,6 +37,8 @@ _TICK_SECONDS = 0.05
 
 #: How long a push that is stopped or fails waits for its targets' threads to notice: Airflow kills it after 5 s.
 _LAST_ANSWERS_SECONDS = 2.0
+#: How long a push that is over waits for its targets to close their connections: all but those of an unknown host do.
+_LET_GO_SECONDS = 0.5
 
 #: How often the ledger is told of attempts, and asked what other pushes found of their targets.
 _TELL_SECONDS = 1.0
@@ -110,6 +112,7 @@ class _Push:
                 self._end("TIMEOUT" if spent else "COMPLETED", runs, None)
             else:
                 self._end("ERROR", runs, crash)
+        _let_go(runs)
         if crash is not None:
             raise crash
         return PushReport(
@@ -208,3 +211,11 @@ class _Push:
             error=f"{type(error).__name__}: {error}" if error is not None else "",
             tallies=[tally for run in runs if (tally := run.tally()) is not None],
         )
+
+
+def _let_go(runs: Iterable[TargetRun]) -> None:
+    """Wait a moment for the threads of runs that have ended; who waits on is on its own, and hinders nobody."""
+    until = time.monotonic() + _LET_GO_SECONDS
+    for run in runs:
+        if run.ended and run.ident is not None:
+            run.join(timeout=max(0.0, until - time.monotonic()))

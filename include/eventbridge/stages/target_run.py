@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from datetime import datetime, timedelta
 
 from eventbridge.breaker import Tally
@@ -103,14 +103,15 @@ class TargetRun(threading.Thread):
     def run(self) -> None:
         """Deliver; what goes wrong here is reported, never raised into the other targets' threads."""
         self.presence.began_at = self._clock()
-        try:
-            target = self._open_target()
-            with closing(target):
+        with ExitStack() as last:  # libcurl closes once the last name is looked up, which a name server may put off
+            try:
+                target = self._open_target()
+                last.callback(target.close)
                 self._deliver_all(target)
-        except BaseException as error:  # carried to the push task, which fails with it
-            self.report.crashed = error
-        finally:
-            self._leave()
+            except BaseException as error:  # carried to the push task, which fails with it
+                self.report.crashed = error
+            finally:
+                self._leave()
 
     def _leave(self) -> None:
         self.presence.ended_at = self._clock()
@@ -122,9 +123,8 @@ class TargetRun(threading.Thread):
             self._rows.wake()
 
     def _take_up(self, items: Iterable[Item]) -> None:
-        known = len(self._waiting)
-        self._waiting += items
-        self._number(self._waiting[known:])
+        self._waiting += (taken := list(items))
+        self._number(taken)
 
     def _number(self, items: Iterable[Item]) -> None:
         self._of_index.update((item.request.index, item) for item in items)

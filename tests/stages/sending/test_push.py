@@ -16,6 +16,7 @@ from eventbridge.stages.audit import audit
 from eventbridge.stages.chunk_status import chunk_failures, chunk_statuses
 from eventbridge.stages.dead_letters import write_dead_letters
 from eventbridge.stages.push import push
+from eventbridge.targets.http import HttpTarget
 
 
 def test_push_delivers_every_row_of_its_chunk_once(sending: Sending) -> None:
@@ -223,6 +224,28 @@ def test_one_target_that_cannot_be_opened_fails_the_push_after_the_others_are_se
 
     assert sum(request["path"] == "/healthy/crm" for request in sending.requests()) == 10
     assert work.ledger.chunk(batch.batch_id, 0).state == "ERROR"
+
+
+def test_a_push_does_not_wait_for_a_target_that_cannot_be_let_go(
+    sending: Sending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """libcurl closes only when its last look-up of a name has an end, which a silent name server puts off for long."""
+    answered, closed, close = threading.Event(), threading.Semaphore(0), HttpTarget.close
+
+    def close_late(target: HttpTarget) -> None:
+        answered.wait(20.0)
+        close(target)
+        closed.release()
+
+    monkeypatch.setattr(HttpTarget, "close", close_late)
+    batch = sending.routed(3, crm="/healthy/crm", other="/healthy/other")
+
+    report = push(sending.work, batch.batch_id, 0)
+
+    assert not closed.acquire(blocking=False)
+    assert (report.delivered, sending.work.ledger.chunk(batch.batch_id, 0).state) == (6, "COMPLETED")
+    answered.set()
+    assert all(closed.acquire(timeout=10.0) for _ in range(2))
 
 
 def test_what_cannot_be_sent_is_left_alone_for_a_while(sending: Sending, clock: RunningClock) -> None:
