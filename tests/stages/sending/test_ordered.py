@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from stages.delivering import RUNNER, RunningClock, Sending, rules
+from stages.delivering import RUNNER, RunningClock, Sending, http, rules
 from stages.ordering import RETRY, Recorder, keyed, ordered, publish
 
 from eventbridge.delivery import Answer
@@ -295,6 +295,26 @@ def test_a_push_waits_for_the_lease_of_another(sending: Sending, clock: RunningC
     sending.deliver()
 
     assert recorder.got == {"a": [0]}
+
+
+@pytest.mark.parametrize(("path", "leased"), [("/hang/crm", [shard_of('"a"')]), ("/healthy/crm", [])])
+def test_what_is_in_flight_at_the_end_keeps_its_shard(
+    sending: Sending, clock: RunningClock, path: str, leased: list[int]
+) -> None:
+    """A request that nobody waits for any more may still arrive: until it cannot, nothing of its shard is sent."""
+    publish(sending, keyed(0, "a"), keyed(1, "a"))
+    crm = http(path, timeout="20s", ordered_by="$.data.customer")
+    work = sending.begin(settings={"push_budget_seconds": 1}, crm=crm)
+    sending.deliver_batch()
+    sending.rules(crm=http("/healthy/crm", timeout="20s", ordered_by="$.data.customer"))
+
+    assert sorted(work.ledger.leases("orders", "crm")) == leased
+    assert sending.retry() is None
+    clock.advance(51)
+    sending.deliver()
+
+    assert [request["path"] for request in sending.requests()][-2:] == ["/healthy/crm"] * 2
+    assert audit(work).deliveries["orders/crm"]["delivered"] == 2
 
 
 def test_a_target_that_is_gone_keeps_its_order(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
