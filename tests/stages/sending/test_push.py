@@ -33,6 +33,27 @@ def test_push_delivers_every_row_of_its_chunk_once(sending: Sending) -> None:
     assert work.ledger.chunk(batch.batch_id, 0).state == "COMPLETED"
 
 
+def test_what_a_crash_would_send_twice_is_bounded(sending: Sending) -> None:
+    """With segments of four answers and one request in flight, no segment shows the last few answers, never half.
+
+    It may be more than five: answers go on coming while a segment is written, here 20 a second.
+    """
+    batch = sending.routed(60, settings={"segment_answers": 4}, crm=http("/delay/50", max_in_flight=1))
+    work, unrecorded = sending.site.works[-1], [0]
+
+    def count(point: str) -> None:
+        if point == "target.send":
+            recorded = sum(file.rows for file in work.ledger.files(batch.batch_id, "outcome"))
+            unrecorded.append(unrecorded[0] - recorded)
+            unrecorded[0] += 1
+
+    faults.install(count)
+    push(work, batch.batch_id, 0)
+
+    assert unrecorded[0] == 60
+    assert max(unrecorded[1:]) < 30
+
+
 def test_a_completed_chunk_is_not_pushed_again(sending: Sending) -> None:
     """A second push of a completed chunk sends nothing."""
     batch = sending.routed(1, crm="/healthy/crm")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from stages.delivering import REFUSED, RUNNER, Sending, http, verdicts
+from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, http, verdicts
 
 from eventbridge import faults
 from eventbridge.errors import BooksError, BusError
@@ -156,20 +156,31 @@ def test_settling_again_changes_no_verdict(sending: Sending) -> None:
     assert sum(row.count for row in work.ledger.parked()) == 5
 
 
-def test_the_loser_of_two_settlements_takes_the_winners_verdicts(sending: Sending, site: Any) -> None:
-    """A settlement file that exists already is the truth, also for who computed other verdicts."""
+def test_the_loser_of_two_settlements_takes_the_winners_verdicts(
+    sending: Sending, site: Any, clock: RunningClock
+) -> None:
+    """Who has other verdicts at hand when the file appears throws them away, and what is parked follows the file."""
     batch = sending.routed(2, crm=REFUSED)
     work = sending.work
-    work.ledger.begin_settlement(batch.batch_id)
-    loser = site.reopen()
-    write_dead_letters(loser, batch.batch_id)
+    winner = site.reopen()
     path = layout.settlement(batch.planned_at, batch.batch_id)
-    first = work.store.get(path)
+    first: list[bytes] = []
 
+    def overtake(point: str) -> None:
+        if point in ("store.create", "store.put"):
+            faults.install(None)
+            clock.advance(5)  # what nobody tried is due when it is settled
+            write_dead_letters(winner, batch.batch_id)
+            schedule_retries(winner, batch.batch_id)
+            first.append(winner.store.get(path))
+
+    faults.install(overtake)
     write_dead_letters(work, batch.batch_id)
+    schedule_retries(work, batch.batch_id)
 
-    assert work.store.get(path) == first
-    assert len(work.ledger.files(batch.batch_id, "settlement")) == 1
+    assert first == [work.store.get(path)]
+    assert commit(work, batch.batch_id)
+    assert sum(row.count for row in work.ledger.parked()) == 2
 
 
 def test_a_deficit_is_closed_by_a_supplement(sending: Sending, caplog: pytest.LogCaptureFixture) -> None:
