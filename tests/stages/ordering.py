@@ -34,10 +34,12 @@ def number_of(request: Request) -> tuple[str, int]:
 class Recorder:
     """A target that keeps what it accepted, by customer in order, and refuses what `refused` names, with that code.
 
-    `early` are the orders that it was asked for before the time in `not_before`.
+    It refuses every order `at_first` so many times. `early` are the orders that it was asked for before the time in
+    `not_before`.
     """
 
     refused: dict[tuple[str, int], int] = field(default_factory=dict)
+    at_first: int = 0
     down: bool = False
     plain: bool = False
     got: dict[Any, list[Any]] = field(default_factory=lambda: defaultdict(list))
@@ -55,7 +57,7 @@ class Recorder:
         self.asked.append(order)
         if order in self.not_before and self.clock() < self.not_before[order]:
             self.early.append(order)
-        code = 503 if self.down else self.refused.get(order)
+        code = 503 if self.down or self.asked.count(order) <= self.at_first else self.refused.get(order)
         if code is None:
             self.got[order[0]].append(order[1])
             return accept(request)

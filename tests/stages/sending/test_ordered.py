@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from stages.delivering import RUNNER, RunningClock, Sending, http, rules
+from stages.delivering import RUNNER, RunningClock, Sending, http, rules, segment_rows
 from stages.ordering import RETRY, Recorder, keyed, ordered, publish
 
 from eventbridge.delivery import Answer
@@ -295,6 +295,23 @@ def test_a_push_waits_for_the_lease_of_another(sending: Sending, clock: RunningC
     sending.deliver()
 
     assert recorder.got == {"a": [0]}
+
+
+def test_a_retry_within_a_push_keeps_the_order(sending: Sending, recorder: Recorder) -> None:
+    """Each order is refused at first, and taken when it is due by the same push: none of its customer overtakes it."""
+    publish(sending, *[keyed(n, c) for n in range(3) for c in "ab"])
+    recorder.at_first = 1
+    soon = "retry: {policy: own, attempts: 3, initial: 50ms, multiplier: 1, maximum: 50ms}"
+    work = sending.begin(crm=ordered(retry=soon))
+
+    batch_id = sending.deliver_batch()
+
+    for customer in "ab":
+        assert [number for one, number in recorder.asked if one == customer] == [0, 0, 1, 1, 2, 2]
+    assert batch_id is not None
+    rows = segment_rows(work, batch_id)
+    due = {row["delivery_id"]: row["due_at"] for row in rows if row["outcome"] == "RetryAt"}
+    assert all(row["started_at"] >= due[row["delivery_id"]] for row in rows if row["outcome"] == "Delivered")
 
 
 @pytest.mark.parametrize(("path", "leased"), [("/hang/crm", [shard_of('"a"')]), ("/healthy/crm", [])])
