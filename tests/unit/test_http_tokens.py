@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -171,40 +172,36 @@ def test_a_token_endpoint_inside_is_refused(receiver: Receiver) -> None:
     assert seen(receiver, "/token/9/x/inside") == []
 
 
-#: A name server that never says anything, for one process; and a target whose token endpoint has a name.
-_SILENT = "nameserver 127.0.0.1"
+#: Asks a target whose token endpoint has a name.
 _ASK = """
-import socket, sys, time
+import time
 from datetime import UTC, datetime, timedelta
 from eventbridge.connection import Connection
 from eventbridge.rule import Target
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request
 
-server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-server.bind(("127.0.0.1", 53))
-connection = Connection("crm", "http", login="shop", password="hushhush", extra={"token_url": "https://login.example/"})
+connection = Connection("crm", "http", login="shop", password="hushhush", extra={"token_url": "https://login/"})
 rule = Target(name="crm", type="http", url="https://crm.example/", connection="crm", timeout_seconds=1.0)
 now = lambda: datetime.now(UTC)
 target = open_target("r", rule, lambda _: connection, now)
-began = time.monotonic()
 [(_, answer)] = target.deliver([Request(0, "1", b"{}", "application/json")], now() + timedelta(seconds=15))
-print(answer.error_class, "after", "1 s" if time.monotonic() - began < 4.0 else "more than 4 s")
+print(answer.error_class, answer.error, flush=True)
 """
 
 
-def test_a_silent_name_server_costs_the_time_out(tmp_path: Path) -> None:
-    """What looks up a token endpoint's name for 10 s is left at it when the target's time-out of 1 s is over."""
-    (tmp_path / "resolv.conf").write_text(_SILENT)
-    (tmp_path / "ask.py").write_text(_ASK)
-    alone = ["unshare", "--map-root-user", "--net", "--mount", "sh", "-ec"]
-    shell = f"ip link set lo up && mount --bind {tmp_path}/resolv.conf /etc/resolv.conf"
-    if subprocess.run([*alone, shell], capture_output=True).returncode != 0:
-        pytest.skip("this machine lets nobody have a network of one's own")
-    command = [*alone, f"{shell} && exec {sys.executable} {tmp_path}/ask.py"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+def test_a_name_that_cannot_be_looked_up_costs_the_time_out(tmp_path: Path) -> None:
+    """What looks up a token endpoint's name for ever is left at it when the target's time-out of 1 s is over.
 
-    assert done.stdout == "NoToken after 1 s\n"
+    The resolver's file of aliases, which it reads first for a name without dots, is a pipe that nobody writes to.
+    """
+    os.mkfifo(tmp_path / "aliases")
+    environ = os.environ | {"HOSTALIASES": str(tmp_path / "aliases")}
+
+    done = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, text=True, env=environ, timeout=30)
+
+    assert "NoToken" in done.stdout
+    assert "Timeout" in done.stdout, done.stderr
 
 
 def test_a_token_endpoint_is_verified_as_its_target_is(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from eventbridge.targets.guard import SETTING, AddressGuard
 from eventbridge.targets.tls import Tls
 
 #: CURLOPT_QUICK_EXIT, for which pycurl has no name: what looks a name up when the time is over is not waited for.
-_QUICK_EXIT = 322
+#: A libcurl older than 7.87 has it not, and waits.
+_QUICK_EXIT = {322: 1} if pycurl.version_info()[2] >= 0x075700 else {}
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def easy_handle(
     """Return a handle that POSTs to an endpoint: TLS 1.2 at least, no redirect, no proxy, no address inside."""
     curl = pycurl.Curl()
     tls = endpoint.tls
-    options = {
+    options = _QUICK_EXIT | {
         pycurl.URL: endpoint.url,
         pycurl.PROTOCOLS: pycurl.PROTO_HTTPS | (pycurl.PROTO_HTTP if endpoint.allow_http else 0),
         pycurl.POST: 1,
@@ -89,7 +90,6 @@ def easy_handle(
         pycurl.TIMEOUT_MS: round(endpoint.timeout_seconds * 1000),
         pycurl.CONNECTTIMEOUT_MS: round(min(endpoint.timeout_seconds, endpoint.connect_seconds) * 1000),
         pycurl.NOSIGNAL: 1,
-        _QUICK_EXIT: 1,
         pycurl.FOLLOWLOCATION: 0,
         pycurl.SSLVERSION: pycurl.SSLVERSION_TLSv1_2,  # at least
         pycurl.SSL_VERIFYPEER: 1,
