@@ -28,7 +28,7 @@ class RunBreaker:
     A delivery that this very push tries again is judged when that is done, with all its attempts: a target that takes
     everything at the second try is not down. While such are open and it looks bad, nothing new is sent; if what was
     judged so far speaks for it, so many may be open that it is not held to a few at a time.
-    `opens` False: it is only counted how long the target has been failing.
+    `opens` False: this run ends as others do, and of its target it is only counted how long it has been failing.
     `probing`: deliveries go one at a time, until enough were good or one was not.
     Written by the run's thread; `take` may be called by one other at a time.
     """
