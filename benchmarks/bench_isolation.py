@@ -1,8 +1,10 @@
 """`make bench-isolation`: what three bad targets cost seven good ones, and push's memory while deliveries wait.
 
 Ten rules at equal load, events published at a steady rate. In the second run one target hangs, one answers after 2 s,
-one fails by turns. The runner and four retry runs, as many as the DAG has at a time, are processes of their own,
-without Airflow. The first seconds, in which the bad ones are found out, have a line of their own.
+one fails by turns. The runner, the doorbell, and four retry runs, as many as the DAG has at a time, are processes of
+their own, without Airflow. The first seconds, in which the bad ones are found out, have a line of their own.
+p99 is the median of the p99s of windows of 5 s: a machine that stalls for 0.3 s now and then would else decide it. What
+the worst window had is printed beside it.
 """
 
 from __future__ import annotations
@@ -10,12 +12,15 @@ from __future__ import annotations
 import argparse
 import math
 import multiprocessing
+import statistics
 import sys
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Any, NamedTuple
 
 from benchmarks.bench_site import RUNNER, Site, event, measured, push_all, site
@@ -23,6 +28,8 @@ from benchmarks.compiled_receiver import CompiledReceiver, NoCompiler, compiled_
 from rich.console import Console
 from rich.table import Table
 
+from eventbridge.orchestrate.names import RETRIES
+from eventbridge.orchestrate.watch import Watch
 from eventbridge.stages.commit import commit
 from eventbridge.stages.dead_letters import write_dead_letters
 from eventbridge.stages.deliver import deliver_batch, deliver_retries
@@ -41,7 +48,10 @@ LOST_GOAL, P99_GOAL = 0.05, 1.2
 #: Memory of push counts as flat up to this.
 _FLAT = 1.1
 
+_WINDOW_SECONDS = 5.0
 _PUBLISH_SECONDS = 0.05
+#: How often it is looked whether retries are due.
+_LOOK_SECONDS = 0.5
 #: How long the others may take to be done after the last event.
 _LAST_SECONDS = 120.0
 
@@ -54,12 +64,16 @@ class Heard(NamedTuple):
 
 
 class Line(NamedTuple):
-    """One line of the table: deliveries of the others a second, and their seconds from publish to answer."""
+    """One line of the table: deliveries of the others a second, and their seconds from publish to answer.
+
+    `p99` is the median of those of windows of 5 s, `worst` the longest of them.
+    """
 
     what: str
     per_second: float
     p50: float
     p99: float
+    worst: float
 
 
 def main() -> int:
@@ -89,7 +103,7 @@ def _isolation(receiver: CompiledReceiver, rate: int, warm: float, seconds: floa
         _line("the same, while they are found out", bad, 0.0, warm),
     ]
     table = Table(title=f"seven healthy rules of ten, {rate} events a second, {seconds:g} s after {warm:g} s")
-    for title in ("what the other three do", "deliveries/s", "lost", "p50 s", "p99 s", "p99, times"):
+    for title in ("what the other three do", "deliveries/s", "lost", "p50 s", "p99 s", "p99, times", "worst p99 s"):
         table.add_column(title, justify="left" if title.startswith("what") else "right")
     for line in lines:
         lost, longer = _compared(line, lines[0])
@@ -100,6 +114,7 @@ def _isolation(receiver: CompiledReceiver, rate: int, warm: float, seconds: floa
             f"{line.p50:.2f}",
             f"{line.p99:.2f}",
             f"{longer:.2f}",
+            f"{line.worst:.2f}",
         )
     lost, longer = _compared(lines[1], lines[0])
     kept = lost <= LOST_GOAL and longer <= P99_GOAL
@@ -141,9 +156,9 @@ def _publish(bus: Any, first: int, end: int) -> None:
 def _running(place: Site) -> Iterator[None]:
     """Run the runner and the retry runs, each in a process, until the block ends."""
     context = multiprocessing.get_context("fork")
-    stop = context.Event()
-    bodies = [_run_batches] + [_run_retries] * _RETRY_RUNS
-    processes = [context.Process(target=body, args=(place, stop)) for body in bodies]
+    stop, bell = context.Event(), context.Semaphore(0)
+    bodies = [_run_batches, _ring] + [_run_retries] * _RETRY_RUNS
+    processes = [context.Process(target=body, args=(place, stop, bell)) for body in bodies]
     for process in processes:
         process.start()
     try:
@@ -155,7 +170,7 @@ def _running(place: Site) -> Iterator[None]:
             process.kill()  # it may be in the middle of a hanging target's budget
 
 
-def _run_batches(place: Site, stop: Any) -> None:
+def _run_batches(place: Site, stop: Any, _bell: Any) -> None:
     with closing(place.open()) as work:
         router = InProcessRouter(work.store)
         while not stop.is_set():
@@ -163,11 +178,19 @@ def _run_batches(place: Site, stop: Any) -> None:
                 stop.wait(0.1)
 
 
-def _run_retries(place: Site, stop: Any) -> None:
+def _ring(place: Site, stop: Any, bell: Any) -> None:
+    """Ring for a retry run whenever the doorbell of the product would."""
+    with closing(Watch(place.open())) as watch:
+        while not stop.wait(_LOOK_SECONDS):
+            if RETRIES in watch.look():
+                bell.release()
+
+
+def _run_retries(place: Site, stop: Any, bell: Any) -> None:
     with closing(place.open()) as work:
         while not stop.is_set():
-            if deliver_retries(work, RUNNER, threading.Event()) is None:
-                stop.wait(0.5)
+            if bell.acquire(timeout=_LOOK_SECONDS):
+                deliver_retries(work, RUNNER, threading.Event())
 
 
 def _wait(place: Site, events: int) -> None:
@@ -192,10 +215,16 @@ def _line(what: str, load: tuple[datetime, list[Heard]], first: float, last: flo
     began, heard = load
     start, end = began + timedelta(seconds=first), began + timedelta(seconds=last)
     answered = sum(start <= each.answered < end for each in heard)
-    seconds = sorted(
-        (each.answered - each.published).total_seconds() for each in heard if start <= each.published < end
-    )
-    return Line(what, answered / (last - first), _quantile(seconds, 0.5), _quantile(seconds, 0.99))
+    windows: dict[int, list[float]] = defaultdict(list)
+    for each in heard:
+        if start <= each.published < end:
+            window = int((each.published - start).total_seconds() / _WINDOW_SECONDS)
+            windows[window].append((each.answered - each.published).total_seconds())
+    if not windows:
+        return Line(what, 0.0, math.nan, math.nan, math.nan)
+    p99s = [_quantile(sorted(seconds), 0.99) for seconds in windows.values()]
+    seconds = sorted(chain.from_iterable(windows.values()))
+    return Line(what, answered / (last - first), _quantile(seconds, 0.5), statistics.median(p99s), max(p99s))
 
 
 def _compared(line: Line, healthy: Line) -> tuple[float, float]:
@@ -206,7 +235,7 @@ def _compared(line: Line, healthy: Line) -> tuple[float, float]:
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else math.nan
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def _memory(receiver: CompiledReceiver, parked: int) -> bool:
