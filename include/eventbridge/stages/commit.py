@@ -16,6 +16,7 @@ from eventbridge.ledger.records import Batch, BatchFile, FileKind, Reference
 from eventbridge.stages.books import books_of
 from eventbridge.stages.bus_guard import refuse_other_log
 from eventbridge.stages.operations import publish_operational_events
+from eventbridge.stages.ordered_parking import gives_nothing_up
 from eventbridge.stages.schedule_retries import schedule_retries
 from eventbridge.stages.settle import (
     MATCHED_COLUMNS,
@@ -99,16 +100,18 @@ def _close_deficit(work: Workplace, batch: Batch) -> None:
     places = Places(work.ledger.chunks(batch.batch_id))
     now = work.clock()
     reasons = failure_reasons(work, batch)
-    windows = windows_of(work.rules_of(batch))
+    rules = work.rules_of(batch)
+    windows = windows_of(rules)
     for file, numbers, table in batch_deliveries(work, batch, MATCHED_COLUMNS):
         for number, row in zip(numbers, table.to_pylist(), strict=True):
             if settled[file, number] > 0:
                 settled[file, number] -= 1
                 continue
-            if row["failure"] is not None:
-                missing.append(failed_row(row, file, number, reasons.get((file, number))))
-                continue
             chunk, attempts = places.of(file, number)
+            if row["failure"] is not None:
+                kept = now if gives_nothing_up(rules, row["rule"], row["target"]) else None
+                missing.append(failed_row(row, file, number, reasons.get((file, number)), kept, chunk, attempts))
+                continue
             window = windows.get((row["rule"], row["target"]))
             missing.append(verdict_row(row, file, number, chunk, attempts, None, None, now, window))
     surplus = +settled

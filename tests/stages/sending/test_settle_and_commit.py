@@ -200,6 +200,23 @@ def test_a_deficit_is_closed_by_a_supplement(sending: Sending, caplog: pytest.Lo
     assert audit(work).differences == ()
 
 
+def test_a_deficit_gives_nothing_up_either(sending: Sending) -> None:
+    """What a settlement forgot of a target with `errors_tolerance: none` is kept, though there is nothing to send."""
+    transform = "{form: JSONPATH, value: $.data.nothing, missing: error}"
+    batch = sending.routed(2, crm=http("/healthy/crm", errors_tolerance="none", transform=transform))
+    work = sending.work
+    sending.push(batch)
+    _settle_with(work, batch, lambda rows: [])
+    sending.settle(batch)
+
+    assert commit(work, batch.batch_id)
+
+    assert [row["verdict"] for row in verdicts(work, batch.batch_id)["crm"]] == ["RetryAt", "RetryAt"]
+    assert sum(row.count for row in work.ledger.parked()) == 2
+    assert list(dead_letters(work)) == []
+    assert audit(work).differences == ()
+
+
 def test_a_surplus_stops_the_commit_and_names_the_delivery(sending: Sending) -> None:
     """A settlement that names a delivery twice commits nothing; the error lists the id."""
     batch = sending.routed(4, crm="/healthy/crm")
