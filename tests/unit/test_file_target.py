@@ -342,17 +342,9 @@ def test_a_flush_that_fails_is_told_once_and_the_target_goes_on(tmp_path: Path) 
     assert path.read_bytes() == b"1\n2\n"
 
 
-def test_a_flush_makes_the_names_durable_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flush_makes_the_names_durable_too(tmp_path: Path, synced: list[str]) -> None:
     """A new file's folder is synced after its lines, and so is the folder above each new one; once is enough."""
     path = tmp_path / "a" / "b" / "out.jsonl"
-    synced: list[str] = []
-    fsync = os.fsync
-
-    def remember(descriptor: int) -> None:
-        synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
-        fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", remember)
     with closing(FileTarget(path, clock=now)) as target:
         deliver(target, b"1")
         target.flush()

@@ -26,20 +26,6 @@ def fail_at(point: str, number: int) -> None:
     faults.install(hook)
 
 
-@pytest.fixture
-def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the list to which every fsync of this process adds the path it was made for."""
-    paths: list[str] = []
-    fsync = os.fsync
-
-    def record(descriptor: int) -> None:
-        paths.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
-        fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", record)
-    return paths
-
-
 def test_every_name_on_the_way_is_synced(tmp_path: Path, synced: list[str]) -> None:
     """A first write syncs the file, then its folder, and the folder above each folder that is new to this process."""
     store = FileStore(tmp_path / "up" / "store")
