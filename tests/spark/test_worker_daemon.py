@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import struct
 import subprocess
 import sys
@@ -38,11 +37,19 @@ def _asked(server: SparkConnectServer) -> tuple[int, int, int]:
     return row["pid"], row["parent"], row["made"]
 
 
+def _kill_workers(daemon: int) -> None:
+    """SIGKILL the workers of a daemon; on return it has buried them, so that Spark gives none of them work any more."""
+    workers = psutil.Process(daemon).children()
+    for worker in workers:
+        worker.kill()
+    _, alive = psutil.wait_procs(workers, timeout=60)
+    assert alive == []
+
+
 def test_a_fresh_worker_is_ready(spark_server: SparkConnectServer) -> None:
     """A worker begins with route loaded and compiled, also one that takes the place of one that was killed."""
     first, daemon, _ = _asked(spark_server)
-    for process in psutil.Process(daemon).children():
-        os.kill(process.pid, signal.SIGKILL)
+    _kill_workers(daemon)
 
     fresh, parent, made = _asked(spark_server)
 
@@ -70,8 +77,7 @@ def test_workers_throw_dice_of_their_own(spark_server: SparkConnectServer, tmp_p
             yield pa.RecordBatch.from_pydict({"pid": [os.getpid()], "drawn": [np.random.rand()]})
 
     spark = connect(spark_server.url, "daemon")
-    for process in psutil.Process(_asked(spark_server)[1]).children():
-        os.kill(process.pid, signal.SIGKILL)
+    _kill_workers(_asked(spark_server)[1])
     rows = spark.range(0, 2, 1, numPartitions=2).mapInArrow(draw, "pid long, drawn double").collect()
 
     assert len({row["pid"] for row in rows}) == 2
@@ -94,17 +100,16 @@ def test_threads_are_there_again_in_every_worker(spark_server: SparkConnectServe
             yield pa.RecordBatch.from_pydict({"pid": [os.getpid()], "rows": [rows]})
 
     spark = connect(spark_server.url, "daemon")
-    daemon = psutil.Process(_asked(spark_server)[1])
+    daemon = _asked(spark_server)[1]
     workers = set()
     for _ in range(12):
-        for process in daemon.children():
-            os.kill(process.pid, signal.SIGKILL)
+        _kill_workers(daemon)
         (row,) = spark.range(0, 1, 1, numPartitions=1).mapInArrow(read, "pid long, rows long").collect()
         assert row["rows"] == 20_000
         workers.add(row["pid"])
 
     assert len(workers) == 12
-    assert daemon.is_running()
+    assert psutil.pid_exists(daemon)
 
 
 def test_others_functions_run_there_too(spark_server: SparkConnectServer) -> None:

@@ -133,6 +133,19 @@ def test_chunks_of_one_target_are_nobody_to_one_another(sending: Sending) -> Non
     assert set(received(sending, "/flaky/halves").values()) == {3}
 
 
+def test_its_chunks_may_be_pushed_one_after_the_other(sending: Sending) -> None:
+    """The second finds the first one done, and may take its time all the same: nobody else has waited."""
+    batch = sending.routed(16, settings={"chunk_max_deliveries": 8}, crm=LATE)
+    chunks = sending.work.ledger.chunks(batch.batch_id)
+    assert len(chunks) == 2
+
+    for chunk in chunks:
+        push(sending.work, batch.batch_id, chunk.chunk_id)
+
+    assert standing(sending) is None
+    assert received(sending, "/delay/2000").total() == 16
+
+
 @pytest.mark.parametrize("beside", [{}, {"note": "/healthy/note"}])
 def test_a_retry_is_waited_for_only_while_others_are_at_work(sending: Sending, beside: dict[str, str]) -> None:
     """Else the slow lane makes it; what is tried again there is no word against the target before it is."""
