@@ -57,9 +57,9 @@ down: ## end what `make up` started
 	@[ -x $(BIN)/python ] || { echo "Nothing was running."; exit 0; }
 	exec $(BIN)/python -m demo.down
 
-test: setup ## every test: the fast ones, the crash matrix (three worlds at a time), the others two files at a time
+test: setup ## every test: the fast ones, the crash matrix (two tests at a time), the others two files at a time
 	@$(BIN)/pytest tests/unit tests/architecture tests/contracts -q
-	$(BIN)/pytest tests/faults -q
+	$(BIN)/pytest tests/faults -q -n 2 --dist worksteal
 	$(BIN)/pytest -q -n 2 --dist loadfile --ignore tests/unit --ignore tests/architecture --ignore tests/contracts \
 	  --ignore tests/faults
 

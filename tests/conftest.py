@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import hypothesis
 import pytest
-from faults.tried import CRASH_MATRIX, Tried
+from faults.tried import CRASH_MATRIX, Tried, in_all
 from s3proxy.forward import Forward
 
 from eventbridge import faults
@@ -67,9 +67,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     # From the reports: tests run in other processes than this one.
     reports = [report for reports in terminalreporter.stats.values() for report in reports]
     told = [each for report in reports for each in getattr(report, "user_properties", ())]
-    tried = [value for name, value in told if name == CRASH_MATRIX]
+    tried = [Tried(*value) for name, value in told if name == CRASH_MATRIX]
     if tried:
-        terminalreporter.write_line(f"crash matrix: {Tried(*map(sum, zip(*tried, strict=True)))}")
+        terminalreporter.write_line(f"crash matrix: {in_all(tried)}")
 
 
 def pytest_sessionstart() -> None:

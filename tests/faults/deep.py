@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -19,8 +18,9 @@ from pathlib import Path
 from faults import matrix, spark_matrix
 from faults.crash import Crashes, crashes
 from faults.receiver import Log, receiving
+from faults.room import room
 from faults.trial import Scene
-from faults.tried import TRIED
+from faults.tried import TRIED, in_all
 from faults.world import Size
 
 _LARGER = Size(valid=60, moves=40, range_events=16, segment_answers=5, chunk_deliveries=20)
@@ -31,17 +31,17 @@ def main() -> None:
     """Run all of it; the first trial that loses something ends it with what was wrong."""
     options = _options()
     only, seed = options.only, options.seed
-    with tempfile.TemporaryDirectory() as folder, receiving() as log:
+    with room() as folder, receiving() as log:
         with crashes() as server:
             if only in ("all", "places", "pairs"):
-                _places(Scene(Path(folder) / "small", server, log), options.places, pairs_only=only == "pairs")
+                _places(Scene(folder / "small", server, log), options.places, pairs_only=only == "pairs")
             if only in ("all", "schedules"):
-                larger = Scene(Path(folder) / "larger", server, log, _LARGER)
+                larger = Scene(folder / "larger", server, log, _LARGER)
                 _tell(f"random schedules, seed {seed}", matrix.random_schedules(larger, options.schedules, seed))
         if only in ("all", "spark") and options.spark_schedules:
             with crashes(spark=True) as server:
-                _on_spark(Path(folder), server, log, options.spark_schedules, seed)
-    sys.stdout.write(f"in all {TRIED}, nothing lost\n")
+                _on_spark(folder, server, log, options.spark_schedules, seed)
+    sys.stdout.write(f"in all {in_all(TRIED)}, nothing lost\n")
 
 
 def _options() -> argparse.Namespace:

@@ -12,10 +12,11 @@ from faults.fault import DIED, KILLED, REFUSED, Fault
 from faults.kinds import KINDS, KindName
 from faults.proof import check
 from faults.trial import AT_ONCE, LATE, Scene, Trial
-from faults.tried import TRIED
+from faults.tried import TRIED, Tried
 
-#: Worlds that are stopped and recover at the same time: one more than processors, as each also waits for its disk.
-WORLDS_AT_ONCE = (os.cpu_count() or 1) + 1
+#: Worlds that are stopped and recover at the same time, in each process of tests: one more than there are processors
+#: for it, as one that dies is waited for.
+WORLDS_AT_ONCE = (os.cpu_count() or 1) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) + 1
 
 #: In `make test`: kills during the recovery from a kill, and how many places of each stage an attempt stands still at
 #: while a second one overtakes it.
@@ -48,8 +49,7 @@ def at_once(trials: Iterable[Callable[[], None]], worlds: int = WORLDS_AT_ONCE) 
     began = time.monotonic()
     with ThreadPoolExecutor(worlds) as pool:
         count = len(list(pool.map(lambda trial: trial(), trials)))
-    TRIED.trials += count
-    TRIED.seconds += time.monotonic() - began
+    TRIED.append(Tried(count, began, time.monotonic()))
     return count
 
 

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from pathlib import Path
 
 from faults import matrix
 from faults.crash import crashes
 from faults.kinds import KINDS
 from faults.receiver import receiving
+from faults.room import room
 from faults.trial import Scene
 
 _PAGE = Path(__file__).parents[2] / "docs" / "guarantees.md"
@@ -46,8 +46,8 @@ def page_rows() -> list[str]:
 
 def main() -> None:
     """Count, and print the table."""
-    with crashes() as server, receiving() as log, tempfile.TemporaryDirectory() as folder:
-        rows = table_rows(Scene(Path(folder), server, log))
+    with crashes() as server, receiving() as log, room() as folder:
+        rows = table_rows(Scene(folder, server, log))
     sys.stdout.write("\n".join([_HEAD, "|---|---|---|---|---|---|", *rows, ""]))
 
 

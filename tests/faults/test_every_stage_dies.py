@@ -6,6 +6,7 @@ What must hold after each trial is in `proof.check`; the numbers of trials stand
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from faults import matrix
@@ -21,10 +22,10 @@ _SENDING = [place for place in _PLACES if place[1] == "push"]
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+def scene(worlds: Path) -> Iterator[Scene]:
     """A fork server, a receiver, and room for worlds."""
     with crashes() as server, receiving() as log:
-        yield Scene(tmp_path_factory.mktemp("worlds"), server, log)
+        yield Scene(worlds, server, log)
 
 
 @pytest.mark.parametrize("place", _PLACES, ids="-".join)

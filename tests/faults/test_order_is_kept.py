@@ -15,7 +15,7 @@ _TESTS = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("stage", ["push", "retries"])
-def test_a_process_that_dies_anywhere_keeps_the_order(stage: str, tmp_path: Path) -> None:
+def test_a_process_that_dies_anywhere_keeps_the_order(stage: str, worlds: Path) -> None:
     """After any death each target gets everything, each customer's orders in bus order, and the books balance.
 
     At every 24th call here, as every world of the crash matrix has an ordered target too; at every one in the deep
@@ -23,7 +23,7 @@ def test_a_process_that_dies_anywhere_keeps_the_order(stage: str, tmp_path: Path
     """
     step = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else 24
     path = os.pathsep.join([str(_TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, "-m", "faults.order_world", str(tmp_path), stage, str(step)]
+    command = [sys.executable, "-m", "faults.order_world", str(worlds / stage), stage, str(step)]
 
     done = subprocess.run(
         command, cwd=_TESTS, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, text=True

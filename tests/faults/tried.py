@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from typing import NamedTuple
 
-#: The property under which a test's report has its `Tried`, as a pair: the test may run in another process.
+#: The property under which a test's report has its `Tried`, as a tuple: the test may run in another process.
 CRASH_MATRIX = "crash matrix"
 
 
-@dataclass
-class Tried:
-    """Trials, and the seconds that they took."""
+class Tried(NamedTuple):
+    """Trials, and when the first began and the last ended, by the machine's monotonic clock, in seconds."""
 
-    trials: int = 0
-    seconds: float = 0.0
+    trials: int
+    began: float
+    ended: float
 
     def __str__(self) -> str:
-        return f"{self.trials:,} trials in {self.seconds:,.0f} s"
+        return f"{self.trials:,} trials in {self.ended - self.began:,.0f} s"
 
 
-#: All that this process has tried.
-TRIED = Tried()
+#: All that this process has tried, in turn.
+TRIED: list[Tried] = []
+
+
+def in_all(tried: Iterable[Tried]) -> Tried:
+    """Return one or more together, which may have run side by side."""
+    trials, began, ended = zip(*tried, strict=True)
+    return Tried(sum(trials), min(began), max(ended))
