@@ -13,6 +13,7 @@ from eventbridge.orchestrate.names import PLAN_REDRIVE, REDRIVE_DAG
 from eventbridge.orchestrate.push import slow_lane_pushes
 from eventbridge.orchestrate.redrive import go_on, plan_redrive, redrive_params
 from eventbridge.orchestrate.schedule import BEGINNING, OWNER, run_limit
+from eventbridge.orchestrate.slow_lane import give_way
 from eventbridge.orchestrate.tasks import batch_of, commit, route, schedule_retries, write_dead_letters
 from eventbridge.settings import Settings
 
@@ -33,7 +34,7 @@ with DAG(
     max_active_runs=1,
     max_active_tasks=64,
     dagrun_timeout=run_limit(Settings.from_mapping(os.environ)),
-    default_args={"owner": OWNER},
+    default_args={"owner": OWNER, "pre_execute": give_way},
     params=redrive_params(),
     tags=["eventbridge", "redrive"],
 ):

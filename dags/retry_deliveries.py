@@ -12,6 +12,7 @@ from airflow.sdk import DAG
 from eventbridge.orchestrate.names import PLAN_RETRIES, RETRIES, RETRY_DAG
 from eventbridge.orchestrate.push import slow_lane_pushes
 from eventbridge.orchestrate.schedule import BEGINNING, OWNER, run_limit, waking
+from eventbridge.orchestrate.slow_lane import give_way
 from eventbridge.orchestrate.tasks import (
     batch_of,
     commit,
@@ -42,7 +43,7 @@ with DAG(
     max_active_runs=4,
     max_active_tasks=64,
     dagrun_timeout=run_limit(Settings.from_mapping(os.environ)),
-    default_args={"owner": OWNER},
+    default_args={"owner": OWNER, "pre_execute": give_way},
     tags=["eventbridge", "retry"],
 ):
     batch_id = batch_of(PLAN_RETRIES)

@@ -19,6 +19,7 @@ from end_to_end.secrets import airflow_logs, written_secrets
 
 from eventbridge.ledger.records import Parked
 from eventbridge.orchestrate.names import PLAN_REDRIVE, REDRIVE_DAG
+from eventbridge.orchestrate.slow_lane import NICENESS
 from eventbridge.rule.model import OPERATIONS_BUS
 from eventbridge.stages.records import dead_letters
 from eventbridge.stages.redriven import Marks
@@ -42,6 +43,7 @@ def test_a_target_dies_and_heals_while_scheduler_and_store_are_killed(healing: t
     running.publish("orders", range(10, 50))
     running.until("the dead target is degraded", lambda: standing(running) == "degraded")
     running.until("the others have what it has not", lambda: takes(running, "/healthy/invoices", 50))
+    running.until("a task of its retries gives way to those of new events", lambda: gives_way(running))
 
     running.until("that batch is committed", lambda: running.work.ledger.unfinished_batch(_RUNNER) is None)
     running.publish("orders", range(50, 90))
@@ -156,6 +158,17 @@ def kill(running: Running, service: str) -> None:
     for process in [leader, *leader.children(recursive=True)]:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
+
+
+def gives_way(running: Running) -> bool:
+    """Say whether there is a task with a lower priority than the scheduler that it belongs to."""
+    scheduler = psutil.Process(running.services.groups["scheduler"])
+    usual = scheduler.nice()
+    for process in scheduler.children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.nice() == usual + NICENESS:
+                return True
+    return False
 
 
 def tell(running: Running, status: int) -> None:

@@ -15,6 +15,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG, AssetOrTimeSchedule, TriggerRule
 
 from eventbridge.errors import RuleFileError
+from eventbridge.orchestrate.slow_lane import give_way
 from eventbridge.rule import load_rules
 from eventbridge.stages.selection import REASONS, Selection
 
@@ -110,6 +111,16 @@ def test_only_push_is_mapped_and_only_push_is_never_tried_again(dags: dict[str, 
             assert (task.task_id == "push") == task.is_mapped
             assert (0 if task.task_id == "push" else 3) == task.retries
             assert (None if task.task_id == "push" else timedelta(seconds=5)) in (None, task.retry_delay)
+
+
+def test_tasks_of_the_slow_lane_give_way_to_new_deliveries(dags: dict[str, DAG]) -> None:
+    """Every task of retries and redrives lowers the priority of its process before it begins, and no other does."""
+    for dag in dags.values():
+        hooks = [
+            task.partial_kwargs.get("pre_execute") if task.is_mapped else task._pre_execute_hook for task in dag.tasks
+        ]
+        slow = dag.dag_id in ("retry_deliveries", "redrive_dead_letters")
+        assert hooks == [give_way if slow else None] * len(dag.tasks)
 
 
 def test_weights_are_absolute_and_stages_go_before_pushes(dags: dict[str, DAG]) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -18,8 +21,9 @@ from eventbridge.orchestrate import names, pools
 from eventbridge.orchestrate.connections import airflow_connection
 from eventbridge.orchestrate.policy import UNPLANNED, place_push
 from eventbridge.orchestrate.preload import preload
-from eventbridge.orchestrate.push import RETRY_WEIGHT, PushOperator
+from eventbridge.orchestrate.push import PushOperator
 from eventbridge.orchestrate.redrive import redrive_id_of, redrive_params
+from eventbridge.orchestrate.slow_lane import NICENESS, RETRY_WEIGHT
 from eventbridge.orchestrate.tasks import stage
 
 ROOT = Path(__file__).parents[2]
@@ -57,6 +61,14 @@ def test_a_connection_that_airflow_does_not_know_is_the_users_error() -> None:
     """The message names the connection and how to make it."""
     with pytest.raises(ConnectionUnusable, match=r"'nowhere'.*airflow connections add nowhere"):
         airflow_connection("nowhere")
+
+
+def test_who_gives_way_has_a_lower_priority_on_top_of_what_it_had() -> None:
+    """Its process is nicer than the one that it was started by."""
+    code = "import os; from eventbridge.orchestrate import slow_lane; slow_lane.give_way({}); print(os.nice(0))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+
+    assert int(done.stdout) == os.nice(0) + NICENESS
 
 
 def test_a_killed_push_stops_and_keeps_what_it_was_answered(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

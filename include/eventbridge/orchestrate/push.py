@@ -12,6 +12,7 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context
 
 from eventbridge.orchestrate.names import PUSH, RETRY_POOL
+from eventbridge.orchestrate.slow_lane import RETRY_WEIGHT
 from eventbridge.settings import Settings
 
 #: For opening the ledger, reading the chunk, and the last answers.
@@ -81,7 +82,3 @@ def push_limit(settings: Settings) -> timedelta:
 def slow_lane_pushes(batch_id: str) -> Any:
     """Return the partial mapped push of a retry batch: all in one pool, below everything that is new."""
     return pushes(batch_id, pool=RETRY_POOL, priority_weight=RETRY_WEIGHT)
-
-
-#: Below every new delivery's weight (250 to 750).
-RETRY_WEIGHT = -200

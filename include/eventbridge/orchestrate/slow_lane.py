@@ -1,0 +1,19 @@
+"""How the tasks of retries and redrives let new deliveries go before them."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+#: Below every new delivery's weight (250 to 750): they wait longer for a slot.
+RETRY_WEIGHT = -200
+#: Where processors are short, a process of theirs gets a third of what one of the others gets; see nice(2).
+NICENESS = 5
+
+
+def give_way(_: Context) -> None:
+    """Lower the priority of this process, which is a task's own, until it ends; a `pre_execute` of Airflow."""
+    os.nice(NICENESS)
