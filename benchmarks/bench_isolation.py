@@ -119,7 +119,7 @@ def _isolation(receiver: CompiledReceiver, options: argparse.Namespace) -> bool:
         table.add_row(
             line.what,
             f"{line.per_second:,.1f}",
-            f"{lost:.1%}",
+            f"{lost:z.1%}",
             f"{line.p50:.2f}",
             f"{line.p99:.2f}",
             f"{longer:.2f}",

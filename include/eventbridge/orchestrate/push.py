@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import threading
 from collections.abc import Sequence
@@ -44,7 +43,6 @@ class PushOperator(BaseOperator):
         if not self.batch_id:
             return
         self._stop = threading.Event()
-        gc.freeze()  # this process ends with this task: no collection need look through what it began with
         with stage() as work:
             report = push(work, self.batch_id, self.chunk_id, self._stop)
         killed = ", which Airflow asked to stop" if self._killed else ""

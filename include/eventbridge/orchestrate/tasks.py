@@ -5,6 +5,7 @@ Imports of stages, Spark and Arrow stand inside the tasks: a DAG file is parsed 
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 from collections.abc import Callable, Iterator
@@ -42,6 +43,8 @@ def stage() -> Iterator[Workplace]:
     from eventbridge.settings import Settings
     from eventbridge.stages.workplace import Workplace
 
+    # This process ends with its task: no garbage collection need look through what it began with, for 0.3 s.
+    gc.freeze()
     try:
         work = Workplace.open(Settings.from_mapping(os.environ), airflow_connection)
         try:
