@@ -188,6 +188,30 @@ def test_between_two_blocks_it_may_end(end: str) -> None:
     assert run.report.spent is (end == "budget")
 
 
+@pytest.mark.parametrize(("takes", "flushed_at"), [(InMemoryBlockTarget, [40, 45]), (InMemoryTarget, [4, 8, 10])])
+def test_answers_wait_a_second_for_their_flush_at_most(takes: type[InMemoryTarget], flushed_at: list[int]) -> None:
+    """However many the target would have: here each answer, of one or of ten, comes 0.4 s after the one before."""
+    ahead = timedelta()
+    flushed = []
+
+    class Slow(takes):  # type: ignore[misc, valid-type]
+        flush_every = 1_000
+
+        def flush(self) -> None:
+            flushed.append(len(self.received))
+
+    def answer(request: Request) -> Answer:
+        nonlocal ahead
+        ahead += timedelta(seconds=0.4)
+        return accept(request)
+
+    bench = Bench(InMemoryTarget(), clock=lambda: now() + ahead)
+    bench.target = Slow(answer, clock=bench.clock)
+    bench.run(deliveries(flushed_at[-1]), seconds=60.0)
+
+    assert [count for count in flushed if count] == flushed_at
+
+
 def test_deliveries_that_failed_or_may_wait_are_no_blocks() -> None:
     """Each of them must be looked at."""
     failed, waiting = [None, "boom"], [now(), None]

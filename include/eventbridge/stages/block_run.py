@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from eventbridge.delivery import Answer, expired
 from eventbridge.ledger.records import Piece
-from eventbridge.stages.flushed import flush, not_flushed
+from eventbridge.stages.flushed import flush, must_flush, not_flushed
 from eventbridge.stages.items import Item, items_of
 from eventbridge.stages.outcome_rows import accepted_table
 from eventbridge.stages.target_run import TargetRun
@@ -87,7 +87,8 @@ class BlockRun(TargetRun):
                     self.report.sent += end - start
                     start = end
                     refused = not answer.accepted
-                    if sum(taken.rows.num_rows for taken, _ in self._taken) >= target.flush_every:
+                    waiting = sum(taken.rows.num_rows for taken, _ in self._taken)
+                    if must_flush(target, waiting, self._taken[0][1], answer):
                         self._settle_taken(target)
                     if refused or self._must_end():
                         break

@@ -7,6 +7,15 @@ from eventbridge.errors import InfrastructureError
 from eventbridge.targets.protocol import Target
 
 
+#: A crash repeats what was answered for no longer than this, however many answers may wait for one flush.
+_SECONDS = 1.0
+
+
+def must_flush(target: Target, waiting: int, first: Answer, last: Answer) -> bool:
+    """Return whether so many answers, of which these came first and last, have waited for a flush long enough."""
+    return waiting >= target.flush_every or (last.started_at - first.started_at).total_seconds() >= _SECONDS
+
+
 def flush(target: Target) -> str | None:
     """Return once all that a target answered is durable there, or what was lost."""
     try:

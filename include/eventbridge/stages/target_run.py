@@ -13,7 +13,7 @@ from eventbridge.rule.model import RetryPolicy
 from eventbridge.rule.window import DeliverBetween
 from eventbridge.stages.dice import Dice
 from eventbridge.stages.feed import Feed
-from eventbridge.stages.flushed import flush, not_flushed
+from eventbridge.stages.flushed import flush, must_flush, not_flushed
 from eventbridge.stages.items import Item, TargetReport
 from eventbridge.stages.outcome_rows import OutcomeRows, outcome_row, unsent_row
 from eventbridge.stages.pace import Pace, Pause
@@ -178,12 +178,11 @@ class TargetRun(threading.Thread):
     def _round(self, target: Target, ready: list[Item]) -> None:
         feed = Feed([item.request for item in ready], self._may_send)
         answered: set[int] = set()
-        flush_every = target.flush_every
         with closing(target.deliver(feed, self._until)) as answers:
             for index, answer in answers:
                 answered.add(index)
                 self._unflushed.append((self._of_index[index], answer))
-                if len(self._unflushed) >= flush_every:
+                if must_flush(target, len(self._unflushed), self._unflushed[0][1], answer):
                     self._settle_answers(target)
                 ends = self._stop_asked.is_set() or self._halted.is_set() or self.report.gone
                 if ends and not target.more_of_answer:

@@ -38,8 +38,8 @@ class FileTarget:
     Writers lock `.<name>.lock` beside the file. A file that was renamed or removed meanwhile is made anew.
     """
 
-    #: All of a chunk as it is cut by default: to sync takes as long as to write some thousand lines.
-    flush_every = 5_000
+    #: To sync, and to write down that it was, takes as long as to write some thousand lines.
+    flush_every = 20_000
     more_of_answer = 0
 
     def __init__(self, path: Path, *, clock: Callable[[], datetime]) -> None:
