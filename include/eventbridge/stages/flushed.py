@@ -6,7 +6,6 @@ from eventbridge.delivery import Answer
 from eventbridge.errors import InfrastructureError
 from eventbridge.targets.protocol import Target
 
-
 #: A crash repeats what was answered for no longer than this, however many answers may wait for one flush.
 _SECONDS = 1.0
 
