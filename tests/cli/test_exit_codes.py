@@ -232,9 +232,12 @@ def test_an_output_that_nobody_reads_is_141(arguments: list[str], unread: str, s
     assert (process.returncode, [text for text in said if text]) == (141, [])
 
 
-def test_an_output_that_is_full_is_4(shop: Any) -> None:
-    """The disk that standard output goes to is full: 4, in one line."""
-    with open("/dev/full", "w") as full, shop.process("rules", "check", stdout=full) as process:  # noqa: PTH123
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["rules", "check"]])
+def test_an_output_that_is_full_is_4(arguments: list[str], unbuffered: str, shop: Any) -> None:
+    """The disk that standard output goes to is full: 4, in one line, also where Python keeps output in a buffer."""
+    env = {"PYTHONUNBUFFERED": unbuffered}
+    with open("/dev/full", "w") as full, shop.process(*arguments, stdout=full, env=env) as process:  # noqa: PTH123
         _, err = process.communicate(timeout=60)
 
     assert (process.returncode, err) == (4, "error: No space left on device\n")

@@ -102,4 +102,8 @@ def _end_unread() -> None:
 
 def _fail(message: str, exit_code: int) -> None:
     sys.stderr.write(f"error: {message}\n")
+    try:
+        sys.stdout.flush()
+    except OSError:  # it has been said, or matters less than what has
+        end_output(sys.stdout)
     sys.exit(exit_code)
