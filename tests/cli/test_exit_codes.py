@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -241,6 +242,18 @@ def test_an_output_that_is_full_is_4(arguments: list[str], unbuffered: str, shop
         _, err = process.communicate(timeout=60)
 
     assert (process.returncode, err) == (4, "error: No space left on device\n")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("streams", [">&-", "2>&-", ">/dev/full", "2>/dev/full", ">/dev/full 2>&1", ">&- 2>&-"])
+def test_the_code_is_told_whatever_became_of_the_streams(streams: str, unbuffered: str, shop: Any) -> None:
+    """A home that cannot be used is 4, also where standard output or error is closed or full: cron sees only that."""
+    command = f"exec {sys.executable} -m eventbridge.cli status {streams}"
+    env = {**os.environ, **shop.environ, "EVENTBRIDGE_HOME": "/proc/nowhere", "PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run(["sh", "-c", command], env=env, cwd=shop.folder, check=False, capture_output=True)
+
+    assert done.returncode == 4
+    assert b"Traceback" not in done.stderr
 
 
 def test_help_says_what_the_codes_are(eventbridge: Callable[..., Any]) -> None:

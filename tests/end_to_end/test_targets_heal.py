@@ -166,7 +166,7 @@ def gives_way(running: Running) -> bool:
     usual = scheduler.nice()
     for process in scheduler.children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
-            if process.nice() == usual + NICENESS:
+            if process.nice() == min(19, usual + NICENESS):
                 return True
     return False
 

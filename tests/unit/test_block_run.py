@@ -188,25 +188,37 @@ def test_between_two_blocks_it_may_end(end: str) -> None:
     assert run.report.spent is (end == "budget")
 
 
-@pytest.mark.parametrize(("takes", "flushed_at"), [(InMemoryBlockTarget, [40, 45]), (InMemoryTarget, [4, 8, 10])])
-def test_answers_wait_a_second_for_their_flush_at_most(takes: type[InMemoryTarget], flushed_at: list[int]) -> None:
-    """However many the target would have: here each answer, of one or of ten, comes 0.4 s after the one before."""
-    ahead = timedelta()
+@pytest.mark.parametrize(
+    ("takes", "enough", "each_seconds", "lasts_seconds", "flushed_at"),
+    [
+        (InMemoryBlockTarget, 1_000, 0.5, 0.0, [30, 45]),
+        (InMemoryBlockTarget, 1_000, 0.5, 0.5, [20, 40, 45]),
+        (InMemoryBlockTarget, 20, 0.0, 0.0, [20, 40, 45]),
+        (InMemoryTarget, 1_000, 0.5, 0.0, [3, 6, 8]),
+        (InMemoryTarget, 1_000, 0.5, 0.5, [2, 4, 6, 8]),
+        (InMemoryTarget, 3, 0.0, 0.0, [3, 6, 8]),
+    ],
+)
+def test_answers_wait_for_their_flush_until_there_are_enough_or_a_second_is_over(
+    takes: type[InMemoryTarget], enough: int, each_seconds: float, lasts_seconds: float, flushed_at: list[int]
+) -> None:
+    """An answer, of one delivery or of ten, comes so long after the one before, and takes some of that itself."""
+    at = now()
     flushed = []
 
-    class Slow(takes):  # type: ignore[misc, valid-type]
-        flush_every = 1_000
+    class Patient(takes):  # type: ignore[misc, valid-type]
+        flush_every = enough
 
         def flush(self) -> None:
             flushed.append(len(self.received))
 
     def answer(request: Request) -> Answer:
-        nonlocal ahead
-        ahead += timedelta(seconds=0.4)
-        return accept(request)
+        nonlocal at
+        at += timedelta(seconds=each_seconds)
+        return accept(request)._replace(duration_ms=1000 * lasts_seconds)
 
-    bench = Bench(InMemoryTarget(), clock=lambda: now() + ahead)
-    bench.target = Slow(answer, clock=bench.clock)
+    bench = Bench(InMemoryTarget(), clock=lambda: at)
+    bench.target = Patient(answer, clock=bench.clock)
     bench.run(deliveries(flushed_at[-1]), seconds=60.0)
 
     assert [count for count in flushed if count] == flushed_at

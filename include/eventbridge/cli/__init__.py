@@ -69,6 +69,9 @@ def _everywhere(
 
 def main() -> None:
     """Run the command line; an error of the product is one message on standard error and its exit code."""
+    # whoever started this process may have closed them
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115, PTH123
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115, PTH123
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # what a terminal cannot show is escaped, never a traceback
@@ -101,9 +104,12 @@ def _end_unread() -> None:
 
 
 def _fail(message: str, exit_code: int) -> None:
-    sys.stderr.write(f"error: {message}\n")
-    try:
-        sys.stdout.flush()
-    except OSError:  # it has been said, or matters less than what has
-        end_output(sys.stdout)
+    for stream, text in ((sys.stderr, f"error: {message}\n"), (sys.stdout, "")):
+        try:
+            stream.write(text)
+            stream.flush()
+        except BrokenPipeError:
+            raise
+        except OSError:  # a full disk: nobody can be told, but by the code
+            end_output(stream)
     sys.exit(exit_code)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 #: Below every new delivery's weight (250 to 750): they wait longer for a slot.
 RETRY_WEIGHT = -200
-#: Where processors are short, a process of theirs gets a third of what one of the others gets; see nice(2).
+#: Where processors are short, a process of theirs gets a third of what one of the same worker gets; see sched(7).
 NICENESS = 5
 
 

@@ -6,13 +6,14 @@ from eventbridge.delivery import Answer
 from eventbridge.errors import InfrastructureError
 from eventbridge.targets.protocol import Target
 
-#: A crash repeats what was answered for no longer than this, however many answers may wait for one flush.
+#: No answer waits for its flush any longer when the next comes, however many may wait for one.
 _SECONDS = 1.0
 
 
 def must_flush(target: Target, waiting: int, first: Answer, last: Answer) -> bool:
     """Return whether so many answers, of which these came first and last, have waited for a flush long enough."""
-    return waiting >= target.flush_every or (last.started_at - first.started_at).total_seconds() >= _SECONDS
+    lasted = (last.started_at - first.started_at).total_seconds() + last.duration_ms / 1000
+    return waiting >= target.flush_every or lasted >= _SECONDS
 
 
 def flush(target: Target) -> str | None:
