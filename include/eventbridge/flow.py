@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from eventbridge.queue import Queue
 
-#: Pool and priority weight of every retry chunk.
+#: Pool and priority weight of every retry chunk; the weight is below those of new deliveries (250 to 750).
 SLOW_LANE_POOL = "lane.slow"
 SLOW_LANE_WEIGHT = -200
 

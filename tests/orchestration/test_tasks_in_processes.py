@@ -23,7 +23,7 @@ from eventbridge.orchestrate.policy import UNPLANNED, place_push
 from eventbridge.orchestrate.preload import preload
 from eventbridge.orchestrate.push import PushOperator
 from eventbridge.orchestrate.redrive import redrive_id_of, redrive_params
-from eventbridge.orchestrate.slow_lane import NICENESS, RETRY_WEIGHT
+from eventbridge.orchestrate.slow_lane import NICENESS
 from eventbridge.orchestrate.tasks import stage
 
 ROOT = Path(__file__).parents[2]
@@ -113,10 +113,9 @@ def test_what_a_person_must_mend_is_not_tried_again(home: Path) -> None:
 
 
 def test_places_of_retries_and_of_the_unplanned_are_made_as_pools() -> None:
-    """Every pool that is named without a rule is among those that listen makes, and the stages name the same ones."""
-    assert {names.RETRY_POOL, names.UNPLANNED_POOL} <= set(pools.SHARED_POOLS)
+    """Every pool that is named without a rule is among those that listen makes."""
+    assert {flow.SLOW_LANE_POOL, names.UNPLANNED_POOL} <= set(pools.SHARED_POOLS)
     assert UNPLANNED.pool == names.UNPLANNED_POOL
-    assert (flow.SLOW_LANE_POOL, flow.SLOW_LANE_WEIGHT) == (names.RETRY_POOL, RETRY_WEIGHT)
 
 
 @pytest.mark.parametrize(

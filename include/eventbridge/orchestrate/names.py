@@ -16,8 +16,7 @@ BATCH_ID = "batch_id"
 #: The XCom of plan_redrive that tells which redrive a run belongs to.
 REDRIVE_ID = "redrive_id"
 
-#: The pool of every retry push, and the one of pushes whose place nobody could tell.
-RETRY_POOL = "lane.slow"
+#: The pool of pushes whose place nobody could tell.
 UNPLANNED_POOL = "rules.unplanned"
 
 #: The asset, and the doorbell's subject, of parked deliveries that are due.

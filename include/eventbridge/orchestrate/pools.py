@@ -14,8 +14,8 @@ import httpx
 
 from eventbridge.connection import Connection
 from eventbridge.errors import InfrastructureError
-from eventbridge.flow import PoolSlots
-from eventbridge.orchestrate.names import RETRY_POOL, UNPLANNED_POOL
+from eventbridge.flow import SLOW_LANE_POOL, PoolSlots
+from eventbridge.orchestrate.names import UNPLANNED_POOL
 from eventbridge.rule import RuleSet
 
 CONNECTION_ID = "eventbridge_airflow"
@@ -27,7 +27,7 @@ SHARED_POOLS: Mapping[str, int] = {
     "rules.medium": 16,
     "rules.low": 8,
     UNPLANNED_POOL: 4,
-    RETRY_POOL: 8,
+    SLOW_LANE_POOL: 8,
     "lane.replay": 4,
 }
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from airflow.sdk import BaseOperator, Context
 
-from eventbridge.orchestrate.names import PUSH, RETRY_POOL
-from eventbridge.orchestrate.slow_lane import RETRY_WEIGHT
+from eventbridge.flow import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
+from eventbridge.orchestrate.names import PUSH
 from eventbridge.settings import Settings
 
 #: For opening the ledger, reading the chunk, and the last answers.
@@ -79,4 +79,4 @@ def push_limit(settings: Settings) -> timedelta:
 
 def slow_lane_pushes(batch_id: str) -> Any:
     """Return the partial mapped push of a retry batch: all in one pool, below everything that is new."""
-    return pushes(batch_id, pool=RETRY_POOL, priority_weight=RETRY_WEIGHT)
+    return pushes(batch_id, pool=SLOW_LANE_POOL, priority_weight=SLOW_LANE_WEIGHT)

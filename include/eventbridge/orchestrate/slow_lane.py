@@ -1,4 +1,4 @@
-"""How the tasks of retries and redrives let new deliveries go before them."""
+"""How the tasks of retries and redrives let new deliveries go before them at the processor."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-#: Below every new delivery's weight (250 to 750): they wait longer for a slot.
-RETRY_WEIGHT = -200
 #: Where processors are short, a process of theirs gets a third of what one of the same worker gets; see sched(7).
 NICENESS = 5
 
