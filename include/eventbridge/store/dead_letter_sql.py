@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import duckdb
@@ -66,11 +67,7 @@ def _run(store: Store, paths: Sequence[str], query: str, as_column: str, written
                 connection.execute(f"SET {option} = {value}")
             if any(len(connection.extract_statements(each)) != 1 for each in (query, as_column)):
                 raise UserError(f"{written!r} is no condition in SQL but several statements. Write one condition.")
-            return connection.sql(query).to_arrow_table()
-        except RuntimeError as error:
-            if "interrupted" in str(error):  # what DuckDB makes of the KeyboardInterrupt that a signal raised
-                raise KeyboardInterrupt from error
-            raise
+            return _answer(connection, query)
         except duckdb.OutOfMemoryException as error:
             raise UserError(
                 f"the dead letters are too many for a condition in SQL on what it speaks of ({_MEMORY} of memory). "
@@ -82,6 +79,19 @@ def _run(store: Store, paths: Sequence[str], query: str, as_column: str, written
                 f"{written!r} is no condition in SQL on dead letters: {message}. "
                 "The columns are those of `eventbridge dead-letters show --json`."
             ) from error
+
+
+def _answer(connection: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
+    # In a thread of its own: DuckDB runs a query where it is asked, and a signal that Python is to handle in that
+    # thread (Ctrl-C, the end of an Airflow task) may wait for the query's end, which may be never.
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(lambda: connection.sql(query).to_arrow_table())
+        try:
+            return answer.result()
+        finally:
+            while not answer.done():  # more than once: before a query has begun there is nothing to interrupt
+                connection.interrupt()
+                wait([answer], timeout=0.05)
 
 
 def _fill(connection: duckdb.DuckDBPyConnection, store: Store, paths: Sequence[str], columns: list[str]) -> None:
