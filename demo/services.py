@@ -120,7 +120,8 @@ class Services:
 
     def _spark(self) -> SparkConnectServer:
         environ = {**os.environ, **store_settings(self.places)}
-        spark = SparkConnectServer(self.places.folder / "spark", port=self.places.spark_port, environ=environ)
+        folder, port = self.places.folder / "spark", self.places.spark_port
+        spark = SparkConnectServer(folder, port=port, environ=environ, outlives=True)  # until `make down`
         self._sparks.append(spark)
         return spark
 

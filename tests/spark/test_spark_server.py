@@ -1,5 +1,11 @@
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -22,6 +28,48 @@ def test_a_server_ends_with_its_workers() -> None:
     assert alive == []
     assert not folder.exists()
     assert {ip.removeprefix("::ffff:") for ip in listening} == {"127.0.0.1"}
+
+
+def test_a_server_ends_with_a_process_that_was_killed(tmp_path: Path) -> None:
+    """Whoever starts a server and is killed, with no time to end it, leaves nothing of it running."""
+    with _starter(tmp_path) as (starter, server, _):
+        family = [psutil.Process(server), *psutil.Process(server).children(recursive=True)]
+        starter.kill()
+
+        _, alive = psutil.wait_procs(family, timeout=30)
+
+    assert alive == []
+
+
+def test_a_server_outlives_its_starter_if_it_is_to(tmp_path: Path) -> None:
+    """An environment that is started and left running keeps its server."""
+    with _starter(tmp_path, "outlives=True") as (starter, _, url):
+        starter.kill()
+        starter.wait()
+
+        warm_up(url)
+
+
+@contextmanager
+def _starter(folder: Path, option: str = "") -> Iterator[tuple[subprocess.Popen[str], int, str]]:
+    """A process to be killed that has started a server, the server's process id and its URL."""
+    code = f"""
+import sys, time
+from pathlib import Path
+from eventbridge.spark.server import SparkConnectServer
+with SparkConnectServer(Path(sys.argv[1]), master="local[1]", {option}) as server:
+    print(server.pid, server.url, flush=True)
+    time.sleep(600)
+"""
+    with subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True) as starter:
+        assert starter.stdout is not None
+        server, url = starter.stdout.readline().split()
+        try:
+            yield starter, int(server), url
+        finally:
+            starter.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(int(server), signal.SIGKILL)
 
 
 def test_a_server_that_ends_at_once_says_why(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from eventbridge.errors import SparkError
 from eventbridge.spark.failure import first_error_of_log, spark_errors
 from eventbridge.spark.java import require_java, spark_environment, submit_command
 from eventbridge.spark.session import connect, forget
+from eventbridge.spark.tether import start_tethered, start_untethered
 
 _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
@@ -35,6 +36,7 @@ class SparkConnectServer:
 
     It keeps its files and its log in `folder`, by default one of its own that goes with it. `port` 0 takes a free one.
     Its workers see `environ`, by default this process's: that is where they find the connection of an S3 store.
+    If this process is killed the server ends with it, unless it `outlives` it.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class SparkConnectServer:
         master: str = "local[2]",
         memory: str = "1g",
         environ: Mapping[str, str] | None = None,
+        outlives: bool = False,
     ) -> None:
         self._folder = folder.resolve() if folder is not None else None
         self._place = Path()  # where the running server keeps its files
@@ -52,6 +55,7 @@ class SparkConnectServer:
         self._master = master
         self._memory = memory
         self._environ = environ
+        self._start = start_untethered if outlives else start_tethered
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
         self._turn = threading.Lock()  # `stop` may come from another thread while `start` makes the process
@@ -97,6 +101,8 @@ class SparkConnectServer:
             os.killpg(process.pid, number)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(seconds)
+        if process is not None and process.stdin is not None:
+            process.stdin.close()
         if process is not None and self._folder is None:
             shutil.rmtree(self._place, ignore_errors=True)
 
@@ -116,14 +122,12 @@ class SparkConnectServer:
             self._place = self._folder or Path(tempfile.mkdtemp(prefix="eventbridge-spark-"))
             self._place.mkdir(parents=True, exist_ok=True)
             with self.log.open("wb") as output:
-                self._process = subprocess.Popen(
+                self._process = self._start(  # a group of its own: ended as a whole, and not by the terminal's Ctrl-C
                     _command(self._place, self._port, self._master, self._memory),
                     cwd=self._place,
                     env=spark_environment(os.environ if self._environ is None else self._environ),
-                    stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    start_new_session=True,  # a group of its own: ended as a whole, and not by the terminal's Ctrl-C
                 )
             return self._process
 

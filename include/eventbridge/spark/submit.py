@@ -19,6 +19,7 @@ from eventbridge.spark.ask_sql import answered, delete_answers, in_sql
 from eventbridge.spark.failure import first_error, first_error_of_log
 from eventbridge.spark.frame import answer_path, beside, keep_answer, routed_frame, worker_connection
 from eventbridge.spark.java import require_java, spark_environment, submit_command
+from eventbridge.spark.tether import start_tethered
 from eventbridge.stages.route_job import RouteJob, RuleShare, SliceResult, Task, read_task
 from eventbridge.stages.share_turns import CROWDED, Turns, referred
 from eventbridge.store.open import open_store
@@ -114,11 +115,9 @@ class LocalSubmit:
 
 def _run_group(command: Sequence[str], **options: Any) -> int:
     """Run a command in a process group of its own and end the group with us, whatever ends us."""
-    with subprocess.Popen(
-        command, env=spark_environment(os.environ), stdin=subprocess.DEVNULL, start_new_session=True, **options
-    ) as process:
+    with start_tethered(command, env=spark_environment(os.environ), **options) as process:
         try:
             return process.wait()
-        except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
