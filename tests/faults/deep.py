@@ -78,7 +78,7 @@ def _on_spark(folder: Path, server: Crashes, log: Log, count: int, seed: int) ->
         spark.stop()
 
 
-def _tell(what: str, trials: Iterable[Callable[[], None]], worlds: int = matrix.WORLDS_AT_ONCE) -> None:
+def _tell(what: str, trials: Iterable[Callable[[], bool | None]], worlds: int = matrix.WORLDS_AT_ONCE) -> None:
     began = time.monotonic()
     count = matrix.at_once(trials, worlds)
     sys.stdout.write(f"{what}: {count:,} trials, nothing lost, {time.monotonic() - began:.0f} s\n")
