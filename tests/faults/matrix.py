@@ -162,8 +162,7 @@ def _pair(scene: Scene, place: Place, first: int, second: int, ends: dict[int, i
     """Try a pair and return True, unless it is beyond the end of the second attempt (`ends`, by the first call)."""
     if second > ends.get(first, second) + _BEYOND_END:
         return False
-    trial = scene.trial(*place)
-    trial.run(_stage(place), Fault("exit", first)).expect(DIED)
+    trial = scene.killed(*place, first)
     # after a planned batch another plan finds none
     again = trial.run(_stage(place), Fault("kill", second)).expect(0, KILLED, REFUSED)
     if not again.died:

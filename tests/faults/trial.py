@@ -45,6 +45,7 @@ class Scene:
     spark: str = ""
     _names: Any = field(default_factory=lambda: itertools.count(1))
     _templates: dict[tuple[KindName, str], Trial] = field(default_factory=dict)
+    _killed: dict[tuple[KindName, str, int], Trial] = field(default_factory=dict)
     _making: threading.RLock = field(default_factory=threading.RLock)
 
     def trial(self, kind: KindName, stage: str) -> Trial:
@@ -68,6 +69,16 @@ class Scene:
                     made.run(earlier).expect(0)
             self._templates[kind, stage] = made
         return self._templates[kind, stage]
+
+    def killed(self, kind: KindName, stage: str, at: int) -> Trial:
+        """Return a world whose stage killed itself at a call; every call gives another copy of one that did."""
+        with self._making:
+            if (kind, stage, at) not in self._killed:
+                made = self.template(kind, stage).copy(f"{kind}-{stage}-killed-{at}")
+                made.run(f"{kind}.{stage}", Fault("exit", at)).expect(DIED)
+                self._killed[kind, stage, at] = made
+            template = self._killed[kind, stage, at]
+        return template.copy(f"{kind}-{stage}-{next(self._names)}")
 
     def counts(self, kind: KindName, stage: str, *, reads: bool = False) -> dict[str, int]:
         """Return how many calls of a stage there are to die at, to fail and to stand still at; `sent`: requests."""
