@@ -26,12 +26,12 @@ def test_a_delivery_file_of_a_committed_batch_is_routed_again(delivered: Any, ev
 
     planned = eventbridge("batch", "repair", batch, "--dry-run")
     assert planned.code == 0
-    assert "would be routed again: deliveries/" in planned.out
+    assert "would be made again: deliveries/" in planned.out
     assert not path.exists()
     done = eventbridge("batch", "repair", batch, "--json").json
 
     assert path.exists()
-    assert len(done["routed_again"]) == 1
+    assert len(done["made_again"]) == 1
     assert (delivered.folder / "home" / "store" / done["record"]).exists()
     assert eventbridge("audit").code == 0
 

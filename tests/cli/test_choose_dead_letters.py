@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -105,14 +106,19 @@ def _cpu_seconds(pid: int) -> float:
 
 
 def test_a_damaged_file_is_no_mistake_of_the_user(delivered: Any, eventbridge: Callable[..., Any]) -> None:
-    """A file that DuckDB cannot read because it is gone is told as what it is."""
+    """A file that is gone is told as what it is, with the command that makes it again."""
     for path in (delivered.folder / "home" / "store" / "dead_letters").rglob("*.parquet"):
         path.unlink()
 
-    result = eventbridge("dead-letters", "list", "--sql", "true")
+    results = [eventbridge("dead-letters", "list", *options) for options in ((), ("--sql", "true"))]
 
-    assert result.code == 4
-    assert "holds no file" in result.err
+    for result in results:
+        assert result.code == 3
+        assert "holds no file" in result.err
+    repair = re.search(r"`eventbridge (batch repair \S+) --dry-run`", results[0].err)
+    assert repair is not None
+    assert eventbridge(*repair[1].split()).code == 0
+    assert len(eventbridge("dead-letters", "list", "--json").json) == 8
 
 
 def test_dead_letters_are_exported_whole(delivered: Any, eventbridge: Callable[..., Any]) -> None:

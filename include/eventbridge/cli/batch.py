@@ -26,8 +26,9 @@ def repair(
 ) -> None:
     """Make again what can be made again of a batch with a surplus, or with files that cannot be read; then commit it.
 
-    Delivery files are routed again from the archive. Else the batch is settled anew: a delivery whose answer is lost
-    is tried again, under the same id. Nothing is dropped; a record in the store says what was set aside.
+    Delivery files are routed again from the archive, dead letters of a committed batch made again of its other files.
+    Else the batch is settled anew: a delivery whose answer is lost is tried again, under the same id. Nothing is
+    dropped; a record in the store says what was set aside.
     """
     from eventbridge.stages.audit import find_batch
     from eventbridge.stages.repair import repair_batch
@@ -46,8 +47,8 @@ def repair(
     for delivery in found.surplus:
         say(f"surplus in the settlement: {delivery}")
     would = "would be " if dry_run else ""
-    for file in found.routed_again:
-        say(f"{would}routed again: {file}")
+    for file in found.made_again:
+        say(f"{would}made again: {file}")
     if found.settled_anew:
         say(f"{would}settled anew; {counted(found.unproven, 'delivery', 'deliveries')} {would}tried again")
     if dry_run:

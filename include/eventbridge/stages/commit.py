@@ -24,11 +24,11 @@ from eventbridge.stages.settle import (
     batch_deliveries,
     failed_row,
     failure_reasons,
-    naming_the_repair,
     publish_settlement,
     settlement_rows,
     verdict_row,
 )
+from eventbridge.stages.unreadable import naming_the_repair
 from eventbridge.stages.workplace import Workplace
 from eventbridge.store import layout
 

@@ -11,9 +11,12 @@ import pyarrow.compute as pc
 
 from eventbridge import rowset
 from eventbridge.ledger.records import Batch, BatchFile
+from eventbridge.stages.letter_copies import is_letter
+from eventbridge.stages.letter_files import read_letters
 from eventbridge.stages.operations import DeadLetterNews, publish_operational_events
 from eventbridge.stages.outcomes import segments
-from eventbridge.stages.settle import naming_the_repair, settle, settlement_rows
+from eventbridge.stages.settle import settle, settlement_rows
+from eventbridge.stages.unreadable import naming_the_repair
 from eventbridge.stages.workplace import Workplace
 from eventbridge.store import layout, schemas
 from eventbridge.store.parquet import read_rows, read_table, write_table
@@ -52,24 +55,39 @@ def write_dead_letters(work: Workplace, batch_id: str) -> None:
             publish_operational_events(work)
 
 
+def letters_again(work: Workplace, batch: Batch, file: BatchFile) -> pa.Table | None:
+    """Return what a dead letter file of a settled batch holds, made again; None if it comes out with other rows.
+
+    Raises StoreFileMissing or StoreFileDamaged for what it is made of and cannot be read.
+    """
+    made = {key: rows for key, rows in _numbered(work, batch) if key == file.key}
+    rows = made.get(file.key, [])
+    return pa.Table.from_pylist(rows, schema=schemas.DEAD_LETTER) if len(rows) == file.rows else None
+
+
 def _write(work: Workplace, batch: Batch) -> None:
     batch_id = batch.batch_id
     news = DeadLetterNews(batch)
     known = {file.key for file in work.ledger.files(batch_id, "dead_letter")}
-    # a batch that was settled anew has other letters: their files need other names than those of the first ones
-    first = _NUMBERS_PER_SETTLEMENT * min(int(file.key) for file in work.ledger.files(batch_id, "settlement"))
-    for number, rows in enumerate(_parts(work, batch), first):
-        key = f"{number:06d}"
+    for key, rows in _numbered(work, batch):
         news.add(rows)
         if key in known:
             continue
-        path = layout.dead_letters(batch.planned_at, batch_id, number)
+        path = layout.dead_letters(batch.planned_at, batch_id, int(key))
         # the content follows from the settlement alone, so whoever created the file wrote the same
         write_table(work.store, path, pa.Table.from_pylist(rows, schema=schemas.DEAD_LETTER), create=True)
         work.ledger.record_file(BatchFile(batch_id, "dead_letter", key, path, len(rows)), while_state="settling")
     # Before it returns, and so before the batch can be committed: who dies here is repeated, and says it again.
     if events := news.events():
         work.ledger.queue_operational_events(events)
+
+
+def _numbered(work: Workplace, batch: Batch) -> Iterator[tuple[str, list[Record]]]:
+    """Yield the rows of each file with its key; both follow from the settlement, in every process the same."""
+    # a batch that was settled anew has other letters: their files need other names than those of the first ones
+    first = _NUMBERS_PER_SETTLEMENT * min(int(file.key) for file in work.ledger.files(batch.batch_id, "settlement"))
+    for number, rows in enumerate(_parts(work, batch), first):
+        yield f"{number:06d}", rows
 
 
 def _parts(work: Workplace, batch: Batch) -> Iterator[list[Record]]:
@@ -130,7 +148,7 @@ def _event_place(row: Record) -> tuple[str, int]:
 
 def _is_redriven(row: Record) -> bool:
     """Return whether a delivery was made of a dead letter, which then holds its event and its attempts until then."""
-    return str(row["event_file"]).startswith("dead_letters/")
+    return is_letter(str(row["event_file"]))
 
 
 def _rows_of(work: Workplace, places: list[tuple[str, int]], columns: list[str] | None) -> list[Record]:
@@ -139,7 +157,8 @@ def _rows_of(work: Workplace, places: list[tuple[str, int]], columns: list[str] 
         by_file[file].add(number)
     found: dict[tuple[str, int], Record] = {}
     for file, numbers in by_file.items():
-        table = read_rows(work.store, file, rowset.encode(numbers), columns=columns)
+        read = read_letters if is_letter(file) else read_rows
+        table = read(work.store, file, rowset.encode(numbers), columns)
         found |= {(file, number): row for number, row in zip(sorted(numbers), table.to_pylist(), strict=True)}
     return [found[place] for place in places]
 

@@ -21,6 +21,7 @@ from eventbridge.identity import Fingerprint, batch_time, delivery_id, delivery_
 from eventbridge.ledger.records import Batch, BatchFile, Parked
 from eventbridge.rule import RuleSet, Target
 from eventbridge.rule.model import queue_of
+from eventbridge.stages.letter_files import read_letters
 from eventbridge.stages.workplace import Workplace
 from eventbridge.store import schemas
 from eventbridge.store.parquet import read_rows, read_table
@@ -46,7 +47,7 @@ def read_deliveries(store: Store, file: str, rows: str, columns: Sequence[str]) 
     """
     if not is_letter(file):
         return read_rows(store, file, rows, columns=columns)
-    records = read_rows(store, file, rows).to_pylist()
+    records = read_letters(store, file, rows).to_pylist()
     copies = [_copy(file, row, each) for row, each in zip(rowset.decode(rows), records, strict=True)]
     return pa.Table.from_pylist(copies, schema=schemas.DELIVERY).select(list(columns))
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from eventbridge import rowset
 from eventbridge.errors import NotFoundError
+from eventbridge.stages.letter_files import dead_letter_files, read_letters
 from eventbridge.stages.selection import SELECTED_BY, Selection, checked_name, is_named, name_of
 from eventbridge.stages.workplace import Workplace
 from eventbridge.store import schemas
-from eventbridge.store.parquet import read_rows, read_table
 
 _LONG_COLUMNS = ("event", "request", "request_headers", "attempts")
 _LIST_COLUMNS = [name for name in schemas.DEAD_LETTER.names if name not in _LONG_COLUMNS]
@@ -56,7 +55,7 @@ def letters(work: Workplace, selection: Selection | None = None, *, whole: bool 
         rows = chosen.rows_of(file)
         if rows:
             columns = None if whole else _LIST_COLUMNS
-            found = read_rows(work.store, file, rowset.encode(rows), columns=columns).to_pylist()
+            found = read_letters(work.store, file, rowset.encode(rows), columns).to_pylist()
             yield from (Letter(file, row, record) for row, record in zip(rows, found, strict=True))
 
 
@@ -71,14 +70,16 @@ class Chosen:
         if selection.sql is not None and files:
             from eventbridge.store.dead_letter_sql import keys_where  # DuckDB is needed here only
 
-            self._keys = keys_where(work.store, files, selection.sql)
+            self._keys = keys_where(
+                lambda file, columns: read_letters(work.store, file, columns=columns), files, selection.sql
+            )
 
     def rows_of(self, file: str) -> list[int]:
         """Return the chosen rows of a file, in ascending order."""
         columns = [*SELECTED_BY, "batch_id"]
         if self._selection.error is not None:
             columns.append("attempts")  # with their answers: long
-        records = read_table(self._work.store, file, columns=columns).to_pylist()
+        records = read_letters(self._work.store, file, columns=columns).to_pylist()
         return [row for row, each in enumerate(records) if self._selection.fits(each) and self._meets_sql(each)]
 
     def _meets_sql(self, record: dict[str, Any]) -> bool:
@@ -108,24 +109,13 @@ def find_dead_letters(work: Workplace, name: str) -> list[DeadLetterName]:
 
 def read_dead_letter(work: Workplace, found: DeadLetterName) -> dict[str, Any]:
     """Return one dead letter whole."""
-    (record,) = read_rows(work.store, found.file, rowset.encode([found.row])).to_pylist()
+    (record,) = read_letters(work.store, found.file, rowset.encode([found.row])).to_pylist()
     return dict(record)
-
-
-def dead_letter_files(work: Workplace, *, before: datetime | None = None) -> list[str]:
-    """Return the recorded dead letter files, the newest batch's first; only of batches planned before a time."""
-    return [
-        file.path
-        for batch in work.ledger.batches(limit=None)
-        if before is None or batch.planned_at < before
-        for file in work.ledger.files(batch.batch_id, "dead_letter")
-        if file.path is not None
-    ]
 
 
 def _named(work: Workplace, wanted: str) -> Iterator[DeadLetterName]:
     for file in dead_letter_files(work):
-        for row, record in enumerate(read_table(work.store, file, columns=_NAME_COLUMNS).to_pylist()):
+        for row, record in enumerate(read_letters(work.store, file, columns=_NAME_COLUMNS).to_pylist()):
             if is_named(record, wanted):
                 about = f"{record['rule']}/{record['target']} " if record["rule"] else ""
                 yield DeadLetterName(name_of(record), about + record["reason"], file, row)

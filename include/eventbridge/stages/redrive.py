@@ -23,12 +23,12 @@ from eventbridge.ledger.records import Batch, Redrive, Redriven
 from eventbridge.rule import RuleSet
 from eventbridge.stages.frozen_rules import freeze_rules
 from eventbridge.stages.ledger_guard import refuse_lost_ledger
-from eventbridge.stages.records import Chosen, Letter, dead_letter_files
+from eventbridge.stages.letter_files import dead_letter_files, read_letters
+from eventbridge.stages.records import Chosen, Letter
 from eventbridge.stages.redrive_files import LetterFile, newest, write_deliveries, write_events
 from eventbridge.stages.retries import hold_reason
 from eventbridge.stages.selection import SELECTED_BY, Selection
 from eventbridge.stages.workplace import Workplace
-from eventbridge.store.parquet import read_rows
 
 #: A batch under a rate holds what the rate allows in so many seconds, or in half of a push's budget, which must do for
 #: it: its pushes take a token for each letter. The next one waits for as long.
@@ -194,7 +194,7 @@ class _Search:
             mine, others = self._taken_of(file)
             rows = [row for row in chosen.rows_of(file) if row not in mine]
             if rows:
-                found = read_rows(self._work.store, file, rowset.encode(rows), columns=list(SELECTED_BY)).to_pylist()
+                found = read_letters(self._work.store, file, rowset.encode(rows), SELECTED_BY).to_pylist()
                 for row, record in zip(rows, found, strict=True):
                     before = row in others and not self._redrive.again
                     yield Letter(file, row, record), REDRIVEN_BEFORE if before else self._obstacle(record)
@@ -277,7 +277,7 @@ class _Search:
 def _read(work: Workplace, letters: Sequence[Letter]) -> Iterator[Letter]:
     if letters:
         file = letters[0].file
-        table = read_rows(work.store, file, rowset.encode(letter.row for letter in letters))
+        table = read_letters(work.store, file, rowset.encode(letter.row for letter in letters))
         for letter, record in zip(letters, table.to_pylist(), strict=True):
             yield Letter(file, letter.row, record)
 

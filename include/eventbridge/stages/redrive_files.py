@@ -18,11 +18,12 @@ from eventbridge.ledger.records import Batch, BatchFile, Chunk, Piece
 from eventbridge.order import shard_of
 from eventbridge.rule import RuleSet
 from eventbridge.stages.buffer import ROW_GROUP_ROWS
+from eventbridge.stages.letter_files import dead_letter_files, read_letters
 from eventbridge.stages.order_keys import UNORDERED, order_key
-from eventbridge.stages.records import Letter, dead_letter_files
+from eventbridge.stages.records import Letter
 from eventbridge.stages.workplace import Workplace
 from eventbridge.store import layout, schemas
-from eventbridge.store.parquet import read_rows, write_table
+from eventbridge.store.parquet import write_table
 
 _KEY = "redrive"
 _SAME = (
@@ -76,7 +77,7 @@ def make_again(work: Workplace, batch: Batch, file: BatchFile) -> LetterFile:
         for path in reversed(dead_letter_files(work))  # the oldest come first, as when it was planned
         if path in taken
         for row, record in zip(
-            rowset.decode(taken[path]), read_rows(work.store, path, taken[path]).to_pylist(), strict=True
+            rowset.decode(taken[path]), read_letters(work.store, path, taken[path]).to_pylist(), strict=True
         )
     ]
     write = write_events if file.kind == "buffer" else write_deliveries
@@ -87,7 +88,7 @@ def taken_ids(work: Workplace, batch: Batch) -> dict[str, Fingerprint]:
     """Return the fingerprints, by `<rule>/<target>`, of the deliveries whose dead letters a batch took, each once."""
     ids: dict[str, set[bytes]] = {}
     for each in work.ledger.redriven_by(batch.batch_id):
-        table = read_rows(work.store, each.file, each.rows, columns=["delivery_id", "rule", "target"])
+        table = read_letters(work.store, each.file, each.rows, ["delivery_id", "rule", "target"])
         for row in table.to_pylist():
             ids.setdefault(f"{row['rule']}/{row['target']}", set()).add(row["delivery_id"])
     return {key: Fingerprint.of(found) for key, found in ids.items()}

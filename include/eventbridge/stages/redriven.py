@@ -10,10 +10,10 @@ from typing import Any
 from eventbridge import rowset
 from eventbridge.identity import delivery_id
 from eventbridge.ledger.records import Batch, Redrive, Redriven
+from eventbridge.stages.letter_files import read_letters
 from eventbridge.stages.records import Letter
 from eventbridge.stages.settle import settlement_rows
 from eventbridge.stages.workplace import Workplace
-from eventbridge.store.parquet import read_rows
 
 UNDER_WAY = "under way"
 PARKED = "parked"
@@ -58,7 +58,7 @@ class Marks:
         found: Counter[str] = Counter()
         for taken in self._taken_by(redrive):
             batch = self._batch(taken.batch_id)
-            table = read_rows(self._work.store, taken.file, taken.rows, columns=_ID_COLUMNS)
+            table = read_letters(self._work.store, taken.file, taken.rows, _ID_COLUMNS)
             found.update(self._outcome(batch, record) for record in table.to_pylist())
         return found
 

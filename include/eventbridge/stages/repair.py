@@ -17,7 +17,7 @@ from eventbridge.errors import BooksError, StoreFileDamaged, StoreFileMissing
 from eventbridge.identity import delivery_id_text
 from eventbridge.ledger.records import Batch, BatchFile, FileKind
 from eventbridge.stages.commit import commit
-from eventbridge.stages.dead_letters import write_dead_letters
+from eventbridge.stages.dead_letters import letters_again, write_dead_letters
 from eventbridge.stages.redrive_files import is_of_letters, make_again
 from eventbridge.stages.route import Router, job_of
 from eventbridge.stages.route_job import Slice
@@ -38,7 +38,7 @@ class Repair:
     batch_id: str
     surplus: tuple[str, ...] = ()  # delivery ids that the settlement names twice, or that the batch does not have
     set_aside: tuple[str, ...] = ()  # files that count for nothing any more
-    routed_again: tuple[str, ...] = ()  # delivery files that are made again, at their place
+    made_again: tuple[str, ...] = ()  # files that are made again, at their place
     settled_anew: bool = False
     unproven: int = 0  # deliveries whose answers are in a file set aside: Unknown, tried again
     committed: bool = False
@@ -54,32 +54,35 @@ class Repair:
 def repair_batch(work: Workplace, batch_id: str, router: Router, *, dry_run: bool) -> Repair:
     """Repair a batch and finish it, or say with `dry_run` what that would do; nothing is done where nothing is wrong.
 
-    A delivery file is routed again from the archive; what a redrive began with is written from its letters. With an
-    outcome segment, a settlement or a dead letter file that cannot be read, or a surplus, the batch is settled anew
-    from what its readable segments show: a delivery without an answer is Unknown and tried again under the same id.
+    A delivery file is routed again from the archive; what a redrive began with is written from its letters, and the
+    letters of a committed batch from its settlement. With an outcome segment, a settlement or a dead letter file that
+    cannot be read, or a surplus, a batch that is not committed is settled anew from what its readable segments show: a
+    delivery without an answer is Unknown and tried again under the same id.
     Raises BooksError for what cannot be made again: put that file back from a copy of the store.
     """
     batch = work.ledger.batch(batch_id)
     unreadable = {kind: list(_unreadable(work, batch, kind)) for kind in _KINDS}
     _refuse(batch, unreadable)
     made_again = [*unreadable["buffer"], *unreadable["delivery"]]  # what is routed is routed from the first
+    if batch.state == "committed":
+        made_again += unreadable.pop("dead_letter")  # made of all the others
     known = Repair(
         batch_id,
-        routed_again=tuple(str(file.path) for file in made_again),
-        unreadable=tuple(str(file.path) for files in unreadable.values() for file in files),
+        made_again=tuple(str(file.path) for file in made_again),
+        unreadable=tuple(str(file.path) for file in (*made_again, *_to_settle_anew(unreadable))),
     )
-    if known.routed_again and dry_run:  # what else is wrong shows once they can be read
+    if known.made_again and dry_run:  # what else is wrong shows once they can be read
         return known
     record = _make_again(work, batch, made_again, router, known) if made_again else ""
     found = _settled_anew(work, batch, unreadable, dry_run=dry_run)
-    found = replace(found, routed_again=known.routed_again, unreadable=known.unreadable, record=found.record or record)
+    found = replace(found, made_again=known.made_again, unreadable=known.unreadable, record=found.record or record)
     if dry_run or not found.needed:
         return found
     if work.ledger.batch(batch_id).state in ("routed", "settling"):
         write_dead_letters(work, batch_id)
         schedule_retries(work, batch_id)
         return replace(found, committed=commit(work, batch_id))
-    return found
+    return replace(found, committed=batch.state == "committed")
 
 
 def _unreadable(work: Workplace, batch: Batch, kind: FileKind) -> Iterator[BatchFile]:
@@ -94,7 +97,7 @@ def _unreadable(work: Workplace, batch: Batch, kind: FileKind) -> Iterator[Batch
 def _refuse(batch: Batch, unreadable: dict[FileKind, list[BatchFile]]) -> None:
     lost = [file for kind in ("buffer", "delivery") for file in unreadable[kind] if not _can_be_made_again(batch, file)]
     if batch.state == "committed":
-        lost += [file for kind in ("outcome", "settlement", "dead_letter") for file in unreadable[kind]]
+        lost += [*unreadable["outcome"], *unreadable["settlement"]]
     elif batch.state in ("planned", "buffered"):
         lost += unreadable["delivery"]
     if lost:
@@ -113,7 +116,7 @@ def _make_again(work: Workplace, batch: Batch, files: Sequence[BatchFile], route
     """Make files again, at their places; return the record, written before: afterwards they can be read."""
     record = ""
     for of_letters in (True, False):  # slices are routed from what is of letters
-        some = [file for file in files if is_of_letters(batch, file) == of_letters]
+        some = [file for file in files if file.kind != "dead_letter" and is_of_letters(batch, file) == of_letters]
         if not some:
             continue
         made = [
@@ -124,7 +127,29 @@ def _make_again(work: Workplace, batch: Batch, files: Sequence[BatchFile], route
         for file, path in zip(some, made, strict=True):
             work.store.put(str(file.path), work.store.get(path))
             work.store.delete(path)
+    letters = [file for file in files if file.kind == "dead_letter"]
+    tables = [_letters(work, batch, file) for file in letters]
+    record = record or _write_record(work, batch, known)
+    for file, table in zip(letters, tables, strict=True):
+        write_table(work.store, str(file.path), table)
     return record
+
+
+def _letters(work: Workplace, batch: Batch, file: BatchFile) -> pa.Table:
+    """Return what a dead letter file is made again as: same verdicts, so the same letters; raises BooksError."""
+    try:
+        table = letters_again(work, batch, file)
+    except (StoreFileMissing, StoreFileDamaged) as error:
+        raise BooksError(
+            f"batch {batch.batch_id}: {file.path} cannot be made again, as what it is made of cannot be read. {error} "
+            "Put one of both back from a copy of the store; nothing was changed"
+        ) from error
+    if table is None:
+        raise BooksError(
+            f"batch {batch.batch_id}: {file.path}, made again, has other rows than it had. "
+            "Put it back from a copy of the store; nothing was changed"
+        )
+    return table
 
 
 def _routed(work: Workplace, batch: Batch, file: BatchFile, router: Router) -> str:
@@ -150,7 +175,7 @@ def _settled_anew(
     surplus: tuple[str, ...] = ()
     if batch.state == "settling" and not unreadable["settlement"]:
         surplus = _surplus(work, batch)
-    broken = [*lost, *unreadable["settlement"], *unreadable["dead_letter"]]
+    broken = _to_settle_anew(unreadable)
     if not broken and not surplus:
         return Repair(batch.batch_id)
     aside: list[BatchFile] = [*lost]
@@ -178,6 +203,10 @@ def _settled_anew(
             "it has moved on. Wait until `eventbridge status` shows no open retry batch, then run this again"
         )
     return replace(found, record=record)
+
+
+def _to_settle_anew(unreadable: dict[FileKind, list[BatchFile]]) -> list[BatchFile]:
+    return [file for kind in ("outcome", "settlement", "dead_letter") for file in unreadable.get(kind, ())]
 
 
 def _surplus(work: Workplace, batch: Batch) -> tuple[str, ...]:

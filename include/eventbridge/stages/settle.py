@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,7 +10,6 @@ import pyarrow as pa
 
 from eventbridge import rowset
 from eventbridge.delivery_window import first_opening, windows_of
-from eventbridge.errors import BooksError, StoreFileDamaged, StoreFileMissing
 from eventbridge.ledger.records import PUSH_LOST, Batch, BatchFile, Chunk, TargetStatus
 from eventbridge.rule.window import DeliverBetween
 from eventbridge.stages.letter_copies import held_instead, read_deliveries
@@ -29,18 +27,6 @@ _PAUSE = timedelta(seconds=30)
 
 #: What `verdict_row` needs of a delivery row.
 MATCHED_COLUMNS = ["delivery_id", "rule", "target", "failure", "published_at", "arrived_at", "not_before"]
-
-
-@contextmanager
-def naming_the_repair(batch_id: str, what: str) -> Iterator[None]:
-    """Turn a file that cannot be read into BooksError, which names the batch and the command that repairs it."""
-    try:
-        yield
-    except (StoreFileMissing, StoreFileDamaged) as error:
-        raise BooksError(
-            f"batch {batch_id} cannot be {what}: a file of its books cannot be read. {error} "
-            f"If there is no copy, `eventbridge batch repair {batch_id} --dry-run` shows what can be made again"
-        ) from error
 
 
 def settle(work: Workplace, batch: Batch) -> Batch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
@@ -12,8 +12,6 @@ import pyarrow as pa
 
 from eventbridge.errors import UserError
 from eventbridge.store import schemas
-from eventbridge.store.parquet import read_table
-from eventbridge.store.protocol import Store
 
 #: What the table may take; it is in memory, as DuckDB may not write to a disk.
 _MEMORY = "2GB"
@@ -35,30 +33,31 @@ _NAME = (
 KEY = ("batch_id", "name", "topic", "broker", "queue_id", "offset")
 
 Key = tuple[Any, ...]
+#: Returns the named columns of a dead letter file.
+Read = Callable[[str, Sequence[str]], pa.Table]
 
 
-def keys_where(store: Store, paths: Sequence[str], condition: str) -> set[Key]:
+def keys_where(read: Read, paths: Sequence[str], condition: str) -> set[Key]:
     """Return the keys (values of the columns KEY) of the dead letters in these files that meet an SQL condition.
 
     The condition may speak of the columns of schema DEAD_LETTER, of `name` and `given_up_at`, and of the table
     `dead_letters`; ids and `request` are text there, `event` is JSON, null if it is none. DuckDB sees the named files
-    and nothing else: no other file, no network. Raises UserError for what is no condition, StoreError if a file
-    cannot be read.
+    and nothing else: no other file, no network. Raises UserError for what is no condition, and what `read` raises.
     """
     columns = ", ".join(f'"{name}"' for name in KEY)
     # on a line of its own: a comment at the condition's end must not take the bracket with it
     query = f"SELECT {columns} FROM dead_letters WHERE (\n{condition}\n)"
     # what only ends the brackets of a WHERE, such as `true) LIMIT (1`, has no place in a list of columns
-    table = _run(store, paths, query, f"SELECT (\n{condition}\n) AS met FROM dead_letters", condition)
+    table = _run(read, paths, query, f"SELECT (\n{condition}\n) AS met FROM dead_letters", condition)
     return set(zip(*(table[name].to_pylist() for name in KEY), strict=True))
 
 
-def _run(store: Store, paths: Sequence[str], query: str, as_column: str, written: str) -> pa.Table:
+def _run(read: Read, paths: Sequence[str], query: str, as_column: str, written: str) -> pa.Table:
     with duckdb.connect(":memory:", config={"threads": 2, "memory_limit": _MEMORY}) as connection:
         for option, value in (("autoinstall_known_extensions", "false"), ("TimeZone", "'UTC'")):
             connection.execute(f"SET {option} = {value}")
         try:
-            _fill(connection, store, paths, _columns_in(written))
+            _fill(connection, read, paths, _columns_in(written))
             for option, value in (
                 ("python_enable_replacements", "false"),  # a table must not be found among this process's variables
                 ("enable_external_access", "false"),
@@ -94,13 +93,13 @@ def _answer(connection: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
                 wait([answer], timeout=0.05)
 
 
-def _fill(connection: duckdb.DuckDBPyConnection, store: Store, paths: Sequence[str], columns: list[str]) -> None:
+def _fill(connection: duckdb.DuckDBPyConnection, read: Read, paths: Sequence[str], columns: list[str]) -> None:
     # Read here and not by DuckDB through Arrow's datasets: those call back into Python, under locks of DuckDB's.
     for number, path in enumerate([None, *paths]):
         wanted = schemas.DEAD_LETTER.names if path is None else columns
         shown = ", ".join(f'{_AS_TEXT.get(name, _quoted(name))} AS "{name}"' for name in wanted)
         select = f"SELECT {_NAME} AS name, {shown}, coalesce(last_attempt_at, arrived_at) AS given_up_at FROM part"
-        table = schemas.DEAD_LETTER.empty_table() if path is None else read_table(store, path, columns=columns)
+        table = schemas.DEAD_LETTER.empty_table() if path is None else read(path, columns)
         connection.register("part", table)
         verb = "INSERT INTO dead_letters BY NAME" if number else "CREATE TABLE dead_letters AS"
         connection.execute(f"{verb} {select}")

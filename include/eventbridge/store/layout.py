@@ -46,6 +46,11 @@ def dead_letters(planned_at: datetime, batch_id: str, number: int) -> str:
     return f"dead_letters/date={planned_at.astimezone(UTC):%Y-%m-%d}/{batch_id}-{number}.parquet"
 
 
+def batch_of_dead_letters(path: str) -> str:
+    """Return the id of the batch that a dead letter file is of."""
+    return path.rpartition("/")[2].rpartition("-")[0]
+
+
 def manifest(planned_at: datetime, batch_id: str) -> str:
     """Return the path of a committed batch's manifest."""
     return f"manifests/date={planned_at.astimezone(UTC):%Y-%m-%d}/{batch_id}.json"

@@ -11,17 +11,20 @@ from pyarrow import parquet
 from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, http
 
 from eventbridge.errors import BooksError
-from eventbridge.ledger.records import Batch, BatchFile
+from eventbridge.ledger.records import Batch, BatchFile, FileKind
 from eventbridge.stages.audit import audit
 from eventbridge.stages.commit import commit
 from eventbridge.stages.dead_letters import write_dead_letters
 from eventbridge.stages.deliver_redrive import deliver_redrive
+from eventbridge.stages.letter_files import dead_letter_files
+from eventbridge.stages.records import dead_letters
 from eventbridge.stages.redrive import begin_redrive, plan_redrive
 from eventbridge.stages.repair import Repair, repair_batch
 from eventbridge.stages.retries import plan_retries, settle_stale
 from eventbridge.stages.route_in_process import InProcessRouter
 from eventbridge.stages.selection import Selection
 from eventbridge.stages.settle import publish_settlement, settlement_rows
+from eventbridge.store import layout
 from eventbridge.store.parquet import read_rows
 
 
@@ -98,12 +101,62 @@ def test_what_a_redrive_begins_with_is_made_again_from_its_letters(
     planned = repair_batch(work, batch_id, router, dry_run=True)
     done = repair_batch(work, batch_id, router, dry_run=False)
 
-    assert planned.routed_again == done.routed_again == (file.path,)
+    assert planned.made_again == done.made_again == (file.path,)
     assert read_rows(work.store, str(file.path), "0-4").equals(parquet.read_table(io.BytesIO(whole)))
     deliver_redrive(work, wish.redrive_id, router)
     sending.deliver()
     assert len({request["webhook_id"] for request in sending.requests()}) == len(sending.requests()) == 5
     assert audit(work).differences == ()
+
+
+@pytest.mark.parametrize("damage", ["gone", "damaged"])
+def test_dead_letters_of_a_committed_batch_are_made_again(sending: Sending, damage: str) -> None:
+    """Row by row as they were: refused and malformed ones, and those of a redrive, with the attempts made before it.
+
+    Until then who looks for dead letters is told which batch to repair.
+    """
+    work = sending.begin(2, b"no event", 1, crm="/bad/crm", other="/bad/other")
+    sending.deliver()
+    wish = begin_redrive(work, Selection(target="crm"), "run", rate=None, retransform=False, again=False)
+    deliver_redrive(work, wish.redrive_id, InProcessRouter(work.store))
+    before = list(dead_letters(work, whole=True))
+    assert len(before) == 1 + 2 * 3 + 3  # malformed, refused, and refused again
+    assert max(len(each["attempts"]) for each in before) == 2
+    paths = dead_letter_files(work)
+    for path in paths:
+        whole = work.store.get(path)
+        work.store.delete(path)
+        if damage == "damaged":
+            work.store.put(path, whole[: len(whole) // 2])
+    broken = {layout.batch_of_dead_letters(path) for path in paths}
+    with pytest.raises(BooksError, match="eventbridge batch repair"):
+        list(dead_letters(work))
+
+    done = [repair(sending, work.ledger.batch(each)) for each in sorted(broken)]  # the redrive's after what it took
+
+    assert sorted(path for each in done for path in each.made_again) == sorted(paths)
+    assert all(each.committed and work.store.exists(each.record) for each in done)
+    assert list(dead_letters(work, whole=True)) == before
+    assert audit(work).differences == ()
+
+
+@pytest.mark.parametrize("kind", ["delivery", "outcome", "settlement", "buffer"])
+def test_dead_letters_are_not_made_again_of_what_is_lost(sending: Sending, kind: FileKind) -> None:
+    """Then nothing is written, and the files to put back are named."""
+    work = sending.begin(2, b"no event", crm="/bad/crm")
+    sending.deliver()
+    (batch,) = work.ledger.batches(limit=None)
+    lost = [str(file.path) for each in (kind, "dead_letter") for file in work.ledger.files(batch.batch_id, each)]
+    for path in lost:
+        work.store.delete(path)
+
+    if kind == "delivery":  # is made again first
+        assert repair(sending, batch).committed
+        return
+    with pytest.raises(BooksError, match=f"{lost[0]}.*Put") as error:
+        repair(sending, batch)
+    assert "nothing was changed" in str(error.value)
+    assert not any(work.store.exists(path) for path in [*lost, layout.repair(batch.planned_at, batch.batch_id, 0)])
 
 
 def test_a_batch_that_cannot_be_settled_keeps_no_other_from_it(sending: Sending, clock: RunningClock) -> None:
