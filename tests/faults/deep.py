@@ -24,7 +24,7 @@ from faults.tried import TRIED, in_all
 from faults.world import Size
 
 _LARGER = Size(valid=60, moves=40, range_events=16, segment_answers=5, chunk_deliveries=20)
-_ONLY = ("all", "places", "pairs", "schedules", "spark")
+_ONLY = ("all", "pairs", "singles", "schedules", "spark")
 
 
 def main() -> None:
@@ -33,8 +33,11 @@ def main() -> None:
     only, seed = options.only, options.seed
     with room() as folder, receiving() as log:
         with crashes() as server:
-            if only in ("all", "places", "pairs"):
-                _places(Scene(folder / "small", server, log), options.places, pairs_only=only == "pairs")
+            small = Scene(folder / "small", server, log)
+            if only in ("all", "pairs"):
+                _pairs(small, options.places)
+            if only in ("all", "singles"):
+                _singles(small, options.places)
             if only in ("all", "schedules"):
                 larger = Scene(folder / "larger", server, log, _LARGER)
                 _tell(f"random schedules, seed {seed}", matrix.random_schedules(larger, options.schedules, seed))
@@ -50,22 +53,25 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--schedules", type=int, default=1_000, help="random stories (default: 1000)")
     parser.add_argument("--spark-schedules", type=int, default=20, help="those on a real Spark (default: 20)")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="of the random stories (default: the time)")
-    parser.add_argument("--only", choices=_ONLY, default="all", help="what to run; places: pairs and all else of them")
+    parser.add_argument("--only", choices=_ONLY, default="all", help="what to run; singles: one fault each")
     parser.add_argument("--places", nargs="+", choices=known, default=list(known), metavar="KIND.STAGE", help="which")
     options = parser.parse_args()
     options.places = [known[name] for name in options.places]
     return options
 
 
-def _places(scene: Scene, places: Iterable[matrix.Place], *, pairs_only: bool) -> None:
+def _pairs(scene: Scene, places: Iterable[matrix.Place]) -> None:
+    for place in places:
+        _tell(f"{' '.join(place)}: pairs of kills", matrix.every_pair(scene, place))
+
+
+def _singles(scene: Scene, places: Iterable[matrix.Place]) -> None:
     for place in places:
         name = " ".join(place)
-        _tell(f"{name}: pairs of kills", matrix.every_pair(scene, place))
-        if not pairs_only:
-            _tell(f"{name}: kills", matrix.kills(scene, place))
-            _tell(f"{name}: failing calls, reads too", matrix.failures(scene, place, reads=True))
-            _tell(f"{name}: calls that fail from then on", matrix.failures(scene, place, lasting=True))
-            _tell(f"{name}: overlapping attempts", matrix.overlaps(scene, place))
+        _tell(f"{name}: kills", matrix.kills(scene, place))
+        _tell(f"{name}: failing calls, reads too", matrix.failures(scene, place, reads=True))
+        _tell(f"{name}: calls that fail from then on", matrix.failures(scene, place, lasting=True))
+        _tell(f"{name}: overlapping attempts", matrix.overlaps(scene, place))
 
 
 def _on_spark(folder: Path, server: Crashes, log: Log, count: int, seed: int) -> None:
