@@ -40,7 +40,8 @@ def main() -> None:
                 _singles(small, options.places)
             if only in ("all", "schedules"):
                 larger = Scene(folder / "larger", server, log, _LARGER)
-                _tell(f"random schedules, seed {seed}", matrix.random_schedules(larger, options.schedules, seed))
+                told = matrix.random_schedules(larger, options.schedules, seed, options.first)
+                _tell(f"random schedules, seed {seed}", told)
         if only in ("all", "spark") and options.spark_schedules:
             with crashes(spark=True) as server:
                 _on_spark(folder, server, log, options.spark_schedules, seed)
@@ -53,6 +54,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--schedules", type=int, default=1_000, help="random stories (default: 1000)")
     parser.add_argument("--spark-schedules", type=int, default=20, help="those on a real Spark (default: 20)")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="of the random stories (default: the time)")
+    parser.add_argument("--first", type=int, default=0, help="number of the first random story, as an error names it")
     parser.add_argument("--only", choices=_ONLY, default="all", help="what to run; singles: one fault each")
     parser.add_argument("--places", nargs="+", choices=known, default=list(known), metavar="KIND.STAGE", help="which")
     options = parser.parse_args()

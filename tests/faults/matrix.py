@@ -172,14 +172,16 @@ def _pair(scene: Scene, place: Place, first: int, second: int, ends: dict[int, i
     return True
 
 
-def random_schedules(scene: Scene, count: int, seed: int = 1) -> Iterator[Callable[[], None]]:
+def random_schedules(scene: Scene, count: int, seed: int = 1, first: int = 0) -> Iterator[Callable[[], None]]:
     """Yield trials in which one to four faults of any sort meet whole batches, one after the other, at random calls."""
-    return stories(count, seed, lambda dice: _schedule(scene, dice))
+    return stories(count, seed, lambda dice: _schedule(scene, dice), first)
 
 
-def stories(count: int, seed: int, tell: Callable[[random.Random], None]) -> Iterator[Callable[[], None]]:
-    """Yield trials that are told by dice of their own; one that goes wrong says by which."""
-    for number in range(count):
+def stories(
+    count: int, seed: int, tell: Callable[[random.Random], None], first: int = 0
+) -> Iterator[Callable[[], None]]:
+    """Yield trials that are told by dice of their own, from the `first` on; one that goes wrong says by which."""
+    for number in range(first, first + count):
         yield lambda number=number: _story(f"{seed}-{number}", tell)  # type: ignore[misc]
 
 
