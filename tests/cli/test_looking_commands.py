@@ -213,15 +213,18 @@ def test_a_malformed_event_is_shown_by_where_it_lies(delivered: Any, eventbridge
         assert "Malformed" in shown.out
 
 
-def test_a_file_that_a_command_needs_and_that_is_gone_is_4(delivered: Any, eventbridge: Callable[..., Any]) -> None:
-    """The error names store and file, and says what to do."""
+def test_a_file_that_a_command_needs_and_that_is_gone_is_3(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """The error names batch, store and file, and says what to do."""
     for path in (delivered.folder / "home" / "store" / "dead_letters").rglob("*.parquet"):
         path.unlink()
 
     result = eventbridge("dead-letters", "list")
 
-    assert result.code == 4
-    assert re.match(r"error: The store file:\S+ holds no file 'dead_letters/\S+'\. Put it back", result.err)
+    assert result.code == 3
+    cause = (
+        r"The store file:\S+ holds no file 'dead_letters/\S+'\. Put it back.*`eventbridge batch repair \S+ --dry-run`"
+    )
+    assert re.match(rf"error: batch \S+ cannot be read: .*{cause}", result.err)
 
 
 def test_names_of_no_dead_letter(delivered: Any, eventbridge: Callable[..., Any]) -> None:
