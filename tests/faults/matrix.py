@@ -105,10 +105,13 @@ def _drop(scene: Scene, place: Place, number: int, *, read: bool) -> None:
 def overlaps(scene: Scene, place: Place, most: int | None = None) -> Iterator[Callable[[], None]]:
     """Yield trials in which an attempt stands still at a call, and goes on after another has done all of its work.
 
-    By turns that other one is the same stage, or everything until the product is at rest. At most `most` calls, spread.
+    By turns that other one is the same stage, or everything until the product is at rest. At most `most` calls, spread,
+    the last one with them.
     """
     count = scene.counts(*place)["pause"]
-    chosen = range(1, count + 1) if most is None else sorted({1 + index * count // most for index in range(most)})
+    chosen = (
+        range(1, count + 1) if most is None else sorted({max(1, turn * count // most) for turn in range(1, most + 1)})
+    )
     for turn, number in enumerate(chosen):
         yield lambda number=number, turn=turn: _overlap(scene, place, number, settled_first=bool(turn % 2))  # type: ignore[misc]
 

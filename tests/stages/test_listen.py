@@ -3,6 +3,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -269,6 +270,22 @@ def test_two_at_once_get_the_same_batch(site: Any, order: Callable[..., bytes]) 
 
     assert len(set(ids)) == 1
     assert len(site.work.ledger.batches()) == 1
+
+
+def test_what_was_committed_meanwhile_is_not_planned_again(
+    site: Any, order: Callable[..., bytes], settle_by_ledger: Callable[[Workplace, str], None]
+) -> None:
+    """Who looked at the bus, and stood still until another had planned and committed that, adds no batch of it."""
+    site.publish(*[order(number) for number in range(6)])
+    done = listen(site.work, "orders")
+    settle_by_ledger(site.work, done)
+    ledger = site.work.ledger
+    late = replace(ledger.batch(done), batch_id="late", state="planned")
+
+    assert not ledger.plan_batch(late, ledger.ranges(done))
+
+    assert ledger.unfinished_batch("orders") is None
+    assert [batch.batch_id for batch in ledger.batches()] == [done]
 
 
 def test_it_may_die_anywhere(

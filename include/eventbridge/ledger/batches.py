@@ -12,6 +12,7 @@ from eventbridge.errors import NotFoundError
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.records import Batch, BatchFile, BatchKind, BatchState, FileKind, Range
 from eventbridge.ledger.statements import batches as statements
+from eventbridge.ledger.statements import offsets as offset_statements
 from eventbridge.queue import Queue
 
 
@@ -25,16 +26,26 @@ def in_state(connection: Connection, batch_id: str, state: BatchState) -> bool:
     return connection.execute(statements.BATCH_STATE, {"of_batch": batch_id}).scalar() == state
 
 
+class _OldRangesError(Exception):
+    """Ranges do not begin where their group stands."""
+
+
 class Batches(Database):
     """The part of the ledger about batches."""
 
     def plan_batch(self, batch: Batch, ranges: Sequence[Range]) -> bool:
-        """Add a batch with its ranges; False if its runner has another normal batch that is not committed."""
-        with self._writing() as connection:
-            planned = connection.execute(statements.PLAN_BATCH, vars(batch)).rowcount == 1
-            if planned and ranges:
-                connection.execute(statements.INSERT_RANGES, [_range_row(batch.batch_id, r) for r in ranges])
-            return planned
+        """Add a batch with its ranges; False, and nothing is added, if its runner has another normal batch that is not
+        committed, or has committed one since the ranges were made: then its offsets are not where they begin.
+        """
+        try:
+            with self._writing() as connection:
+                planned = connection.execute(statements.PLAN_BATCH, vars(batch)).rowcount == 1
+                if planned and ranges:
+                    connection.execute(statements.INSERT_RANGES, [_range_row(batch.batch_id, r) for r in ranges])
+                    _refuse_old(connection, batch.runner, ranges)
+                return planned
+        except _OldRangesError:
+            return False
 
     def unfinished_batch(self, runner: str) -> Batch | None:
         """Return the runner's normal batch that is not committed, of which there is at most one."""
@@ -112,6 +123,14 @@ class Batches(Database):
 def record(connection: Connection, file: BatchFile) -> bool:
     """Record a file unless its key is taken; False if it is."""
     return connection.execute(statements.RECORD_FILE, vars(file) | {"detail": dict(file.detail)}).rowcount == 1
+
+
+def _refuse_old(connection: Connection, group: str, ranges: Sequence[Range]) -> None:
+    # Looked at after the batch was added: while there is one no other is planned, and so no offset of the group moves.
+    rows = connection.execute(offset_statements.offsets(group))
+    standing = {Queue(row.topic_name, row.broker_name, row.queue_id): row.offset for row in rows}
+    if any(standing.get(each.queue, each.start) != each.start for each in ranges):
+        raise _OldRangesError
 
 
 def _range_row(batch_id: str, taken: Range) -> dict[str, object]:

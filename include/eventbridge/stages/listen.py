@@ -146,5 +146,5 @@ def _publish(work: Workplace, runner: str, bus: Bus, rules: RuleSet, ranges: lis
     batch = Batch(new_batch_id(now), "normal", runner, bus.name, "planned", frozen, planned_at=now)
     if work.ledger.plan_batch(batch, ranges):
         return batch.batch_id
-    other = work.ledger.unfinished_batch(runner)  # somebody else planned first: the same batch is everybody's
-    return other.batch_id if other is not None else None
+    # Somebody else planned first, and has perhaps committed since: this attempt stood still in between.
+    return listen(work, runner)
