@@ -127,6 +127,7 @@ def record(connection: Connection, file: BatchFile) -> bool:
 
 def _refuse_old(connection: Connection, group: str, ranges: Sequence[Range]) -> None:
     # Looked at after the batch was added: while there is one no other is planned, and so no offset of the group moves.
+    # A queue without an offset is no older for it; that it has none is told by the commit.
     rows = connection.execute(offset_statements.offsets(group))
     standing = {Queue(row.topic_name, row.broker_name, row.queue_id): row.offset for row in rows}
     if any(standing.get(each.queue, each.start) != each.start for each in ranges):

@@ -60,8 +60,7 @@ def letters_again(work: Workplace, batch: Batch, file: BatchFile) -> pa.Table | 
 
     Raises StoreFileMissing or StoreFileDamaged for what it is made of and cannot be read.
     """
-    made = {key: rows for key, rows in _numbered(work, batch) if key == file.key}
-    rows = made.get(file.key, [])
+    rows = next((rows for key, rows in _numbered(work, batch) if key == file.key), [])
     return pa.Table.from_pylist(rows, schema=schemas.DEAD_LETTER) if len(rows) == file.rows else None
 
 

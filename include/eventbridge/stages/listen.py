@@ -50,7 +50,9 @@ def listen(work: Workplace, runner: str) -> str | None:
     _refuse_short_disk(work)
     if known:  # else that was made sure of before registering
         refuse_lost_ledger(work)
-    return _publish(work, runner, bus, rules, ranges)
+    planned = _publish(work, runner, bus, rules, ranges)
+    # Somebody else planned first, and has perhaps committed since: this attempt stood still in between.
+    return planned if planned is not None else listen(work, runner)
 
 
 def repeat_bus_commits(work: Workplace, runner: str) -> None:
@@ -144,7 +146,4 @@ def _publish(work: Workplace, runner: str, bus: Bus, rules: RuleSet, ranges: lis
     frozen = freeze_rules(work.store, rules)
     now = work.ledger.now()
     batch = Batch(new_batch_id(now), "normal", runner, bus.name, "planned", frozen, planned_at=now)
-    if work.ledger.plan_batch(batch, ranges):
-        return batch.batch_id
-    # Somebody else planned first, and has perhaps committed since: this attempt stood still in between.
-    return listen(work, runner)
+    return batch.batch_id if work.ledger.plan_batch(batch, ranges) else None

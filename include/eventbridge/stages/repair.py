@@ -127,10 +127,9 @@ def _make_again(work: Workplace, batch: Batch, files: Sequence[BatchFile], route
         for file, path in zip(some, made, strict=True):
             work.store.put(str(file.path), work.store.get(path))
             work.store.delete(path)
-    letters = [file for file in files if file.kind == "dead_letter"]
-    tables = [_letters(work, batch, file) for file in letters]
+    letters = [(file, _letters(work, batch, file)) for file in files if file.kind == "dead_letter"]
     record = record or _write_record(work, batch, known)
-    for file, table in zip(letters, tables, strict=True):
+    for file, table in letters:
         write_table(work.store, str(file.path), table)
     return record
 
@@ -142,13 +141,10 @@ def _letters(work: Workplace, batch: Batch, file: BatchFile) -> pa.Table:
     except (StoreFileMissing, StoreFileDamaged) as error:
         raise BooksError(
             f"batch {batch.batch_id}: {file.path} cannot be made again, as what it is made of cannot be read. {error} "
-            "Put one of both back from a copy of the store; nothing was changed"
+            "Put either back from a copy of the store, then run this again"
         ) from error
     if table is None:
-        raise BooksError(
-            f"batch {batch.batch_id}: {file.path}, made again, has other rows than it had. "
-            "Put it back from a copy of the store; nothing was changed"
-        )
+        raise _other_rows(batch, file)
     return table
 
 
@@ -161,11 +157,15 @@ def _routed(work: Workplace, batch: Batch, file: BatchFile, router: Router) -> s
     same = ("rows_in", "matched", "pieces")
     wrong = [name for name in same if json.dumps(made.detail[name]) != json.dumps(file.detail[name])]
     if made.path is None or made.rows != file.rows or wrong:
-        raise BooksError(
-            f"batch {batch.batch_id}: {file.path}, routed again, has other rows than it had. "
-            "Put it back from a copy of the store; nothing was changed"
-        )
+        raise _other_rows(batch, file)
     return made.path
+
+
+def _other_rows(batch: Batch, file: BatchFile) -> BooksError:
+    return BooksError(
+        f"batch {batch.batch_id}: {file.path}, made again, has other rows than it had. "
+        "Put it back from a copy of the store, then run this again"
+    )
 
 
 def _settled_anew(
