@@ -57,7 +57,19 @@ class BatchesContract:
         assert not rival.plan_batch(a_batch("batch-2"), some_ranges())
         assert ledger.commit_batch("batch-1", "flights", some_ranges(), after(1))
         assert rival.unfinished_batch("flights") is None
-        assert rival.plan_batch(a_batch("batch-2"), some_ranges())
+        assert rival.plan_batch(a_batch("batch-2"), [Range(QUEUES[0], 20, 30)])
+
+    def test_a_normal_batch_begins_where_its_runner_stands(self, ledger: Ledger, rival: Ledger) -> None:
+        """Ranges made before another batch was committed are refused, and their batch with them; a replay's are not."""
+        register(ledger)
+        route(ledger)
+        ledger.begin_settlement("batch-1")
+        ledger.commit_batch("batch-1", "flights", some_ranges(), after(1))
+
+        assert not rival.plan_batch(a_batch("batch-2"), some_ranges())
+        assert not rival.plan_batch(a_batch("batch-2"), [Range(QUEUES[0], 21, 30)])
+        assert [batch.batch_id for batch in ledger.batches()] == ["batch-1"]
+        assert rival.plan_batch(a_batch("batch-3", kind="replay", replay_id="r"), some_ranges())
 
     def test_other_runners_and_kinds_plan_freely(self, ledger: Ledger) -> None:
         """The limit of one batch holds per runner and for normal batches only."""

@@ -34,15 +34,18 @@ class Batches(Database):
     """The part of the ledger about batches."""
 
     def plan_batch(self, batch: Batch, ranges: Sequence[Range]) -> bool:
-        """Add a batch with its ranges; False, and nothing is added, if its runner has another normal batch that is not
-        committed, or has committed one since the ranges were made: then its offsets are not where they begin.
+        """Add a batch with its ranges; a normal one only if its runner has no other normal batch that is not committed,
+        and has committed none since the ranges were made: then its offsets are not where they begin.
+
+        Returns whether it was added.
         """
         try:
             with self._writing() as connection:
                 planned = connection.execute(statements.PLAN_BATCH, vars(batch)).rowcount == 1
                 if planned and ranges:
                     connection.execute(statements.INSERT_RANGES, [_range_row(batch.batch_id, r) for r in ranges])
-                    _refuse_old(connection, batch.runner, ranges)
+                    if batch.kind == "normal":  # a replay takes up what was committed, and moves no offset
+                        _refuse_old(connection, batch.runner, ranges)
                 return planned
         except _OldRangesError:
             return False
