@@ -65,6 +65,7 @@ def _options() -> argparse.Namespace:
 def _pairs(scene: Scene, places: Iterable[matrix.Place]) -> None:
     for place in places:
         _tell(f"{' '.join(place)}: pairs of kills", matrix.every_pair(scene, place))
+        scene.forget_killed()
 
 
 def _singles(scene: Scene, places: Iterable[matrix.Place]) -> None:

@@ -104,6 +104,7 @@ def _out_of_order(trial: Trial) -> Iterator[str]:
     taken: Counter[str] = Counter()  # moves of an item, one after the other
     taken_in: set[tuple[int, str]] = set()
     last: dict[tuple[int, str], int] = {}
+    left_at: dict[str, int] = {}  # the move that the receiver was told of last
     for request in moves:
         item, _, text = request.event.partition("-")
         number, of_run = int(text), (request.run, item)
@@ -120,3 +121,6 @@ def _out_of_order(trial: Trial) -> Iterator[str]:
         if request.status == 200:
             taken_in.add((request.run, request.event))
             taken[item] += number == taken[item]
+            left_at[item] = number
+    # whatever came again came again up to the newest: nobody is left with an older move
+    yield from (f"{item}-{number} came last" for item, number in left_at.items() if number + 1 != taken[item])

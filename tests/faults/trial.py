@@ -80,6 +80,12 @@ class Scene:
             template = self._killed[kind, stage, at]
         return template.copy(f"{kind}-{stage}-{next(self._names)}")
 
+    def forget_killed(self) -> None:
+        """Remove the worlds that copies of killed ones were made of."""
+        for trial in self._killed.values():
+            trial.forget()
+        self._killed.clear()
+
     def counts(self, kind: KindName, stage: str, *, reads: bool = False) -> dict[str, int]:
         """Return how many calls of a stage there are to die at, to fail and to stand still at; `sent`: requests."""
         trial = self.trial(kind, stage)

@@ -41,6 +41,31 @@ def test_a_server_ends_with_a_process_that_was_killed(tmp_path: Path) -> None:
     assert alive == []
 
 
+def test_what_does_not_end_politely_ends_with_a_process_that_was_killed() -> None:
+    """Also where that process had begun to end it: it was killed while it waited."""
+    code = """
+import subprocess, sys, time
+from eventbridge.spark.tether import start_tethered
+deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
+process = start_tethered([sys.executable, "-c", deaf], stdout=subprocess.PIPE)
+process.stdout.readline()
+print(process.pid, flush=True)
+time.sleep(600)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as starter:
+        assert starter.stdout is not None
+        group = int(starter.stdout.readline())
+        deaf = psutil.Process(group)
+        os.killpg(group, signal.SIGTERM)
+        starter.kill()
+
+        _, alive = psutil.wait_procs([deaf], timeout=30)
+
+    with suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
+    assert alive == []
+
+
 def test_a_server_outlives_its_starter_if_it_is_to(tmp_path: Path) -> None:
     """An environment that is started and left running keeps its server."""
     with _starter(tmp_path, "outlives=True") as (starter, _, url):

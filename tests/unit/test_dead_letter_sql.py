@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -82,6 +86,27 @@ def test_what_goes_on_behind_a_condition_is_refused(condition: str, store: Store
 
     with pytest.raises(UserError, match="is no condition"):
         keys_where(partial(read_table, store), [file], condition)
+
+
+@pytest.mark.parametrize("late", ["read", "asked"])
+def test_an_interrupt_ends_it_wherever_it_is(late: str, store: Store, written: Callable[..., str]) -> None:
+    """While letters are read into the table as while the condition is asked; it leaves as what it was."""
+    path = written("a", *(letter(number % 200, event=b'{"text": "%s"}' % (b"x" * 2_000)) for number in range(1_000)))
+    endless = "(SELECT sum(a.range * b.range % 7) FROM range(9000000) a, range(9000000) b) > 0"
+
+    def interrupt() -> None:
+        began = time.process_time()
+        while time.process_time() < began + 0.3:  # while nobody is at work but DuckDB
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def read(path: str, columns: Sequence[str]) -> pa.Table:
+        table = read_table(store, path, columns)
+        threading.Thread(target=interrupt).start()
+        return pa.concat_tables([table] * 400) if late == "read" else table
+
+    with pytest.raises(KeyboardInterrupt):
+        keys_where(read, [path], "json_extract(event, '$.text') IS NULL" if late == "read" else endless)
 
 
 def test_a_missing_file_is_the_stores_error(store: Store) -> None:

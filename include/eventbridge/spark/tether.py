@@ -20,9 +20,10 @@ def start_tethered(command: Sequence[str], **options: Any) -> subprocess.Popen[b
 
     The process returned is the command itself and leads its group; it reads nothing. Its `stdin` is the tether:
     closed, it ends the group politely, and after 10 seconds for good. `options` are those of subprocess.Popen.
+    A command that cannot be run ends with a traceback and exit code 1, and raises nothing here.
     """
     return subprocess.Popen(
-        [sys.executable, "-m", __name__, *command],
+        [sys.executable, "-P", "-m", __name__, *command],  # -P: the folder we are in has no say in what is imported
         stdin=subprocess.PIPE,  # nobody writes: our end closes when we die
         start_new_session=True,
         **options,
@@ -42,18 +43,21 @@ def main() -> None:
         os._exit(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and who is executed would inherit that
+        signal.signal(number, signal.SIG_DFL)
     os.execvp(sys.argv[1], sys.argv[1:])
 
 
 def _guard(command: int) -> None:
     """Return once the command, its parent, has ended; end its group if the tether is gone before."""
+    # our own, and that of who ends the group politely and is killed before the command has obeyed
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     nothing = os.open(os.devnull, os.O_WRONLY)
     for descriptor in (1, 2):  # who reads the command's output must see it end with the command
         os.dup2(nothing, descriptor)
     while not select.select([0], [], [], _LOOK_SECONDS)[0]:
         if os.getppid() != command:
             return
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.killpg(0, signal.SIGTERM)
     until = time.monotonic() + _PATIENCE_SECONDS
     while os.getppid() == command and time.monotonic() < until:

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from eventbridge import rowset
 from eventbridge.commit import Books, differences
-from eventbridge.errors import NotFoundError, StoreError
+from eventbridge.errors import BooksError, NotFoundError, StoreError
 from eventbridge.identity import Fingerprint
 from eventbridge.ledger.records import Batch, Parked, Reference
 from eventbridge.queue import Queue
@@ -56,6 +56,8 @@ def audit(work: Workplace, batch_id: str | None = None) -> Audit:
             books.append((batch, books_of(work, batch)))
         except StoreError as error:
             found.append(f"batch {batch.batch_id}: a file cannot be read: {error}")
+        except BooksError as error:  # of dead letters that it took from another batch
+            found.append(f"batch {batch.batch_id}: {error}")
     for batch, its_books in books:
         found += [f"batch {batch.batch_id}: {each}" for each in differences(its_books)]
         found += _manifest_differences(work, batch, its_books)

@@ -23,7 +23,10 @@ _ID_COLUMNS = ["delivery_id", "rule", "target"]
 
 
 def books_of(work: Workplace, batch: Batch) -> Books:
-    """Return the books of a settled or committed batch; raises StoreError if one of its files cannot be read."""
+    """Return the books of a settled or committed batch.
+
+    Raises StoreError if a file cannot be read; BooksError for a file of dead letters that it took from another batch.
+    """
     numbers = _event_numbers(work, batch)
     verdicts, unproven = _verdicts(work, batch)
     dead, records = _dead_letters(work, batch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -55,13 +55,17 @@ def write_dead_letters(work: Workplace, batch_id: str) -> None:
             publish_operational_events(work)
 
 
-def letters_again(work: Workplace, batch: Batch, file: BatchFile) -> pa.Table | None:
-    """Return what a dead letter file of a settled batch holds, made again; None if it comes out with other rows.
+def letters_again(work: Workplace, batch: Batch, files: Sequence[BatchFile]) -> Iterator[tuple[BatchFile, pa.Table]]:
+    """Yield dead letter files of a settled batch with what they held, made again, one file at a time.
 
-    Raises StoreFileMissing or StoreFileDamaged for what it is made of and cannot be read.
+    One that nothing comes out for has no rows. Raises StoreFileMissing or StoreFileDamaged for what they are made of
+    and cannot be read, BooksError for letters of another batch that this one delivered again.
     """
-    rows = next((rows for key, rows in _numbered(work, batch) if key == file.key), [])
-    return pa.Table.from_pylist(rows, schema=schemas.DEAD_LETTER) if len(rows) == file.rows else None
+    wanted = {file.key: file for file in files}
+    for key, rows in _numbered(work, batch) if wanted else ():
+        if file := wanted.pop(key, None):
+            yield file, pa.Table.from_pylist(rows, schema=schemas.DEAD_LETTER)
+    yield from ((file, schemas.DEAD_LETTER.empty_table()) for file in wanted.values())
 
 
 def _write(work: Workplace, batch: Batch) -> None:

@@ -1,4 +1,4 @@
-"""Repairs a batch that cannot be committed: its settlement has a surplus, or a file of it cannot be read.
+"""Repairs a batch whose settlement has a surplus, or of which a file cannot be read, and commits it if it was not.
 
 Called by `eventbridge batch repair`. What is set aside stays in the store; an audit record says what, and why.
 """
@@ -13,9 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from eventbridge.commit import differences
 from eventbridge.errors import BooksError, StoreFileDamaged, StoreFileMissing
 from eventbridge.identity import delivery_id_text
 from eventbridge.ledger.records import Batch, BatchFile, FileKind
+from eventbridge.stages.books import books_of
 from eventbridge.stages.commit import commit
 from eventbridge.stages.dead_letters import letters_again, write_dead_letters
 from eventbridge.stages.redrive_files import is_of_letters, make_again
@@ -54,35 +56,34 @@ class Repair:
 def repair_batch(work: Workplace, batch_id: str, router: Router, *, dry_run: bool) -> Repair:
     """Repair a batch and finish it, or say with `dry_run` what that would do; nothing is done where nothing is wrong.
 
-    A delivery file is routed again from the archive; what a redrive began with is written from its letters, and the
-    letters of a committed batch from its settlement. With an outcome segment, a settlement or a dead letter file that
-    cannot be read, or a surplus, a batch that is not committed is settled anew from what its readable segments show: a
-    delivery without an answer is Unknown and tried again under the same id.
+    A delivery file is routed again from the archive, what a redrive began with is written from its letters, and
+    letters are written from the settlement. With an outcome segment or a settlement that cannot be read, or a surplus,
+    a batch that is not committed is settled anew from what its readable segments show: a delivery without an answer is
+    Unknown and tried again under the same id.
     Raises BooksError for what cannot be made again: put that file back from a copy of the store.
     """
     batch = work.ledger.batch(batch_id)
     unreadable = {kind: list(_unreadable(work, batch, kind)) for kind in _KINDS}
     _refuse(batch, unreadable)
-    made_again = [*unreadable["buffer"], *unreadable["delivery"]]  # what is routed is routed from the first
-    if batch.state == "committed":
-        made_again += unreadable.pop("dead_letter")  # made of all the others
+    made_again, broken = _divided(unreadable)
     known = Repair(
         batch_id,
         made_again=tuple(str(file.path) for file in made_again),
-        unreadable=tuple(str(file.path) for file in (*made_again, *_to_settle_anew(unreadable))),
+        unreadable=tuple(str(file.path) for file in (*made_again, *broken)),
+        committed=batch.state == "committed",
     )
     if known.made_again and dry_run:  # what else is wrong shows once they can be read
         return known
     record = _make_again(work, batch, made_again, router, known) if made_again else ""
-    found = _settled_anew(work, batch, unreadable, dry_run=dry_run)
-    found = replace(found, made_again=known.made_again, unreadable=known.unreadable, record=found.record or record)
+    found = _settled_anew(work, batch, broken, known, dry_run=dry_run)
+    found = replace(found, record=found.record or record)
     if dry_run or not found.needed:
         return found
     if work.ledger.batch(batch_id).state in ("routed", "settling"):
         write_dead_letters(work, batch_id)
         schedule_retries(work, batch_id)
         return replace(found, committed=commit(work, batch_id))
-    return replace(found, committed=batch.state == "committed")
+    return found
 
 
 def _unreadable(work: Workplace, batch: Batch, kind: FileKind) -> Iterator[BatchFile]:
@@ -92,6 +93,14 @@ def _unreadable(work: Workplace, batch: Batch, kind: FileKind) -> Iterator[Batch
                 read_table(work.store, file.path)
             except (StoreFileMissing, StoreFileDamaged):
                 yield file
+
+
+def _divided(unreadable: dict[FileKind, list[BatchFile]]) -> tuple[list[BatchFile], list[BatchFile]]:
+    """Return which files are made again, and for which ones the batch is settled anew, its letters included."""
+    made_again = [*unreadable["buffer"], *unreadable["delivery"]]  # what is routed is routed from the first
+    broken = [*unreadable["outcome"], *unreadable["settlement"]]
+    (broken or made_again).extend(unreadable["dead_letter"])  # letters follow from all the others
+    return made_again, broken
 
 
 def _refuse(batch: Batch, unreadable: dict[FileKind, list[BatchFile]]) -> None:
@@ -127,25 +136,30 @@ def _make_again(work: Workplace, batch: Batch, files: Sequence[BatchFile], route
         for file, path in zip(some, made, strict=True):
             work.store.put(str(file.path), work.store.get(path))
             work.store.delete(path)
-    letters = [(file, _letters(work, batch, file)) for file in files if file.kind == "dead_letter"]
-    record = record or _write_record(work, batch, known)
-    for file, table in letters:
-        write_table(work.store, str(file.path), table)
+    for path, table in _letters(work, batch, [file for file in files if file.kind == "dead_letter"]):
+        record = record or _write_record(work, batch, known)
+        write_table(work.store, path, table)
+    if batch.state == "committed" and (wrong := differences(books_of(work, batch))):
+        raise BooksError(
+            f"batch {batch.batch_id}: with what was made again its books do not balance: {'; '.join(map(str, wrong))}. "
+            "What it was made of is not what it was: put that back from a copy of the store"
+        )
     return record
 
 
-def _letters(work: Workplace, batch: Batch, file: BatchFile) -> pa.Table:
-    """Return what a dead letter file is made again as: same verdicts, so the same letters; raises BooksError."""
+def _letters(work: Workplace, batch: Batch, files: Sequence[BatchFile]) -> Iterator[tuple[str, pa.Table]]:
+    """Yield what dead letter files are made again as: same verdicts, so the same letters; raises BooksError."""
     try:
-        table = letters_again(work, batch, file)
+        for file, table in letters_again(work, batch, files):
+            if table.num_rows != file.rows:
+                raise _other_rows(batch, file)
+            yield str(file.path), table
     except (StoreFileMissing, StoreFileDamaged) as error:
         raise BooksError(
-            f"batch {batch.batch_id}: {file.path} cannot be made again, as what it is made of cannot be read. {error} "
-            "Put either back from a copy of the store, then run this again"
+            f"batch {batch.batch_id}: its dead letters cannot be made again, as what they are made of cannot be read. "
+            f"{error} Put it back from a copy of the store, or, if it is another batch's, repair that one; "
+            "then run this again"
         ) from error
-    if table is None:
-        raise _other_rows(batch, file)
-    return table
 
 
 def _routed(work: Workplace, batch: Batch, file: BatchFile, router: Router) -> str:
@@ -169,28 +183,26 @@ def _other_rows(batch: Batch, file: BatchFile) -> BooksError:
 
 
 def _settled_anew(
-    work: Workplace, batch: Batch, unreadable: dict[FileKind, list[BatchFile]], *, dry_run: bool
+    work: Workplace, batch: Batch, broken: Sequence[BatchFile], known: Repair, *, dry_run: bool
 ) -> Repair:
-    lost = unreadable["outcome"]
+    lost = [file for file in broken if file.kind == "outcome"]
     surplus: tuple[str, ...] = ()
-    if batch.state == "settling" and not unreadable["settlement"]:
+    if batch.state == "settling" and not any(file.kind == "settlement" for file in broken):
         surplus = _surplus(work, batch)
-    broken = _to_settle_anew(unreadable)
     if not broken and not surplus:
-        return Repair(batch.batch_id)
+        return known
     aside: list[BatchFile] = [*lost]
     settlement: BatchFile | None = None
     rows: list[dict[str, Any]] = []
     if batch.state == "settling":
         aside += [*work.ledger.files(batch.batch_id, "settlement"), *work.ledger.files(batch.batch_id, "dead_letter")]
         rows = list(verdicts_of(work, batch, without={file.key for file in lost}))
-    found = Repair(
-        batch.batch_id,
+    found = replace(
+        known,
         surplus=surplus,
         set_aside=tuple(str(file.path) for file in aside),
         settled_anew=batch.state == "settling",
         unproven=sum(row["verdict"] == "Unknown" for row in rows),
-        unreadable=tuple(str(file.path) for file in broken),
     )
     if dry_run:
         return found
@@ -203,10 +215,6 @@ def _settled_anew(
             "it has moved on. Wait until `eventbridge status` shows no open retry batch, then run this again"
         )
     return replace(found, record=record)
-
-
-def _to_settle_anew(unreadable: dict[FileKind, list[BatchFile]]) -> list[BatchFile]:
-    return [file for kind in ("outcome", "settlement", "dead_letter") for file in unreadable.get(kind, ())]
 
 
 def _surplus(work: Workplace, batch: Batch) -> tuple[str, ...]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -33,6 +34,7 @@ _NAME = (
 KEY = ("batch_id", "name", "topic", "broker", "queue_id", "offset")
 
 Key = tuple[Any, ...]
+_T = TypeVar("_T")
 #: Returns the named columns of a dead letter file.
 Read = Callable[[str, Sequence[str]], pa.Table]
 
@@ -66,7 +68,7 @@ def _run(read: Read, paths: Sequence[str], query: str, as_column: str, written: 
                 connection.execute(f"SET {option} = {value}")
             if any(len(connection.extract_statements(each)) != 1 for each in (query, as_column)):
                 raise UserError(f"{written!r} is no condition in SQL but several statements. Write one condition.")
-            return _answer(connection, query)
+            return _interruptible(connection, lambda: connection.sql(query).to_arrow_table())
         except duckdb.OutOfMemoryException as error:
             raise UserError(
                 f"the dead letters are too many for a condition in SQL on what it speaks of ({_MEMORY} of memory). "
@@ -80,11 +82,11 @@ def _run(read: Read, paths: Sequence[str], query: str, as_column: str, written: 
             ) from error
 
 
-def _answer(connection: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
+def _interruptible(connection: duckdb.DuckDBPyConnection, ask: Callable[[], _T]) -> _T:
     # In a thread of its own: DuckDB runs a query where it is asked, and a signal that Python is to handle in that
-    # thread (Ctrl-C, the end of an Airflow task) may wait for the query's end, which may be never.
+    # thread (Ctrl-C, the end of an Airflow task) may wait for the query's end, which may be never, or is lost.
     with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(lambda: connection.sql(query).to_arrow_table())
+        answer = pool.submit(ask)
         try:
             return answer.result()
         finally:
@@ -102,7 +104,7 @@ def _fill(connection: duckdb.DuckDBPyConnection, read: Read, paths: Sequence[str
         table = schemas.DEAD_LETTER.empty_table() if path is None else read(path, columns)
         connection.register("part", table)
         verb = "INSERT INTO dead_letters BY NAME" if number else "CREATE TABLE dead_letters AS"
-        connection.execute(f"{verb} {select}")
+        _interruptible(connection, partial(connection.execute, f"{verb} {select}"))
         connection.unregister("part")
 
 

@@ -25,7 +25,7 @@ from eventbridge.stages.route_in_process import InProcessRouter
 from eventbridge.stages.selection import Selection
 from eventbridge.stages.settle import publish_settlement, settlement_rows
 from eventbridge.store import layout
-from eventbridge.store.parquet import read_rows
+from eventbridge.store.parquet import read_rows, write_table
 
 
 def repair(sending: Sending, batch: Batch, *, dry_run: bool = False) -> Repair:
@@ -62,6 +62,7 @@ def test_a_file_that_cannot_be_read_is_made_again(sending: Sending, kind: str, d
     done = repair(sending, batch)
 
     assert done.committed
+    assert done.made_again == ((file.path,) if kind in ("delivery", "dead_letter") else ())
     assert json.loads(work.store.get(done.record))["unreadable"] == [file.path]
     assert sum(work.ledger.committed_offsets(RUNNER).values()) == 4
     assert audit(work).differences == ()
@@ -132,6 +133,7 @@ def test_dead_letters_of_a_committed_batch_are_made_again(sending: Sending, dama
     with pytest.raises(BooksError, match="eventbridge batch repair"):
         list(dead_letters(work))
 
+    assert repair(sending, work.ledger.batch(min(broken)), dry_run=True).committed
     done = [repair(sending, work.ledger.batch(each)) for each in sorted(broken)]  # the redrive's after what it took
 
     assert sorted(path for each in done for path in each.made_again) == sorted(paths)
@@ -171,6 +173,60 @@ def test_dead_letters_are_not_made_again_of_what_is_lost(sending: Sending, kind:
         repair(sending, batch)
     assert "nothing was changed" in str(error.value)
     assert not any(work.store.exists(path) for path in [*lost, layout.repair(batch.planned_at, batch.batch_id, 0)])
+
+
+def test_dead_letters_that_a_redrive_took_are_made_again_where_they_were(sending: Sending) -> None:
+    """Also those of a batch that is not committed yet: the redrive goes on, and takes none of them twice."""
+    batch = settled(sending)
+    work = sending.work
+    sending.rules(good="/healthy/good", bad="/healthy/crm", down=REFUSED)
+    router = InProcessRouter(work.store)
+    wish = begin_redrive(work, Selection(), "run", rate=None, retransform=False, again=False)
+    planned = plan_redrive(work, wish.redrive_id)
+    assert planned.batch_id is not None
+    for path in dead_letter_files(work):
+        work.store.delete(path)
+
+    done = repair(sending, batch)
+    deliver_redrive(work, wish.redrive_id, router)
+
+    assert (done.committed, done.set_aside) == (True, ())
+    ids = [request["webhook_id"] for request in sending.requests() if request["path"] == "/healthy/crm"]
+    assert (len(ids), len(set(ids))) == (4, 4)
+    assert audit(work).differences == ()
+
+
+def test_dead_letters_that_come_out_as_others_are_no_repair(sending: Sending) -> None:
+    """A settlement that is not what it was is found out by the books, though it has as many rows."""
+    work = sending.begin(2, crm="/bad/crm")
+    sending.deliver()
+    (batch,) = work.ledger.batches(limit=None)
+    (settlement,) = work.ledger.files(batch.batch_id, "settlement")
+    rows = read_rows(work.store, str(settlement.path), "0,0")
+    write_table(work.store, str(settlement.path), rows)
+    (letters,) = dead_letter_files(work)
+    work.store.delete(letters)
+
+    with pytest.raises(BooksError, match="books do not balance"):
+        repair(sending, batch)
+
+
+def test_who_took_letters_that_are_gone_is_told_by_an_audit_that_goes_on(sending: Sending) -> None:
+    """The audit says whose file it is that cannot be read, and of every other batch what it would say anyway."""
+    work = sending.begin(2, crm="/bad/crm")
+    sending.deliver()
+    sending.rules(crm="/healthy/crm")
+    wish = begin_redrive(work, Selection(), "run", rate=None, retransform=False, again=False)
+    deliver_redrive(work, wish.redrive_id, InProcessRouter(work.store))
+    redrive, first = (batch.batch_id for batch in work.ledger.batches(limit=None))
+    (letters,) = dead_letter_files(work)
+    work.store.delete(letters)
+
+    found = audit(work)
+
+    assert found.batches == 2
+    assert any(each.startswith(f"batch {first}: ") and letters in each for each in found.differences)
+    assert any(each.startswith(f"batch {redrive}: ") and f"repair {first}" in each for each in found.differences)
 
 
 def test_a_batch_that_cannot_be_settled_keeps_no_other_from_it(sending: Sending, clock: RunningClock) -> None:
