@@ -104,6 +104,7 @@ class Push:
     shard: int
     lease: datetime | None = None
     open: Open = field(default_factory=Open)
+    tried: list[Row] = field(default_factory=list)  # of others, tried before, that were parked when it read
     turns: Turns[Delivery] = field(default_factory=lambda: Turns([]))
     due: dict[Delivery, datetime] = field(default_factory=dict)
     tries: dict[Delivery, int] = field(default_factory=dict)
@@ -271,6 +272,7 @@ class OrderModel:
                 hand.append(each)
             elif isinstance(outcome, RetryAt):
                 failed.append(each)
+        push.tried = [row for row in self.rows if row.attempts > 0 and row not in batch.rows]
         going = spans_of(each.place for each in hand)
         for row in self.rows:
             other = row.shard == push.shard and row not in batch.rows
@@ -322,8 +324,9 @@ class OrderModel:
         earlier = self.published[each.place.queue][: each.place.offset]
         open_ones = [other.place for other in earlier if other.key == each.key and other not in self.done]
         assert open_ones == [], f"{each} overtakes {open_ones}"
-        tried = [row.deliveries for row in self.rows if row.attempts > 0 and row not in push.batch.rows]
-        heads = [other.place for some in tried for other in some if other.key == each.key and other is not each]
+        # a row may be of what was delivered a moment ago, which is not written down
+        tried = (other for row in push.tried if row in self.rows for other in row.deliveries if other not in self.done)
+        heads = [other.place for other in tried if other.key == each.key and other is not each]
         assert heads == [] or push.overslept or push.tries[each] > 0, f"{each} does not wait for {heads}"
         assert each.not_before is None or each.not_before <= self.now, f"{each} goes too early"
         self._flights = {other: until for other, until in self._flights.items() if until > self.now}
