@@ -156,6 +156,10 @@ class LedgerError(InfrastructureError):
     """The ledger's database cannot be reached or refuses a statement."""
 
 
+class SettledAnewError(InfrastructureError):
+    """A batch was settled anew by a repair while somebody was at work on what it was before."""
+
+
 class BusError(InfrastructureError):
     """An event bus cannot be reached or answers with an error."""
 

@@ -55,7 +55,7 @@ class BatchesContract:
         assert rival.ranges("batch-2") == []
         ledger.begin_settlement("batch-1")
         assert not rival.plan_batch(a_batch("batch-2"), some_ranges())
-        assert ledger.commit_batch("batch-1", "flights", some_ranges(), after(1))
+        assert ledger.commit_batch("batch-1", "flights", some_ranges(), after(1), "000000")
         assert rival.unfinished_batch("flights") is None
         assert rival.plan_batch(a_batch("batch-2"), [Range(QUEUES[0], 20, 30)])
 
@@ -64,7 +64,7 @@ class BatchesContract:
         register(ledger)
         route(ledger)
         ledger.begin_settlement("batch-1")
-        ledger.commit_batch("batch-1", "flights", some_ranges(), after(1))
+        ledger.commit_batch("batch-1", "flights", some_ranges(), after(1), "000000")
 
         assert not rival.plan_batch(a_batch("batch-2"), some_ranges())
         assert not rival.plan_batch(a_batch("batch-2"), [Range(QUEUES[0], 21, 30)])
@@ -142,7 +142,7 @@ class BatchesContract:
         ledger.plan_taken(replace(a_retry_batch("retry-2"), deadline_at=after(50), runner="trains"), [], [])
         ledger.plan_taken(a_retry_batch("retry-3"), [], [])
         ledger.begin_settlement("retry-3")
-        ledger.commit_batch("retry-3", "flights", [], after(1))
+        ledger.commit_batch("retry-3", "flights", [], after(1), "000000")
         route(ledger)
 
         def stale(seconds: float, runner: str | None = None) -> list[str]:

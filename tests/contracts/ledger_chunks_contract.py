@@ -194,7 +194,7 @@ class ChunksContract:
         """Chunks of committed batches are not counted; a runner's own can be asked for."""
         register(ledger)
         settle(ledger)
-        ledger.commit_batch("batch-1", "flights", [], after(1))
+        ledger.commit_batch("batch-1", "flights", [], after(1), "000000")
         route(ledger, "batch-2", chunks=3)
         route(ledger, "batch-3", chunks=1, runner="trains")
         ledger.claim_chunk("batch-2", 0, "host:1")

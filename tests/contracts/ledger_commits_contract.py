@@ -30,7 +30,7 @@ class CommitsContract:
         register(ledger)
         settle(ledger)
 
-        assert ledger.commit_batch("batch-1", "flights", some_ranges(), after(9))
+        assert ledger.commit_batch("batch-1", "flights", some_ranges(), after(9), "000000")
         assert rival.committed_offsets("flights") == {QUEUES[0]: 20, QUEUES[1]: 7}
         assert rival.consumer_offsets("flights")[0].changed_at == after(9)
         batch = rival.batch("batch-1")
@@ -40,9 +40,9 @@ class CommitsContract:
         """Committing again changes nothing, the time of the commit included."""
         register(ledger)
         settle(ledger)
-        ledger.commit_batch("batch-1", "flights", some_ranges(), after(9))
+        ledger.commit_batch("batch-1", "flights", some_ranges(), after(9), "000000")
 
-        assert not rival.commit_batch("batch-1", "flights", some_ranges(), after(10))
+        assert not rival.commit_batch("batch-1", "flights", some_ranges(), after(10), "000000")
         assert rival.committed_offsets("flights") == {QUEUES[0]: 20, QUEUES[1]: 7}
         assert rival.batch("batch-1").committed_at == after(9)
 
@@ -60,17 +60,17 @@ class CommitsContract:
         register(ledger)
         settle(ledger, "batch-0")
         ledger.park([a_parked(batch_id="batch-0")])
-        ledger.commit_batch("batch-0", "flights", [], after(1))
+        ledger.commit_batch("batch-0", "flights", [], after(1), "000000")
         ledger.plan_taken(a_retry_batch(), [], [1])
         ledger.begin_settlement("retry-1")
 
         with pytest.raises(BooksError, match=f"queue {wrong.queue.queue_id}.*nothing was committed"):
-            ledger.commit_batch("retry-1", "flights", [some_ranges()[0], wrong], after(9))
+            ledger.commit_batch("retry-1", "flights", [some_ranges()[0], wrong], after(9), "000000")
 
         assert ledger.committed_offsets("flights") == {QUEUES[0]: 10, QUEUES[1]: 7}
         assert ledger.batch("retry-1").state == "settling"
         assert [row.state for row in ledger.parked()] == ["due"]
-        assert ledger.commit_batch("retry-1", "flights", some_ranges(), after(9))
+        assert ledger.commit_batch("retry-1", "flights", some_ranges(), after(9), "000000")
 
     def test_only_a_settled_batch_is_committed(self, ledger: Ledger) -> None:
         """A batch that is not settled is refused loudly; one that does not exist is not found."""
@@ -78,9 +78,9 @@ class CommitsContract:
         route(ledger)
 
         with pytest.raises(BooksError, match="it is routed"):
-            ledger.commit_batch("batch-1", "flights", some_ranges(), after(9))
+            ledger.commit_batch("batch-1", "flights", some_ranges(), after(9), "000000")
         with pytest.raises(NotFoundError):
-            ledger.commit_batch("batch-9", "flights", some_ranges(), after(9))
+            ledger.commit_batch("batch-9", "flights", some_ranges(), after(9), "000000")
         assert ledger.committed_offsets("flights")[QUEUES[0]] == 10
 
     def test_a_commit_closes_what_its_batch_had_taken(self, ledger: Ledger, rival: Ledger) -> None:
@@ -90,7 +90,7 @@ class CommitsContract:
         ledger.plan_taken(a_retry_batch(), [], [1, 3])
         ledger.begin_settlement("retry-1")
 
-        assert rival.commit_batch("retry-1", "flights", [], after(9))
+        assert rival.commit_batch("retry-1", "flights", [], after(9), "000000")
         assert [(row.state, row.taken_by, row.closed_by) for row in ledger.parked()] == [
             ("closed", "retry-1", "retry-1"),
             ("due", None, None),
@@ -105,10 +105,10 @@ class CommitsContract:
         for number in range(2):
             settle(ledger, f"batch-{number}", planned_at=after(number))
             assert ledger.bus_commits_pending("flights") == [ledger.batch(f"batch-{n}") for n in range(number)]
-            ledger.commit_batch(f"batch-{number}", "flights", [], after(9))
+            ledger.commit_batch(f"batch-{number}", "flights", [], after(9), "000000")
         ledger.plan_taken(a_retry_batch(), [], [])
         ledger.begin_settlement("retry-1")
-        ledger.commit_batch("retry-1", "flights", [], after(9))
+        ledger.commit_batch("retry-1", "flights", [], after(9), "000000")
 
         assert [batch.batch_id for batch in ledger.bus_commits_pending("flights")] == ["batch-0", "batch-1"]
         marked = clock.pass_seconds(1)

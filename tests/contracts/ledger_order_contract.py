@@ -57,7 +57,7 @@ class OrderContract:
         assert [row.parked_id for row in rival.due_of_ordered(clock(), "late", "crm", 10)] == [3]
         assert rival.plan_taken(a_retry_batch("retry-3"), [], [3])
         ledger.begin_settlement("retry-1")
-        ledger.commit_batch("retry-1", "flights", [], clock())
+        ledger.commit_batch("retry-1", "flights", [], clock(), "000000")
         assert rival.plan_taken(a_retry_batch("retry-4"), [], [2])
 
     def test_what_is_open_of_a_shard_is_seen_taken_or_not(self, ledger: Ledger, clock: Clock) -> None:
@@ -74,7 +74,7 @@ class OrderContract:
         assert [row.parked_id for row in ledger.open_of_target("late", "crm", 1)] == [1, 4]
         assert ledger.open_of_target("late", "crm", 1)[0].order_spans == spans
         ledger.begin_settlement("retry-1")
-        ledger.commit_batch("retry-1", "flights", [], clock())
+        ledger.commit_batch("retry-1", "flights", [], clock(), "000000")
         assert [row.parked_id for row in ledger.open_of_target("late", "crm")] == [2, 4]
 
     def test_a_shard_waits_for_nothing_if_all_of_it_waits_behind_its_key(self, ledger: Ledger) -> None:
@@ -90,7 +90,7 @@ class OrderContract:
         assert ledger.plan_taken(a_retry_batch(), [], [taken[2]])
         assert ledger.plan_taken(a_retry_batch("retry-2"), [], [taken[5]])
         ledger.begin_settlement("retry-2")
-        ledger.commit_batch("retry-2", "flights", [], after(60))
+        ledger.commit_batch("retry-2", "flights", [], after(60), "000000")
 
         assert ledger.shards_behind("late", "crm") == [0, 5, 6]
         assert ledger.shards_behind("late", "mail") == []

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from contracts.ledger_samples import Clock, a_chunk, a_file, a_parked, a_retry_batch, after, settle
 
-from eventbridge.errors import BooksError, LedgerError
+from eventbridge.errors import BooksError, LedgerError, SettledAnewError
 from eventbridge.ledger import Ledger
 from eventbridge.ledger.records import DueTarget, Parked, ParkedCount, WaitingTarget
 
@@ -59,7 +59,7 @@ class ParkingContract:
         ledger.plan_taken(a_retry_batch(), [], [1])
         assert ledger.park([a_parked()]) == 0
         ledger.begin_settlement("retry-1")
-        ledger.commit_batch("retry-1", "flights", [], after(60))
+        ledger.commit_batch("retry-1", "flights", [], after(60), "000000")
         assert ledger.park([a_parked()]) == 0
 
         assert [row.state for row in ledger.parked()] == ["closed"]
@@ -277,7 +277,7 @@ class ParkingContract:
         ledger.park([a_parked(1), a_parked(2, runner="trains"), a_parked(3, rule="early", held="x")])
         ledger.plan_taken(a_retry_batch(), [], [1])
         ledger.begin_settlement("retry-1")
-        ledger.commit_batch("retry-1", "flights", [], after(9))
+        ledger.commit_batch("retry-1", "flights", [], after(9), "000000")
 
         def ids(rows: list[Parked]) -> list[int | None]:
             return [row.parked_id for row in rows]
@@ -300,7 +300,7 @@ class ParkingContract:
         assert ledger.parked_counts() == [retry, unknown, held]
         assert ledger.parked_counts("trains") == []
         ledger.begin_settlement("retry-1")
-        ledger.commit_batch("retry-1", "flights", [], after(9))
+        ledger.commit_batch("retry-1", "flights", [], after(9), "000000")
         assert ledger.parked_counts("flights") == [replace(retry, rows=1, count=5), unknown, held]
 
     def test_waiting_targets_say_why_they_wait(self, ledger: Ledger, clock: Clock) -> None:
@@ -346,16 +346,45 @@ class ParkingContract:
         ledger.record_file(old, "settling")
         ledger.park([a_parked(), a_parked(target="log")])
 
-        assert not ledger.set_aside("batch-1", "routed", [old], new)
+        assert not ledger.set_aside("batch-1", "routed", [old], "000000", new)
         assert ledger.plan_taken(a_retry_batch(), [a_chunk(0, "retry-1")], [1])
-        assert not ledger.set_aside("batch-1", "settling", [old], new)
+        assert not ledger.set_aside("batch-1", "settling", [old], "000000", new)
         assert [file.key for file in rival.files("batch-1", "settlement")] == ["000000"]
         settle(ledger, "batch-2", runner="other")
         ledger.park([a_parked(batch_id="batch-2")])
-        assert ledger.set_aside("batch-2", "settling", [], replace(new, batch_id="batch-2"))
+        assert ledger.set_aside("batch-2", "settling", [], "", replace(new, batch_id="batch-2"))
         assert rival.parked_of("batch-2") == []
         assert len(rival.parked_of("batch-1")) == 2
         assert [file.key for file in rival.files("batch-2", "settlement")] == ["000001"]
+
+
+    def test_what_follows_from_a_settlement_counts_while_the_batch_has_it(self, ledger: Ledger, rival: Ledger) -> None:
+        """Who is at work on what a batch was before it was settled anew records, parks, commits, sets aside nothing."""
+        settle(ledger)
+        old, new = (a_file(key=key, kind="settlement") for key in ("000000", "000001"))
+        letters = a_file(key="000000", kind="dead_letter")
+        assert ledger.record_file(old, "settling", "000000")
+        assert ledger.record_file(letters, "settling", "000000")
+        assert ledger.park([a_parked()], "000000") == 1
+        assert rival.set_aside("batch-1", "settling", [], "000000", new)
+        assert [rival.files("batch-1", "dead_letter"), rival.parked()] == [[], []]
+
+        for late in (
+            lambda: ledger.record_file(old, "settling", "000000"),
+            lambda: ledger.record_file(replace(old, key="000002"), "settling", "000000"),
+            lambda: ledger.record_file(letters, "settling", "000000"),
+            lambda: ledger.park([a_parked()], "000000"),
+            lambda: ledger.set_aside("batch-1", "settling", [], "000000", replace(new, key="000003")),
+            lambda: ledger.commit_batch("batch-1", "flights", [], after(9), "000000"),
+            lambda: ledger.prove_settled_by("batch-1", "000000"),
+        ):
+            with pytest.raises(SettledAnewError, match="batch-1"):
+                late()
+        assert rival.files("batch-1", "settlement") == [new]
+        assert [rival.files("batch-1", "dead_letter"), rival.parked()] == [[], []]
+        assert rival.batch("batch-1").state == "settling"
+        assert rival.park([a_parked()], "000001") == 1
+        assert rival.commit_batch("batch-1", "flights", [], after(9), "000001")
 
 
 def _without_times(due: Sequence[DueTarget]) -> list[tuple[str, str, int]]:

@@ -58,7 +58,7 @@ class ReferencesContract:
         assert [row.reference_id for row in rival.references_taken_by("retry-1")] == [1, 2]
         ledger.publish_chunks("retry-1", after(60), [], [a_reference(batch_id="retry-1", tries=1)])
         ledger.begin_settlement("retry-1")
-        ledger.commit_batch("retry-1", "flights", [], after(9))
+        ledger.commit_batch("retry-1", "flights", [], after(9), "000000")
 
         assert [(row.state, row.closed_by, row.tries) for row in rival.references()] == [
             ("closed", "retry-1", 0),

@@ -134,7 +134,7 @@ def commit(watch: Watch, batch: Batch) -> None:
     """Move a planned batch through all states."""
     ledger = watch.work.ledger
     settle(watch, batch)
-    assert ledger.commit_batch(batch.batch_id, batch.runner, ledger.ranges(batch.batch_id), NOW)
+    assert ledger.commit_batch(batch.batch_id, batch.runner, ledger.ranges(batch.batch_id), NOW, "000000")
 
 
 def test_silence_while_nothing_waits(watch: Watch, clock: Clock) -> None:
@@ -166,7 +166,9 @@ def test_the_next_run_is_called_while_the_batch_before_is_settled(watch: Watch, 
     watch.look()
     clock.later(2)
     assert watch.bells["events_orders"].rung_at == clock.now - timedelta(seconds=2)
-    assert watch.work.ledger.commit_batch(batch.batch_id, "orders", watch.work.ledger.ranges(batch.batch_id), NOW)
+    assert watch.work.ledger.commit_batch(
+        batch.batch_id, "orders", watch.work.ledger.ranges(batch.batch_id), NOW, "000000"
+    )
 
     assert "events_orders" not in watch.look()
 

@@ -82,7 +82,7 @@ def test_a_committed_batch_has_no_places_any_more(ledger: Ledger) -> None:
     """The places are those of the uncommitted batch: after its commit, those of the next one."""
     plan(ledger, "b1", "orders", "rule.big")
     ledger.begin_settlement("b1")
-    assert ledger.commit_batch("b1", "orders", [], NOW)
+    assert ledger.commit_batch("b1", "orders", [], NOW, "000000")
     plan(ledger, "b2", "orders", "rules.low")
 
     assert Place("rules.low", 700) == placed(run_id="run-2")
@@ -127,7 +127,7 @@ def test_a_cleared_run_is_not_given_what_it_had_before(ledger: Ledger, monkeypat
     plan(ledger, "b1", "orders", "rule.big")
     assert Place("rule.big", 700) == placed()
     ledger.begin_settlement("b1")
-    ledger.commit_batch("b1", "orders", [], NOW)
+    ledger.commit_batch("b1", "orders", [], NOW, "000000")
     plan(ledger, "b2", "orders", "rules.low")
     monkeypatch.setattr(policy, "_HOLD_SECONDS", 0.0)
 

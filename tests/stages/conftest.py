@@ -214,7 +214,7 @@ def settle_by_ledger() -> Callable[[Workplace, str], None]:
         ledger.move_batch(batch_id, "planned", "buffered")
         ledger.publish_chunks(batch_id, ledger.now() + timedelta(seconds=60), [])
         ledger.begin_settlement(batch_id)
-        assert ledger.commit_batch(batch_id, batch.runner, ledger.ranges(batch_id), ledger.now())
+        assert ledger.commit_batch(batch_id, batch.runner, ledger.ranges(batch_id), ledger.now(), "000000")
 
     return settle
 

@@ -85,9 +85,11 @@ CHANGES = {
     "plan_taken": Change(
         settled_with_parked, lambda ledger: ledger.plan_taken(a_retry_batch(), [a_chunk(0, "retry-1")], [1, 2])
     ),
-    "commit_batch": Change(taken, lambda ledger: ledger.commit_batch("retry-1", "flights", some_ranges(), after(9))),
+    "commit_batch": Change(
+        taken, lambda ledger: ledger.commit_batch("retry-1", "flights", some_ranges(), after(9), "000000")
+    ),
     "mark_bus_committed": Change(
-        lambda ledger: settled_with_parked(ledger) or ledger.commit_batch("batch-1", "flights", [], after(9)),
+        lambda ledger: settled_with_parked(ledger) or ledger.commit_batch("batch-1", "flights", [], after(9), "000000"),
         lambda ledger: ledger.mark_bus_committed("batch-1"),
     ),
     "set_target_status": Change(

@@ -106,7 +106,7 @@ def test_of_rivals_at_every_step_one_wins(url: str, run: Callable[[Callable[[int
                 won.append(bool(step(ledger, number, str(me))))
             batch_id = batch_of(ledger)
             gate.wait(60)
-            won.append(ledger.commit_batch(batch_id, "flights", [], after(1)))
+            won.append(ledger.commit_batch(batch_id, "flights", [], after(1), "000000"))
             gate.wait(60)
         ledger.close()
         return won

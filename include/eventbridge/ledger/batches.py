@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
-from eventbridge.errors import NotFoundError
+from eventbridge.errors import NotFoundError, SettledAnewError
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.records import Batch, BatchFile, BatchKind, BatchState, FileKind, Range
 from eventbridge.ledger.statements import batches as statements
@@ -24,6 +24,20 @@ def to_batch(row: Row[Any]) -> Batch:
 def in_state(connection: Connection, batch_id: str, state: BatchState) -> bool:
     """Return whether a batch is in a state, and keep it there until the transaction ends."""
     return connection.execute(statements.BATCH_STATE, {"of_batch": batch_id}).scalar() == state
+
+
+def prove_settled_by(connection: Connection, batch_id: str, settlement: str) -> None:
+    """Raise SettledAnewError if a batch has another first settlement than the one of this key.
+
+    What was made of a settlement counts only while the batch still has it. Who asks has the batch's row, so that it
+    stays so until the transaction ends.
+    """
+    first = connection.execute(statements.SETTLEMENTS, {"of_batch": batch_id}).scalar()
+    if first not in (None, settlement):
+        raise SettledAnewError(
+            f"Batch {batch_id} was settled anew by a repair while this was at work on it: what follows from its old "
+            "settlement counts for nothing. Run this again."
+        )
 
 
 class _OldRangesError(Exception):
@@ -106,13 +120,18 @@ class Batches(Database):
                 for row in connection.execute(statements.RANGES, {"of_batch": batch_id})
             ]
 
-    def record_file(self, file: BatchFile, while_state: BatchState) -> bool:
+    def record_file(self, file: BatchFile, while_state: BatchState, settlement: str | None = None) -> bool:
         """Record a file that a stage has finished, only while the batch is in that state.
 
-        False if it is not, or if another file has this key; the caller's file is then garbage.
+        False if it is not, or if another file has this key; the caller's file is then garbage. Of a file that follows
+        from a `settlement`, the batch's first (its key): raises SettledAnewError if the batch has another one now.
         """
         with self._writing() as connection:
-            return in_state(connection, file.batch_id, while_state) and record(connection, file)
+            if not in_state(connection, file.batch_id, while_state):
+                return False
+            if settlement is not None:
+                prove_settled_by(connection, file.batch_id, settlement)
+            return record(connection, file)
 
     def files(self, batch_id: str, kind: FileKind) -> list[BatchFile]:
         """Return the recorded files of a kind, in order of their keys."""

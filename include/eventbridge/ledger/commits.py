@@ -8,7 +8,7 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from eventbridge.errors import BooksError, NotFoundError
-from eventbridge.ledger.batches import to_batch
+from eventbridge.ledger.batches import prove_settled_by, to_batch
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.records import Batch, Range
 from eventbridge.ledger.statements import batches as statements
@@ -20,21 +20,28 @@ from eventbridge.ledger.statements import references as reference_statements
 class Commits(Database):
     """The part of the ledger about what is finished."""
 
-    def commit_batch(self, batch_id: str, runner: str, ranges: Sequence[Range], now: datetime) -> bool:
+    def commit_batch(self, batch_id: str, runner: str, ranges: Sequence[Range], now: datetime, settlement: str) -> bool:
         """Commit a settled batch: move the runner's offsets over its ranges, close what it had taken up.
 
-        All in one transaction; False if the batch is committed already. Raises BooksError, and changes nothing,
-        if the batch is not settling or an offset does not stand where its range starts; NotFoundError.
+        `settlement`: the key of the first one that its books were proved with. All in one transaction; False if the
+        batch is committed already. Raises BooksError, and changes nothing, if the batch is not settling or an offset
+        does not stand where its range starts; SettledAnewError if it has another settlement now; NotFoundError.
         """
         with self._writing() as connection:
             change = {"of_batch": batch_id, "now": now}
             if connection.execute(statements.PUBLISH_COMMITTED, change).rowcount == 0:
                 return _refuse(connection, batch_id)
+            prove_settled_by(connection, batch_id, settlement)
             for moved in ranges:
                 _move_offset(connection, runner, moved, now)
             connection.execute(parking_statements.CLOSE_PARKED, {"of_batch": batch_id})
             connection.execute(reference_statements.CLOSE_REFERENCES, {"of_batch": batch_id})
             return True
+
+    def prove_settled_by(self, batch_id: str, settlement: str) -> None:
+        """Raise SettledAnewError if the first settlement of a batch is not the one of this key any more."""
+        with self._reading() as connection:
+            prove_settled_by(connection, batch_id, settlement)
 
     def mark_bus_committed(self, batch_id: str) -> None:
         """Note that the bus was told of a committed batch; again, or of one that is not committed: nothing."""

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Row
 
 from eventbridge.errors import BooksError
-from eventbridge.ledger.batches import in_state, record
+from eventbridge.ledger.batches import prove_settled_by, record
 from eventbridge.ledger.chunks import insert_chunks
 from eventbridge.ledger.columns import microseconds
 from eventbridge.ledger.database import Database
@@ -40,8 +40,11 @@ _NAME_COLUMNS = tuple(column.name for column in PARKED_NAME)
 class Parking(Database):
     """The part of the ledger about deliveries that wait for another batch."""
 
-    def park(self, rows: Sequence[Parked]) -> int:
+    def park(self, rows: Sequence[Parked], settlement: str | None = None) -> int:
         """Park deliveries and return how many rows are new; a row that is there already changes nothing.
+
+        Rows of a batch that follow from its first `settlement` (its key): raises SettledAnewError, and parks nothing,
+        if the batch has another one now.
 
         A row with `held` is parked held; due, if that is what a person said to it. Raises BooksError, and parks
         nothing, if a row has the name of another one (see Parked) but other files: one of the two would be lost.
@@ -50,6 +53,9 @@ class Parking(Database):
             return 0
         values = [_parked_row(row, self.now()) for row in rows]
         with self._writing() as connection:
+            for batch_id in {row.batch_id for row in rows} if settlement is not None else ():
+                connection.execute(batch_statements.BATCH_STATE, {"of_batch": batch_id})
+                prove_settled_by(connection, batch_id, str(settlement))
             parked = connection.execute(statements.PARK, values).rowcount
             if parked != len(values):
                 _prove_same(connection, values)
@@ -127,21 +133,25 @@ class Parking(Database):
             return [to_parked(row) for row in connection.execute(statements.PARKED_OF, {"of_batch": batch_id})]
 
     def set_aside(
-        self, batch_id: str, state: BatchState, files: Sequence[BatchFile], settlement: BatchFile | None
+        self, batch_id: str, state: BatchState, files: Sequence[BatchFile], old: str, settlement: BatchFile | None
     ) -> bool:
-        """Forget files of a batch in this state and all that it parked, and record the settlement it has instead.
+        """Forget files of a batch in this state, and record the settlement that it has instead of the `old` first one.
 
-        False, and nothing is changed, if the batch is in another state, or a row that it parked was taken. Without a
-        settlement what is parked stays: nothing is, before a batch was settled.
+        With the old settlement its supplements, dead letters and all that it parked are forgotten. False, and nothing
+        is changed, if the batch is in another state, or a row that it parked was taken; raises SettledAnewError if
+        another settlement than the old one is its first. Without a settlement only the files are forgotten.
         """
         of = {"of_batch": batch_id}
         with self._writing() as connection:
-            if not in_state(connection, batch_id, state):
+            # written, though it stays as it is: nobody reads or writes the row until this is done
+            if connection.execute(batch_statements.MOVE_BATCH, of | {"expected": state, "to": state}).rowcount == 0:
                 return False
+            prove_settled_by(connection, batch_id, old)
             if settlement is not None:
                 if connection.execute(statements.TAKEN_OF, of).first() is not None:
                     return False
                 connection.execute(statements.FORGET_PARKED, of)
+                connection.execute(batch_statements.FORGET_SETTLEMENT, of)
             for file in files:
                 connection.execute(batch_statements.FORGET_FILE, of | {"of_kind": file.kind, "of_key": file.key})
             return settlement is None or record(connection, settlement)

@@ -78,9 +78,12 @@ def audit(work: Workplace, batch_id: str | None = None) -> Audit:
 def _manifest_differences(work: Workplace, batch: Batch, books: Books) -> Iterator[str]:
     path = layout.manifest(batch.planned_at, batch.batch_id)
     try:
-        written = json.loads(work.store.get(path))
+        written = dict(json.loads(work.store.get(path)))
     except StoreError as error:
         yield f"batch {batch.batch_id}: {error}"
+        return
+    except (ValueError, TypeError) as error:
+        yield f"batch {batch.batch_id}: {path} is damaged: it is no JSON object ({error})"
         return
     now = json.loads(json.dumps(manifest_of(work, batch, books)))
     for name in sorted(set(written) | set(now)):

@@ -24,6 +24,7 @@ from eventbridge.stages.settle import (
     batch_deliveries,
     failed_row,
     failure_reasons,
+    first_settlement,
     publish_settlement,
     settlement_rows,
     verdict_row,
@@ -75,22 +76,24 @@ def tell_bus(work: Workplace, batch: Batch) -> bool:
 
 
 def _prove_and_commit(work: Workplace, batch: Batch) -> None:
+    first = first_settlement(work, batch)
     with naming_the_repair(batch.batch_id, "committed"):
-        _close_deficit(work, batch)
+        _close_deficit(work, batch, first)
         books = books_of(work, batch)
     wrong = differences(books)
     if wrong:
+        work.ledger.prove_settled_by(batch.batch_id, first)  # else what was read is of two settlements
         raise BooksError(
             f"batch {batch.batch_id} cannot be committed, its books do not balance: "
             + "; ".join(map(str, wrong))
             + ". Nothing was committed; clear the tasks write_dead_letters and schedule_retries of this run, "
             + f"and if it stays, run `eventbridge audit --batch {batch.batch_id}`"
         )
-    _write_manifest(work, batch, books)
-    work.ledger.commit_batch(batch.batch_id, batch.runner, work.ledger.ranges(batch.batch_id), work.clock())
+    _write_manifest(work, batch, books, first)
+    work.ledger.commit_batch(batch.batch_id, batch.runner, work.ledger.ranges(batch.batch_id), work.clock(), first)
 
 
-def _close_deficit(work: Workplace, batch: Batch) -> None:
+def _close_deficit(work: Workplace, batch: Batch, first: str) -> None:
     """Give Unknown, in a supplement settlement, to exactly the deliveries that the settlement does not name.
 
     A delivery it names twice, or that the batch never had, is a surplus: raises BooksError with the ids.
@@ -119,7 +122,9 @@ def _close_deficit(work: Workplace, batch: Batch) -> None:
         raise _surplus(work, batch, set(surplus))
     if missing:
         log.error("ALARM the settlement of batch %s misses %d deliveries: parked", batch.batch_id, len(missing))
-        publish_settlement(work, batch, int(work.ledger.files(batch.batch_id, "settlement")[-1].key) + 1, missing)
+        publish_settlement(
+            work, batch, int(work.ledger.files(batch.batch_id, "settlement")[-1].key) + 1, missing, first
+        )
         schedule_retries(work, batch.batch_id)
 
 
@@ -134,14 +139,28 @@ def _surplus(work: Workplace, batch: Batch, places: set[tuple[str, int]]) -> Boo
     )
 
 
-def _write_manifest(work: Workplace, batch: Batch, books: Books) -> None:
+def _write_manifest(work: Workplace, batch: Batch, books: Books, first: str) -> None:
     path = layout.manifest(batch.planned_at, batch.batch_id)
-    text = json.dumps(manifest_of(work, batch, books), indent=1, sort_keys=True).encode()
-    if not work.store.create(path, text) and work.store.get(path) != text:
-        raise BooksError(
-            f"{path} exists and says something else than the books of batch {batch.batch_id}: "
-            "two ledgers write into one store. Stop the other one before this runner goes on"
-        )
+    manifest = manifest_of(work, batch, books)
+    text = json.dumps(manifest, indent=1, sort_keys=True).encode()
+    if work.store.create(path, text) or (written := work.store.get(path)) == text:
+        return
+    work.ledger.prove_settled_by(batch.batch_id, first)
+    if _settlements(written)[:1] != manifest["files"]["settlement"][:1]:
+        work.store.put(path, text)  # of who was about to commit, or died then, before the batch was settled anew
+        return
+    raise BooksError(
+        f"{path} exists and says something else than the books of batch {batch.batch_id}: "
+        "two ledgers write into one store. Stop the other one before this runner goes on"
+    )
+
+
+def _settlements(manifest: bytes) -> list[str]:
+    """Return the settlements that a manifest names; none if it is damaged."""
+    try:
+        return list(json.loads(manifest)["files"]["settlement"])
+    except (ValueError, KeyError, TypeError):
+        return []
 
 
 def manifest_of(work: Workplace, batch: Batch, books: Books) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from eventbridge.stages.letter_copies import is_letter
 from eventbridge.stages.letter_files import read_letters
 from eventbridge.stages.operations import DeadLetterNews, publish_operational_events
 from eventbridge.stages.outcomes import segments
-from eventbridge.stages.settle import settle, settlement_rows
+from eventbridge.stages.settle import first_settlement, settle, settlement_rows
 from eventbridge.stages.unreadable import naming_the_repair
 from eventbridge.stages.workplace import Workplace
 from eventbridge.store import layout, schemas
@@ -62,7 +62,7 @@ def letters_again(work: Workplace, batch: Batch, files: Sequence[BatchFile]) -> 
     and cannot be read, BooksError for letters of another batch that this one delivered again.
     """
     wanted = {file.key: file for file in files}
-    for key, rows in _numbered(work, batch) if wanted else ():
+    for key, rows in _numbered(work, batch, first_settlement(work, batch)) if wanted else ():
         if file := wanted.pop(key, None):
             yield file, pa.Table.from_pylist(rows, schema=schemas.DEAD_LETTER)
     yield from ((file, schemas.DEAD_LETTER.empty_table()) for file in wanted.values())
@@ -72,24 +72,24 @@ def _write(work: Workplace, batch: Batch) -> None:
     batch_id = batch.batch_id
     news = DeadLetterNews(batch)
     known = {file.key for file in work.ledger.files(batch_id, "dead_letter")}
-    for key, rows in _numbered(work, batch):
+    first = first_settlement(work, batch)
+    for key, rows in _numbered(work, batch, first):
         news.add(rows)
         if key in known:
             continue
         path = layout.dead_letters(batch.planned_at, batch_id, int(key))
         # the content follows from the settlement alone, so whoever created the file wrote the same
         write_table(work.store, path, pa.Table.from_pylist(rows, schema=schemas.DEAD_LETTER), create=True)
-        work.ledger.record_file(BatchFile(batch_id, "dead_letter", key, path, len(rows)), while_state="settling")
+        work.ledger.record_file(BatchFile(batch_id, "dead_letter", key, path, len(rows)), "settling", first)
     # Before it returns, and so before the batch can be committed: who dies here is repeated, and says it again.
     if events := news.events():
         work.ledger.queue_operational_events(events)
 
 
-def _numbered(work: Workplace, batch: Batch) -> Iterator[tuple[str, list[Record]]]:
+def _numbered(work: Workplace, batch: Batch, first: str) -> Iterator[tuple[str, list[Record]]]:
     """Yield the rows of each file with its key; both follow from the settlement, in every process the same."""
     # a batch that was settled anew has other letters: their files need other names than those of the first ones
-    first = _NUMBERS_PER_SETTLEMENT * min(int(file.key) for file in work.ledger.files(batch.batch_id, "settlement"))
-    for number, rows in enumerate(_parts(work, batch), first):
+    for number, rows in enumerate(_parts(work, batch), _NUMBERS_PER_SETTLEMENT * int(first)):
         yield f"{number:06d}", rows
 
 

@@ -25,7 +25,14 @@ from eventbridge.stages.route import Router, job_of
 from eventbridge.stages.route_job import Slice
 from eventbridge.stages.route_singly import result_file
 from eventbridge.stages.schedule_retries import schedule_retries
-from eventbridge.stages.settle import MATCHED_COLUMNS, batch_deliveries, settlement_rows, verdicts_of
+from eventbridge.stages.settle import (
+    MATCHED_COLUMNS,
+    batch_deliveries,
+    first_settlement,
+    settlement_key,
+    settlement_rows,
+    verdicts_of,
+)
 from eventbridge.stages.workplace import Workplace
 from eventbridge.store import layout, schemas
 from eventbridge.store.parquet import read_table, write_table
@@ -63,6 +70,7 @@ def repair_batch(work: Workplace, batch_id: str, router: Router, *, dry_run: boo
     Raises BooksError for what cannot be made again: put that file back from a copy of the store.
     """
     batch = work.ledger.batch(batch_id)
+    old = first_settlement(work, batch)
     unreadable = {kind: list(_unreadable(work, batch, kind)) for kind in _KINDS}
     _refuse(batch, unreadable)
     made_again, broken = _divided(unreadable)
@@ -75,7 +83,7 @@ def repair_batch(work: Workplace, batch_id: str, router: Router, *, dry_run: boo
     if known.made_again and dry_run:  # what else is wrong shows once they can be read
         return known
     record = _make_again(work, batch, made_again, router, known) if made_again else ""
-    found = _settled_anew(work, batch, broken, known, dry_run=dry_run)
+    found = _settled_anew(work, batch, broken, old, known, dry_run=dry_run)
     found = replace(found, record=found.record or record)
     if dry_run or not found.needed:
         return found
@@ -183,7 +191,7 @@ def _other_rows(batch: Batch, file: BatchFile) -> BooksError:
 
 
 def _settled_anew(
-    work: Workplace, batch: Batch, broken: Sequence[BatchFile], known: Repair, *, dry_run: bool
+    work: Workplace, batch: Batch, broken: Sequence[BatchFile], old: str, known: Repair, *, dry_run: bool
 ) -> Repair:
     lost = [file for file in broken if file.kind == "outcome"]
     surplus: tuple[str, ...] = ()
@@ -209,7 +217,7 @@ def _settled_anew(
     record = _write_record(work, batch, found)
     if batch.state == "settling":
         settlement = _write_settlement(work, batch, rows)
-    if not work.ledger.set_aside(batch.batch_id, batch.state, aside, settlement):
+    if not work.ledger.set_aside(batch.batch_id, batch.state, aside, old, settlement):
         raise BooksError(
             f"batch {batch.batch_id} cannot be settled anew: deliveries that it parked were taken by another batch, or "
             "it has moved on. Wait until `eventbridge status` shows no open retry batch, then run this again"
@@ -233,7 +241,7 @@ def _write_settlement(work: Workplace, batch: Batch, rows: list[dict[str, Any]])
     while not write_table(work.store, layout.settlement(batch.planned_at, batch.batch_id, number), table, create=True):
         number += 1
     path = layout.settlement(batch.planned_at, batch.batch_id, number)
-    return BatchFile(batch.batch_id, "settlement", f"{number:06d}", path, len(rows))
+    return BatchFile(batch.batch_id, "settlement", settlement_key(number), path, len(rows))
 
 
 def _write_record(work: Workplace, batch: Batch, found: Repair) -> str:

@@ -18,7 +18,7 @@ from eventbridge.rule import RuleSet
 from eventbridge.stages.letter_copies import QUEUE_EXHAUSTED, parked_copies
 from eventbridge.stages.ordered_parking import Ordered, OrderedParking, gives_nothing_up, release_after_progress
 from eventbridge.stages.outcomes import segments
-from eventbridge.stages.settle import settlement_rows, settlements
+from eventbridge.stages.settle import first_settlement, settlement_rows, settlements
 from eventbridge.stages.workplace import Workplace
 
 _COLUMNS = [
@@ -49,8 +49,9 @@ def schedule_retries(work: Workplace, batch_id: str) -> None:
     """
     batch = work.ledger.batch(batch_id)
     if batch.state == "settling":
+        first = first_settlement(work, batch)
         rows = parked_rows(work, batch)
-        work.ledger.park([*rows, *parked_copies(work, batch)])
+        work.ledger.park([*rows, *parked_copies(work, batch)], first)
         release_after_progress(work, batch, rows)
         # Who dies here is repeated before the batch can be committed, and says it again.
         if held := _held_events(work, batch, rows):

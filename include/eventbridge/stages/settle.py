@@ -39,18 +39,32 @@ def settle(work: Workplace, batch: Batch) -> Batch:
         work.ledger.begin_settlement(batch.batch_id)
         batch = work.ledger.batch(batch.batch_id)
     if batch.state == "settling" and not work.ledger.files(batch.batch_id, "settlement"):
-        publish_settlement(work, batch, 0, list(verdicts_of(work, batch)))
+        publish_settlement(work, batch, 0, list(verdicts_of(work, batch)), settlement_key(0))
     return batch
 
 
-def publish_settlement(work: Workplace, batch: Batch, number: int, rows: list[dict[str, Any]]) -> None:
-    """Create settlement `number` (0, or a supplement) unless it exists, and record the one that does."""
+def settlement_key(number: int) -> str:
+    """Return under which key settlement `number` of a batch is recorded."""
+    return f"{number:06d}"
+
+
+def first_settlement(work: Workplace, batch: Batch) -> str:
+    """Return the key of a batch's first settlement; "" if it has none.
+
+    To be read before anything that follows from a settlement, and given to the ledger with it: a batch that is settled
+    anew has another one.
+    """
+    return next((file.key for file in work.ledger.files(batch.batch_id, "settlement")), "")
+
+
+def publish_settlement(work: Workplace, batch: Batch, number: int, rows: list[dict[str, Any]], first: str) -> None:
+    """Create settlement `number` (0, or a supplement of `first`) unless it exists, and record the one that does."""
     path = layout.settlement(batch.planned_at, batch.batch_id, number)
     table = pa.Table.from_pylist(rows, schema=schemas.SETTLEMENT)
     if not write_table(work.store, path, table, create=True):
         table = read_table(work.store, path, columns=["verdict"])
     work.ledger.record_file(
-        BatchFile(batch.batch_id, "settlement", f"{number:06d}", path, table.num_rows), while_state="settling"
+        BatchFile(batch.batch_id, "settlement", settlement_key(number), path, table.num_rows), "settling", first
     )
 
 

@@ -255,7 +255,7 @@ def test_a_surplus_is_settled_anew(sending: Sending) -> None:
     work = sending.work
     (file,) = work.ledger.files(batch.batch_id, "settlement")
     rows = list(settlement_rows(work, batch.batch_id))
-    publish_settlement(work, batch, 1, [rows[0], rows[-1]])
+    publish_settlement(work, batch, 1, [rows[0], rows[-1]], "000000")
     with pytest.raises(BooksError, match="names them twice"):
         commit(work, batch.batch_id)
 

@@ -88,6 +88,18 @@ FILES = (
     .order_by(batch_file.c.key)
 )
 
+#: The settlements of a batch, the first one first: a batch that is settled anew has another first one.
+SETTLEMENTS = (
+    select(batch_file.c.key)
+    .where(batch_file.c.batch_id == bindparam("of_batch"), batch_file.c.kind == "settlement")
+    .order_by(batch_file.c.key)
+)
+
+#: Forgets settlements and dead letters of a batch; they stay in the store.
+FORGET_SETTLEMENT = delete(batch_file).where(
+    batch_file.c.batch_id == bindparam("of_batch"), batch_file.c.kind.in_(["settlement", "dead_letter"])
+)
+
 
 def batches(limit: int | None, runner: str | None, state: str | None) -> Select[Any]:
     """Return the query for batches, newest first."""

@@ -1,0 +1,104 @@
+"""A repair comes between the steps of another one, or of the stages that settle and commit the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+from stages.delivering import REFUSED, Sending
+
+from eventbridge import faults
+from eventbridge.errors import BooksError, SettledAnewError
+from eventbridge.ledger.records import Batch
+from eventbridge.stages.audit import audit
+from eventbridge.stages.commit import commit
+from eventbridge.stages.dead_letters import write_dead_letters
+from eventbridge.stages.records import dead_letters
+from eventbridge.stages.repair import repair_batch
+from eventbridge.stages.route_in_process import InProcessRouter
+from eventbridge.stages.schedule_retries import schedule_retries
+from eventbridge.stages.settle import settlement_rows
+
+
+class _Died(BaseException):
+    """A process that was killed."""
+
+
+@pytest.fixture(autouse=True)
+def _unhooked() -> Iterator[None]:
+    yield
+    faults.install(None)
+
+
+def _at_create(number: int, do: Callable[[], None]) -> None:
+    """Do something before so many-th file is created from now on, and have no hook after that."""
+    left = [number]
+
+    def hook(point: str) -> None:
+        left[0] -= point == "store.create"
+        if left[0] == 0:
+            faults.install(None)
+            do()
+
+    faults.install(hook)
+
+
+def _die() -> None:
+    raise _Died
+
+
+def _repair(sending: Sending, batch: Batch) -> None:
+    repair_batch(sending.work, batch.batch_id, InProcessRouter(sending.work.store), dry_run=False)
+
+
+def _finish(sending: Sending, batch: Batch) -> None:
+    write_dead_letters(sending.work, batch.batch_id)
+    schedule_retries(sending.work, batch.batch_id)
+    commit(sending.work, batch.batch_id)
+
+
+@pytest.mark.parametrize("other_dies_at", [1, 2, 3, 4, None])  # record, settlement, dead letters, manifest
+@pytest.mark.parametrize("at", [1, 2, 3, 4])
+@pytest.mark.parametrize("who", [_repair, _finish])
+def test_a_repair_in_between_loses_nothing(
+    sending: Sending, who: Callable[[Sending, Batch], None], at: int, other_dies_at: int | None
+) -> None:
+    """Wherever the other one comes, and dies: what was made of the old settlement counts for nothing."""
+    batch = sending.routed(4, good="/healthy/good", bad="/bad/crm", down=REFUSED)
+    work = sending.work
+    sending.push(batch)
+
+    segment = str(work.ledger.files(batch.batch_id, "outcome")[0].path)
+    whole = work.store.get(segment)
+
+    def other() -> None:
+        work.store.delete(segment)
+        if other_dies_at is not None:
+            _at_create(other_dies_at, _die)
+        with suppress(_Died):
+            _repair(sending, batch)
+        faults.install(None)
+        if who is _finish:
+            work.store.put(segment, whole)  # what the other one could not read is there again
+
+    if who is _repair:
+        sending.settle(batch)
+        work.store.delete(segment)
+    _at_create(at, other)
+    with suppress(BooksError, SettledAnewError):
+        who(sending, batch)
+    faults.install(None)
+
+    if work.ledger.batch(batch.batch_id).state != "committed":
+        _repair(sending, batch)
+        _finish(sending, batch)
+
+    assert work.ledger.batch(batch.batch_id).state == "committed"
+    assert audit(work).differences == ()
+    verdicts = list(settlement_rows(work, batch.batch_id))
+    dead = sum(row["verdict"] == "DeadLettered" for row in verdicts)
+    waiting = sum(row["verdict"] in ("RetryAt", "Unknown") for row in verdicts)
+    assert len(verdicts) == 12
+    assert len(list(dead_letters(work))) == dead
+    assert sum(row.count for row in work.ledger.parked_of(batch.batch_id)) == waiting
