@@ -19,6 +19,7 @@ EventBridgeError
 │   │   ├── StoreFileMissing  there is no file of this name
 │   │   └── StoreFileDamaged  there is one, but it does not hold what was written
 │   ├── LedgerError
+│   ├── SettledAnewError      a repair gave a batch another settlement meanwhile
 │   ├── BusError
 │   └── SparkError
 ├── BudgetSpent               the CPU time of a rule's expensive transforms in this batch is used up; routed later

@@ -357,7 +357,6 @@ class ParkingContract:
         assert len(rival.parked_of("batch-1")) == 2
         assert [file.key for file in rival.files("batch-2", "settlement")] == ["000001"]
 
-
     def test_what_follows_from_a_settlement_counts_while_the_batch_has_it(self, ledger: Ledger, rival: Ledger) -> None:
         """Who is at work on what a batch was before it was settled anew records, parks, commits, sets aside nothing."""
         settle(ledger)
