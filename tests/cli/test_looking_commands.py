@@ -117,9 +117,13 @@ def test_audit_accounts_for_everything(delivered: Any, eventbridge: Callable[...
 
 
 def test_audit_finds_a_file_that_is_gone(delivered: Any, eventbridge: Callable[..., Any]) -> None:
-    """A file of the books that is missing is a difference: exit code 1, as text and as JSON."""
-    (outcomes,) = (delivered.folder / "home" / "store" / "outcomes").rglob("*.parquet")
-    outcomes.unlink()
+    """Each file of the books that is missing is a difference: exit code 1, as text and as JSON."""
+    store = delivered.folder / "home" / "store"
+    gone = [
+        path for folder in ("outcomes", "settlements", "dead_letters") for path in (store / folder).rglob("*.parquet")
+    ]
+    for path in gone:
+        path.unlink()
 
     result = eventbridge("audit")
     found = eventbridge("audit", "--json")
@@ -127,7 +131,19 @@ def test_audit_finds_a_file_that_is_gone(delivered: Any, eventbridge: Callable[.
     assert (result.code, found.code) == (1, 1)
     assert "DIFFERENCE " in result.out
     assert "0 differences" not in result.out
-    assert found.json["differences"]
+    assert [any(path.name in each for each in found.json["differences"]) for path in gone] == [True] * len(gone)
+    assert len(gone) > 2
+
+
+@pytest.mark.parametrize("written", [b'{"x":', b"[]", b"\xff"])
+def test_audit_finds_a_damaged_manifest(delivered: Any, eventbridge: Callable[..., Any], written: bytes) -> None:
+    """It is a difference that names the file, and everything else is audited."""
+    (manifest,) = (delivered.folder / "home" / "store" / "manifests").rglob("*.json")
+    manifest.write_bytes(written)
+
+    (difference,) = eventbridge("audit", "--json").json["differences"]
+
+    assert f"{manifest.name} is damaged" in difference
 
 
 def test_audit_of_one_batch_by_the_beginning_of_its_id(delivered: Any, eventbridge: Callable[..., Any]) -> None:

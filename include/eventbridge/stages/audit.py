@@ -15,7 +15,7 @@ from eventbridge.identity import Fingerprint
 from eventbridge.ledger.records import Batch, Parked, Reference
 from eventbridge.queue import Queue
 from eventbridge.stages.books import books_of
-from eventbridge.stages.commit import manifest_of
+from eventbridge.stages.commit import FILE_KINDS, manifest_of
 from eventbridge.stages.workplace import Workplace
 from eventbridge.store import layout
 from eventbridge.store.parquet import count_rows
@@ -56,8 +56,10 @@ def audit(work: Workplace, batch_id: str | None = None) -> Audit:
             books.append((batch, books_of(work, batch)))
         except StoreError as error:
             found.append(f"batch {batch.batch_id}: a file cannot be read: {error}")
+            found += _also_missing(work, batch, str(error))
         except BooksError as error:  # of dead letters that it took from another batch
             found.append(f"batch {batch.batch_id}: {error}")
+            found += _also_missing(work, batch, str(error))
     for batch, its_books in books:
         found += [f"batch {batch.batch_id}: {each}" for each in differences(its_books)]
         found += _manifest_differences(work, batch, its_books)
@@ -75,15 +77,25 @@ def audit(work: Workplace, batch_id: str | None = None) -> Audit:
     )
 
 
+def _also_missing(work: Workplace, batch: Batch, told: str) -> Iterator[str]:
+    """Yield the files of a batch that are missing, but for what was told: reading ended at the first."""
+    for kind in FILE_KINDS:
+        for file in work.ledger.files(batch.batch_id, kind):
+            if file.path is not None and file.path not in told and not work.store.exists(file.path):
+                yield f"batch {batch.batch_id}: {file.path} is missing"
+
+
 def _manifest_differences(work: Workplace, batch: Batch, books: Books) -> Iterator[str]:
     path = layout.manifest(batch.planned_at, batch.batch_id)
     try:
-        written = dict(json.loads(work.store.get(path)))
+        written = json.loads(work.store.get(path))
     except StoreError as error:
         yield f"batch {batch.batch_id}: {error}"
         return
-    except (ValueError, TypeError) as error:
-        yield f"batch {batch.batch_id}: {path} is damaged: it is no JSON object ({error})"
+    except ValueError:
+        written = None
+    if not isinstance(written, dict):
+        yield f"batch {batch.batch_id}: {path} is damaged: it is no JSON object"
         return
     now = json.loads(json.dumps(manifest_of(work, batch, books)))
     for name in sorted(set(written) | set(now)):

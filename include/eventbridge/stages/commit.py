@@ -35,7 +35,8 @@ from eventbridge.store import layout
 
 log = logging.getLogger(__name__)
 
-_FILE_KINDS: tuple[FileKind, ...] = ("buffer", "delivery", "outcome", "settlement", "dead_letter")
+#: What makes up a batch, in the order in which it is made.
+FILE_KINDS: tuple[FileKind, ...] = ("buffer", "delivery", "outcome", "settlement", "dead_letter")
 #: Delivery ids an error names before it says how many more there are.
 _IDS_SHOWN = 20
 
@@ -167,7 +168,7 @@ def manifest_of(work: Workplace, batch: Batch, books: Books) -> dict[str, Any]:
     """Return the audit of record of a batch, as JSON: what it took, from where, and what became of it."""
     taken = work.ledger.parked_taken_by(batch.batch_id)
     taken_references = work.ledger.references_taken_by(batch.batch_id)
-    files = {kind: work.ledger.files(batch.batch_id, kind) for kind in _FILE_KINDS}
+    files = {kind: work.ledger.files(batch.batch_id, kind) for kind in FILE_KINDS}
     manifest = {
         "batch_id": batch.batch_id,
         "kind": batch.kind,

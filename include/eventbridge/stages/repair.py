@@ -18,7 +18,7 @@ from eventbridge.errors import BooksError, StoreFileDamaged, StoreFileMissing
 from eventbridge.identity import delivery_id_text
 from eventbridge.ledger.records import Batch, BatchFile, FileKind
 from eventbridge.stages.books import books_of
-from eventbridge.stages.commit import commit
+from eventbridge.stages.commit import FILE_KINDS, commit
 from eventbridge.stages.dead_letters import letters_again, write_dead_letters
 from eventbridge.stages.redrive_files import is_of_letters, make_again
 from eventbridge.stages.route import Router, job_of
@@ -36,8 +36,6 @@ from eventbridge.stages.settle import (
 from eventbridge.stages.workplace import Workplace
 from eventbridge.store import layout, schemas
 from eventbridge.store.parquet import read_table, write_table
-
-_KINDS: tuple[FileKind, ...] = ("buffer", "delivery", "outcome", "settlement", "dead_letter")
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ def repair_batch(work: Workplace, batch_id: str, router: Router, *, dry_run: boo
     """
     batch = work.ledger.batch(batch_id)
     old = first_settlement(work, batch)
-    unreadable = {kind: list(_unreadable(work, batch, kind)) for kind in _KINDS}
+    unreadable = {kind: list(_unreadable(work, batch, kind)) for kind in FILE_KINDS}
     _refuse(batch, unreadable)
     made_again, broken = _divided(unreadable)
     known = Repair(

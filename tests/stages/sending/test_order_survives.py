@@ -113,10 +113,12 @@ class Life:
             ]
             for other in others:
                 other.start()
-            if chunk.handed_out:
-                push(work, batch.batch_id, chunk.chunk_id)
-            for other in others:
-                other.join()
+            try:
+                if chunk.handed_out:
+                    push(work, batch.batch_id, chunk.chunk_id)
+            finally:  # who is killed is not outlived by its threads
+                for other in others:
+                    other.join()
 
     def _push_beside(self, batch: Batch, chunk_id: int) -> None:
         with suppress(Killed):
