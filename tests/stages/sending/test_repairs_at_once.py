@@ -33,10 +33,14 @@ def _unhooked() -> Iterator[None]:
 
 def _at_create(number: int, do: Callable[[], None]) -> None:
     """Do something before so many-th file is created from now on, and have no hook after that."""
+    _at(number, "store.create", do)
+
+
+def _at(number: int, of: str, do: Callable[[], None]) -> None:
     left = [number]
 
     def hook(point: str) -> None:
-        left[0] -= point == "store.create"
+        left[0] -= point == of
         if left[0] == 0:
             faults.install(None)
             do()
@@ -102,3 +106,26 @@ def test_a_repair_in_between_loses_nothing(
     assert len(verdicts) == 12
     assert len(list(dead_letters(work))) == dead
     assert sum(row.count for row in work.ledger.parked_of(batch.batch_id)) == waiting
+
+
+def test_what_was_read_of_an_old_settlement_is_not_parked(sending: Sending) -> None:
+    """A repair that comes while a settlement is read, and dies before it commits, is not in anybody's way."""
+    batch = sending.routed(4, good="/healthy/good", bad="/bad/crm", down=REFUSED)
+    work = sending.work
+    sending.push(batch)
+    sending.settle(batch)
+    segment = str(work.ledger.files(batch.batch_id, "outcome")[0].path)
+
+    def other() -> None:
+        work.store.delete(segment)
+        _at_create(4, _die)  # the manifest: its own dead letters and parked deliveries are recorded
+        with suppress(_Died):
+            _repair(sending, batch)
+
+    _at(1, "store.open", other)
+    with pytest.raises(SettledAnewError):
+        schedule_retries(work, batch.batch_id)
+    _finish(sending, batch)
+
+    assert work.ledger.batch(batch.batch_id).state == "committed"
+    assert audit(work).differences == ()
