@@ -20,11 +20,12 @@ DELIVERIES ?= 100000
 PARKED ?= 1000000
 
 .PHONY: help setup demo up down test test-deep test-s3 check oracle fix bench-latency bench-match \
-  bench-push bench-isolation bench-retry-lane requirements
+  bench-push bench-isolation bench-retry-lane bench-many-rules bench-batch bench-looking \
+  bench-doorbell requirements
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/' \
-	  | while IFS=$$'\t' read -r name what; do printf '  \033[1m%-15s\033[0m %s\n' "$$name" "$$what"; done
+	  | while IFS=$$'\t' read -r name what; do printf '  \033[1m%-16s\033[0m %s\n' "$$name" "$$what"; done
 
 setup: $(INSTALLED) ## make .venv from requirements.txt; does nothing if it is there
 
@@ -102,9 +103,21 @@ bench-push: setup ## deliveries a CPU-second of one push, beside aiohttp and htt
 bench-isolation: setup ## what a dead, a slow and a flapping target cost seven others; push's memory with a million parked
 	@exec $(BIN)/python -m benchmarks.bench_isolation --parked $(PARKED)
 
-bench-retry-lane: setup ## how late parked deliveries are taken up, and what a look costs with 200,000 parked
+bench-retry-lane: setup ## how late parked deliveries are taken up, what a look costs, how fast a backlog drains
 	@exec $(BIN)/python -m benchmarks.bench_retry_lane
 
-requirements: ## pin pyproject.toml's packages anew in requirements.txt
+bench-many-rules: setup ## what a delivery costs, push to commit, with 10, 1,000 and 10,000 rules, a target each
+	@exec $(BIN)/python -m benchmarks.bench_many_rules
+
+bench-batch: setup ## CPU and memory of each stage of a batch of 500,000 events, and of one of a million deliveries
+	@exec $(BIN)/python -m benchmarks.bench_batch
+
+bench-looking: setup ## CPU time of `status`, `audit` and others that only look, beside the import of their libraries
+	@exec $(BIN)/python -m benchmarks.bench_looking
+
+bench-doorbell: setup ## what a look for due deliveries costs while none, a thousand and a million rows are due
+	@exec $(BIN)/python -m benchmarks.bench_doorbell
+
+requirements: ## pin pyproject.toml's packages again in requirements.txt
 	@UV_CUSTOM_COMPILE_COMMAND="make requirements" uv pip compile -q pyproject.toml -p 3.11 --generate-hashes \
 	  --group demo --group test --group check --group bench -o requirements.txt

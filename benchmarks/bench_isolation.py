@@ -29,13 +29,13 @@ from rich.table import Table
 from eventbridge.orchestrate.names import RETRIES
 from eventbridge.orchestrate.slow_lane import NICENESS
 from eventbridge.orchestrate.watch import Watch
-from eventbridge.stages.commit import commit
-from eventbridge.stages.dead_letters import write_dead_letters
-from eventbridge.stages.deliver import deliver_batch, deliver_retries
-from eventbridge.stages.route_in_process import InProcessRouter
-from eventbridge.stages.schedule_retries import schedule_retries
-from eventbridge.stages.settle import settlement_rows
-from eventbridge.stages.workplace import Workplace
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.operate.deliver import deliver_batch, deliver_retries
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.parking import schedule_retries
+from eventbridge.stages.settle.settlement import settled_as
 
 _RULES = 10
 _RETRY_RUNS = 4
@@ -213,12 +213,13 @@ def _wait(place: Site, events: int) -> None:
             time.sleep(0.5)
 
 
-def _heard(work: Workplace) -> Iterator[Heard]:
-    columns = ["rule", "verdict", "published_at", "settled_at"]
+def _heard(work: Runtime) -> Iterator[Heard]:
+    columns = ["rule", "published_at", "settled_at"]
     for batch in work.ledger.batches(limit=None):
-        for row in settlement_rows(work, batch.batch_id, columns):
-            if row["verdict"] == "Delivered" and row["rule"] in _OTHERS:
-                yield Heard(row["published_at"], row["settled_at"])
+        for _, table in settled_as(work, batch.batch_id, ["Delivered"], columns):
+            for row in table.to_pylist():
+                if row["rule"] in _OTHERS:
+                    yield Heard(row["published_at"], row["settled_at"])
 
 
 def _line(what: str, loads: Sequence[Load], first: float, last: float) -> Line:

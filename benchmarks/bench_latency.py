@@ -14,18 +14,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from demo.places import FOLDER, ROOT, DemoError, fresh, product_settings
 from demo.services import Services, left_behind
 
-from eventbridge.connection import connections_from_environment
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
 from eventbridge.errors import EventBridgeError
-from eventbridge.ledger.records import Batch
-from eventbridge.settings import Settings
-from eventbridge.sources.embedded import EmbeddedBus
-from eventbridge.stages.settle import settlement_rows
-from eventbridge.stages.workplace import Workplace
+from eventbridge.model.batch import Batch
+from eventbridge.model.verdict import Verdict
+from eventbridge.sources.embedded.bus import EmbeddedBus
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.settle.settlement import read_verdicts
 
 RULES = ROOT / "benchmarks" / "latency_rules"
 
@@ -80,7 +80,7 @@ def main() -> int:
 
 def _measure(services: Services, events: int) -> list[Passage]:
     settings = product_settings(services.places)
-    work = Workplace.open(Settings.from_mapping(settings), connections_from_environment(settings))
+    work = Runtime.open(Settings.from_mapping(settings), connections_from_environment(settings))
     with closing(work), EmbeddedBus(work.settings.bus_folder, "ticks", clock=work.clock) as bus:
         _publish(bus, 1, "first")  # the very first run finds everything cold; it is not counted
         _wait(work, services, 1)
@@ -97,7 +97,7 @@ def _publish(bus: EmbeddedBus, count: int, name: str) -> None:
         bus.publish([(json.dumps(event).encode(), None)])
 
 
-def _wait(work: Workplace, services: Services, count: int) -> None:
+def _wait(work: Runtime, services: Services, count: int) -> None:
     until = time.monotonic() + 120
     while len(list(_passages(work))) < count:
         services.check()
@@ -106,27 +106,28 @@ def _wait(work: Workplace, services: Services, count: int) -> None:
         time.sleep(0.5)
 
 
-def _passages(work: Workplace) -> Iterator[Passage]:
+def _passages(work: Runtime) -> Iterator[Passage]:
     for batch in work.ledger.batches(limit=None):
         if batch.state == "committed" and batch.deadline_at is not None:
             started = {chunk.chunk_id: chunk.started_at for chunk in work.ledger.chunks(batch.batch_id)}
-            for row in settlement_rows(work, batch.batch_id):
-                if row["verdict"] == "Delivered":
+            for row in read_verdicts(work, batch.batch_id):
+                if row.verdict == "Delivered":
                     yield _passage(work, batch, started, row)
 
 
-def _passage(work: Workplace, batch: Batch, started: Mapping[int, datetime | None], row: Mapping[str, Any]) -> Passage:
-    pushed = started[row["chunk_id"]]
+def _passage(work: Runtime, batch: Batch, started: Mapping[int, datetime | None], row: Verdict) -> Passage:
+    assert row.chunk_id is not None
+    pushed = started[row.chunk_id]
     assert batch.deadline_at is not None
     assert pushed is not None
     routed = batch.deadline_at - timedelta(seconds=work.settings.batch_deadline_seconds)
     times = (
-        row["published_at"],
+        row.published_at,
         batch.planned_at,
-        row["arrived_at"],
+        row.arrived_at,
         routed,
         pushed,
-        row["settled_at"],
+        row.settled_at,
     )
     return Passage(times)
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from eventbridge.sources.embedded import EmbeddedBus
+from eventbridge.sources.embedded.bus import EmbeddedBus
 
 EVENTS = 100_000
 
@@ -72,7 +72,7 @@ def _measure(folder: Path, batch: int, events: int, size: int) -> Run:
             bus.publish([(bodies[number % len(bodies)], f"key-{number % 997}") for number in numbers])
         published, cpu = time.perf_counter() - started, time.process_time() - cpu
         started = time.perf_counter()
-        read = sum(1 for queue, end in bus.ends().items() for _ in bus.read(queue, 0, end))
+        read = sum(block.num_rows for queue, end in bus.ends().items() for block in bus.read(queue, 0, end))
         assert read == events
         return Run(batch, events, published, cpu, time.perf_counter() - started)
 

@@ -18,15 +18,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from eventbridge.event import parse_event
+from eventbridge.event.cloudevent import parse_event
+from eventbridge.model.routed import RoutedSlice
+from eventbridge.routing.job import RouteJob, Slice
+from eventbridge.routing.slice import route_slice
 from eventbridge.rule import RuleSet
-from eventbridge.stages.buffer import ROW_GROUP_ROWS
-from eventbridge.stages.route_job import RouteJob, Slice
-from eventbridge.stages.route_slice import route_slice
 from eventbridge.store import layout
 from eventbridge.store.file import FileStore
 from eventbridge.store.parquet import write_table
-from eventbridge.store.schemas import BUFFER
+from eventbridge.store.schemas import BUFFER, ROW_GROUP_ROWS
 
 #: A template as rule files have them: three parts of the event, one default, what is predefined.
 TEMPLATE: dict[str, Any] = {
@@ -101,7 +101,8 @@ def _run(store: FileStore, rules: RuleSet, job: RouteJob, slices: Sequence[Slice
     size = sum(path.stat().st_size for path in paths)
     for path in paths:
         path.unlink()
-    handed_back = sum(each.detail["reference_matched"] + each.detail["reference_rendered"] for each in results)
+    details = [each.detail for each in results if isinstance(each.detail, RoutedSlice)]
+    handed_back = sum(each.reference_matched + each.reference_rendered for each in details)
     return Measured(rows, sum(each.rows for each in results), seconds, size, handed_back)
 
 

@@ -11,22 +11,31 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from eventbridge.connection import connections_from_environment
-from eventbridge.settings import Settings
-from eventbridge.sources.embedded import EmbeddedBus
-from eventbridge.stages.buffer import buffer
-from eventbridge.stages.listen import listen
-from eventbridge.stages.push import push
-from eventbridge.stages.route import route
-from eventbridge.stages.route_in_process import InProcessRouter
-from eventbridge.stages.workplace import Workplace
+import pandas  # noqa: F401  # pyarrow imports it at its first table; tasks of Airflow are forked with it
+
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.sources.embedded.bus import EmbeddedBus
+from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.ingest.buffer import buffer
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.push.stage import push
+from eventbridge.stages.route.stage import route
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.parking import schedule_retries
 from eventbridge.testing.receiver import ADDRESSES
 
 RUNNER = "bench"
@@ -45,18 +54,30 @@ _SETTINGS = {
 }
 
 
+#: What follows a batch's pushes.
+_SETTLING: dict[str, Callable[[Runtime, str], Any]] = {
+    "write_dead_letters": write_dead_letters,
+    "schedule_retries": schedule_retries,
+    "commit": commit,
+}
+
+
 @dataclass(frozen=True)
 class Site:
-    """An installation below `folder`; each process opens it anew."""
+    """An installation below `folder`; each process opens it again."""
 
     folder: Path
     settings: Mapping[str, str] = field(default_factory=dict)
 
-    def open(self) -> Workplace:
-        """Open its workplace; the caller closes it."""
+    def open(self) -> Runtime:
+        """Open its runtime; the caller closes it."""
+        environ = self.environ()
+        return Runtime.open(Settings.from_mapping(environ), connections_from_environment(environ))
+
+    def environ(self) -> dict[str, str]:
+        """Return the variables that name it to a process of its own."""
         own = {"EVENTBRIDGE_HOME": str(self.folder / "home"), "EVENTBRIDGE_RULES_FOLDER": str(self.folder / "rules")}
-        environ = {**SIGNED, "EVENTBRIDGE_ALLOW_ADDRESSES": ADDRESSES, **self.settings, **own}
-        return Workplace.open(Settings.from_mapping(environ), connections_from_environment(environ))
+        return {**SIGNED, "EVENTBRIDGE_ALLOW_ADDRESSES": ADDRESSES, **self.settings, **own}
 
     def write_rules(self, rules: Mapping[str, Mapping[str, Any]], types: Mapping[str, list[str]] | None = None) -> None:
         """Write the rule file: per rule its targets. A rule matches events of the type `bench`, or of its `types`."""
@@ -77,12 +98,13 @@ class Site:
         with EmbeddedBus(self.folder / "home" / "bus", BUS, queues=4, clock=lambda: datetime.now(UTC)) as bus:
             yield bus
 
-    def publish(self, count: int, size: int, first: int = 0, kind: str = "bench") -> None:
-        """Publish so many events of `size` bytes and one type."""
+    def publish(self, count: int, size: int, first: int = 0, kind: str | Callable[[int], str] = "bench") -> None:
+        """Publish so many events of `size` bytes, of one type or of the type that `kind` gives each number."""
+        kind_of = kind if callable(kind) else lambda _number: kind
         with self.bus() as bus:
             for start in range(first, first + count, 5_000):
                 numbers = range(start, min(start + 5_000, first + count))
-                bus.publish([(event(number, size, kind), None) for number in numbers])
+                bus.publish([(event(number, size, kind_of(number)), None) for number in numbers])
 
     def routed(self) -> tuple[str, list[int]]:
         """Listen, buffer and route what was published; return the batch and the chunks to push."""
@@ -126,6 +148,26 @@ class Cost:
 
 def measured(work: Callable[[], Any], core: int | None = None) -> Cost:
     """Run `work` in a forked process of its own, on one core if it says so, and return what it cost."""
+    return _ended(*_begun(work, core))
+
+
+def measured_together(works: Iterable[Callable[[], Any]], at_once: int, limit: float) -> list[Cost]:
+    """Run each of `works` in a forked process of its own, `at_once` at a time, and return what each cost.
+
+    One that is not done after `limit` seconds is ended; its result is None.
+    """
+    waiting = deque(works)
+    running: dict[Connection, BaseProcess] = {}
+    costs: list[Cost] = []
+    while waiting or running:
+        while waiting and len(running) < at_once:
+            process, answers = _begun(waiting.popleft(), None, limit)
+            running[answers] = process
+        costs += [_ended(running.pop(each), each) for each in wait(list(running)) if isinstance(each, Connection)]
+    return costs
+
+
+def _begun(work: Callable[[], Any], core: int | None, limit: float | None = None) -> tuple[BaseProcess, Connection]:
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
 
@@ -133,18 +175,35 @@ def measured(work: Callable[[], Any], core: int | None = None) -> Cost:
         if core is not None:
             os.sched_setaffinity(0, {core})
         wall, cpu = time.perf_counter(), time.process_time()
+
+        def tell(result: Any) -> None:
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+            theirs.send(Cost(time.perf_counter() - wall, time.process_time() - cpu, peak, result))
+
+        def give_up() -> None:
+            tell(None)
+            os._exit(1)
+
+        timer = threading.Timer(limit, give_up) if limit is not None else None
+        if timer is not None:
+            timer.daemon = True
+            timer.start()
         result = work()
-        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        theirs.send(Cost(wall, cpu, peak, result))
+        if timer is not None:
+            timer.cancel()
+        tell(result)
 
     process = context.Process(target=child)
     gc.freeze()  # as the task of a push does: no collection looks through what the parent has
     process.start()
     gc.unfreeze()
     theirs.close()
+    return process, ours
+
+
+def _ended(process: BaseProcess, answers: Connection) -> Cost:
     try:
-        cost: Cost = ours.recv()
+        cost: Cost = answers.recv()
     except EOFError:
         raise RuntimeError("the measured process failed: see above") from None
     process.join()
@@ -155,6 +214,19 @@ def push_all(site: Site, batch_id: str, chunk_ids: list[int]) -> int:
     """Push chunks one after the other, as one push process would, and return how many deliveries were delivered."""
     with closing(site.open()) as work:
         return sum(push(work, batch_id, chunk_id, threading.Event()).delivered for chunk_id in chunk_ids)
+
+
+def settled(site: Site, batch_id: str) -> dict[str, Cost]:
+    """Settle, park and commit a batch, each stage in a process of its own, and return what each cost."""
+    costs = {name: measured(partial(_stage, site, stage, batch_id)) for name, stage in _SETTLING.items()}
+    if not costs["commit"].result:
+        raise RuntimeError(f"batch {batch_id} is not committed")
+    return costs
+
+
+def _stage(site: Site, stage: Callable[[Runtime, str], Any], batch_id: str) -> Any:
+    with closing(site.open()) as work:
+        return stage(work, batch_id)
 
 
 def cores() -> tuple[int | None, int | None]:

@@ -157,8 +157,8 @@ def _measurement(work: Workload, subjects: Subjects, key: Key) -> Measure:
         return _expect(Pass, subjects.route.call("measure", name, key.events, work.routed_events(key.rule_set)))
 
     def whole_route_on_spark(number: int) -> Pass:
-        job, slices = subjects.route.call("asked", name, key.events, work.routed_events(key.rule_set))
-        return _expect(Pass, subjects.spark.call("whole_route", job, slices))
+        asked = subjects.route.call("asked", name, key.events, work.routed_events(key.rule_set))
+        return _expect(Pass, subjects.spark.call("whole_route", asked))
 
     return {
         "kernel": kernel,
@@ -211,8 +211,8 @@ def _measure_workers(work: Workload, subjects: Subjects, frozen: _Frozen, result
     """Measure what a rule set, a changed one and a fresh process cost; in a new process every time."""
     with Remote(WorkerSubject, frozen.store_uri) as worker:
         found = {"compile": worker.call("take", frozen.rules), "change": worker.call("take", frozen.changed)}
-    job, slices = subjects.route.call("asked", f"mixed-{_FRESH_RULES}", "519", work.scale.route_events)
-    fresh = fresh_worker(job, slices)
+    asked = subjects.route.call("asked", f"mixed-{_FRESH_RULES}", "519", work.scale.route_events)
+    fresh = fresh_worker(asked)
     found |= {"ready": fresh.cpu_seconds, "ready, clock": fresh.seconds, "forked from": fresh.forked_from}
     if number != WARM:
         for name, seconds in found.items():

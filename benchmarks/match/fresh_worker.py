@@ -1,6 +1,6 @@
-"""A worker of Spark from its fork on, and what it is forked from: `python -m benchmarks.match.fresh_worker JOB SLICES`.
+"""A worker of Spark from its fork on, and what it is forked from: `python -m benchmarks.match.fresh_worker JOB_TASKS`.
 
-Both arguments are JSON; prints what each took as JSON.
+The argument is JSON; prints what each took as JSON.
 """
 
 from __future__ import annotations
@@ -12,30 +12,31 @@ import time
 
 import pyarrow as pa
 
+from eventbridge.routing.job import SliceResult
+from eventbridge.routing.task import route_task
 from eventbridge.spark.frame import route_numbers
 from eventbridge.spark.worker_daemon import load
-from eventbridge.stages.route_task import route_task
 
 
 def main() -> int:
     """Fork a worker that routes the first slice of a job; return its exit code, 1 if it delivered nothing."""
-    job, slices = sys.argv[1:]
+    (asked,) = sys.argv[1:]
     load()
     loaded = time.process_time()
     begun = time.monotonic()
     child = os.fork()
     if child == 0:
-        os._exit(_route(job, slices))
+        os._exit(_route(asked))
     _, status, usage = os.wait4(child, 0)
     seconds = time.monotonic() - begun
     print(json.dumps({"forked_from": loaded, "cpu_seconds": usage.ru_utime + usage.ru_stime, "seconds": seconds}))  # noqa: T201
     return os.waitstatus_to_exitcode(status)
 
 
-def _route(job: str, slices: str) -> int:
+def _route(asked: str) -> int:
     first = pa.RecordBatch.from_pydict({"id": [0]})
-    (answer,) = route_numbers(route_task, job, slices, None, iter([first]))
-    return 0 if answer.column("rows")[0].as_py() else 1
+    (answer,) = route_numbers(route_task, asked.encode(), None, iter([first]))
+    return 0 if SliceResult.from_json(answer.column("result")[0].as_py().encode()).rows else 1
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ class KernelSubject:
 
         It is asked about the first `number` events and the first `most_rules` rules.
         """
-        from eventbridge.document import parse_document
+        from eventbridge.event.json_document import parse_document
         from eventbridge.match.reference import flatten, matches_leaves
 
         texts = self._events[events][:number]

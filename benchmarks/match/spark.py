@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -63,17 +62,18 @@ class SparkSubject:
 
         self._spark.range(0, 2, 1, numPartitions=2).mapInArrow(unchanged, "id long").collect()
 
-    def whole_route(self, job: str, slices: str) -> Pass:
+    def whole_route(self, asked: str) -> Pass:
         """Route slices of a buffer file as route does, a task each; matches are the rows of the delivery files."""
+        from eventbridge.routing.job import JobTasks, Slice, SliceResult
         from eventbridge.spark.frame import routed_frame
-        from eventbridge.stages.route_job import RouteJob, Slice
 
-        pieces = [Slice(**values) for values in json.loads(slices)]
+        work = JobTasks.from_json(asked.encode())
+        pieces = [task for task in work.tasks if isinstance(task, Slice)]
         before = tree_seconds(os.getpid())
-        answers = routed_frame(self._spark, RouteJob.from_json(job), pieces).collect()
+        answers = routed_frame(self._spark, work.job, pieces).collect()
         seconds = tree_seconds(os.getpid()) - before
         count = sum(piece.row_to - piece.row_from for piece in pieces)
-        return Pass(count, seconds, sum(answer["rows"] for answer in answers))
+        return Pass(count, seconds, sum(SliceResult.from_json(answer["result"].encode()).rows for answer in answers))
 
     def _measure(self, matched, files: Sequence[Path]) -> Pass:  # type: ignore[no-untyped-def]
         import pyarrow.parquet as pq

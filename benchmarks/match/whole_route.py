@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -14,17 +13,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from benchmarks.match.kernel import Pass
 
-from eventbridge.ledger.records import BatchFile
-from eventbridge.rule import Bus, Rule, RuleSet, Target, Transform
-from eventbridge.stages.buffer import ROW_GROUP_ROWS
-from eventbridge.stages.frozen_rules import freeze_rules
-from eventbridge.stages.route import slices_of
-from eventbridge.stages.route_job import RouteJob, Slice
-from eventbridge.stages.route_slice import route_slice
+from eventbridge.model.batch import BatchFile
+from eventbridge.routing.job import JobTasks, RouteJob, Slice
+from eventbridge.routing.slice import route_slice
+from eventbridge.rule import Bus, Rule, RuleSet, Transform
+from eventbridge.stages.route.stage import slices_of
 from eventbridge.store import layout
 from eventbridge.store.open import open_store
 from eventbridge.store.parquet import write_table
-from eventbridge.store.schemas import BUFFER
+from eventbridge.store.rule_sets import freeze_rules
+from eventbridge.store.schemas import BUFFER, ROW_GROUP_ROWS
+from eventbridge.targets.file.fields import FileFields
 
 _PLANNED_AT: Final = datetime(2026, 11, 1, tzinfo=UTC)
 _TRANSFORM: Final = Transform(
@@ -66,9 +65,9 @@ class RouteSubject:
         rows = sum(route_slice(self._store, rule_set, job, piece).rows for piece in slices)
         return Pass(count, time.process_time() - begun, rows)
 
-    def asked(self, rules: str, events: str, count: int) -> tuple[str, str]:
+    def asked(self, rules: str, events: str, count: int) -> str:
         """Return the job and the slices of what `measure` routes, as JSON, for other processes."""
-        return self._job(rules).to_json(), json.dumps([asdict(piece) for piece in self._slices(events, count)])
+        return JobTasks(self._job(rules), tuple(self._slices(events, count))).to_json().decode()
 
     def _slices(self, events: str, count: int) -> list[Slice]:
         return slices_of([BatchFile("bench", "buffer", events, self._files[events], count)])
@@ -89,7 +88,7 @@ class RouteSubject:
 
 
 def _rule(name: str, pattern: dict[str, Any]) -> Rule:
-    target = Target(name="file", type="file", path="out.jsonl", transform=_TRANSFORM)
+    target = FileFields(name="file", path="out.jsonl", transform=_TRANSFORM)
     return Rule(name=name, bus="bench", runner="bench", pattern=pattern, targets={"file": target})
 
 

@@ -30,7 +30,7 @@ class WorkerSubject:
         numba.njit(lambda number: number)(0)
         self._before = _resident()
         self._taken_along = self._before - imported
-        from eventbridge.stages.compile_ahead import compile_ahead
+        from eventbridge.routing.warm_up import compile_ahead
         from eventbridge.store.open import open_store
 
         compile_ahead()
@@ -39,8 +39,8 @@ class WorkerSubject:
 
     def take(self, rule_set: str) -> float:
         """Read a frozen rule set and make its program, beside the one before it; return the CPU-seconds it takes."""
-        from eventbridge.stages.frozen_rules import frozen_rules
-        from eventbridge.stages.route_program import route_program
+        from eventbridge.routing.program import route_program
+        from eventbridge.store.rule_sets import frozen_rules
 
         begun = time.process_time()
         self._program = route_program(rule_set, frozen_rules(self._store, rule_set), "bench")
@@ -93,12 +93,12 @@ class Fresh(NamedTuple):
     seconds: float
 
 
-def fresh_worker(job: str, slices: str) -> Fresh:
+def fresh_worker(asked: str) -> Fresh:
     """Fork a worker as Spark does, which routes the first slice of a job; return what it took.
 
     Compiled code is on disk already. Raises BenchError if the worker fails.
     """
-    command = [sys.executable, "-m", "benchmarks.match.fresh_worker", job, slices]
+    command = [sys.executable, "-m", "benchmarks.match.fresh_worker", asked]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     ended = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=False)
     if ended.returncode:

@@ -1,0 +1,137 @@
+"""`make bench-batch`: what the stages of one large batch cost, and how much memory each takes.
+
+One batch of many events of which every other is delivered once, and one of fewer that are delivered to twenty targets
+each; all targets are files. Each stage, and the push of each chunk, is a process of its own, as a task is, so that its
+peak is its own; `measured` says how it is forked. Route matches in its process, without Spark.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from functools import partial
+from typing import NamedTuple
+
+from benchmarks.bench_site import RUNNER, Cost, Site, measured, push_all, settled, site
+from rich.console import Console
+from rich.table import Table
+
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.ingest.buffer import buffer
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.route.stage import route
+
+#: From settlement to commit a delivery may cost so many microseconds of CPU.
+SETTLE_GOAL = 2.0
+#: From buffer to commit an event of the first batch may cost so many microseconds of CPU.
+EVENT_GOAL = 30.0
+#: No stage may take more MiB.
+MEMORY_GOAL = 600.0
+
+_SIZE = 1024
+_TARGETS = 20
+
+_SETTLING = ("write_dead_letters", "schedule_retries", "commit")
+
+
+class Batch(NamedTuple):
+    """What is published, and how many targets each event goes to that is delivered at all."""
+
+    what: str
+    events: int
+    deliveries: int
+    targets: int
+    kind: Callable[[int], str]
+
+
+def main() -> int:
+    """Measure both batches and print their tables; 1 if a goal is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--events", type=int, default=500_000, help="of the first batch (default: 500000)")
+    parser.add_argument("--fanned", type=int, default=50_000, help="events of the second (default: 50000)")
+    options = parser.parse_args()
+    events, fanned = options.events, options.fanned
+    batches = [
+        Batch("every other event delivered once", events, events // 2, 1, lambda n: "bench" if n % 2 else "other"),
+        Batch(f"{_TARGETS} targets each", fanned, fanned * _TARGETS, _TARGETS, lambda _n: "bench"),
+    ]
+    kept = [_judged(batch, _stages(batch), first=batch is batches[0]) for batch in batches]
+    return 0 if all(kept) else 1
+
+
+def _stages(batch: Batch) -> dict[str, Cost]:
+    """Run one batch, and return what each stage cost."""
+    with site() as place:
+        files = {f"rule-{n}": {"type": "file", "path": str(place.folder / f"{n}.jsonl")} for n in range(batch.targets)}
+        place.write_rules({name: {"target": target} for name, target in files.items()})
+        measured(partial(place.publish, batch.events, _SIZE, kind=batch.kind))
+        costs = {"listen": measured(partial(_listen, place))}
+        batch_id = costs["listen"].result
+        costs["buffer"] = measured(partial(_buffer, place, batch_id))
+        costs["route"] = measured(partial(_route, place, batch_id))
+        pushes = [measured(partial(push_all, place, batch_id, [chunk])) for chunk in costs["route"].result]
+        costs["push"] = Cost(
+            sum(cost.wall for cost in pushes), sum(cost.cpu for cost in pushes), max(cost.peak_mib for cost in pushes)
+        )
+        delivered = sum(cost.result for cost in pushes)
+        if delivered != batch.deliveries:
+            raise RuntimeError(f"only {delivered:,} of {batch.deliveries:,} were delivered")
+        return costs | settled(place, batch_id)
+
+
+def _listen(place: Site) -> str:
+    with closing(place.open()) as work:
+        batch_id = listen(work, RUNNER)
+        assert batch_id is not None, "events were published"
+        return batch_id
+
+
+def _buffer(place: Site, batch_id: str) -> None:
+    with closing(place.open()) as work:
+        buffer(work, batch_id)
+
+
+def _route(place: Site, batch_id: str) -> list[int]:
+    with closing(place.open()) as work:
+        return route(work, batch_id, InProcessRouter(work.store))
+
+
+def _judged(batch: Batch, costs: Mapping[str, Cost], *, first: bool) -> bool:
+    """Print the table of a batch and its goals, and return whether all are kept."""
+    table = Table(title=f"{batch.events:,} events of {_SIZE:,} bytes, {batch.deliveries:,} deliveries: {batch.what}")
+    for title in ("stage", "CPU s", "wall s", "CPU us an event", "CPU us a delivery", "peak MiB"):
+        table.add_column(title, justify="left" if title == "stage" else "right")
+    for stage, cost in costs.items():
+        table.add_row(stage, *_numbers(batch, cost))
+    settling = _sum(costs, _SETTLING)
+    after_listen = _sum(costs, [stage for stage in costs if stage != "listen"])
+    table.add_section()
+    table.add_row("settle to commit", *_numbers(batch, settling))
+    table.add_row("buffer to commit", *_numbers(batch, after_listen))
+    Console(width=120).print(table)
+    goals: list[tuple[str, float, float]] = [
+        ("settle to commit, us of CPU a delivery", settling.cpu / batch.deliveries * 1e6, SETTLE_GOAL),
+        ("peak of a stage, MiB", max(cost.peak_mib for cost in costs.values()), MEMORY_GOAL),
+    ]
+    if first:
+        goals.append(("buffer to commit, us of CPU an event", after_listen.cpu / batch.events * 1e6, EVENT_GOAL))
+    for what, found, most in goals:
+        print(f"goal: {what}: at most {most:g}: {found:.1f}: {'kept' if found <= most else 'NOT KEPT'}")  # noqa: T201
+    print()  # noqa: T201
+    return all(found <= most for _, found, most in goals)
+
+
+def _sum(costs: Mapping[str, Cost], stages: Iterable[str]) -> Cost:
+    found = [costs[stage] for stage in stages]
+    return Cost(sum(cost.wall for cost in found), sum(cost.cpu for cost in found), max(cost.peak_mib for cost in found))
+
+
+def _numbers(batch: Batch, cost: Cost) -> tuple[str, ...]:
+    each = (cost.cpu / batch.events * 1e6, cost.cpu / batch.deliveries * 1e6)
+    return f"{cost.cpu:.2f}", f"{cost.wall:.2f}", *(f"{number:,.2f}" for number in each), f"{cost.peak_mib:.0f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

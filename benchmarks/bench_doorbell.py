@@ -1,0 +1,115 @@
+"""`make bench-doorbell`: what a look for due deliveries costs while none, a thousand, and a million rows are due.
+
+The doorbell looks five times a second, so what is due must not add to its cost. Each row is one of the ledger, which
+may stand for thousands of deliveries. `well`: all targets can be sent to. `dead`: the breaker of the target that most
+rows are of is open, and its rows have been due longest: nothing of it rings, but all of it is due.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+from benchmarks.bench_site import measured, site
+from rich.console import Console
+from rich.table import Table
+
+from eventbridge.decision.breaker import Count, Tally
+from eventbridge.model.parked import Parked
+from eventbridge.orchestrate.watch import Watch
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.parking import parked_rows
+
+#: With everything due a look may cost at most so many times as with nothing due, and so many ms more.
+COST_GOAL, COST_SLACK_MS = 2.0, 1.0
+
+_TARGETS = 20
+_DEAD = "rule-0"
+_LOOKS = 200
+_AT_ONCE = 10_000
+
+
+@dataclass
+class _Costs:
+    """Medians in milliseconds of CPU, one for each number of due rows."""
+
+    looks: list[float] = field(default_factory=list)
+    queries: list[float] = field(default_factory=list)
+
+    def columns(self) -> tuple[list[float], ...]:
+        return self.looks, self.queries
+
+
+def main() -> int:
+    """Measure, print the table; 1 if a goal is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--due", type=int, default=1_000_000, help="rows of the ledger (default: 1000000)")
+    counts = [0, 1_000, parser.parse_args().due]
+    table = Table(title=f"milliseconds of CPU, median of {_LOOKS}; beside it the ratio to nothing due")
+    for title in ("target", "rows due", "doorbell's look", "", "due targets", ""):
+        table.add_column(title, justify="right")
+    kept = [_measure(case, counts, table) for case in ("well", "dead")]  # both, whatever the first one shows
+    Console(width=120).print(table)
+    goal = f"with {counts[-1]:,} due at most {COST_GOAL:g} times what it costs with none, and {COST_SLACK_MS:g} ms"
+    print(f"goal: {goal}: {'kept' if all(kept) else 'NOT KEPT'}")  # noqa: T201
+    return 0 if all(kept) else 1
+
+
+def _measure(case: str, counts: list[int], table: Table) -> bool:
+    costs = _Costs()
+    with site() as place:
+        place.write_rules({f"rule-{n}": {"target": {"type": "file", "path": "/nowhere"}} for n in range(_TARGETS)})
+        place.publish(1, 256)
+        batch_id, _ = measured(place.routed).result
+        with closing(place.open()) as work:
+            watch = Watch(work)
+            write_dead_letters(work, batch_id)
+            (sample, *_) = parked_rows(work, work.ledger.batch(batch_id))
+            for done, count in zip([0, *counts], counts, strict=False):
+                _park_due(work, case, sample, done, count)
+                if case == "dead":
+                    _open_breaker(work)
+                now = work.ledger.now()
+                costs.looks.append(_median_ms(watch.look))
+                costs.queries.append(_median_ms(lambda at=now: work.ledger.due_targets(at)))
+                pairs = [(f"{each[-1]:.2f}", f"{each[-1] / each[0]:.2f}") for each in costs.columns()]
+                table.add_row(case, f"{count:,}", *(text for pair in pairs for text in pair))
+    return all(each[-1] <= COST_GOAL * each[0] + COST_SLACK_MS for each in costs.columns())
+
+
+def _park_due(work: Runtime, case: str, sample: Parked, first: int, end: int) -> None:
+    """Park rows that are due; where a target is dead, nine of ten are its, and the oldest."""
+    now = work.ledger.now()
+    for start in range(first, end, _AT_ONCE):
+        rows = []
+        for number in range(start, min(start + _AT_ONCE, end)):
+            dead = case == "dead" and number % 10
+            due_at = now - timedelta(hours=2 if dead else 1, microseconds=number)
+            rule = _DEAD if dead else f"rule-{number % _TARGETS}"
+            rows.append(replace(sample, settlement=number + 1, rule=rule, due_at=due_at))
+        work.ledger.park(rows)
+
+
+def _open_breaker(work: Runtime) -> None:
+    second = int(work.ledger.now().timestamp())
+    work.ledger.note_attempts([Tally(_DEAD, "target", {second: Count(100, 100)})])
+
+
+def _median_ms(call: Callable[[], object]) -> float:
+    times = []
+    for _ in range(_LOOKS):
+        began = time.thread_time()  # of CPU: the machine may be busy with something else
+        call()
+        times.append((time.thread_time() - began) * 1000)
+    return statistics.median(times)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""How fast a target that is well again gets what was parked for it, beside what it gets as it comes, in one run.
+
+Called by `benchmarks.bench_retry_lane`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Any, NamedTuple
+
+from benchmarks.bench_site import RUNNER, Site, measured, site
+from benchmarks.compiled_receiver import CompiledReceiver
+from rich.console import Console
+from rich.table import Table
+
+from eventbridge.model.batch import BatchKind
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.operate.deliver import deliver_batch, deliver_retries
+
+#: A backlog drains at this share of the live rate at least.
+DRAIN_GOAL = 0.5
+
+_RULE, _TARGET = "drained", "target"
+_BYTES = 1024
+
+
+class _Pass(NamedTuple):
+    """Deliveries of one pass, its batches, seconds, CPU-seconds and peak memory."""
+
+    deliveries: int
+    batches: int
+    wall: float
+    cpu: float
+    mib: float
+
+    @property
+    def per_second(self) -> float:
+        return self.deliveries / self.wall
+
+
+def drain(receiver: CompiledReceiver, count: int) -> bool:
+    """Print, for a target of each type, how fast `count` events come through and as many parked ones drain."""
+    http = {"type": "http", "allow_http": True, "connection": "signed", "url": receiver.url("/ok/drained")}
+    table = Table(title=f"{count:,} deliveries of {_BYTES:,} bytes to one target, live and parked; without Airflow")
+    for title in ("target", "what", "batches", "wall s", "CPU s", "per second", "times", "MiB"):
+        table.add_column(title, justify="left" if title in ("target", "what") else "right")
+    kept = True
+    for name in ("http", "file"):
+        live, drained = _measure(http if name == "http" else None, count)
+        for what, each in (("live, listen to commit", live), ("parked, plan to commit", drained)):
+            times = each.per_second / live.per_second
+            numbers = [
+                f"{each.wall:.1f}",
+                f"{each.cpu:.1f}",
+                f"{each.per_second:,.0f}",
+                f"{times:.2f}",
+                f"{each.mib:.0f}",
+            ]
+            table.add_row(name, what, str(each.batches), *numbers)
+        kept = kept and drained.per_second >= DRAIN_GOAL * live.per_second
+    Console(width=120).print(table)
+    what = f"a backlog drains at {DRAIN_GOAL:g} of the live rate at least"
+    print(f"goal: {what}: {'kept' if kept else 'NOT KEPT'}")  # noqa: T201
+    return kept
+
+
+def _measure(target: Mapping[str, Any] | None, count: int) -> tuple[_Pass, _Pass]:
+    """Deliver so many events, park as many for the same target, and deliver those once it is well."""
+    with site(large=False) as place:
+        lines = place.folder / "lines.jsonl"
+        place.write_rules({_RULE: {_TARGET: target or {"type": "file", "path": str(lines)}}})
+        place.publish(count, _BYTES)
+        live = _delivered(place, "normal", count)
+        with closing(place.open()) as work:
+            work.ledger.set_target_status(_RULE, _TARGET, "degraded", "this benchmark says so")
+        place.publish(count, _BYTES, count)
+        measured(lambda: _batches(place))
+        with closing(place.open()) as work:
+            assert sum(row.count for row in work.ledger.parked("due")) == count, "all of it waits"
+            work.ledger.set_target_status(_RULE, _TARGET, "ok", "this benchmark says so")
+            ramped_until = work.ledger.target_statuses()[_RULE, _TARGET].until
+            assert ramped_until is not None, "it has just healed"
+            time.sleep((ramped_until - work.clock()).total_seconds() + 0.1)  # then it is as it was before
+        drained = _delivered(place, "retry", count)
+        if target is None:
+            with lines.open("rb") as file:
+                assert sum(1 for _ in file) == 2 * count, "each came once"
+    return live, drained
+
+
+def _delivered(place: Site, kind: BatchKind, count: int) -> _Pass:
+    cost = measured(lambda: _batches(place) if kind == "normal" else _retries(place))
+    with closing(place.open()) as work:
+        batches = [batch for batch in work.ledger.batches(limit=None) if batch.kind == kind]
+        got = sum(chunk.succeeded for batch in batches for chunk in work.ledger.chunks(batch.batch_id))
+    assert got == count, f"{got} of {count} were delivered"
+    return _Pass(got, len(batches), cost.wall, cost.cpu, cost.peak_mib)
+
+
+def _batches(place: Site) -> None:
+    with closing(place.open()) as work:
+        router = InProcessRouter(work.store)
+        while deliver_batch(work, RUNNER, router, threading.Event()) is not None:
+            pass
+
+
+def _retries(place: Site) -> None:
+    with closing(place.open()) as work:
+        while deliver_retries(work, RUNNER, threading.Event()) is not None:
+            pass

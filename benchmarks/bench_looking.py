@@ -1,0 +1,87 @@
+"""`make bench-looking`: what the commands cost that only look, beside the import of the libraries that they stand on.
+
+Each command runs in a process of its own, as in a shell, in turn with a Python that imports SQLAlchemy, Typer, pydantic
+and rich and does nothing else: the speed of a shared machine changes, the ratio does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Final
+
+from benchmarks.bench_site import RUNNER, Site, site
+from rich.console import Console
+from rich.table import Table
+
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.operate.deliver import deliver_until_idle
+
+#: CPU time of a command, as a multiple of the libraries' import.
+GOAL: Final = 3.0
+
+_LIBRARIES: Final = ("-c", "import sqlalchemy, typer, pydantic, rich")
+_COMMANDS: Final = (
+    ("rules", "check"),
+    ("status",),
+    ("targets", "list"),
+    ("dead-letters", "list"),
+    ("audit",),
+)
+
+
+def main() -> int:
+    """Measure and print the table; 1 if a goal is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7, help="runs of each command, of which the median counts")
+    parser.add_argument("--events", type=int, default=40, help="events, each delivered once and given up once")
+    options = parser.parse_args()
+    with site() as place:
+        _fill(place, options.events)
+        programs = [_LIBRARIES, *(("-m", "eventbridge.cli", *command) for command in _COMMANDS)]
+        rounds = [[_cpu_seconds(place, program) for program in programs] for _ in range(options.rounds)]
+    libraries, *medians = (statistics.median(each) for each in zip(*rounds, strict=True))
+    return 0 if _show(libraries, medians) else 1
+
+
+def _fill(place: Site, events: int) -> None:
+    wrong = {"form": "JSONPATH", "value": "$.data.nothing", "missing": "error"}
+    lines = {"type": "file", "path": str(place.folder / "lines.jsonl")}
+    place.write_rules({"lines": {"good": lines, "bad": lines | {"transform": wrong}}})
+    place.publish(events, 256)
+    with closing(place.open()) as work:
+        deliver_until_idle(work, RUNNER, InProcessRouter(work.store), wait_seconds=1.0)
+
+
+def _cpu_seconds(place: Site, program: Sequence[str]) -> float:
+    """Return the CPU time, in user and system mode, of one Python process that runs a program on the installation."""
+    with subprocess.Popen(
+        [sys.executable, *program], env=os.environ | place.environ(), stdout=subprocess.DEVNULL
+    ) as process:
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"`{' '.join(program)}` ended with {process.returncode}")
+    return usage.ru_utime + usage.ru_stime
+
+
+def _show(libraries: float, medians: Sequence[float]) -> bool:
+    table = Table(title="CPU time of a command that only looks, median")
+    for title in ("command", "CPU s", "times the import"):
+        table.add_column(title, justify="left" if title == "command" else "right")
+    table.add_row("import of SQLAlchemy, Typer, pydantic, rich", f"{libraries:.2f}", "1.0")
+    for command, seconds in zip(_COMMANDS, medians, strict=True):
+        table.add_row(f"eventbridge {' '.join(command)}", f"{seconds:.2f}", f"{seconds / libraries:.1f}")
+    Console(width=120).print(table)
+    kept = all(seconds <= GOAL * libraries for seconds in medians)
+    print(f"goal: each at most {GOAL:g} times the import: {'kept' if kept else 'NOT KEPT'}")  # noqa: T201
+    return kept
+
+
+if __name__ == "__main__":
+    sys.exit(main())
