@@ -5,15 +5,13 @@ The tasks are in eventbridge.orchestrate.tasks; the shape does not depend on the
 
 from __future__ import annotations
 
-import os
-
 from airflow.sdk import DAG
 
 from eventbridge.orchestrate.names import LISTEN, deliver_dag_id, runner_subject
 from eventbridge.orchestrate.push import pushes
-from eventbridge.orchestrate.schedule import BEGINNING, OWNER, run_limit, runners_to_parse, waking
+from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, run_limit, runners_to_parse, waking
+from eventbridge.orchestrate.settings import airflow_settings
 from eventbridge.orchestrate.tasks import batch_of, buffer, commit, listen, route, schedule_retries, write_dead_letters
-from eventbridge.settings import Settings
 
 GUIDE = """
 Moves what runner **{runner}** finds on its bus, one batch a run. The ledger owns the batch, not the run: a run that
@@ -42,9 +40,10 @@ def deliver_events(runner: str) -> DAG:
         schedule=waking(runner_subject(runner)),
         start_date=BEGINNING,
         catchup=False,
+        allowed_run_types=RUN_TYPES,
         max_active_runs=1,
         max_active_tasks=64,
-        dagrun_timeout=run_limit(Settings.from_mapping(os.environ)),
+        dagrun_timeout=run_limit(airflow_settings()),
         default_args={"owner": OWNER},
         tags=["eventbridge", "deliver"],
     ) as dag:

@@ -5,17 +5,15 @@ Its own tasks and its form are in eventbridge.orchestrate.redrive, the others in
 
 from __future__ import annotations
 
-import os
-
 from airflow.sdk import DAG
 
 from eventbridge.orchestrate.names import PLAN_REDRIVE, REDRIVE_DAG
 from eventbridge.orchestrate.push import slow_lane_pushes
 from eventbridge.orchestrate.redrive import go_on, plan_redrive, redrive_params
-from eventbridge.orchestrate.schedule import BEGINNING, OWNER, run_limit
+from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, run_limit
+from eventbridge.orchestrate.settings import airflow_settings
 from eventbridge.orchestrate.slow_lane import give_way
 from eventbridge.orchestrate.tasks import batch_of, commit, route, schedule_retries, write_dead_letters
-from eventbridge.settings import Settings
 
 GUIDE = """
 Delivers dead letters again: trigger it and fill in the form. *Dry run* logs what would be taken, and what not and why.
@@ -31,9 +29,10 @@ with DAG(
     schedule=None,
     start_date=BEGINNING,
     catchup=False,
+    allowed_run_types=RUN_TYPES,
     max_active_runs=1,
     max_active_tasks=64,
-    dagrun_timeout=run_limit(Settings.from_mapping(os.environ)),
+    dagrun_timeout=run_limit(airflow_settings()),
     default_args={"owner": OWNER, "pre_execute": give_way},
     params=redrive_params(),
     tags=["eventbridge", "redrive"],

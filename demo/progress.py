@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from demo.places import DemoError
+from demo.receipts import receiver_path
 from eventbridge.rule import RuleSet
-from eventbridge.stages.status import Status, status
-from eventbridge.stages.workplace import Workplace
+from eventbridge.stages.operate.status import Status, status
+from eventbridge.stages.runtime.runtime import Runtime
 
 #: Paths of the receiver that never take a delivery: what is for them stays parked or is given up.
 NEVER = ("bad", "gone", "hang")
@@ -26,7 +26,7 @@ def takes_all(rules: RuleSet) -> set[tuple[str, str]]:
         (rule.name, target.name)
         for rule in rules.enabled().values()
         for target in rule.targets.values()
-        if urlsplit(target.url).path.split("/")[1:2] not in ([path] for path in NEVER)
+        if receiver_path(target).split("/")[1:2] not in ([path] for path in NEVER)
     }
 
 
@@ -68,7 +68,7 @@ class Progress:
 
 
 def watch(
-    work: Workplace, rules: RuleSet, published: Callable[[], int], total: int, check: Callable[[], None]
+    work: Runtime, rules: RuleSet, published: Callable[[], int], total: int, check: Callable[[], None]
 ) -> Progress:
     """Return once `total` events are published and settled and the targets that can take theirs have them.
 

@@ -11,7 +11,9 @@ from urllib.parse import urlsplit
 
 from demo.places import ROOT
 from demo.tally import Tally
-from eventbridge.rule import RuleSet
+from eventbridge.rule import RuleSet, Target
+from eventbridge.targets.file.fields import FileFields
+from eventbridge.targets.http_fields import HttpFields
 
 
 @dataclass
@@ -46,10 +48,15 @@ def compare(
         for target in rule.targets.values():
             found = tallies.get((rule.name, target.name), Tally())
             name = f"{rule.name}/{target.name}"
-            if target.type == "http":
-                yield name, _http(found, record.get(urlsplit(target.url).path, Received()))
-            else:
+            if isinstance(target, FileFields):
                 yield name, _file(found, ROOT / target.path)
+            else:
+                yield name, _http(found, record.get(receiver_path(target), Received()))
+
+
+def receiver_path(target: Target) -> str:
+    """Return the path at the receiver that a target sends to; empty for a file."""
+    return urlsplit(target.url).path if isinstance(target, HttpFields) else ""
 
 
 def duplicates(record: Mapping[str, Received]) -> int:

@@ -19,13 +19,13 @@ from demo.receipts import compare, duplicates, read_record
 from demo.services import Services, left_behind
 from demo.standings import standings, unexpected
 from demo.tally import table, tally
-from eventbridge.connection import connections_from_environment
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
 from eventbridge.errors import EventBridgeError
 from eventbridge.rule import load_rules
-from eventbridge.settings import Settings
-from eventbridge.sources.embedded import EmbeddedBus
-from eventbridge.stages.audit import Audit, audit
-from eventbridge.stages.workplace import Workplace
+from eventbridge.sources.embedded.bus import EmbeddedBus
+from eventbridge.stages.operate.audit import Audit, audit
+from eventbridge.stages.runtime.runtime import Runtime
 
 #: The flights are published over a while, so that the DAGs are seen to run meanwhile.
 PER_SECOND = 2_000.0
@@ -67,14 +67,14 @@ def _demo(services: Services, total: int) -> int:
     if places.receiver_port != RECEIVER_PORT:
         _say(f"Rules: {places.rules}")
     settings = Settings.from_mapping(product_settings(places))
-    with closing(Workplace.open(settings, connections_from_environment(product_settings(places)))) as work:
+    with closing(Runtime.open(settings, connections_from_environment(product_settings(places)))) as work:
         _deliver(services, work, total)
         _say("Everything that can be delivered is; ending the services, then auditing what they left:")
         services.stop(but=["s3"])  # it holds the store that is audited
         return _prove(work, places)
 
 
-def _deliver(services: Services, work: Workplace, total: int) -> None:
+def _deliver(services: Services, work: Runtime, total: int) -> None:
     _say(f"Publishing {total:,} flights while the DAGs deliver them:")
     rules = work.rule_set()
     with (
@@ -127,7 +127,7 @@ def _check(services: Services, publisher: _Publisher, airflow: Airflow) -> None:
         raise DemoError(f"Airflow cannot read a DAG file:\n{error}")
 
 
-def _prove(work: Workplace, places: Places) -> int:
+def _prove(work: Runtime, places: Places) -> int:
     books = audit(work)
     tallies = tally(work)
     _print_table(table(tallies, books))
@@ -146,7 +146,7 @@ def _prove(work: Workplace, places: Places) -> int:
     return 1 if problems else 0
 
 
-def _print_standings(work: Workplace, books: Audit) -> list[str]:
+def _print_standings(work: Runtime, books: Audit) -> list[str]:
     rules, statuses = work.rule_set(), work.ledger.target_statuses()
     _say("\nTargets:")
     for line in standings(rules, statuses):
@@ -174,7 +174,7 @@ def _print_books(books: Audit) -> list[str]:
 _DELIVERY_COLUMNS = ("matched", "delivered", "parked", "dead")
 
 
-def _print_parked(work: Workplace) -> None:
+def _print_parked(work: Runtime) -> None:
     waiting = [row for row in work.ledger.parked_counts() if row.state != "closed"]
     if waiting:
         _say("\nParked:")

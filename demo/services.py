@@ -18,12 +18,12 @@ import httpx
 import psutil
 
 from demo.places import BUCKET, FOLDER, ROOT, DemoError, Places, environment, product_settings, save, store_settings
-from eventbridge.connection import connections_from_environment
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
 from eventbridge.errors import EventBridgeError
 from eventbridge.rule import load_rules
-from eventbridge.settings import Settings
 from eventbridge.spark.server import SparkConnectServer, warm_up
-from eventbridge.stages.workplace import Workplace
+from eventbridge.stages.runtime.runtime import Runtime
 
 #: Airflow's components. Logs are read from the shared disk: no further servers for them, which would listen everywhere.
 AIRFLOW = (
@@ -80,7 +80,7 @@ class Services:
             thread.shutdown(wait=False)
 
     def start_spark_again(self) -> None:
-        """Start Spark anew where it was, once it has died; returns when it has run a job. Raises SparkError."""
+        """Start Spark again where it was, once it has died; returns when it has run a job. Raises SparkError."""
         stop_groups({"spark": self.groups.pop("spark")})  # its workers may have outlived it
         self._sparks[-1].stop()  # waits for its last thread: until then its port still answers
         spark = self._spark()
@@ -88,7 +88,7 @@ class Services:
         self._add("spark", spark.pid)
 
     def start_again(self, name: str) -> None:
-        """Start a service other than Spark anew, where it was, once it has died; what is left of its group is ended.
+        """Start a service other than Spark again, where it was, once it has died; what is left of its group is ended.
 
         Returns once an S3 server answers, for others at once.
         """
@@ -147,7 +147,7 @@ class Services:
     def _make_ledger(self) -> None:
         """Make the ledger once, before a dozen processes open it at the same time."""
         settings = product_settings(self.places)
-        Workplace.open(Settings.from_mapping(settings), connections_from_environment(settings)).close()
+        Runtime.open(Settings.from_mapping(settings), connections_from_environment(settings)).close()
 
     def _airflow(self, *arguments: str) -> None:
         log = self.places.logs / f"airflow-{arguments[0]}.log"
@@ -203,7 +203,7 @@ class Services:
 
 
 def left_behind(folder: Path = FOLDER) -> dict[str, int]:
-    """Return the process groups of an environment that still run, by name; a process id used anew is not one."""
+    """Return the process groups of an environment that still run, by name; a process id used again is not one."""
     try:
         noted = json.loads((folder / _PIDS).read_text())
     except FileNotFoundError:

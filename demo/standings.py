@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from urllib.parse import urlsplit
 
-from eventbridge.breaker import LEAST_ATTEMPTS, TargetState, TargetStatus
+from demo.receipts import receiver_path
+from eventbridge.decision.breaker import LEAST_ATTEMPTS
+from eventbridge.model.target_state import TargetState, TargetStatus
 from eventbridge.rule import RuleSet
 
 #: How a target must stand at last, by the first part of its path at the receiver.
@@ -48,7 +49,7 @@ def unexpected(rules: RuleSet, statuses: Mapping[Key, TargetStatus], matched: Ma
 def _targets(rules: RuleSet) -> dict[Key, str]:
     """Return what the receiver does with each target of the enabled rules, by the first part of its path."""
     return {
-        (rule.name, target.name): urlsplit(target.url).path.partition("/")[2].partition("/")[0]
+        (rule.name, target.name): receiver_path(target).partition("/")[2].partition("/")[0]
         for rule in rules.enabled().values()
         for target in rule.targets.values()
     }

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from eventbridge.identity import delivery_id_text
-from eventbridge.stages.audit import Audit
-from eventbridge.stages.outcomes import segments
-from eventbridge.stages.settle import settlement_rows
-from eventbridge.stages.workplace import Workplace
+from eventbridge.event.ids import delivery_id_text
+from eventbridge.model.verdict import Verdict
+from eventbridge.stages.operate.audit import Audit
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.segments.segments import segments
+from eventbridge.stages.settle.settlement import read_verdicts
 from eventbridge.store.parquet import read_table
 
 
@@ -30,13 +31,13 @@ class Tally:
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else None
 
 
-def tally(work: Workplace) -> dict[tuple[str, str], Tally]:
+def tally(work: Runtime) -> dict[tuple[str, str], Tally]:
     """Read every settlement and outcome of the committed batches; by (rule, target)."""
     tallies: dict[tuple[str, str], Tally] = defaultdict(Tally)
     for batch in work.ledger.batches(limit=None):
         if batch.state == "committed":
-            for row in settlement_rows(work, batch.batch_id):
-                _take(tallies[row["rule"], row["target"]], row)
+            for verdict in read_verdicts(work, batch.batch_id):
+                _take(tallies[verdict.rule, verdict.target], verdict)
             for row in _attempts(work, batch.batch_id):
                 tallies[row["rule"], row["target"]].retried.add(delivery_id_text(row["delivery_id"]))
     return tallies
@@ -55,16 +56,17 @@ def table(tallies: dict[tuple[str, str], Tally], books: Audit) -> list[list[str]
     return [head, *rows]
 
 
-def _take(found: Tally, row: dict[str, Any]) -> None:
-    webhook_id = delivery_id_text(row["delivery_id"])
-    if row["verdict"] == "Delivered":
+def _take(found: Tally, verdict: Verdict) -> None:
+    webhook_id = delivery_id_text(verdict.delivery_id)
+    if verdict.verdict == "Delivered":
         found.delivered.add(webhook_id)
-        found.seconds.append((row["settled_at"] - row["published_at"]).total_seconds())
-    elif row["verdict"] == "DeadLettered":
+        assert verdict.settled_at is not None, "what is delivered was answered"
+        found.seconds.append((verdict.settled_at - verdict.published_at).total_seconds())
+    elif verdict.verdict == "DeadLettered":
         found.dead.add(webhook_id)
 
 
-def _attempts(work: Workplace, batch_id: str) -> Iterator[dict[str, Any]]:
+def _attempts(work: Runtime, batch_id: str) -> Iterator[dict[str, Any]]:
     """Yield the outcomes of attempts after a delivery's first."""
     for file in segments(work, batch_id):
         if file.path is not None:

@@ -11,7 +11,7 @@ import pytest
 from faults.tried import CRASH_MATRIX, Tried, in_all
 from s3proxy.forward import Forward
 
-from eventbridge import faults
+from eventbridge import fault_points
 from eventbridge.testing.s3 import S3Server
 
 #: The bucket that `s3_server` begins with.
@@ -57,7 +57,7 @@ def s3_server(s3_process: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator
 def no_fault_left_behind() -> Iterator[None]:
     """Take the fault hook out after each test."""
     yield
-    faults.install(None)
+    fault_points.install(None)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

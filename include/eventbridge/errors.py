@@ -7,6 +7,7 @@ EventBridgeError
 │   ├── PatternError          a filter pattern
 │   ├── TransformError        a transform's definition
 │   ├── EventError            not one strict JSON object, or no CloudEvent
+│   ├── TypeUnusable          a type of target or source that no package has, or whose package cannot be used
 │   ├── ConnectionUnusable    a connection that is named but not defined, or cannot be read
 │   └── NotFoundError         a rule, target, batch or dead letter that does not exist
 ├── OperatorError             the product stopped to lose nothing; a person must act, exit code 3
@@ -17,7 +18,8 @@ EventBridgeError
 ├── InfrastructureError       disk, database, bus or Spark; trying again later may help, exit code 4
 │   ├── StoreError
 │   │   ├── StoreFileMissing  there is no file of this name
-│   │   └── StoreFileDamaged  there is one, but it does not hold what was written
+│   │   ├── StoreFileDamaged  there is one, but it does not hold what was written
+│   │   └── NewerFormatError  a newer version of the product wrote it
 │   ├── LedgerError
 │   ├── SettledAnewError      a repair gave a batch another settlement meanwhile
 │   ├── BusError
@@ -105,6 +107,15 @@ class EventError(UserError):
     """Text is not one strict JSON object, or the object is no CloudEvent."""
 
 
+class TypeUnusable(UserError):
+    """A type of target or source is not there, or its package cannot be used."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        self.what = what
+        self.remedy = remedy
+        super().__init__(f"{what[:1].upper()}{what[1:]}. {remedy}.")
+
+
 class ConnectionUnusable(UserError):
     """A connection is named but not defined, or its URI cannot be read."""
 
@@ -153,12 +164,22 @@ class StoreFileDamaged(StoreError):
     """A file of the object store does not hold what was written; trying again does not help."""
 
 
+class NewerFormatError(StoreError):
+    """A newer version of the product wrote a file, in a format that this one does not know."""
+
+    def __init__(self, name: str, found: int, known: int) -> None:
+        super().__init__(
+            f"{name} is of format {found}, and this version of EventBridge reads formats up to {known}. "
+            "Install the version that wrote it, or a newer one; the file was left as it is."
+        )
+
+
 class LedgerError(InfrastructureError):
     """The ledger's database cannot be reached or refuses a statement."""
 
 
 class SettledAnewError(InfrastructureError):
-    """A batch was settled anew by a repair while somebody was at work on what it was before."""
+    """A batch was settled again by a repair while somebody was at work on what it was before."""
 
 
 class BusError(InfrastructureError):
@@ -166,7 +187,14 @@ class BusError(InfrastructureError):
 
 
 class SparkError(InfrastructureError):
-    """Spark cannot be reached, or a Spark job failed."""
+    """Spark cannot be reached, or a Spark job failed.
+
+    Its text may quote an event, and JSON allows halves of surrogate pairs: no log, ledger or store takes one, so `?`
+    stands in its place.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text.encode("utf-8", "replace").decode())
 
 
 class TransformFailed(EventBridgeError):

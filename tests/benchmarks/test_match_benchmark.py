@@ -69,7 +69,7 @@ def test_a_fresh_worker_routes_a_slice(work: Workload) -> None:
     route.compile("mixed", work.rules("mixed", 100))
     route.events("519", work.events(519, 0)[0], EVENTS)
 
-    took = fresh_worker(*route.asked("mixed", "519", EVENTS))
+    took = fresh_worker(route.asked("mixed", "519", EVENTS))
 
     assert 0 < took.cpu_seconds < took.forked_from
     assert took.seconds > 0

@@ -13,10 +13,22 @@ _ROOT = Path(__file__).parents[2]
 
 _SMALL = {
     "bench_push": (["--deliveries", "300"], ["push to HTTP", "push to a file", "aiohttp", "httpx"]),
-    "bench_retry_lane": (["--parked", "400", "--seconds", "5"], ["400", "first attempt", "every delivery"]),
+    "bench_retry_lane": (
+        ["--parked", "400", "--seconds", "5", "--backlog", "300"],
+        ["400", "first attempt", "every delivery", "300 deliveries", "drains"],
+    ),
+    "bench_looking": (["--rounds", "1", "--events", "2"], ["rules check", "status", "dead-letters list", "audit"]),
     "bench_isolation": (
         ["--rate", "5", "--seconds", "3", "--warm", "3", "--parked", "100"],
         ["all ten healthy", "one hangs", "100"],
+    ),
+    "bench_many_rules": (
+        ["--rules", "2", "12", "--deliveries", "60", "--few", "24", "--times", "1"],
+        ["http", "file", "10 of them", "in turns", "nothing parked, nobody degraded: kept"],
+    ),
+    "bench_batch": (
+        ["--events", "400", "--fanned", "20"],
+        ["400 events of 1,024 bytes, 200 deliveries", "400 deliveries: 20 targets each", "commit", "peak of a stage"],
     ),
 }
 

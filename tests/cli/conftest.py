@@ -18,11 +18,11 @@ import pytest
 
 from eventbridge.cli import main
 from eventbridge.cli.deliver import SOON_SECONDS
-from eventbridge.connection import connections_from_environment
-from eventbridge.settings import Settings
-from eventbridge.stages.deliver import Idle, deliver_until_idle
-from eventbridge.stages.route_in_process import InProcessRouter
-from eventbridge.stages.workplace import Workplace
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.operate.deliver import Idle, deliver_until_idle
+from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.testing.receiver import ADDRESSES, Receiver
 
 RULES = """
@@ -105,7 +105,7 @@ class Shop:
 
     def deliver(self) -> Idle:
         """Deliver until idle, routing in this process: what `eventbridge deliver` does with Spark."""
-        work = Workplace.open(Settings.from_mapping(self.environ), connections_from_environment(self.environ))
+        work = Runtime.open(Settings.from_mapping(self.environ), connections_from_environment(self.environ))
         try:
             return deliver_until_idle(work, "orders", InProcessRouter(work.store), wait_seconds=SOON_SECONDS)
         finally:

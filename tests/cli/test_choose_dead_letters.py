@@ -56,10 +56,10 @@ def test_a_name_chooses_by_the_beginning_of_an_id(delivered: Any, eventbridge: C
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--since", "yesterday"), "since 'yesterday' is no time"),
-        (("--since", "800000d"), "since '800000d' is no time"),
-        (("--until", "99999999999d"), "until '99999999999d' is no time"),
-        (("--since", "0001-01-01T00:00:00+14:00"), "is no time"),
+        (("--since", "yesterday"), "since 'yesterday' is not a time"),
+        (("--since", "800000d"), "since '800000d' is not a time"),
+        (("--until", "99999999999d"), "until '99999999999d' is not a time"),
+        (("--since", "0001-01-01T00:00:00+14:00"), "is not a time"),
         (("--rule", "", "--target", "bad"), "--rule is empty"),
         (("--name", ""), "--name is empty"),
         (("--name", "orders/placed/0/0", "--name", ""), "--name is empty"),
@@ -72,7 +72,7 @@ def test_a_name_chooses_by_the_beginning_of_an_id(delivered: Any, eventbridge: C
         (("--sql", "true) ; SELECT (1"), "several statements"),
         (("--sql", "name IN (SELECT * FROM read_csv('/etc/passwd'))"), "disabled by configuration"),
         (("--sql", "name IN (SELECT path FROM paths)"), "paths does not exist"),
-        (("--sql", "rule"), "is no condition in SQL"),
+        (("--sql", "rule"), "is not a condition in SQL"),
     ],
 )
 def test_what_chooses_nothing_is_said(
@@ -98,6 +98,22 @@ def test_ctrl_c_ends_a_condition_that_takes_for_ever(delivered: Any) -> None:
     assert "Traceback" not in told
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_export_that_is_ended_leaves_no_draft(number: signal.Signals, code: int, delivered: Any) -> None:
+    """Neither Ctrl-C nor SIGTERM leaves the hidden file that was being written."""
+    endless = "(SELECT sum(a.range * b.range % 7) FROM range(9000000) a, range(9000000) b) > 0"
+    before = set(delivered.folder.iterdir())
+    with delivered.process("dead-letters", "export", "letters.jsonl", "--sql", endless) as running:
+        while not set(delivered.folder.iterdir()) - before:
+            time.sleep(0.05)
+        running.send_signal(number)
+        _, told = running.communicate(timeout=60)
+
+    assert running.returncode == code
+    assert set(delivered.folder.iterdir()) == before
+    assert "Traceback" not in told
+
+
 def _cpu_seconds(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -111,12 +127,62 @@ def test_a_damaged_file_is_no_mistake_of_the_user(delivered: Any, eventbridge: C
     results = [eventbridge("dead-letters", "list", *options) for options in ((), ("--sql", "true"))]
 
     for result in results:
-        assert result.code == 3
+        assert result.code == 1
         assert "holds no file" in result.err
     repair = re.search(r"`eventbridge (batch repair \S+) --dry-run`", results[0].err)
     assert repair is not None
     assert eventbridge(*repair[1].split()).code == 0
     assert len(eventbridge("dead-letters", "list", "--json").json) == 8
+
+
+@pytest.fixture
+def newest_readable(delivered: Any, eventbridge: Callable[..., Any]) -> str:
+    """A shop of which only the newest batch's dead letters can be read, three other files cannot. Returns its id."""
+    damaged = list((delivered.folder / "home" / "store" / "dead_letters").rglob("*.parquet"))
+    assert eventbridge("bus", "publish", "orders", delivered.orders(2000, id="late")).code == 0
+    delivered.deliver()
+    for path in damaged:
+        path.write_bytes(path.read_bytes()[:100])
+    return str(eventbridge("status", "--json").json["batches"][0]["batch_id"])
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--sql", "rule = 'big-orders'"), ("--error", "$.data.note")], ids=["all", "sql", "error"]
+)
+def test_a_file_that_cannot_be_read_hides_no_other(
+    newest_readable: str, eventbridge: Callable[..., Any], options: tuple[str, ...]
+) -> None:
+    """The letters of every other batch are listed; the file and its repair are told, and the exit code is 1."""
+    result = eventbridge("dead-letters", "list", "--json", *options)
+
+    assert {each["batch_id"] for each in result.json} == {newest_readable}
+    assert result.code == 1
+    assert re.match(r"warning: dead letters were passed over: batch \S+ cannot be read: .*batch repair", result.err)
+
+
+def test_what_can_be_read_is_shown_exported_and_redriven(
+    newest_readable: str, eventbridge: Callable[..., Any], shop: Any
+) -> None:
+    """By `show`, `export` and `redrive`, each of which says what it passed over; what is not found may lie there."""
+    (name, *_) = (each["name"] for each in eventbridge("dead-letters", "list", "--json").json)
+    lines = shop.folder / "letters.jsonl"
+
+    shown = eventbridge("dead-letters", "show", name, "--json")
+    missed = eventbridge("dead-letters", "show", "ffffffff")
+    exported = eventbridge("dead-letters", "export", str(lines))
+    surveyed = eventbridge("dead-letters", "redrive", "--all", "--dry-run", "--json")
+    redriven = eventbridge("dead-letters", "redrive", "--all", "--json")
+
+    results = [shown, missed, exported, surveyed, redriven]
+    assert [result.code for result in results] == [1] * len(results)
+    assert [result.err.count("were passed over") for result in results] == [3] * len(results)
+    assert shown.json["batch_id"] == newest_readable
+    assert "there is no dead letter 'ffffffff'" in missed.err
+    assert {json.loads(line)["batch_id"] for line in lines.read_text().splitlines()} == {newest_readable}
+    assert sum(each["count"] for each in surveyed.json["taken"] + surveyed.json["left"]) == len(
+        lines.read_text().splitlines()
+    )
+    assert redriven.json["state"] == "done"
 
 
 def test_dead_letters_are_exported_whole(delivered: Any, eventbridge: Callable[..., Any]) -> None:

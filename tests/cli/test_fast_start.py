@@ -23,12 +23,16 @@ sys.exit(code)
 """
 
 
+def run(shop: Any, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run a command that lists at its end, on standard error, what was imported."""
+    command = [sys.executable, "-c", PROGRAM, *arguments]
+    names = {**os.environ, **shop.environ, **environ}
+    return subprocess.run(command, env=names, capture_output=True, text=True, check=False, cwd=shop.folder)
+
+
 def imported(shop: Any, *arguments: str) -> set[str]:
     """Run a command and return the top-level packages that were imported when it ended."""
-    command = [sys.executable, "-c", PROGRAM, *arguments]
-    done = subprocess.run(
-        command, env={**os.environ, **shop.environ}, capture_output=True, text=True, check=False, cwd=shop.folder
-    )
+    done = run(shop, *arguments)
     _, _, modules = done.stderr.partition("imported: ")
     return {module.partition(".")[0] for module in modules.split()}
 
@@ -36,7 +40,7 @@ def imported(shop: Any, *arguments: str) -> set[str]:
 @pytest.mark.parametrize("arguments", [(), ("--help",), ("--version",)])
 def test_help_needs_next_to_nothing(arguments: tuple[str, ...], shop: Any) -> None:
     """Help and version import neither rules nor state: no pydantic, no YAML, no database."""
-    assert imported(shop, *arguments) & (HEAVY | {"pydantic", "ruamel", "re2"}) == set()
+    assert imported(shop, *arguments) & (HEAVY | {"pydantic", "yaml", "re2"}) == set()
 
 
 @pytest.mark.parametrize("arguments", [("rules", "check"), ("rules", "show"), ("rules", "test", "big-orders")])
@@ -47,7 +51,33 @@ def test_rules_need_no_state(arguments: tuple[str, ...], shop: Any) -> None:
     assert imported(shop, *arguments, *events) & HEAVY == set()
 
 
-@pytest.mark.parametrize("arguments", [("status",), ("audit",), ("dead-letters", "list")])
-def test_looking_needs_no_spark(arguments: tuple[str, ...], shop: Any) -> None:
-    """What looks at state imports no Spark, no Airflow, no pandas."""
-    assert imported(shop, *arguments) & {"pyspark", "airflow", "pandas", "grpc"} == set()
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("rules", "check"),
+        ("status",),
+        ("status", "--chunks"),
+        ("targets", "list"),
+        ("audit",),
+        ("dead-letters", "list"),
+        ("dead-letters", "show", "/orders/placed/0/0"),
+        ("dead-letters", "redrives"),
+    ],
+    ids=" ".join,
+)
+def test_looking_needs_neither_kernel_nor_spark_nor_clients(arguments: tuple[str, ...], delivered: Any) -> None:
+    """What looks at state imports no Numba, no Spark, no Airflow, no pandas, no migrations and nothing that sends."""
+    unwanted = {"numba", "pyspark", "airflow", "pandas", "grpc", "alembic", "pycurl", "cryptography", "duckdb", "boto3"}
+
+    assert imported(delivered, *arguments) & unwanted == set()
+
+
+def test_the_shell_completes_commands_and_options(shop: Any) -> None:
+    """What a shell asks for after `dead-letters re` is answered by commands, and after `--ch` by options, at once."""
+    asked = {"_EVENTBRIDGE_COMPLETE": "complete_bash"}
+    commands = run(shop, COMP_WORDS="eventbridge dead-letters re", COMP_CWORD="2", **asked)
+    options = run(shop, COMP_WORDS="eventbridge status --ch", COMP_CWORD="2", **asked)
+
+    assert commands.stdout.split() == ["redrive", "redrives"]
+    assert options.stdout.split() == ["--chunks"]
+    assert not HEAVY & set(commands.stderr.split())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Callable
@@ -11,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from eventbridge.breaker import Tally
-from eventbridge.connection import connections_from_environment
-from eventbridge.settings import Settings
-from eventbridge.stages.workplace import Workplace
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
+from eventbridge.decision.breaker import Tally
+from eventbridge.stages.runtime.runtime import Runtime
 
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -146,6 +147,21 @@ def test_audit_finds_a_damaged_manifest(delivered: Any, eventbridge: Callable[..
     assert f"{manifest.name} is damaged" in difference
 
 
+def test_audit_refuses_a_manifest_of_a_newer_format(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """It is a difference with the remedy; one that names no format was written before there were any, and is read."""
+    (manifest,) = (delivered.folder / "home" / "store" / "manifests").rglob("*.json")
+    said = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({name: value for name, value in said.items() if name != "format"}))
+    before = eventbridge("audit", "--json").json["differences"]
+    manifest.write_text(json.dumps(said | {"format": 2}))
+
+    (difference,) = eventbridge("audit", "--json").json["differences"]
+
+    assert before == []
+    assert f"{manifest.name} is of format 2" in difference
+    assert "Install the version that wrote it" in difference
+
+
 def test_audit_of_one_batch_by_the_beginning_of_its_id(delivered: Any, eventbridge: Callable[..., Any]) -> None:
     """--batch takes a prefix; what names none, or several, is the user's mistake."""
     batch = eventbridge("status", "--json").json["batches"][0]["batch_id"]
@@ -229,18 +245,18 @@ def test_a_malformed_event_is_shown_by_where_it_lies(delivered: Any, eventbridge
         assert "Malformed" in shown.out
 
 
-def test_a_file_that_a_command_needs_and_that_is_gone_is_3(delivered: Any, eventbridge: Callable[..., Any]) -> None:
-    """The error names batch, store and file, and says what to do."""
+def test_a_file_of_dead_letters_that_is_gone_is_told(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """The warning names batch, store and file, and says what to do; the exit code is 1, as something is missing."""
     for path in (delivered.folder / "home" / "store" / "dead_letters").rglob("*.parquet"):
         path.unlink()
 
     result = eventbridge("dead-letters", "list")
 
-    assert result.code == 3
+    assert result.code == 1
     cause = (
         r"The store file:\S+ holds no file 'dead_letters/\S+'\. Put it back.*`eventbridge batch repair \S+ --dry-run`"
     )
-    assert re.match(rf"error: batch \S+ cannot be read: .*{cause}", result.err)
+    assert re.match(rf"warning: dead letters were passed over: batch \S+ cannot be read: .*{cause}", result.err)
 
 
 def test_names_of_no_dead_letter(delivered: Any, eventbridge: Callable[..., Any]) -> None:
@@ -277,7 +293,7 @@ def test_enabling_a_target(delivered: Any, eventbridge: Callable[..., Any]) -> N
     again = eventbridge("targets", "enable", "all-orders", "gone", "--json")
     wrong = eventbridge("targets", "enable", "all-orders", "gon")
 
-    assert first.out == "all-orders/gone was disabled and is enabled; 3 deliveries that were held are due now\n"
+    assert first.out == "all-orders/gone was disabled and is enabled; 3 deliveries that had to wait are due now\n"
     assert again.json == {"rule": "all-orders", "target": "gone", "before": "ok", "released": 0}
     assert wrong.code == 2
     assert "Did you mean gone?" in wrong.err
@@ -288,14 +304,14 @@ def test_enabling_a_target(delivered: Any, eventbridge: Callable[..., Any]) -> N
 
 def test_enabling_a_target_ends_its_pause(delivered: Any, eventbridge: Callable[..., Any]) -> None:
     """It is told so, once; a pause that is over is none."""
-    work = Workplace.open(Settings.from_mapping(delivered.environ), connections_from_environment(delivered.environ))
+    work = Runtime.open(Settings.from_mapping(delivered.environ), connections_from_environment(delivered.environ))
     until = work.clock() + timedelta(minutes=30)
     work.ledger.note_attempts([Tally("all-orders", "archive", paused_until=until)])
 
     first = eventbridge("targets", "enable", "all-orders", "archive")
     again = eventbridge("targets", "enable", "all-orders", "archive")
 
-    assert first.out == "all-orders/archive was paused and is enabled; 0 deliveries that were held are due now\n"
+    assert first.out == "all-orders/archive was paused and is enabled; 0 deliveries that had to wait are due now\n"
     assert again.out == "all-orders/archive was enabled already\n"
     assert work.ledger.target_statuses()["all-orders", "archive"].paused_until is None
     work.close()

@@ -10,17 +10,19 @@ from typing import Any
 
 import pytest
 
-from eventbridge import faults
+from eventbridge import fault_points
 from eventbridge.errors import BusError
-from eventbridge.queue import Queue
-from eventbridge.sources.embedded import EmbeddedBus
+from eventbridge.model.queue import Queue
+from eventbridge.sources.embedded.bus import EmbeddedBus
+from eventbridge.testing.messages import messages_of
 
 
 def messages(shop: Any, topic: str = "placed") -> dict[Queue, list[bytes]]:
     """Return the bodies that lie in the queues of a topic."""
     bus = EmbeddedBus(shop.folder / "home" / "bus", "orders", topics=(topic,), clock=lambda: datetime.now(UTC))
     with closing(bus):
-        return {q: [message.body for message in bus.read(q, bus.earliest(q), bus.end(q))] for q in bus.queues()}
+        reads = {q: bus.read(q, bus.earliest(q), bus.end(q)) for q in bus.queues()}
+        return {q: [message.body for message in messages_of(blocks)] for q, blocks in reads.items()}
 
 
 def test_each_line_is_one_event(shop: Any, eventbridge: Callable[..., Any]) -> None:
@@ -117,7 +119,7 @@ def test_a_bus_that_fails_says_how_far_it_came(shop: Any, eventbridge: Callable[
         if calls == 2 and point == "bus.publish":
             raise BusError("the disk is full")
 
-    faults.install(fail_second)
+    fault_points.install(fail_second)
     result = eventbridge("bus", "publish", "orders", file)
 
     assert result.code == 4

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from eventbridge.connection import connections_from_environment
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
 from eventbridge.errors import SparkError
-from eventbridge.settings import Settings
-from eventbridge.stages.deliver import deliver_until_idle
-from eventbridge.stages.route_in_process import InProcessRouter
-from eventbridge.stages.route_job import RouteJob, RuleShare, SliceResult, Task
-from eventbridge.stages.workplace import Workplace
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.job import RouteJob, RuleShare, SliceResult, Task
+from eventbridge.stages.operate.deliver import deliver_until_idle
+from eventbridge.stages.runtime.runtime import Runtime
 
 COSTLY = """
   costly:
@@ -47,7 +47,7 @@ def write_rules(shop: Any, *, enabled: bool = True) -> None:
 def held(shop: Any, eventbridge: Callable[..., Any]) -> Any:
     """A shop whose rule `costly` is held with three events of two batches, all other rules delivered."""
     write_rules(shop)
-    work = Workplace.open(Settings.from_mapping(shop.environ), connections_from_environment(shop.environ))
+    work = Runtime.open(Settings.from_mapping(shop.environ), connections_from_environment(shop.environ))
     try:
         for amounts in ((1, 2), (3,)):
             eventbridge("bus", "publish", "orders", shop.orders(*amounts))
@@ -149,7 +149,7 @@ def strict(shop: Any, eventbridge: Callable[..., Any]) -> Any:
     transform = "{form: JSONPATH, value: $.data.nothing, missing: error}"
     rules.write_text(rules.read_text() + more.replace("TRANSFORM", transform))
     eventbridge("bus", "publish", "orders", shop.orders(1))
-    work = Workplace.open(Settings.from_mapping(shop.environ), connections_from_environment(shop.environ))
+    work = Runtime.open(Settings.from_mapping(shop.environ), connections_from_environment(shop.environ))
     try:
         deliver_until_idle(work, "orders", InProcessRouter(work.store))
     finally:

@@ -18,11 +18,11 @@ import certificates
 import pytest
 from written import texts, texts_of
 
-from eventbridge.connection import connections_from_environment
-from eventbridge.settings import Settings
-from eventbridge.stages.deliver import deliver_batch
-from eventbridge.stages.route_in_process import InProcessRouter
-from eventbridge.stages.workplace import Workplace
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.operate.deliver import deliver_batch
+from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.open import open_store
 from eventbridge.testing.receiver import Receiver
 from eventbridge.testing.s3 import S3Server
@@ -244,7 +244,7 @@ def test_a_connection_that_cannot_be_used_is_told_without_what_it_holds(
     shop.environ["EVENTBRIDGE_CONN_CRM"] = json.dumps(held)
     shop.write_rules(more='      crm: {type: http, url: "https://crm.example/", connection: crm}')
     eventbridge("bus", "publish", "orders", shop.orders(500))
-    work = Workplace.open(Settings.from_mapping(shop.environ), connections_from_environment(shop.environ))
+    work = Runtime.open(Settings.from_mapping(shop.environ), connections_from_environment(shop.environ))
     with closing(work):
         deliver_batch(work, "orders", InProcessRouter(work.store), threading.Event())
     written = [*texts(shop.folder), ("the log", caplog.text.encode())]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from eventbridge.document import parse_document, write_document
 from eventbridge.errors import EventError, PatternError
+from eventbridge.event.json_document import parse_document, write_document
 from eventbridge.match.reference import explain, matches
 from eventbridge.pattern import find_mistakes, parse_pattern, write_pattern
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from transform_scope import SCOPE
 
-from eventbridge.document import parse_value, write_document
 from eventbridge.errors import TransformFailed
-from eventbridge.event import parse_event
+from eventbridge.event.cloudevent import parse_event
+from eventbridge.event.json_document import parse_value, write_document
 from eventbridge.rule import Transform
 from eventbridge.transform import compile_transform
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from conformance.test_conformance import matching_files, read_cases
 
-from eventbridge.document import parse_document, write_document
+from eventbridge.event.json_document import parse_document, write_document
 from eventbridge.match import Matches, compile_rules
 from eventbridge.match.reference import flatten, matches_leaves
 from eventbridge.pattern import Pattern, parse_pattern

@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 from generative.pattern_strategies import STRATEGIES
 
-from eventbridge.document import parse_document
+from eventbridge.event.json_document import parse_document
 from eventbridge.pattern import OPERATORS, nodes
 
 ROOT = Path(__file__).parents[2]

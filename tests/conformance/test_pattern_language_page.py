@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eventbridge.document import parse_document
+from eventbridge.event.json_document import parse_document
 from eventbridge.match.reference import matches
 from eventbridge.pattern import find_mistakes, rule_pattern_mistakes
 

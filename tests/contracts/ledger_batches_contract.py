@@ -5,12 +5,27 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from contracts.ledger_samples import QUEUES, Clock, a_batch, a_file, a_retry_batch, after, register, route, some_ranges
+from contracts.ledger_samples import (
+    QUEUES,
+    Clock,
+    a_batch,
+    a_file,
+    a_retry_batch,
+    a_share,
+    a_slice,
+    after,
+    register,
+    route,
+    some_ranges,
+)
 
 from eventbridge.errors import LedgerError, NotFoundError
 from eventbridge.ledger import Ledger
-from eventbridge.ledger.records import ConsumerOffset, Range, TargetStatus
-from eventbridge.queue import Queue
+from eventbridge.model.batch import Range
+from eventbridge.model.consumer_offset import ConsumerOffset
+from eventbridge.model.queue import Queue
+from eventbridge.model.routed import SplitSlice, UnroutableEvent
+from eventbridge.model.target_state import TargetStatus
 
 
 class BatchesContract:
@@ -45,6 +60,21 @@ class BatchesContract:
         assert rival.batch("batch-1") == batch
         assert rival.unfinished_batch("flights") == batch
         assert rival.ranges("batch-1") == some_ranges()
+
+    def test_a_files_description_is_decoded_once(self, ledger: Ledger, rival: Ledger) -> None:
+        """A stage asks many times for the files of its batch; what others record meanwhile is seen nevertheless."""
+        ledger.plan_batch(a_batch(), [])
+        ledger.plan_batch(a_retry_batch(), [])
+        assert ledger.record_file(a_file(), while_state="planned")
+        (first,) = ledger.files("batch-1", "buffer")
+        assert rival.record_file(a_file(key="1"), while_state="planned")
+
+        again, new = ledger.files("batch-1", "buffer")
+
+        assert again is first
+        assert (first, new) == (a_file(), a_file(key="1"))
+        assert ledger.files("retry-1", "buffer") == []
+        assert ledger.files("batch-1", "buffer") == [again, new]
 
     def test_a_runner_has_one_normal_batch_at_a_time(self, ledger: Ledger, rival: Ledger) -> None:
         """A second normal batch is refused until the first is committed; its ranges are not added either."""
@@ -108,12 +138,14 @@ class BatchesContract:
         assert rival.batch("batch-1").state == "buffered"
 
     def test_a_file_comes_back_as_it_was_recorded(self, ledger: Ledger, rival: Ledger) -> None:
-        """Detail of any JSON, big numbers and odd text included, and a missing path survive; order is by key."""
+        """Every kind of record, big numbers and odd text included, and a missing path survive; order is by key."""
         ledger.plan_batch(a_batch(), [])
-        files = [a_file(key="a/0000"), a_file(key="a/0010", path=None, rows=0, detail={})]
+        odd = UnroutableEvent("buffer/0.parquet", 4, "Zürich \x00 \U0001f6a6")
+        details = [a_file().detail, None, a_slice(), a_share(), SplitSlice(((0, 6), (6, 12))), odd]
+        files = [a_file(key=f"a/{number:04}", path=None, detail=detail) for number, detail in enumerate(details)]
 
-        assert ledger.record_file(files[1], while_state="planned")
-        assert ledger.record_file(files[0], while_state="planned")
+        for file in reversed(files):
+            assert ledger.record_file(file, while_state="planned")
         assert rival.files("batch-1", "buffer") == files
         assert rival.files("batch-1", "delivery") == []
 

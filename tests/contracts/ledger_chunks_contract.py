@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import pytest
-from contracts.ledger_samples import Clock, a_batch, a_chunk, a_file, a_piece, after, register, route, settle
+from contracts.ledger_samples import (
+    Clock,
+    a_batch,
+    a_chunk,
+    a_file,
+    a_piece,
+    after,
+    register,
+    route,
+    settle,
+    some_ranges,
+)
 
 from eventbridge.errors import NotFoundError
 from eventbridge.ledger import Ledger
-from eventbridge.ledger.records import BatchFile
+from eventbridge.model.batch import BatchFile
+from eventbridge.model.chunk import ChunkTotal
 
 
 def segment(claim: int, number: int = 0, batch_id: str = "batch-1") -> BatchFile:
     """Return an outcome segment of chunk 0."""
-    return a_file(batch_id, f"0-{claim}-{number}", kind="outcome", detail={})
+    return a_file(batch_id, f"0-{claim}-{number}", kind="outcome", detail=None)
 
 
 class ChunksContract:
@@ -53,6 +65,29 @@ class ChunksContract:
 
         assert len(ledger.chunks("batch-1")) == 500
         assert ledger.chunk_counts() == {"NEW": 500}
+
+    def test_what_is_handed_out_is_summed_by_pool(self, ledger: Ledger) -> None:
+        """Chunks, deliveries and bytes of each pool; not what is withheld or held."""
+        route(ledger, chunks=0, batch_id="batch-0", runner="others")
+        assert ledger.plan_batch(a_batch("batch-1"), some_ranges())
+        assert ledger.move_batch("batch-1", "planned", "buffered")
+        rest = {"handed_out": False, "map_index": None}
+        chunks = [
+            a_chunk(0),
+            a_chunk(1),
+            a_chunk(2, pool="rules.low"),
+            a_chunk(3, **rest),
+            a_chunk(4, **rest, held="x"),
+        ]
+        assert ledger.publish_chunks("batch-1", after(60), chunks)
+
+        assert ledger.chunk_totals("batch-1") == [
+            ChunkTotal("rules.high", 2, 22, 1980),
+            ChunkTotal("rules.low", 1, 11, 990),
+        ]
+        assert ledger.withheld_pieces("batch-1") == [("rules.high", piece) for piece in a_chunk().pieces]
+        assert ledger.chunk_totals("batch-0") == []
+        assert ledger.withheld_pieces("batch-0") == []
 
     def test_a_claim_starts_the_chunk(self, ledger: Ledger, clock: Clock) -> None:
         """The claimed chunk says who works on it since when, under which claim."""

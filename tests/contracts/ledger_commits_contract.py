@@ -18,8 +18,8 @@ from contracts.ledger_samples import (
 
 from eventbridge.errors import BooksError, NotFoundError
 from eventbridge.ledger import Ledger
-from eventbridge.ledger.records import Range
-from eventbridge.queue import Queue
+from eventbridge.model.batch import Range
+from eventbridge.model.queue import Queue
 
 
 class CommitsContract:

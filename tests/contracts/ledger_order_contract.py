@@ -8,9 +8,10 @@ from datetime import timedelta
 import pytest
 from contracts.ledger_samples import QUEUES, Clock, a_parked, a_retry_batch, after, settle
 
+from eventbridge.decision.ordering import BEHIND_ITS_KEY, SKIPPED, held_at
 from eventbridge.ledger import Ledger
-from eventbridge.ledger.records import Parked
-from eventbridge.order import BEHIND_ITS_KEY, SKIPPED, Span, held_at
+from eventbridge.model.parked import Parked
+from eventbridge.model.place import Span
 
 
 def in_shard(shard: int, due_in_seconds: float = 5, **changes: object) -> Parked:

@@ -11,7 +11,7 @@ from contracts.ledger_samples import Clock, a_chunk, a_file, a_parked, a_retry_b
 
 from eventbridge.errors import BooksError, LedgerError, SettledAnewError
 from eventbridge.ledger import Ledger
-from eventbridge.ledger.records import DueTarget, Parked, ParkedCount, WaitingTarget
+from eventbridge.model.parked import DueTarget, Parked, ParkedCount, WaitingTarget
 
 
 def due(
@@ -48,7 +48,7 @@ class ParkingContract:
         assert len(ledger.parked()) == 4
 
     def test_parked_again_after_it_moved_on_it_stays_as_it_is(self, ledger: Ledger, clock: Clock) -> None:
-        """A late second schedule_retries does not park a row anew that was held, released, taken or closed since."""
+        """A late second schedule_retries does not park a row again that was held, released, taken or closed since."""
         settle(ledger)
         ledger.park([a_parked()])
         ledger.hold_parked("late", "crm", "target disabled")
@@ -122,22 +122,40 @@ class ParkingContract:
         assert due(ledger, 9) == [3, 4, 1]
 
     def test_targets_with_deliveries_due_are_listed(self, ledger: Ledger) -> None:
-        """The longest waiting first, with how many deliveries are due; disabled targets are left out."""
+        """The longest waiting first; disabled targets are left out."""
         settle(ledger)
         ledger.park([a_parked(3), a_parked(4), a_parked(90), a_parked(2, target="mail"), a_parked(4, rule="early")])
 
         assert ledger.due_targets(after(1)) == []
-        assert _without_times(ledger.due_targets(after(4))) == [
-            ("late", "mail", 5),
-            ("late", "crm", 10),
-            ("early", "crm", 5),
+        assert _names(ledger.due_targets(after(4))) == [
+            ("late", "mail"),
+            ("late", "crm"),
+            ("early", "crm"),
         ]
-        assert ledger.due_targets(after(4))[0].first_due_at <= after(4)
+        assert [each.first_due_at for each in ledger.due_targets(after(4))] == [after(2), after(3), after(4)]
         assert ledger.due_targets(after(4), "trains") == []
         ledger.set_target_status("late", "mail", "degraded", "slow")
         ledger.set_target_status("late", "crm", "disabled", "the target answered 410")
-        assert _without_times(ledger.due_targets(after(4), "flights")) == [("late", "mail", 5), ("early", "crm", 5)]
+        assert _names(ledger.due_targets(after(4), "flights")) == [("late", "mail"), ("early", "crm")]
         assert due(ledger, 4) == []
+
+    def test_whether_anything_is_due_and_taken_is_known(self, ledger: Ledger, rival: Ledger) -> None:
+        """However many rows are due longer of a target that is left alone; and which retry batch is the newest."""
+        settle(ledger)
+        assert not ledger.anything_due(after(4))
+        ledger.park([a_parked(number / 1_000) for number in range(150)])
+        assert [ledger.anything_due(after(seconds)) for seconds in (-1, 0)] == [False, True]
+        ledger.set_target_status("late", "crm", "disabled", "the target answered 410")
+        assert not ledger.anything_due(after(4))
+        ledger.park([a_parked(3, target="mail")])
+
+        assert [ledger.anything_due(after(seconds)) for seconds in (2, 3)] == [False, True]
+        assert (ledger.anything_taken(), ledger.newest_retry()) == (False, None)
+        assert rival.plan_taken(a_retry_batch(), [], [151])
+        assert (ledger.anything_taken(), ledger.newest_retry()) == (True, "retry-1")
+        assert not ledger.anything_due(after(4))
+        ledger.park([a_parked(-9, expires_at=after(4))])
+        assert [ledger.anything_due(after(seconds)) for seconds in (3, 4)] == [False, True]
 
     def test_a_taken_row_belongs_to_one_batch(self, ledger: Ledger, rival: Ledger) -> None:
         """Planning takes all of its rows or none: the loser has no batch, no chunks and no rows."""
@@ -209,6 +227,18 @@ class ParkingContract:
         assert due(ledger, 31) == [1, 2]
         assert ledger.release_parked("late", "crm") == 0
 
+    def test_what_falls_due_within_a_time_can_be_due_now(self, ledger: Ledger, clock: Clock) -> None:
+        """Both ends included; not what is due before or after, held, to be given up, taken, or another target's."""
+        settle(ledger)
+        seconds = (99, 100, 101, 102)
+        ledger.park([*map(a_parked, seconds), a_parked(100, target="mail"), a_parked(100, held="pool closed")])
+        clock.pass_seconds(30)
+
+        assert ledger.hasten_parked("late", "crm", after(100), after(101)) == 2 * a_parked(1).count
+        assert due(ledger, 30) == [2, 3]
+        assert due(ledger, 100, "mail") == [5]
+        assert ledger.hasten_parked("late", "crm", after(100), after(101)) == 0
+
     def test_a_row_held_for_a_410_goes_on_ageing(self, ledger: Ledger, clock: Clock) -> None:
         """Released as aged, its time held is not counted; only what is held for the reason asked for is released."""
         settle(ledger)
@@ -243,7 +273,7 @@ class ParkingContract:
         (row,) = ledger.parked("due")
         assert (row.held, row.held_since, row.due_at) == ("rule removed", after(0), after(5))
         assert due(ledger, 5) == [1]
-        assert _without_times(ledger.due_targets(after(5))) == [("late", "crm", 5)]
+        assert _names(ledger.due_targets(after(5))) == [("late", "crm")]
         assert [row.parked_id for row in ledger.parked("held")] == [2]
 
     def test_what_was_to_be_given_up_can_be_released_after_all(self, ledger: Ledger, clock: Clock) -> None:
@@ -267,7 +297,7 @@ class ParkingContract:
 
         assert ledger.release_expired(clock.pass_seconds(3599)) == 0
         assert ledger.release_expired(clock.pass_seconds(1)) == 1
-        assert _without_times(ledger.due_targets(after(3600))) == [("late", "crm", 5)]
+        assert _names(ledger.due_targets(after(3600))) == [("late", "crm")]
         assert due(ledger, 3600) == [1]
         assert [row.parked_id for row in ledger.parked("held")] == [2, 3]
 
@@ -339,7 +369,7 @@ class ParkingContract:
         assert ledger.parked() == []
 
     def test_what_a_batch_parked_is_set_aside_unless_another_has_it(self, ledger: Ledger, rival: Ledger) -> None:
-        """A batch that is settled anew forgets its files and rows at once; not if one was taken, or it moved on."""
+        """A batch that is settled again forgets its files and rows at once; not if one was taken, or it moved on."""
         settle(ledger)
         old = a_file(key="000000", kind="settlement")
         new = a_file(key="000001", kind="settlement")
@@ -358,7 +388,7 @@ class ParkingContract:
         assert [file.key for file in rival.files("batch-2", "settlement")] == ["000001"]
 
     def test_what_follows_from_a_settlement_counts_while_the_batch_has_it(self, ledger: Ledger, rival: Ledger) -> None:
-        """Who is at work on what a batch was before it was settled anew records, parks, commits, sets aside nothing."""
+        """A stage that works on a batch as it was before it was settled again records, parks, commits nothing."""
         settle(ledger)
         old, new = (a_file(key=key, kind="settlement") for key in ("000000", "000001"))
         letters = a_file(key="000000", kind="dead_letter")
@@ -386,5 +416,5 @@ class ParkingContract:
         assert rival.commit_batch("batch-1", "flights", [], after(9), "000001")
 
 
-def _without_times(due: Sequence[DueTarget]) -> list[tuple[str, str, int]]:
-    return [(each.rule, each.target, each.deliveries) for each in due]
+def _names(due: Sequence[DueTarget]) -> list[tuple[str, str]]:
+    return [(each.rule, each.target) for each in due]

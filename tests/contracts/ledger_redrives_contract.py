@@ -9,7 +9,8 @@ from contracts.ledger_samples import a_chunk, a_file, a_retry_batch, after
 
 from eventbridge.errors import NotFoundError
 from eventbridge.ledger import Ledger
-from eventbridge.ledger.records import Batch, Redrive, Redriven
+from eventbridge.model.batch import Batch
+from eventbridge.model.redrive import Redrive, Redriven
 
 
 def a_redrive(name: str = "redrive-1", **changes: object) -> Redrive:

@@ -7,7 +7,9 @@ from contracts.ledger_samples import Clock, a_batch, a_retry_batch, after
 
 from eventbridge.errors import LedgerError
 from eventbridge.ledger import Ledger
-from eventbridge.ledger.records import Batch, HeldRule, Reference
+from eventbridge.model.batch import Batch
+from eventbridge.model.held_rule import HeldRule
+from eventbridge.model.reference import Reference
 
 
 def a_reference(**changes: object) -> Reference:
@@ -65,6 +67,19 @@ class ReferencesContract:
             ("closed", "retry-1", 0),
             ("due", None, 1),
         ]
+
+    def test_the_doorbell_sees_what_is_due_and_what_is_taken(self, ledger: Ledger, rival: Ledger) -> None:
+        """Due: its time has come, it is neither held nor taken, and no batch has taken another one of its rule."""
+        publish(ledger, a_reference(), a_reference(rule="early", due_at=after(5)), a_reference(reason="RouteFailed"))
+        assert [ledger.reference_due(after(seconds)) for seconds in (-1, 0)] == [False, True]
+        assert not ledger.reference_taken()
+
+        assert ledger.plan_references(a_batch_of_references(), [1])
+
+        assert rival.reference_taken()
+        assert [rival.reference_due(after(seconds)) for seconds in (4, 5)] == [False, True]
+        ledger.hold_references("early")
+        assert not rival.reference_due(after(5))
 
     def test_time_held_is_no_age(self, ledger: Ledger, clock: Clock) -> None:
         """What is held expires later by as long as it was held; what is taken is left alone."""

@@ -6,9 +6,16 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from msgspec import structs
+
+from eventbridge.event.ids import Fingerprint
 from eventbridge.ledger import Ledger
-from eventbridge.ledger.records import Batch, BatchFile, Chunk, Parked, Piece, Range
-from eventbridge.queue import Queue
+from eventbridge.model.batch import Batch, BatchFile, Range
+from eventbridge.model.chunk import Chunk, Piece
+from eventbridge.model.landed import LandedRange
+from eventbridge.model.parked import Parked
+from eventbridge.model.queue import Queue
+from eventbridge.model.routed import RoutedPiece, RoutedShare, RoutedSlice
 
 START = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 QUEUES = [Queue("flights", "", 0), Queue("flights", "", 1)]
@@ -50,9 +57,35 @@ def some_ranges() -> list[Range]:
 
 
 def a_file(batch_id: str = "batch-1", key: str = "0", **changes: Any) -> BatchFile:
-    """Return a buffer file with counts, gaps and nested values in its detail."""
-    detail = {"read": 10, "gaps": [[3, 5]], "matched": {"rule/target": [1, 2**63, 2**64 - 1]}, "of": "Zürich \ud800"}
-    return replace(BatchFile(batch_id, "buffer", key, f"buffer/{key}.parquet", 10, detail), **changes)
+    """Return a buffer file of a range with a gap."""
+    landed = LandedRange(queue=Queue("flüge", "", 1), start=0, end=12, read=10, valid=10, size=900, gaps=((3, 5),))
+    return replace(BatchFile(batch_id, "buffer", key, f"buffer/{key}.parquet", 10, landed), **changes)
+
+
+def a_slice(**changes: Any) -> RoutedSlice:
+    """Return a slice of a costly rule and of a target with a failure, a fingerprint of 64 bits and an early piece."""
+    pieces = (RoutedPiece("rules.high", 750, "late", "crm", "0-8", 9, 900, 3, 1_772_366_400_000_000),)
+    made = RoutedSlice(
+        file="buffer/0.parquet",
+        row_from=0,
+        row_to=12,
+        rows_in=10,
+        matched={"late/crm": Fingerprint(10, 2**63, 2**64 - 1)},
+        failed={"late/crm": 1},
+        failed_rows="9",
+        pieces=pieces,
+        clears=1,
+        survivors={"costly": "1-3"},
+    )
+    return structs.replace(made, **changes)
+
+
+def a_share() -> RoutedShare:
+    """Return a costly rule's share of which a part is left, and its rule held."""
+    some = (("buffer/0.parquet", "1"),)
+    return RoutedShare(
+        rule="costly", done=some, turned_down=some, left=(("buffer/0.parquet", "2-3"),), reason="Budget", error="loops"
+    )
 
 
 def a_piece(**changes: Any) -> Piece:

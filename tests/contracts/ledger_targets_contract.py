@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from contracts.ledger_samples import START, Clock, a_parked, after, claimed_chunk, settle
 
-from eventbridge.breaker import Count, Ended, Tally
-from eventbridge.hold_up import Stay
+from eventbridge.decision.breaker import Count, Ended, Tally
+from eventbridge.decision.head_of_line import Stay
+from eventbridge.decision.operational_event import of_rule_held_in_version
 from eventbridge.ledger import Ledger
-from eventbridge.operation import of_rule_held_in_version
 
 SECOND = int(START.timestamp())
 

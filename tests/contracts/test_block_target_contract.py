@@ -13,8 +13,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from eventbridge import faults
-from eventbridge.rule import Target as TargetRule
+from eventbridge import fault_points
+from eventbridge.targets.file.fields import FileFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import BlockTarget
 from eventbridge.testing.targets import InMemoryBlockTarget
@@ -33,7 +33,7 @@ class Kit:
 
 
 def file_kit(folder: Path) -> Kit:
-    rule = TargetRule(name="lines", type="file", path=str(folder / "out.jsonl"))
+    rule = FileFields(name="lines", path=str(folder / "out.jsonl"))
 
     def open_it(clock: Clock) -> BlockTarget:
         target = open_target("r", rule, lambda _: None, clock)  # type: ignore[arg-type, return-value]
@@ -63,7 +63,7 @@ def kit(request: pytest.FixtureRequest, tmp_path: Path) -> Kit:
 
 @pytest.fixture(autouse=True)
 def _no_faults() -> None:
-    faults.install(None)
+    fault_points.install(None)
 
 
 def now() -> datetime:
@@ -162,14 +162,14 @@ def test_the_fault_seam_surrounds_every_send(kit: Kit) -> None:
 
     array = pa.array(some(3), pa.binary())
     with closing(kit.open(now)) as target:
-        faults.install(stop_at("target.send"))
+        fault_points.install(stop_at("target.send"))
         with pytest.raises(Stopped):
             list(target.deliver_block(array, later()))
         before = kit.received()
-        faults.install(stop_at("target.answered"))
+        fault_points.install(stop_at("target.answered"))
         with pytest.raises(Stopped):
             list(target.deliver_block(array, later()))
-    faults.install(None)
+    fault_points.install(None)
 
     assert before == []
     assert kit.received() == some(3)

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from eventbridge import faults
+from eventbridge import fault_points
 from eventbridge.errors import BusError
-from eventbridge.queue import Queue
-from eventbridge.sources.embedded import EmbeddedBus
+from eventbridge.model.queue import Queue
+from eventbridge.sources.embedded.bus import EmbeddedBus
+from eventbridge.testing.messages import messages_of
 
 FORK = multiprocessing.get_context("fork")
 
@@ -27,7 +28,7 @@ PUBLISHER = """
 import itertools, json, sys
 from datetime import UTC, datetime
 from pathlib import Path
-from eventbridge.sources.embedded import EmbeddedBus
+from eventbridge.sources.embedded.bus import EmbeddedBus
 
 folder, name, size, limit = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 bus = EmbeddedBus(folder, "shop", queues=2, clock=lambda: datetime.now(UTC))
@@ -63,9 +64,9 @@ def contents(folder: Path) -> dict[tuple[int, int], str]:
         found = {}
         for queue, end in bus.ends().items():
             offsets = []
-            for message in bus.read(queue, 0, end):
+            for message in messages_of(bus.read(queue, 0, end)):
                 offsets.append(message.offset)
-                found[queue.queue_id, message.offset] = message.body.decode()
+                found[queue.queue_id, message.offset] = (message.body or b"").decode()
             assert offsets == list(range(end))
         return found
 
@@ -106,7 +107,7 @@ def test_killed_at_any_point_a_publish_is_whole_or_not_there(tmp_path: Path, poi
         bus.publish([(b"before", "a")] * 3)
 
     def publish_and_die() -> None:
-        faults.install(lambda reached: os.kill(os.getpid(), signal.SIGKILL) if reached == point else None)
+        fault_points.install(lambda reached: os.kill(os.getpid(), signal.SIGKILL) if reached == point else None)
         EmbeddedBus(tmp_path, "shop", queues=2, clock=now).publish([(b"x" * 5000, "a")] * 100)
 
     assert in_child(publish_and_die) == -signal.SIGKILL
@@ -121,7 +122,7 @@ def test_killed_at_any_point_a_commit_is_there_or_not(tmp_path: Path, point: str
         bus.commit("crm", {queue: 1})
 
     def commit_and_die() -> None:
-        faults.install(lambda reached: os.kill(os.getpid(), signal.SIGKILL) if reached == point else None)
+        fault_points.install(lambda reached: os.kill(os.getpid(), signal.SIGKILL) if reached == point else None)
         EmbeddedBus(tmp_path, "shop", queues=2, clock=now).commit("crm", {queue: 2})
 
     assert in_child(commit_and_die) == -signal.SIGKILL
@@ -136,7 +137,7 @@ def test_two_processes_publish_while_a_third_reads(tmp_path: Path) -> None:
         seen: dict[Queue, int] = dict.fromkeys(bus.queues(), 0)
         while sum(seen.values()) < 4_000:
             for queue, end in bus.ends().items():
-                offsets = [message.offset for message in bus.read(queue, seen[queue], end)]
+                offsets = [message.offset for message in messages_of(bus.read(queue, seen[queue], end))]
                 assert offsets == list(range(seen[queue], end))
                 seen[queue] = end
             assert all(publisher.poll() in (None, 0) for publisher in publishers)

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from eventbridge import faults
+from eventbridge import fault_points
 from eventbridge.errors import BusError, OffsetGapError
-from eventbridge.queue import Queue
-from eventbridge.sources.embedded import EmbeddedBus, queue_of_key
-from eventbridge.sources.protocol import LogSource
+from eventbridge.model.queue import Queue
+from eventbridge.sources.embedded.bus import EmbeddedBus, queue_of_key
+from eventbridge.sources.messages import MESSAGES
+from eventbridge.sources.protocol import LogSource, Publisher
+from eventbridge.testing.messages import messages_of
 from eventbridge.testing.sources import InMemoryLog
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -57,7 +59,7 @@ def log(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterato
     """Yield an empty log of each kind, with two topics of three queues."""
     log = LOGS[request.param](tmp_path, clock)
     yield log
-    faults.install(None)
+    fault_points.install(None)
     log.close()
 
 
@@ -73,10 +75,12 @@ def publish(log: AnyLog, bodies: list[bytes], key: str = "a") -> list[int]:
 
 
 def test_it_is_a_log_source(log: AnyLog) -> None:
-    """Type checkers see the protocol met; its kind says that it is read by range."""
+    """Type checkers see the protocols met: it is read by range, as its kind says, and published to."""
     source: LogSource = log
+    publisher: Publisher = log
 
     assert source.kind == "log"
+    assert isinstance(publisher, Publisher)
 
 
 def test_a_log_keeps_its_identity(log: AnyLog, queue: Queue, clock: Clock) -> None:
@@ -123,12 +127,10 @@ def test_what_is_published_is_read(log: AnyLog, queue: Queue, clock: Clock) -> N
     clock.move(0.123456)
 
     assert log.publish([(body, "a") for body in bodies]) == [(queue, offset) for offset in range(4)]
-    read = list(log.read(queue, 0, 4))
+    read = list(messages_of(log.read(queue, 0, 4)))
     assert [message.body for message in read] == bodies
     assert [message.offset for message in read] == [0, 1, 2, 3]
-    assert {message.queue for message in read} == {queue}
     assert {message.published_at for message in read} == {START + timedelta(microseconds=123456)}
-    assert len({message.message_id for message in read}) == 4
     assert log.end(queue) == log.ends()[queue] == 4
 
 
@@ -136,10 +138,20 @@ def test_a_range_is_read_and_nothing_else(log: AnyLog, queue: Queue) -> None:
     """Start is included, end is not; an empty range yields nothing; reading again yields the same."""
     publish(log, [str(number).encode() for number in range(10)])
 
-    assert [message.offset for message in log.read(queue, 3, 7)] == [3, 4, 5, 6]
-    assert [message.offset for message in log.read(queue, 3, 7)] == [3, 4, 5, 6]
+    assert [message.offset for message in messages_of(log.read(queue, 3, 7))] == [3, 4, 5, 6]
+    assert [message.offset for message in messages_of(log.read(queue, 3, 7))] == [3, 4, 5, 6]
     assert list(log.read(queue, 7, 7)) == []
-    assert [message.body for message in log.read(queue, 9, 10)] == [b"9"]
+    assert [message.body for message in messages_of(log.read(queue, 9, 10))] == [b"9"]
+
+
+def test_a_log_is_read_by_blocks(log: AnyLog, queue: Queue) -> None:
+    """Each block has the columns of `MESSAGES` and at least one message; blocks follow one another by offset."""
+    publish(log, [b"x"] * 10)
+    blocks = list(log.read(queue, 1, 9))
+
+    assert all(block.schema.equals(MESSAGES) and block.num_rows for block in blocks)
+    assert all(block.column(name).null_count == 0 for block in blocks for name in ("offset", "published_at"))
+    assert [offset for block in blocks for offset in block["offset"].to_pylist()] == list(range(1, 9))
 
 
 def test_topics_and_queues_do_not_mix(log: AnyLog) -> None:
@@ -151,7 +163,7 @@ def test_topics_and_queues_do_not_mix(log: AnyLog) -> None:
     found = {
         (queue, message.offset): message.body
         for queue in log.queues()
-        for message in log.read(queue, 0, log.end(queue))
+        for message in messages_of(log.read(queue, 0, log.end(queue)))
     }
     assert found == dict(zip(places, [b"1", b"2", b"3", b"4", b"5", b"6"], strict=True))
 
@@ -162,11 +174,13 @@ def test_a_key_keeps_its_queue_and_its_order(log: AnyLog) -> None:
     for number in range(5):
         log.publish([(f"{key!r}/{number}/{part}".encode(), key) for part in range(3) for key in keys])
 
-    read = [message for queue in log.queues() for message in log.read(queue, 0, log.end(queue))]
+    read = [
+        (queue, message.body) for queue in log.queues() for message in messages_of(log.read(queue, 0, log.end(queue)))
+    ]
     for key in keys:
-        mine = [message for message in read if message.body.startswith(f"{key!r}/".encode())]
-        assert len({message.queue for message in mine}) == 1
-        assert [message.body for message in mine] == [f"{key!r}/{n}/{p}".encode() for n in range(5) for p in range(3)]
+        mine = [(queue, body) for queue, body in read if (body or b"").startswith(f"{key!r}/".encode())]
+        assert len({queue for queue, _ in mine}) == 1
+        assert [body for _, body in mine] == [f"{key!r}/{n}/{p}".encode() for n in range(5) for p in range(3)]
 
 
 def test_records_without_a_key_are_spread(log: AnyLog) -> None:
@@ -233,7 +247,7 @@ def test_times_never_go_back(log: AnyLog, queue: Queue, clock: Clock) -> None:
     clock.move(61)
     publish(log, [b"3"])
 
-    times = [(message.published_at - START).total_seconds() for message in log.read(queue, 0, 3)]
+    times = [(message.published_at - START).total_seconds() for message in messages_of(log.read(queue, 0, 3))]
     assert times == [0, 0, 1]
     assert log.offset_at(queue, START) == 0
 
@@ -256,7 +270,7 @@ def test_what_a_log_no_longer_holds_is_a_gap(log: AnyLog, queue: Queue, clock: C
 
     assert log.earliest(queue) == 4
     assert log.end(queue) == 6
-    assert [message.offset for message in log.read(queue, 1, 6)] == [4, 5]
+    assert [message.offset for message in messages_of(log.read(queue, 1, 6))] == [4, 5]
     assert list(log.read(queue, 0, 4)) == []
     assert log.offset_at(queue, START) == 4
     assert publish(log, [b"y"]) == [6]
@@ -270,7 +284,7 @@ def test_a_log_that_lost_everything_begins_at_its_end(log: AnyLog, queue: Queue,
 
     assert log.earliest(queue) == log.end(queue) == log.offset_at(queue, START) == 2
     assert publish(log, [b"y"]) == [2]
-    assert [message.body for message in log.read(queue, 0, 3)] == [b"y"]
+    assert [message.body for message in messages_of(log.read(queue, 0, 3))] == [b"y"]
 
 
 def test_committed_offsets_are_kept_per_group(log: AnyLog, queue: Queue) -> None:
@@ -312,7 +326,7 @@ def test_a_test_can_stop_every_call(log: AnyLog, queue: Queue, point: str) -> No
         if reached == point:
             raise RuntimeError(point)
 
-    faults.install(stop)
+    fault_points.install(stop)
     stopped = []
     for step, act in {
         "bus.publish": lambda: publish(log, [b"2"]),
@@ -323,7 +337,7 @@ def test_a_test_can_stop_every_call(log: AnyLog, queue: Queue, point: str) -> No
             act()
         except RuntimeError:
             stopped.append(step)
-    faults.install(None)
+    fault_points.install(None)
 
     assert stopped == [point.removesuffix(".done")]
     assert log.end(queue) == (1 if point == "bus.publish" else 2)
@@ -348,7 +362,11 @@ def test_two_publishers_at_once(log: AnyLog) -> None:
     assert not first.keys() & second.keys()
     ends = log.ends()
     assert sum(ends.values()) == 400
-    found = {(queue, message.offset): message.body for queue in ends for message in log.read(queue, 0, ends[queue])}
+    found = {
+        (queue, message.offset): message.body
+        for queue in ends
+        for message in messages_of(log.read(queue, 0, ends[queue]))
+    }
     assert found == first | second
 
 
@@ -366,7 +384,7 @@ def test_reading_goes_on_while_others_publish(log: AnyLog, queue: Queue) -> None
         seen: list[bytes] = []
         for last in itertools.chain(iter(done.is_set, True), [True]):
             end = log.end(queue)
-            seen += [message.body for message in log.read(queue, len(seen), end)]
+            seen += [message.body or b"" for message in messages_of(log.read(queue, len(seen), end))]
             assert len(seen) == end, last
         writer.result()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from eventbridge import faults
+from eventbridge import fault_points
 from eventbridge.errors import StoreError, StoreFileMissing
 from eventbridge.store.open import open_store
 from eventbridge.store.protocol import Store
@@ -52,15 +52,15 @@ def stop_at(number: int) -> None:
         if next(left, None) is None:
             raise Stopped(point)
 
-    faults.install(hook)
+    fault_points.install(hook)
 
 
 def points_of(call: Callable[[], object]) -> list[str]:
     """Return the names of the points a call reaches."""
     reached: list[str] = []
-    faults.install(reached.append)
+    fault_points.install(reached.append)
     call()
-    faults.install(None)
+    fault_points.install(None)
     return reached
 
 
@@ -262,7 +262,7 @@ def test_a_write_that_stops_anywhere_leaves_all_or_nothing(store: Store, method:
         stop_at(number)
         with pytest.raises(Stopped):
             write(path, b"whole")
-        faults.install(None)
+        fault_points.install(None)
 
         assert store.exists(path) == (store.list(path) == [path])
         if store.exists(path):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from eventbridge import faults
+from eventbridge import fault_points
 from eventbridge.store.file import INCOMING, FileStore
 
 FORK = multiprocessing.get_context("fork")
@@ -42,7 +42,7 @@ def test_killed_at_any_point_a_file_is_whole_or_not_there(tmp_path: Path, method
                 if next(left, None) is None:
                     os.kill(os.getpid(), signal.SIGKILL)
 
-            faults.install(hook)
+            fault_points.install(hook)
             getattr(store, method)("a/x", content)
 
         exit_code = in_child(write_and_die)

@@ -15,11 +15,12 @@ from pathlib import Path
 import certificates
 import pytest
 
-from eventbridge import faults
-from eventbridge.connection import Connection
-from eventbridge.rule import Batching
-from eventbridge.rule import Target as TargetRule
-from eventbridge.stages.feed import Feed
+from eventbridge import fault_points
+from eventbridge.config.connection import Connection
+from eventbridge.stages.push.admission_gate import Feed
+from eventbridge.targets.file.fields import FileFields
+from eventbridge.targets.http_batch import Batching
+from eventbridge.targets.http_fields import HttpFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
 from eventbridge.testing.receiver import ADDRESSES, Receiver
@@ -61,7 +62,7 @@ class Receivers:
 
 def http_kit(folder: Path, receivers: Receivers) -> Kit:
     receiver, path = receivers.plain, f"/healthy/{uuid.uuid4()}"
-    rule = TargetRule(name="crm", type="http", url=receiver.url(path), allow_http=True, max_in_flight=4)
+    rule = HttpFields(name="crm", url=receiver.url(path), allow_http=True, max_in_flight=4)
     return Kit(
         lambda clock: open_target("r", rule, no_connection, clock, LOOPBACK),  # type: ignore[arg-type]
         lambda: [seen["body"] for seen in receiver.requests() if seen["path"] == path],
@@ -73,7 +74,7 @@ def http2_kit(folder: Path, receivers: Receivers) -> Kit:
     receiver, path = receivers.secure, f"/with-token/9999/{uuid.uuid4()}"
     extra = {"ca_certificate": str(receivers.certificate), "token_url": receiver.url("/token/600/secret")}
     connection = Connection("crm", "http", login=path, password="secret", extra=extra)
-    rule = TargetRule(name="crm", type="http", url=receiver.url(path), connection="crm", max_in_flight=4)
+    rule = HttpFields(name="crm", url=receiver.url(path), connection="crm", max_in_flight=4)
     return Kit(
         lambda clock: open_target("r", rule, lambda _: connection, clock, LOOPBACK),
         lambda: [seen["body"] for seen in receiver.requests() if seen["path"] == path],
@@ -84,7 +85,7 @@ def bundle_kit(folder: Path, receivers: Receivers) -> Kit:
     """Several deliveries in one request; what arrives are the items of its arrays."""
     receiver, path = receivers.plain, f"/healthy/{uuid.uuid4()}"
     batch = Batching(count=5, size_bytes=1 << 18)
-    rule = TargetRule(name="crm", type="http", url=receiver.url(path), allow_http=True, max_in_flight=4, batch=batch)
+    rule = HttpFields(name="crm", url=receiver.url(path), allow_http=True, max_in_flight=4, batch=batch)
     return Kit(
         lambda clock: open_target("r", rule, no_connection, clock, LOOPBACK),  # type: ignore[arg-type]
         lambda: [item for seen in receiver.requests() if seen["path"] == path for item in items_of(seen["body"])],
@@ -96,7 +97,7 @@ def http2_bundle_kit(folder: Path, receivers: Receivers) -> Kit:
     receiver, path = receivers.secure, f"/healthy/{uuid.uuid4()}"
     connection = Connection("crm", "http", extra={"ca_certificate": str(receivers.certificate)})
     batch = Batching(count=5, size_bytes=1 << 18)
-    rule = TargetRule(name="crm", type="http", url=receiver.url(path), connection="crm", max_in_flight=4, batch=batch)
+    rule = HttpFields(name="crm", url=receiver.url(path), connection="crm", max_in_flight=4, batch=batch)
     return Kit(
         lambda clock: open_target("r", rule, lambda _: connection, clock, LOOPBACK),
         lambda: [item for seen in receiver.requests() if seen["path"] == path for item in items_of(seen["body"])],
@@ -116,7 +117,7 @@ def items_of(array: bytes) -> list[bytes]:
 
 def file_kit(folder: Path, receivers: Receivers) -> Kit:
     path = folder / "made" / "crm.jsonl"
-    rule = TargetRule(name="crm", type="file", path=str(path))
+    rule = FileFields(name="crm", path=str(path))
     return Kit(
         lambda clock: open_target("r", rule, no_connection, clock, LOOPBACK),  # type: ignore[arg-type]
         lambda: path.read_bytes().splitlines() if path.exists() else [],
@@ -312,11 +313,11 @@ def test_the_fault_seam_surrounds_every_send(kit: Kit) -> None:
         return hook
 
     with closing(kit.open(now)) as target:
-        faults.install(stop_at("target.send"))
+        fault_points.install(stop_at("target.send"))
         with pytest.raises(Stopped):
             list(target.deliver(some(1), later()))
         before = kit.received()
-        faults.install(stop_at("target.answered"))
+        fault_points.install(stop_at("target.answered"))
         with pytest.raises(Stopped):
             list(target.deliver(some(1), later()))
 

@@ -16,9 +16,9 @@ from end_to_end.mortal import MORTAL_PORT, MortalServer
 from end_to_end.running import Running
 from end_to_end.secrets import GUARDED
 
-from eventbridge.connection import connections_from_environment
-from eventbridge.settings import Settings
-from eventbridge.stages.workplace import Workplace
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
+from eventbridge.stages.runtime.runtime import Runtime
 
 _RULES = Path(__file__).with_name("rules")
 
@@ -69,7 +69,7 @@ def _environment(folder: Path, rules: Path, store: str, settings: Mapping[str, s
         services.start()
         given = product_settings(services.places)
         with (
-            closing(Workplace.open(Settings.from_mapping(given), connections_from_environment(given))) as work,
+            closing(Runtime.open(Settings.from_mapping(given), connections_from_environment(given))) as work,
             closing(Airflow(services.places)) as airflow,
         ):
             yield Running(services, airflow, work)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from end_to_end.running import Running
 
-from eventbridge.identity import delivery_id_text
-from eventbridge.ledger.records import Chunk
-from eventbridge.stages.outcomes import segments
+from eventbridge.event.ids import delivery_id_text
+from eventbridge.model.chunk import Chunk
+from eventbridge.stages.segments.segments import segments
 from eventbridge.store.parquet import read_table
 
 

@@ -16,12 +16,12 @@ from demo.services import Services
 from demo.tally import tally
 
 from eventbridge.errors import EventBridgeError
-from eventbridge.identity import delivery_id, delivery_id_text
-from eventbridge.ledger.records import Batch
-from eventbridge.sources.embedded import EmbeddedBus
-from eventbridge.stages.audit import audit
-from eventbridge.stages.status import status
-from eventbridge.stages.workplace import Workplace
+from eventbridge.event.ids import delivery_id, delivery_id_text
+from eventbridge.model.batch import Batch
+from eventbridge.sources.embedded.bus import EmbeddedBus
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.status import status
+from eventbridge.stages.runtime.runtime import Runtime
 
 #: What a wait may take on a machine that others use too; it ends as soon as its condition holds.
 PATIENCE_SECONDS = 120.0
@@ -38,7 +38,7 @@ class Running:
 
     services: Services
     airflow: Airflow
-    work: Workplace
+    work: Runtime
 
     @property
     def places(self) -> Places:

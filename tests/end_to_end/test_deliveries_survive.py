@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 from demo.places import product_settings
@@ -19,13 +20,13 @@ from end_to_end.running import Running, ledger_files
 from end_to_end.secrets import airflow_logs, written_secrets
 
 from eventbridge.errors import RuleFileError
-from eventbridge.identity import delivery_id_text
-from eventbridge.ledger.records import Chunk
-from eventbridge.orchestrate.names import PUSH
+from eventbridge.event.ids import delivery_id_text
+from eventbridge.model.chunk import Chunk
+from eventbridge.orchestrate.names import PUSH, REDRIVE_DAG
 from eventbridge.orchestrate.schedule import run_limit
 from eventbridge.rule import load_rules
-from eventbridge.stages.records import dead_letters
-from eventbridge.stages.selection import Selection
+from eventbridge.stages.letters.reader import dead_letters
+from eventbridge.stages.letters.selection import Selection
 
 pytestmark = pytest.mark.timeout(420)
 
@@ -181,6 +182,26 @@ def test_a_lost_ledger_is_never_taken_for_a_first_start(running: Running, tmp_pa
     assert running.differences() == []
 
 
+def test_airflow_refuses_a_backfill_and_nothing_else(running: Running) -> None:
+    """No run for every minute of a range can be made of any DAG; bell, clock and button start runs as before."""
+    hour = {"from_date": "2026-10-01T00:00:00Z", "to_date": "2026-10-01T01:00:00Z"}
+    refused = {}
+    for dag_id in ("deliver_orders", "retry_deliveries", REDRIVE_DAG):
+        with pytest.raises(httpx.HTTPStatusError) as raised:
+            running.airflow.call("POST", "/backfills", json={"dag_id": dag_id, **hour})
+        refused[dag_id] = (raised.value.response.status_code, raised.value.response.json()["detail"])
+    running.publish("orders", range(3))  # refused twice: they ring the bell of the retries, too
+    started = {dag_id: running.trigger(dag_id) for dag_id in ("deliver_orders", "retry_deliveries")}
+    wanted = {"manual", "scheduled", "asset_triggered"}
+    for dag_id, run_id in started.items():
+        running.until(f"{dag_id} has run", lambda dag=dag_id, run=run_id: run_state(running, dag, run) == "success")
+        running.until(f"{dag_id} is started by bell and clock", lambda dag=dag_id: wanted <= run_types(running, dag))
+
+    assert {status for status, _ in refused.values()} == {400}
+    assert all("does not allow backfill runs" in told for _, told in refused.values())
+    assert not any("backfill" in run_types(running, dag_id) for dag_id in refused)
+
+
 def test_no_secret_was_written_by_any_of_it(running: Running) -> None:
     """After all these stories: ledger, store, bus, the logs of services and tasks have no secret, one file holds them.
 
@@ -189,7 +210,7 @@ def test_no_secret_was_written_by_any_of_it(running: Running) -> None:
     running.until_settled()
     repeated = list(dead_letters(running.work, Selection(rule="repeating"), whole=True))
 
-    assert len(repeated) == 4
+    assert len(repeated) == 7, "four of the first story, three of that of the backfills"
     assert all("authorization: Basic *****" in json.dumps(letter, default=str) for letter in repeated)
     assert b"listen" in airflow_logs(running)
     assert written_secrets(running) == []
@@ -259,3 +280,8 @@ def rules_check(running: Running) -> subprocess.CompletedProcess[str]:
     environ = {**os.environ, **product_settings(running.places)}
     command = [str(Path(sys.executable).with_name("eventbridge")), "rules", "check"]
     return subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+
+
+def run_types(running: Running, dag_id: str) -> set[str]:
+    """Return what started the runs of a DAG."""
+    return {run["run_type"] for run in running.runs(dag_id)}

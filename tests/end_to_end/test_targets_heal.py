@@ -17,13 +17,14 @@ from end_to_end.mortal import MortalServer
 from end_to_end.running import Running, delivery_of, source_of
 from end_to_end.secrets import airflow_logs, written_secrets
 
-from eventbridge.ledger.records import Parked
+from eventbridge.model.parked import Parked
 from eventbridge.orchestrate.names import PLAN_REDRIVE, REDRIVE_DAG
 from eventbridge.orchestrate.slow_lane import NICENESS
-from eventbridge.rule.model import OPERATIONS_BUS
-from eventbridge.stages.records import dead_letters
-from eventbridge.stages.redriven import Marks
-from eventbridge.stages.selection import Selection
+from eventbridge.rule.operations_bus import OPERATIONS_BUS
+from eventbridge.stages.letters.reader import dead_letters
+from eventbridge.stages.letters.selection import Selection
+from eventbridge.stages.redrive.marks import Marks
+from eventbridge.testing.messages import messages_of
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -209,5 +210,5 @@ def operational_events(running: Running) -> list[dict[str, Any]]:
     """Return what was told on the bus `eventbridge` about targets."""
     with closing(running.work.open_source(OPERATIONS_BUS)) as bus:
         (queue,) = bus.queues()
-        events = [json.loads(message.body) for message in bus.read(queue, 0, bus.end(queue))]
+        events = [json.loads(message.body) for message in messages_of(bus.read(queue, 0, bus.end(queue)))]
     return [event for event in events if event["type"].startswith("target.")]

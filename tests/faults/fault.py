@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from sqlalchemy.exc import OperationalError
 
-from eventbridge import faults
+from eventbridge import fault_points
 from eventbridge.errors import BusError, StoreError
 
 #: Exit codes of a run: stopped by its own fault; ended with an error of the product.
@@ -83,7 +83,7 @@ class Hook:
         """Begin to count; the system calls that files are written with are counted too."""
         for name in _SYSTEM_CALLS:
             setattr(os, name, self._counted(name, getattr(os, name)))
-        faults.install(self)
+        fault_points.install(self)
 
     def __call__(self, point: str) -> None:
         """Take note of a call; may not return."""
@@ -97,7 +97,7 @@ class Hook:
     def _counts_as(self, point: str) -> list[Counted]:
         system = point.startswith("system.")
         found: list[Counted] = []
-        if not system and point not in faults.READS:
+        if not system and point not in fault_points.READS:
             found.append("die")
         if point in _FAILING or (self._fault.reads and point in _FAILING_READS):
             found.append("fail")

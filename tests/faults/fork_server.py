@@ -28,8 +28,9 @@ from faults import runs, world
 from faults.fault import REFUSED, Fault, Hook
 
 from eventbridge.errors import EventBridgeError
-from eventbridge.ledger.statements.parking import due_targets, waiting_targets
-from eventbridge.stages.compile_ahead import compile_ahead
+from eventbridge.ledger.statements.due import due_targets
+from eventbridge.ledger.statements.parking import waiting_targets
+from eventbridge.routing.warm_up import compile_ahead
 
 
 @dataclass

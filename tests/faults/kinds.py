@@ -13,20 +13,21 @@ from typing import Literal
 
 from faults.world import COSTLY_RULE, RUNNER, World
 
-from eventbridge.ledger.records import BatchKind, Redrive
-from eventbridge.stages.buffer import buffer
-from eventbridge.stages.commit import commit
-from eventbridge.stages.dead_letters import write_dead_letters
-from eventbridge.stages.listen import listen
-from eventbridge.stages.push import push
-from eventbridge.stages.redrive import begin_redrive, plan_redrive
-from eventbridge.stages.references import plan_references
-from eventbridge.stages.release import release_rule
-from eventbridge.stages.repair import repair_batch
-from eventbridge.stages.retries import plan_retries
-from eventbridge.stages.route import route
-from eventbridge.stages.schedule_retries import schedule_retries
-from eventbridge.stages.selection import Selection
+from eventbridge.model.batch import BatchKind
+from eventbridge.model.redrive import Redrive
+from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.ingest.buffer import buffer
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.letters.selection import Selection
+from eventbridge.stages.operate.release import release_rule
+from eventbridge.stages.operate.repair import repair_batch
+from eventbridge.stages.push.stage import push
+from eventbridge.stages.redrive.plan import begin_redrive, plan_redrive
+from eventbridge.stages.retry.deferred import plan_references
+from eventbridge.stages.retry.plan import plan_retries
+from eventbridge.stages.route.stage import route
+from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.parking import schedule_retries
 
 #: What is stopped, one kind of work: a batch of that kind, or the repair of a normal one.
 KindName = Literal["normal", "retry", "redrive", "retransform", "references", "repair"]

@@ -8,8 +8,8 @@ from typing import Any
 from faults.world import World
 
 from eventbridge.errors import StoreFileMissing
-from eventbridge.identity import delivery_id_text
-from eventbridge.stages.audit import audit
+from eventbridge.event.ids import delivery_id_text
+from eventbridge.stages.operate.audit import audit
 from eventbridge.store.parquet import read_table
 
 _COLUMNS = ["delivery_id", "target", "outcome"]

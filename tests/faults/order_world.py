@@ -21,21 +21,21 @@ from pathlib import Path
 import pandas  # noqa: F401 - pyarrow imports it at its first table
 import pyarrow.parquet  # noqa: F401
 
-from eventbridge import faults
-from eventbridge.connection import connections_from_environment
-from eventbridge.settings import Settings
-from eventbridge.stages.audit import audit
-from eventbridge.stages.buffer import buffer
-from eventbridge.stages.commit import commit
-from eventbridge.stages.dead_letters import write_dead_letters
-from eventbridge.stages.deliver import deliver_until_idle
-from eventbridge.stages.listen import listen
-from eventbridge.stages.push import push
-from eventbridge.stages.retries import plan_retries
-from eventbridge.stages.route import route
-from eventbridge.stages.route_in_process import InProcessRouter
-from eventbridge.stages.schedule_retries import schedule_retries
-from eventbridge.stages.workplace import Workplace
+from eventbridge import fault_points
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.ingest.buffer import buffer
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.deliver import deliver_until_idle
+from eventbridge.stages.push.stage import push
+from eventbridge.stages.retry.plan import plan_retries
+from eventbridge.stages.route.stage import route
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.parking import schedule_retries
 
 RUNNER = "orders"
 CUSTOMERS = "ab"
@@ -67,15 +67,15 @@ rules:
 """)
 
 
-def open_world(folder: Path, later: timedelta = timedelta(0)) -> Workplace:
-    """Open the workplace of a world whose clock is `later` than the machine's."""
+def open_world(folder: Path, later: timedelta = timedelta(0)) -> Runtime:
+    """Open the runtime of a world whose clock is `later` than the machine's."""
     mapping = {
         "EVENTBRIDGE_HOME": str(folder / "home"),
         "EVENTBRIDGE_RULES_FOLDER": str(folder / "rules"),
         "EVENTBRIDGE_SEGMENT_ANSWERS": "2",
     }
     connections = connections_from_environment({})
-    return Workplace.open(Settings.from_mapping(mapping), connections, lambda: datetime.now(UTC) + later)
+    return Runtime.open(Settings.from_mapping(mapping), connections, lambda: datetime.now(UTC) + later)
 
 
 def publish(folder: Path, first: int) -> None:
@@ -91,7 +91,7 @@ def publish(folder: Path, first: int) -> None:
     work.close()
 
 
-def run_route(work: Workplace) -> None:
+def run_route(work: Runtime) -> None:
     """Do what comes before push."""
     batch_id = listen(work, RUNNER)
     assert batch_id is not None, "orders were published"
@@ -99,26 +99,26 @@ def run_route(work: Workplace) -> None:
     route(work, batch_id, InProcessRouter(work.store))
 
 
-def run_push(work: Workplace) -> None:
+def run_push(work: Runtime) -> None:
     """Push, settle, park and commit the batch under way."""
     batch = work.ledger.unfinished_batch(RUNNER)
     assert batch is not None, "a batch was routed"
     _push_and_commit(work, batch.batch_id)
 
 
-def run_retries(work: Workplace) -> None:
+def run_retries(work: Runtime) -> None:
     """Run a whole retry batch."""
     plan = plan_retries(work, RUNNER)
     assert plan.batch_id is not None, "the first of each customer is due"
     _push_and_commit(work, plan.batch_id)
 
 
-def run_recovery(work: Workplace) -> None:
+def run_recovery(work: Runtime) -> None:
     """Do what the product does after a crash: go on until nothing is available and nothing is due."""
     deliver_until_idle(work, RUNNER, InProcessRouter(work.store), wait_seconds=0.0)
 
 
-def _push_and_commit(work: Workplace, batch_id: str) -> None:
+def _push_and_commit(work: Runtime, batch_id: str) -> None:
     for chunk in work.ledger.chunks(batch_id):
         if chunk.handed_out:
             push(work, batch_id, chunk.chunk_id)
@@ -127,14 +127,14 @@ def _push_and_commit(work: Workplace, batch_id: str) -> None:
     commit(work, batch_id)
 
 
-def forked(body: Callable[[Workplace], None], folder: Path, *, later: timedelta, die_at: int = 0) -> int:
+def forked(body: Callable[[Runtime], None], folder: Path, *, later: timedelta, die_at: int = 0) -> int:
     """Run a body in a process of its own and return its exit code: DIED if it came to its n-th call."""
     pid = os.fork()
     if pid == 0:
         try:
             os.chdir(folder)
             if die_at:
-                faults.install(_killer(die_at))
+                fault_points.install(_killer(die_at))
             body(open_world(folder, later))
         except BaseException:
             traceback.print_exc()

@@ -1,6 +1,6 @@
 """The table of crash points in docs/guarantees.md, as it stands and as the harness counts.
 
-`python -m faults.page` prints it anew.
+`python -m faults.page` prints it again.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ def check(trial: Trial) -> None:
 
 def _wrong_books(trial: Trial) -> Iterator[str]:
     size, books, kind = trial.scene.size, trial.books, KINDS[trial.kind]
-    # what is routed anew was read from its dead letters
+    # what is routed again was read from its dead letters
     taken = len(list(valid_events(kind.events, size))) + (size.valid if trial.kind == "retransform" else 0)
     events = {name: books["events"][name] for name in ("read", "malformed", "duplicate")}
     wanted = {"read": taken + MALFORMED + DUPLICATES, "malformed": MALFORMED, "duplicate": DUPLICATES}
@@ -76,10 +76,10 @@ def _takers(kind: str) -> list[str]:
 
 def _wrong_repetitions(trial: Trial) -> Iterator[str]:
     received = trial.received()
-    anew = trial.kind == "retransform"  # what today's rule makes of a dead letter's event is another delivery
+    again = trial.kind == "retransform"  # what today's rule makes of a dead letter's event is another delivery
     ids: dict[tuple[str, str], set[str]] = defaultdict(set)
     for request in received:
-        ids[request.how if anew else request.target, request.event].add(request.webhook_id)
+        ids[request.how if again else request.target, request.event].add(request.webhook_id)
     for (target, event), found in ids.items():
         if len(found) > 1:
             yield f"{event} of {target} came as {sorted(found)}"

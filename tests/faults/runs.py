@@ -12,12 +12,12 @@ from faults.kinds import KINDS, STEPS, ask_for_redrive, repair
 from faults.look import look
 from faults.world import RUNNER, Clock, World
 
-from eventbridge.stages import push as push_stage
-from eventbridge.stages.audit import audit
-from eventbridge.stages.deliver import deliver_until_idle
-from eventbridge.stages.deliver_redrive import deliver_redrive
-from eventbridge.stages.records import letters
-from eventbridge.stages.redriven import Marks
+from eventbridge.stages.letters.reader import letters
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.deliver import deliver_until_idle
+from eventbridge.stages.operate.deliver_redrive import deliver_redrive
+from eventbridge.stages.push import stage as push_stage
+from eventbridge.stages.redrive.marks import Marks
 
 Tell = Callable[[list[Any]], None]
 

@@ -16,13 +16,13 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 
-from eventbridge.connection import connections_from_environment
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.job import Router
 from eventbridge.rule import RuleSet, load_rules
-from eventbridge.settings import Settings
-from eventbridge.sources.embedded import EmbeddedBus
-from eventbridge.stages.route import Router
-from eventbridge.stages.route_in_process import InProcessRouter
-from eventbridge.stages.workplace import Workplace
+from eventbridge.sources.embedded.bus import EmbeddedBus
+from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.testing.poison import route_with_poison
 from eventbridge.testing.receiver import ADDRESSES
 
@@ -93,8 +93,8 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class World(Workplace):
-    """A workplace of a kind of work (see `kinds.py`), in its folder; `spark`: where it routes, "" = in this process.
+class World(Runtime):
+    """A runtime of a kind of work (see `kinds.py`), in its folder; `spark`: where it routes, "" = in this process.
 
     Its rule files are read once by the fork server, as they are the same in every world: reading them is a third of
     what a recovery costs. A costly rule's transform is rendered in this process too.
@@ -150,7 +150,7 @@ class Visit:
 
 
 def open_world(folder: Path, visit: Mapping[str, object]) -> World:
-    """Open the workplace of a world; `visit` holds the fields of `Visit`."""
+    """Open the runtime of a world; `visit` holds the fields of `Visit`."""
     given = Visit(**visit)  # type: ignore[arg-type]
     environ = {
         f"EVENTBRIDGE_CONN_{name.upper()}": json.dumps({"conn_type": "http", "extra": {"secret_url": url}})

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
-from eventbridge.document import Number
+from eventbridge.event.json_document import Number
 
 Spot = tuple[Any, ...]  # keys and indices from the top of the event down to a leaf
 

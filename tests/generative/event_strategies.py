@@ -7,7 +7,7 @@ from typing import Any, Final
 from generative.pattern_strategies import KEYS, scalars
 from hypothesis import strategies as st
 
-from eventbridge.document import Number
+from eventbridge.event.json_document import Number
 
 values = st.recursive(
     scalars,

@@ -11,8 +11,8 @@ from generative.random_events import RandomEvents
 from generative.random_rules import RandomRules
 from generative.vocabulary import Vocabulary
 
-from eventbridge.document import parse_document
 from eventbridge.errors import EventError
+from eventbridge.event.json_document import parse_document
 from eventbridge.match import Matcher, Matches, compile_rules
 from eventbridge.match.kernel.program import FEW_PATHS
 from eventbridge.match.reference import flatten, matches_leaves

@@ -1,4 +1,4 @@
-"""A product of lists around `eventbridge.order`: batches, parked rows, leases, and pushes that take a step at a time.
+"""A product of lists around `eventbridge.decision.ordering`: batches, parked rows, leases, pushes in single steps.
 
 It checks what it does: nothing is sent that overtakes another one, or while another one of its key may still arrive.
 """
@@ -10,19 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from eventbridge.delivery import (
-    NOT_BEFORE,
-    Answer,
-    DeadLettered,
-    Delivered,
-    Outcome,
-    RetryAt,
-    Unknown,
-    decide,
-    expired,
-    too_early,
-)
-from eventbridge.order import (
+from eventbridge.decision.answer_to_outcome import decide, expired, too_early
+from eventbridge.decision.ordering import (
     BEHIND_ITS_KEY,
     BLOCKED,
     HELD_AT,
@@ -30,8 +19,6 @@ from eventbridge.order import (
     SINGLE_KEY,
     SKIPPED,
     Open,
-    Place,
-    Span,
     Turns,
     held_at,
     is_due_for_renewal,
@@ -42,7 +29,10 @@ from eventbridge.order import (
     shard_of,
     spans_of,
 )
-from eventbridge.queue import Queue
+from eventbridge.model.answer import Answer
+from eventbridge.model.outcome import NOT_BEFORE, DeadLettered, Delivered, Outcome, RetryAt, Unknown
+from eventbridge.model.place import Place, Span
+from eventbridge.model.queue import Queue
 from eventbridge.rule.model import RetryPolicy
 
 QUEUES = [Queue("orders", "", number) for number in range(2)]

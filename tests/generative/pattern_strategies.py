@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from eventbridge.document import Number
+from eventbridge.event.json_document import Number
 
 KEYS: Final = ("a", "b", "c")
 TEXTS: Final = (

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from generative.vocabulary import EXPRESSIONS, Decimal, Vocabulary, plain
 
-from eventbridge.document import Number
+from eventbridge.event.json_document import Number
 
 _SPACES: Final = ("", "", "", "", " ", "\n", " \t\r\n", " " * 40)
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from generative.vocabulary import EXPRESSIONS, Vocabulary
 
-from eventbridge.document import Number
+from eventbridge.event.json_document import Number
 from eventbridge.pattern import parse_pattern
 from eventbridge.pattern.nodes import Pattern
 

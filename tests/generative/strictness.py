@@ -11,7 +11,7 @@ from generative.damaged_text import Damage
 from generative.guard_page import GuardedText
 from generative.kernel_agreement import answers, expected_answer, made
 
-from eventbridge.document import MAXIMUM_DEPTH
+from eventbridge.event.json_document import MAXIMUM_DEPTH
 from eventbridge.match import compile_rules
 from eventbridge.pattern.nodes import Pattern
 from eventbridge.scan.leaves import MALFORMED, room_for_leaves, scan

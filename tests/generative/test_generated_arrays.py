@@ -14,7 +14,7 @@ from typing import Any
 
 from generative import brute_force
 
-from eventbridge.document import Number
+from eventbridge.event.json_document import Number
 from eventbridge.match.reference import matches
 
 EXAMPLES = int(os.environ.get("ARRAY_EXAMPLES", "3000"))

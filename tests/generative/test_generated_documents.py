@@ -10,8 +10,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventbridge.document import Number, parse_document, write_document
 from eventbridge.errors import EventError
+from eventbridge.event.json_document import Number, parse_document, write_document
 
 digits = st.text("0123456789", min_size=1, max_size=25)
 number_texts = st.builds(

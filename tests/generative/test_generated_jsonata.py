@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transform_scope import SCOPE
 
-from eventbridge.document import Number, parse_document, parse_value, write_document
 from eventbridge.errors import BudgetSpent, TransformError, TransformFailed
-from eventbridge.event import Event, parse_event
+from eventbridge.event.cloudevent import Event, parse_event
+from eventbridge.event.json_document import Number, parse_document, parse_value, write_document
 from eventbridge.rule import Transform
 from eventbridge.transform import Budget, compile_transform
 

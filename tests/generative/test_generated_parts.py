@@ -10,7 +10,7 @@ from generative.event_texts import NAMES, event_texts
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventbridge.document import parse_document, write_document
+from eventbridge.event.json_document import parse_document, write_document
 from eventbridge.scan.parts import MISSING, find_parts, part_paths
 from eventbridge.scan.texts import padded_texts
 from eventbridge.transform.jsonpath import MISSING as NOTHING

@@ -11,8 +11,8 @@ from generative.pattern_strategies import objects, patterns
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eventbridge.document import parse_document, write_document
 from eventbridge.errors import PatternError
+from eventbridge.event.json_document import parse_document, write_document
 from eventbridge.match.reference import explain, flatten, matches, matches_leaves
 from eventbridge.pattern import find_mistakes, parse_pattern, rule_pattern_mistakes, write_pattern
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from unit.native_transforms import Form, assert_agreed
 
-from eventbridge.document import Number
+from eventbridge.event.json_document import Number
 from eventbridge.rule import Transform
 from eventbridge.transform import Scope
 

@@ -18,7 +18,7 @@ from generative.pattern_strategies import patterns
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventbridge.document import write_document
+from eventbridge.event.json_document import write_document
 from eventbridge.match.reference import matches
 from eventbridge.pattern import parse_pattern
 

@@ -16,8 +16,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from eventbridge.order import RELEASED, SINGLE_KEY, SKIPPED
-from eventbridge.queue import Queue
+from eventbridge.decision.ordering import RELEASED, SINGLE_KEY, SKIPPED
+from eventbridge.model.queue import Queue
 
 _KEY, _QUEUE = st.sampled_from(KEYS), st.sampled_from(QUEUES)
 _ANSWERS = st.lists(st.sampled_from(["200", "200", "503", "400", "timeout", "interrupted"]), min_size=1, max_size=3)

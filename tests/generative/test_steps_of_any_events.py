@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transform_scope import SCOPE
 
-from eventbridge.document import Number, parse_value, write_document
 from eventbridge.errors import TransformFailed
+from eventbridge.event.json_document import Number, parse_value, write_document
 from eventbridge.rule import Transform
 from eventbridge.transform import compile_transform
 from eventbridge.transform.fields import OPERATIONS

@@ -10,9 +10,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventbridge.document import Number, write_document
 from eventbridge.errors import TransformFailed
-from eventbridge.event import Event
+from eventbridge.event.cloudevent import Event
+from eventbridge.event.json_document import Number, write_document
 from eventbridge.rule import Transform
 from eventbridge.transform import Scope, compile_transform
 from eventbridge.transform.template import parse_template

@@ -22,7 +22,7 @@ from oracle.pair import Pair
 from oracle.refusals import REFUSALS
 from oracle.shrink import shrink
 
-from eventbridge.document import write_document
+from eventbridge.event.json_document import write_document
 from eventbridge.pattern import Pattern, parse_pattern, write_pattern
 
 EVENTS_OF_A_RULE = 30

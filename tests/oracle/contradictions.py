@@ -14,7 +14,7 @@ from typing import Final
 from oracle import ruler
 from oracle.pair import Conjunction, Pair, conjunctions
 
-from eventbridge.document import write_document
+from eventbridge.event.json_document import write_document
 from eventbridge.pattern import Pattern, write_pattern
 from eventbridge.pattern.nodes import And, Field
 

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from oracle.pair import Conjunction, Pair, accept, conditions_by_path, conjunctions
 
-from eventbridge.document import Number
-from eventbridge.match.leaves import Leaf, Place
+from eventbridge.event.json_document import Number
+from eventbridge.match.leaves import ArrayPlace, Leaf
 from eventbridge.match.reference import matches_leaves
 from eventbridge.pattern.nodes import (
     And,
@@ -263,7 +263,7 @@ def _chosen_in_order(fields: Conjunction, leaves: dict[Path, list[Leaf]], elemen
     )
 
 
-def _in_elements(place: Place, elements: dict[int, int]) -> bool:
+def _in_elements(place: ArrayPlace, elements: dict[int, int]) -> bool:
     return all(elements.get(array, element) == element for array, element in place)
 
 

@@ -27,7 +27,7 @@ from oracle.vocabulary import (
     ROUGH_NUMBERS,
 )
 
-from eventbridge.document import Number
+from eventbridge.event.json_document import Number
 
 KINDS: Final = (
     *("text", "text", "number", "word", "exactly", "prefix", "suffix", "equals-ignore-case", "wildcard"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
-from eventbridge.document import parse_document
+from eventbridge.event.json_document import parse_document
 from eventbridge.match.accept import Accept, acceptance
 from eventbridge.match.leaves import Leaf, Leaves, flatten
 from eventbridge.pattern.nodes import And, AnythingBut, Condition, Field, Path, Pattern

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from oracle.pair import Pair
 
-from eventbridge.document import Number, parse_document, write_document
 from eventbridge.errors import PatternError
+from eventbridge.event.json_document import Number, parse_document, write_document
 from eventbridge.pattern import parse_pattern, write_pattern
 
 ROUNDS: Final = 40

@@ -15,7 +15,7 @@ from oracle.pair import Pair
 from oracle.refusals import REFUSALS
 from oracle.shrink import shrink
 
-from eventbridge.document import write_document
+from eventbridge.event.json_document import write_document
 from eventbridge.match.reference import matches
 from eventbridge.pattern import parse_pattern, write_pattern
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from eventbridge.document import Number
+from eventbridge.event.json_document import Number
 
 KEYS: Final = ("a", "b", "c", "d", "é", "a b", "A")
 RARE_KEYS: Final = ("a.b", "b.c", "prefix", "numeric")

@@ -13,8 +13,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from eventbridge.connection import Connection
-from eventbridge.flow import PoolSlots
+from eventbridge.config.connection import Connection
+from eventbridge.decision.chunking import PoolSlots
 from eventbridge.orchestrate.pools import SHARED_POOLS, AirflowError, AirflowPools, wanted_pools
 from eventbridge.orchestrate.tasks import confirmed_pools, stage
 from eventbridge.rule import Bus, Rule, RuleSet

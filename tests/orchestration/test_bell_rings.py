@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from eventbridge.connection import connections_from_environment
-from eventbridge.ledger.records import Batch, Parked, Range
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
+from eventbridge.model.batch import Batch, Range
+from eventbridge.model.parked import Parked
 from eventbridge.orchestrate.bell import Bell, Seen, rings
 from eventbridge.orchestrate.watch import Watch
-from eventbridge.settings import Settings
-from eventbridge.sources.embedded import EmbeddedBus
-from eventbridge.stages.workplace import Workplace
+from eventbridge.sources.embedded.bus import EmbeddedBus
+from eventbridge.stages.runtime.runtime import Runtime
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -93,7 +94,7 @@ def clock() -> Clock:
 def watch(home: Path, clock: Clock) -> Iterator[Watch]:
     """Open a watch over a real ledger and bus; runner `night` is registered and has nothing to do."""
     settings = Settings(home=home, rules_folder=home.parent / "rules")
-    opened = Watch(Workplace.open(settings, connections_from_environment({}), clock))
+    opened = Watch(Runtime.open(settings, connections_from_environment({}), clock))
     with bus(opened) as orders:
         for runner in ("orders", "night"):
             opened.work.ledger.register_queues(runner, "orders", dict.fromkeys(orders.queues(), 0))
@@ -147,7 +148,7 @@ def test_silence_while_nothing_waits(watch: Watch, clock: Clock) -> None:
 def test_a_runner_that_never_ran_is_rung_for(home: Path, clock: Clock) -> None:
     """A group is registered by its first run, and `latest` counts from there: it must not wait for an event."""
     settings = Settings(home=home, rules_folder=home.parent / "rules")
-    watch = Watch(Workplace.open(settings, connections_from_environment({}), clock))
+    watch = Watch(Runtime.open(settings, connections_from_environment({}), clock))
 
     assert sorted(watch.look()) == ["events_night", "events_orders"]
     watch.close()
@@ -230,3 +231,21 @@ def test_retries_are_rung_for_when_they_fall_due(watch: Watch, clock: Clock) -> 
     clock.later(20)
 
     assert watch.look() == []
+
+
+def test_what_falls_due_next_is_rung_for_though_the_last_run_took_nothing(watch: Watch, clock: Clock) -> None:
+    """Once nothing is due any more its bell counts as answered: the next one does not wait for 15 s."""
+    publish(watch)
+    for runner in ("orders", "night"):
+        commit(watch, take(watch, runner))
+    batch_id = watch.work.ledger.batches(runner="orders")[0].batch_id
+    first = Parked(batch_id, 0, "orders", "big", "log", "RetryAt", 1, NOW, (("f", "0"),), 1, 9)
+    watch.work.ledger.park([first])
+    assert watch.look() == ["due_deliveries"]
+    watch.work.ledger.hold_parked("big", "log", "rule disabled")
+    clock.later(2)
+    assert watch.look() == []
+    watch.work.ledger.park([replace(first, chunk_id=1)])
+    clock.later(2)
+
+    assert watch.look() == ["due_deliveries"]

@@ -25,10 +25,11 @@ from demo.services import left_behind, stop_groups
 from demo.standings import standings, unexpected
 from demo.tally import Tally
 
-from eventbridge.breaker import TargetStatus
-from eventbridge.connection import connections_from_environment
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.model.target_state import TargetStatus
 from eventbridge.rule import RuleSet, load_rules
 from eventbridge.store.open import open_store
+from eventbridge.targets.file.fields import FileFields
 
 ROOT = Path(__file__).parents[2]
 
@@ -72,7 +73,7 @@ def test_ending_what_has_ended_is_harmless() -> None:
 def test_a_process_id_that_was_used_anew_is_left_alone(tmp_path: Path) -> None:
     """`make down` ends the processes it noted, known by id and start, and nobody else's."""
     mine = psutil.Process()
-    noted = {"mine": [mine.pid, mine.create_time()], "anew": [mine.pid, 1.0], "gone": [2**22 - 3, 5.0]}
+    noted = {"mine": [mine.pid, mine.create_time()], "again": [mine.pid, 1.0], "gone": [2**22 - 3, 5.0]}
     (tmp_path / "pids.json").write_text(json.dumps(noted))
 
     assert left_behind(tmp_path) == {"mine": mine.pid}
@@ -226,7 +227,8 @@ def test_the_checkouts_environment_uses_the_shipped_rules_while_it_can(
 
 def destinations(rules: RuleSet) -> list[str]:
     """Return the URLs and files of all targets."""
-    return [target.url or target.path for rule in rules.rules.values() for target in rule.targets.values()]
+    targets = [target for rule in rules.rules.values() for target in rule.targets.values()]
+    return [target.path if isinstance(target, FileFields) else target.url for target in targets]
 
 
 def test_the_demo_waits_for_every_target_that_answers() -> None:

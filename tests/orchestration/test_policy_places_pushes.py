@@ -18,9 +18,10 @@ import psutil
 import pytest
 
 from eventbridge.ledger import Ledger
-from eventbridge.ledger.records import Batch, Chunk
+from eventbridge.model.batch import Batch
+from eventbridge.model.chunk import Chunk
 from eventbridge.orchestrate import policy
-from eventbridge.orchestrate.policy import UNPLANNED, Place, Places, place_push
+from eventbridge.orchestrate.policy import UNPLANNED, Placement, Placements, place_push
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -56,11 +57,11 @@ def plan(ledger: Ledger, batch_id: str, runner: str, *pools: str) -> None:
     assert ledger.publish_chunks(batch_id, NOW + timedelta(days=10_000), chunks)
 
 
-def placed(**fields: object) -> Place:
+def placed(**fields: object) -> Placement:
     """Return where the policy puts a task instance."""
     instance = Instance(**fields)  # type: ignore[arg-type]
     place_push(instance)
-    return Place(instance.pool, instance.priority_weight)
+    return Placement(instance.pool, instance.priority_weight)
 
 
 def alarms(caplog: pytest.LogCaptureFixture) -> int:
@@ -73,9 +74,9 @@ def test_a_push_gets_the_place_of_the_chunk_with_its_map_index(ledger: Ledger) -
     plan(ledger, "b1", "orders", "rule.big", "rules.high")
     plan(ledger, "b2", "night", "movement")
 
-    assert Place("rule.big", 700) == placed(map_index=0)
-    assert Place("rules.high", 701) == placed(map_index=1)
-    assert Place("movement", 700) == placed(dag_id="deliver_night", map_index=0)
+    assert Placement("rule.big", 700) == placed(map_index=0)
+    assert Placement("rules.high", 701) == placed(map_index=1)
+    assert Placement("movement", 700) == placed(dag_id="deliver_night", map_index=0)
 
 
 def test_a_committed_batch_has_no_places_any_more(ledger: Ledger) -> None:
@@ -85,7 +86,7 @@ def test_a_committed_batch_has_no_places_any_more(ledger: Ledger) -> None:
     assert ledger.commit_batch("b1", "orders", [], NOW, "000000")
     plan(ledger, "b2", "orders", "rules.low")
 
-    assert Place("rules.low", 700) == placed(run_id="run-2")
+    assert Placement("rules.low", 700) == placed(run_id="run-2")
 
 
 @pytest.mark.parametrize(
@@ -101,37 +102,37 @@ def test_everything_but_a_mapped_push_keeps_its_place(ledger: Ledger, fields: di
     """Other tasks, unmapped pushes and other DAGs keep what their DAG says."""
     plan(ledger, "b1", "orders", "rule.big")
 
-    assert Place("default_pool", 1) == placed(**fields)
+    assert Placement("default_pool", 1) == placed(**fields)
 
 
 def test_an_expansion_asks_the_ledger_once(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """Airflow calls the policy twice for each of 64 pushes within milliseconds; one query serves them."""
     plan(ledger, "b1", "orders", *["rules.high"] * 64)
     asked = []
-    query = Places._query
+    query = Placements._query
 
-    def counted(self: Places, runner: str) -> dict[int, Place]:
+    def counted(self: Placements, runner: str) -> dict[int, Placement]:
         asked.append(runner)
         return dict(query(self, runner))
 
-    monkeypatch.setattr(Places, "_query", counted)
+    monkeypatch.setattr(Placements, "_query", counted)
     for _ in range(2):
         for index in range(64):
-            assert Place("rules.high", 700 + index) == placed(map_index=index)
+            assert Placement("rules.high", 700 + index) == placed(map_index=index)
 
     assert asked == ["orders"]
 
 
 def test_a_cleared_run_is_not_given_what_it_had_before(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Places are held for an expansion only: a run that is cleared and routes another batch is asked for anew."""
+    """Placements are held for an expansion only: a run that is cleared and routes another batch is asked for again."""
     plan(ledger, "b1", "orders", "rule.big")
-    assert Place("rule.big", 700) == placed()
+    assert Placement("rule.big", 700) == placed()
     ledger.begin_settlement("b1")
     ledger.commit_batch("b1", "orders", [], NOW, "000000")
     plan(ledger, "b2", "orders", "rules.low")
     monkeypatch.setattr(policy, "_HOLD_SECONDS", 0.0)
 
-    assert Place("rules.low", 700) == placed()
+    assert Placement("rules.low", 700) == placed()
 
 
 def test_without_a_batch_a_push_is_unplanned_and_an_alarm_is_logged(
@@ -141,7 +142,7 @@ def test_without_a_batch_a_push_is_unplanned_and_an_alarm_is_logged(
     with caplog.at_level(logging.ERROR):
         assert placed() == UNPLANNED
 
-    assert Place("rules.unplanned", 100) == UNPLANNED
+    assert Placement("rules.unplanned", 100) == UNPLANNED
     assert alarms(caplog) == 1
 
 
@@ -223,7 +224,7 @@ def test_nothing_makes_the_policy_raise(home: Path, caplog: pytest.LogCaptureFix
     policy._places.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EVENTBRIDGE_NO_SUCH_SETTING", "1")
-        assert Place("default_pool", 1) == placed()
+        assert Placement("default_pool", 1) == placed()
     place_push(object())
 
     assert alarms(caplog) == 2

@@ -10,24 +10,24 @@ from pathlib import Path
 
 import pytest
 
-from eventbridge.connection import connections_from_environment
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
 from eventbridge.errors import ConnectionUnusable
 from eventbridge.orchestrate.spark import APPLICATION, open_router
-from eventbridge.settings import Settings
 from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.submit import SubmitRouter
-from eventbridge.stages.workplace import Workplace
+from eventbridge.stages.runtime.runtime import Runtime
 
 
 @pytest.fixture
-def work(home: Path) -> Iterator[Workplace]:
-    """Open a workplace."""
-    opened = Workplace.open(Settings(home=home), connections_from_environment({}))
+def work(home: Path) -> Iterator[Runtime]:
+    """Open a runtime."""
+    opened = Runtime.open(Settings(home=home), connections_from_environment({}))
     yield opened
     opened.close()
 
 
-def test_a_connect_server_is_reached_at_its_url(work: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connect_server_is_reached_at_its_url(work: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     """Type spark_connect: host, port and token of the connection become the URL, by the provider's hook."""
     monkeypatch.setenv("AIRFLOW_CONN_EVENTBRIDGE_SPARK", "spark-connect://:secret@spark.example:15002")
     router = open_router(work)
@@ -36,7 +36,7 @@ def test_a_connect_server_is_reached_at_its_url(work: Workplace, monkeypatch: py
     assert router._url == "sc://spark.example:15002/;token=secret"
 
 
-def test_another_type_is_refused(work: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_type_is_refused(work: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message names the two types that can be."""
     monkeypatch.setenv("AIRFLOW_CONN_EVENTBRIDGE_SPARK", "http://spark.example")
     with pytest.raises(ConnectionUnusable, match=r"'http'.*spark_connect.*spark"):
@@ -50,7 +50,7 @@ def test_the_application_of_the_checkout_is_there() -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the provider's hook leaves a pipe open
 def test_spark_submit_gets_the_application_and_its_arguments(
-    work: Workplace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    work: Runtime, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Type spark: the provider's hook calls spark-submit with master, router's arguments and our daemon."""
     told = tmp_path / "told.json"

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from eventbridge import flow
-from eventbridge.connection import connections_from_environment
+from eventbridge.config.connection import connections_from_environment
 from eventbridge.errors import BooksError, ConnectionUnusable, LedgerError, UserError
+from eventbridge.model import lane
 from eventbridge.orchestrate import names, pools
 from eventbridge.orchestrate.connections import airflow_connection
 from eventbridge.orchestrate.policy import UNPLANNED, place_push
@@ -79,7 +79,7 @@ def test_a_killed_push_stops_and_keeps_what_it_was_answered(home: Path, monkeypa
         running.set()
         return "stopped" if stop.wait(30) else "ran out of time"
 
-    monkeypatch.setattr("eventbridge.stages.push.push", push)
+    monkeypatch.setattr("eventbridge.stages.push.stage.push", push)
     operator = PushOperator(task_id="push", batch_id="b", chunk_id=3)
     task = threading.Thread(target=operator.execute, args=({},))
     began = time.monotonic()
@@ -114,7 +114,7 @@ def test_what_a_person_must_mend_is_not_tried_again(home: Path) -> None:
 
 def test_places_of_retries_and_of_the_unplanned_are_made_as_pools() -> None:
     """Every pool that is named without a rule is among those that listen makes."""
-    assert {flow.SLOW_LANE_POOL, names.UNPLANNED_POOL} <= set(pools.SHARED_POOLS)
+    assert {lane.SLOW_LANE_POOL, names.UNPLANNED_POOL} <= set(pools.SHARED_POOLS)
     assert UNPLANNED.pool == names.UNPLANNED_POOL
 
 

@@ -21,20 +21,20 @@ from rich.console import Console
 from rich.table import Table
 from s3proxy.forward import Forward
 
-from eventbridge.stages.audit import audit
-from eventbridge.stages.buffer import buffer
-from eventbridge.stages.commit import commit
-from eventbridge.stages.dead_letters import write_dead_letters
-from eventbridge.stages.deliver import next_due_at
-from eventbridge.stages.listen import listen
-from eventbridge.stages.push import push
-from eventbridge.stages.redrive import begin_redrive, plan_redrive
-from eventbridge.stages.retries import plan_retries
-from eventbridge.stages.route import route
-from eventbridge.stages.route_in_process import InProcessRouter
-from eventbridge.stages.schedule_retries import schedule_retries
-from eventbridge.stages.selection import Selection
-from eventbridge.stages.workplace import Workplace
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.ingest.buffer import buffer
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.letters.selection import Selection
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.deliver import next_due_at
+from eventbridge.stages.push.stage import push
+from eventbridge.stages.redrive.plan import begin_redrive, plan_redrive
+from eventbridge.stages.retry.plan import plan_retries
+from eventbridge.stages.route.stage import route
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.parking import schedule_retries
 from eventbridge.testing.receiver import Receiver
 from eventbridge.testing.s3 import S3Server
 
@@ -129,7 +129,7 @@ def _batches(place: Site, server: S3Server, receiver: Receiver) -> list[Counted]
     return batches
 
 
-def _retries(work: Workplace, server: S3Server) -> list[Counted]:
+def _retries(work: Runtime, server: S3Server) -> list[Counted]:
     """Take up what is parked, a batch at a time, until nothing is."""
     batches: list[Counted] = []
     end = time.monotonic() + _PATIENCE_SECONDS
@@ -144,7 +144,7 @@ def _retries(work: Workplace, server: S3Server) -> list[Counted]:
     return batches
 
 
-def _redrives(work: Workplace, server: S3Server, router: InProcessRouter) -> list[Counted]:
+def _redrives(work: Runtime, server: S3Server, router: InProcessRouter) -> list[Counted]:
     """Redrive all dead letters: as they were, then through today's rules."""
     batches = []
     for what, retransform in (("redrive", False), ("redrive, retransform", True)):
@@ -177,7 +177,7 @@ def _begun(what: str, server: S3Server) -> tuple[Counted, Counting]:
     return batch, counting
 
 
-def _pushed(work: Workplace, batch: Counted, counting: Counting, batch_id: str, chunk_ids: Sequence[int]) -> Counted:
+def _pushed(work: Runtime, batch: Counted, counting: Counting, batch_id: str, chunk_ids: Sequence[int]) -> Counted:
     def timed(chunk_id: int) -> float:
         began = time.monotonic()
         report = push(work, batch_id, chunk_id, threading.Event())

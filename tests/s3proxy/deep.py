@@ -25,15 +25,15 @@ _ROOT = Path(__file__).parents[2]
 #: The contract suite asks the server itself; the others through what counts, and disturbs, their requests.
 _TESTS = (
     "tests/contracts/test_store_contract.py",
-    "tests/unit/test_store_s3.py",
+    "tests/unit/store/test_store_s3.py",
     "tests/s3proxy/own_answers.py",
     "tests/stages/sending/test_s3_batches.py",
     "tests/spark/test_spark_s3.py",
 )
 #: What s3proxy does not do, and Amazon's server does: encrypt, and refuse to delete in a bucket that is not there.
 _LACKING = (
-    "tests/unit/test_store_s3.py::test_encryption_is_asked_for_with_every_write",
-    "tests/unit/test_store_s3.py::test_a_bucket_that_is_not_there[delete]",
+    "tests/unit/store/test_store_s3.py::test_encryption_is_asked_for_with_every_write",
+    "tests/unit/store/test_store_s3.py::test_a_bucket_that_is_not_there[delete]",
 )
 _DIRECT = "direct"
 

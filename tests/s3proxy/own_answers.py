@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import pytest
 
-from eventbridge.connection import Connection
+from eventbridge.config.connection import Connection
 from eventbridge.errors import StoreError
 from eventbridge.store.s3 import PART_BYTES, S3Store
 from eventbridge.store.s3_access import S3Access

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec import structs
 from spark.own_server import own_server
 
-from eventbridge.rule import Bus, Rule, RuleSet, Target, Transform
+from eventbridge.routing.job import RouteJob, Router, Slice, SliceResult
+from eventbridge.rule import Bus, Rule, RuleSet, Transform
 from eventbridge.spark.server import SparkConnectServer
-from eventbridge.stages.frozen_rules import freeze_rules
-from eventbridge.stages.route import RouteJob, Router, Slice, SliceResult
 from eventbridge.store.open import open_store
 from eventbridge.store.parquet import read_table, write_table
 from eventbridge.store.protocol import Store
+from eventbridge.store.rule_sets import freeze_rules
 from eventbridge.store.schemas import BUFFER
+from eventbridge.targets.file.fields import FileFields
+from eventbridge.targets.http_fields import HttpFields
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 FILE = "buffer/bus=orders/date=2026-03-01/hour=12/landed.parquet"
@@ -37,10 +40,10 @@ def rules() -> RuleSet:
     """Rules of several operators and all forms of transform, one of which fails for some events."""
     ids = Transform(form="TEMPLATE", value={"id": "$.data.id"}, template='{"order": "${id}"}', missing="error")
     targets = {
-        "crm": Target(name="crm", type="http", url="https://crm.example/"),
-        "id": Target(name="id", type="file", path="/tmp/id", transform=ids),
-        "part": Target(name="part", type="file", path="/tmp/p", transform=Transform(form="JSONPATH", value="$.data")),
-        "same": Target(name="same", type="file", path="/tmp/s", transform=Transform(form="CONSTANT", value="one")),
+        "crm": HttpFields(name="crm", url="https://crm.example/"),
+        "id": FileFields(name="id", path="/tmp/id", transform=ids),
+        "part": FileFields(name="part", path="/tmp/p", transform=Transform(form="JSONPATH", value="$.data")),
+        "same": FileFields(name="same", path="/tmp/s", transform=Transform(form="CONSTANT", value="one")),
     }
     patterns: dict[str, dict[str, Any]] = {
         "big": {"data": {"amount": [{"numeric": [">", 500]}]}},
@@ -62,14 +65,14 @@ class Landed:
     job: RouteJob
     slices: list[Slice]
 
-    def anew(self, **changes: Any) -> RouteJob:
+    def again(self, **changes: Any) -> RouteJob:
         """Return the job of another try."""
         attempt = f"try-{len(self.store.list('deliveries/'))}-{len(changes)}"
-        return replace(self.job, attempt=attempt, **changes)
+        return structs.replace(self.job, attempt=attempt, **changes)
 
     def routed(self, router: Router, **changes: Any) -> list[dict[str, Any]]:
         """Route all slices and return what does not depend on who did it: rows and manifests by slice."""
-        return self.comparable(router.route_slices(self.anew(**changes), self.slices))
+        return self.comparable(router.route_slices(self.again(**changes), self.slices))
 
     def comparable(self, results: Iterator[SliceResult] | Sequence[SliceResult]) -> list[dict[str, Any]]:
         """Return the results in the order of slices, file contents in place of file names."""
@@ -77,7 +80,7 @@ class Landed:
             {
                 "slice": result.slice_id,
                 "rows": result.rows,
-                "detail": json.loads(json.dumps(result.detail)),
+                "detail": result.detail,
                 "deliveries": None if result.path is None else read_table(self.store, result.path).to_pylist(),
             }
             for result in sorted(results, key=lambda result: result.slice_id)

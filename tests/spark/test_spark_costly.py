@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from eventbridge.connection import connections_from_environment
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
 from eventbridge.rule import RuleSet, Transform
-from eventbridge.settings import Settings
 from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.server import SparkConnectServer
-from eventbridge.stages.audit import audit
-from eventbridge.stages.deliver import deliver_batch, deliver_references
-from eventbridge.stages.records import dead_letters
-from eventbridge.stages.workplace import Workplace
+from eventbridge.stages.letters.reader import dead_letters
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.deliver import deliver_batch, deliver_references
+from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.testing.poison import POISONED, route_with_poison
 
 RULES = """
@@ -32,8 +32,8 @@ rules:
 
 
 @dataclass(frozen=True)
-class Costly(Workplace):
-    """A workplace in which `costly` runs the program of a file, and `other` one that does no harm."""
+class Costly(Runtime):
+    """A runtime in which `costly` runs the program of a file, and `other` one that does no harm."""
 
     def rule_set(self) -> RuleSet:
         """Return today's rules."""
@@ -62,7 +62,7 @@ def deliver(tmp_path: Path) -> Callable[..., Costly]:
     def run(router: ConnectRouter, program: str, poisoned: Container[int] = (3,), budget: str = "0.5") -> Costly:
         (tmp_path / "program").write_text(program)
         settings = Settings.from_mapping(environ | {"EVENTBRIDGE_ROUTE_COSTLY_BUDGET_SECONDS": budget})
-        work = Costly(**vars(Workplace.open(settings, connections_from_environment({}))))
+        work = Costly(**vars(Runtime.open(settings, connections_from_environment({}))))
         source = work.open_source(work.rule_set().buses["orders"])
         bodies = [
             {"specversion": "1.0", "id": str(n), "source": "/s", "type": "t"}
@@ -77,7 +77,7 @@ def deliver(tmp_path: Path) -> Callable[..., Costly]:
     return run
 
 
-def lines(work: Workplace, name: str) -> list[str]:
+def lines(work: Runtime, name: str) -> list[str]:
     """Return the ids that a rule's target has received."""
     path = work.settings.home / f"{name}.jsonl"
     return [json.loads(line)["id"] for line in path.read_text().splitlines()] if path.exists() else []

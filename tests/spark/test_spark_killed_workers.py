@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 from spark.own_server import own_server
 
-from eventbridge.connection import connections_from_environment
-from eventbridge.settings import Settings
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.job import RouteJob, SliceResult, Task
 from eventbridge.spark.route import ConnectRouter
-from eventbridge.stages.audit import audit
-from eventbridge.stages.buffer import buffer
-from eventbridge.stages.deliver import push_and_settle
-from eventbridge.stages.listen import listen
-from eventbridge.stages.route import RouteJob, SliceResult, job_of, route, slices_of
-from eventbridge.stages.route_in_process import InProcessRouter
-from eventbridge.stages.route_job import Task
-from eventbridge.stages.workplace import Workplace
+from eventbridge.stages.ingest.buffer import buffer
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.deliver import push_and_settle
+from eventbridge.stages.route.stage import job_of, route, slices_of
+from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_table
 from eventbridge.testing.poison import FATAL_ONCE, mark_of, route_with_poison
 
@@ -40,8 +40,8 @@ EVENTS, FATAL = 12, (3, 7)
 
 
 @pytest.fixture
-def work(tmp_path: Path) -> Iterator[Workplace]:
-    """A workplace with events of three queues, those of two of them fatal to their worker, once."""
+def work(tmp_path: Path) -> Iterator[Runtime]:
+    """A runtime with events of three queues, those of two of them fatal to their worker, once."""
     (tmp_path / "rules").mkdir()
     (tmp_path / "rules" / "rules.yaml").write_text(RULES.replace("FOLDER", str(tmp_path)))
     environ = {
@@ -49,7 +49,7 @@ def work(tmp_path: Path) -> Iterator[Workplace]:
         "EVENTBRIDGE_RULES_FOLDER": str(tmp_path / "rules"),
         "EVENTBRIDGE_PREPARE_BUDGET_SECONDS": "600",
     }
-    work = Workplace.open(Settings.from_mapping(environ), connections_from_environment({}))
+    work = Runtime.open(Settings.from_mapping(environ), connections_from_environment({}))
     source = work.open_source(work.rule_set().buses["orders"])
     bodies = [
         {"specversion": "1.0", "id": str(number), "source": "/s", "type": "t"}
@@ -72,12 +72,12 @@ class Asked(ConnectRouter):
         return super().route_slices(job, tasks)
 
 
-def rows_of(work: Workplace, path: str | None) -> list[dict[str, Any]]:
+def rows_of(work: Runtime, path: str | None) -> list[dict[str, Any]]:
     """Return the rows of a delivery file."""
     return [] if path is None else read_table(work.store, path).to_pylist()
 
 
-def test_workers_killed_before_they_answer_leave_files_that_nobody_reads(work: Workplace, tmp_path: Path) -> None:
+def test_workers_killed_before_they_answer_leave_files_that_nobody_reads(work: Runtime, tmp_path: Path) -> None:
     """Spark repeats their tasks in one job; each slice names one file, with the rows of a route that nothing hit.
 
     What the killed ones left is damaged here: reading it would fail. The batch is delivered, each event once.
@@ -86,9 +86,7 @@ def test_workers_killed_before_they_answer_leave_files_that_nobody_reads(work: W
     buffer(work, batch_id)
     slices = slices_of(work.ledger.files(batch_id, "buffer"))
     undisturbed = InProcessRouter(work.store).route_slices(job_of(work, work.ledger.batch(batch_id)), slices)
-    expected = {
-        result.slice_id: (json.loads(json.dumps(result.detail)), rows_of(work, result.path)) for result in undisturbed
-    }
+    expected = {result.slice_id: (result.detail, rows_of(work, result.path)) for result in undisturbed}
     before = set(work.store.list("deliveries/"))
 
     with own_server(tmp_path / "spark", master="local[2,3]") as server:

@@ -9,20 +9,21 @@ from pathlib import Path
 import pytest
 from spark.own_server import own_server
 
-from eventbridge.connection import connections_from_environment
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
 from eventbridge.errors import SparkError
-from eventbridge.settings import Settings
+from eventbridge.routing.job import RouteJob, Slice, SliceResult
 from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.server import SparkConnectServer
-from eventbridge.stages.audit import audit
-from eventbridge.stages.buffer import buffer
-from eventbridge.stages.commit import commit
-from eventbridge.stages.dead_letters import write_dead_letters
-from eventbridge.stages.listen import listen
-from eventbridge.stages.records import dead_letters
-from eventbridge.stages.route import RouteJob, Slice, SliceResult, route
-from eventbridge.stages.schedule_retries import schedule_retries
-from eventbridge.stages.workplace import Workplace
+from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.ingest.buffer import buffer
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.letters.reader import dead_letters
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.route.stage import route
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.parking import schedule_retries
 from eventbridge.testing.poison import DEADLY, ENDLESS, KILLING, route_with_poison
 
 RULES = """
@@ -38,7 +39,7 @@ rules:
 
 
 @pytest.fixture
-def land(tmp_path: Path) -> Iterator[Callable[..., tuple[Workplace, str]]]:
+def land(tmp_path: Path) -> Iterator[Callable[..., tuple[Runtime, str]]]:
     """Publish and land a batch of events with these subjects."""
     (tmp_path / "rules").mkdir()
     (tmp_path / "rules" / "rules.yaml").write_text(RULES)
@@ -48,9 +49,9 @@ def land(tmp_path: Path) -> Iterator[Callable[..., tuple[Workplace, str]]]:
         "EVENTBRIDGE_ROUTE_SLICE_SECONDS": "5",
         "EVENTBRIDGE_PREPARE_BUDGET_SECONDS": "600",  # a worker that loops takes its 5 s each time it is tried
     }
-    work = Workplace.open(Settings.from_mapping(environ), connections_from_environment({}))
+    work = Runtime.open(Settings.from_mapping(environ), connections_from_environment({}))
 
-    def make(*subjects: str) -> tuple[Workplace, str]:
+    def make(*subjects: str) -> tuple[Runtime, str]:
         source = work.open_source(work.rule_set().buses["orders"])
         bodies = [
             {"specversion": "1.0", "id": str(number), "source": "/s", "type": "t", "subject": subject}
@@ -68,7 +69,7 @@ def land(tmp_path: Path) -> Iterator[Callable[..., tuple[Workplace, str]]]:
 
 @pytest.mark.parametrize("poison", [DEADLY, ENDLESS], ids=["ends its worker", "keeps its worker"])
 def test_poison_is_one_dead_letter(
-    spark_server: SparkConnectServer, land: Callable[..., tuple[Workplace, str]], poison: bytes
+    spark_server: SparkConnectServer, land: Callable[..., tuple[Runtime, str]], poison: bytes
 ) -> None:
     """An event that kills the Python worker, or never lets it go, is a dead letter; its batch is routed without it."""
     work, batch_id = land(*["good"] * 5, poison.decode(), *["good"] * 6)
@@ -86,7 +87,7 @@ def test_poison_is_one_dead_letter(
 
 
 def test_a_spark_that_ends_meanwhile_blames_no_event(
-    spark_server: SparkConnectServer, tmp_path: Path, land: Callable[..., tuple[Workplace, str]]
+    spark_server: SparkConnectServer, tmp_path: Path, land: Callable[..., tuple[Runtime, str]]
 ) -> None:
     """Where the server goes with its workers the canary fails too: the stage fails, and another Spark routes."""
     work, batch_id = land(*["good"] * 8)
@@ -107,7 +108,7 @@ def test_a_spark_that_ends_meanwhile_blames_no_event(
 
 
 def test_an_event_that_kills_java_is_one_dead_letter(
-    spark_server: SparkConnectServer, tmp_path: Path, land: Callable[..., tuple[Workplace, str]]
+    spark_server: SparkConnectServer, tmp_path: Path, land: Callable[..., tuple[Runtime, str]]
 ) -> None:
     """Spark itself goes down with it: the stage fails, counts that, and a Spark that is there again goes on without."""
     work, batch_id = land(KILLING.decode(), "good")

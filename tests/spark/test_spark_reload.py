@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from eventbridge.connection import connections_from_environment
-from eventbridge.settings import Settings
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
 from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.server import SparkConnectServer
-from eventbridge.stages.audit import audit
-from eventbridge.stages.deliver import deliver_batch
-from eventbridge.stages.workplace import Workplace
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.deliver import deliver_batch
+from eventbridge.stages.runtime.runtime import Runtime
 
 #: A runner of its own has a session, and so workers, of its own; one queue is one slice, which needs one of them.
 BUS = "buses: {reloads: {source: {type: embedded, queues: 1, start_at: earliest}}}\nrules:\n"
@@ -24,23 +24,23 @@ RULE = "  NAME: {bus: reloads, pattern: {subject: [SUBJECT]}, targets: {f: {type
 
 
 @pytest.fixture
-def work(tmp_path: Path) -> Iterator[Workplace]:
-    """A workplace without rules."""
+def work(tmp_path: Path) -> Iterator[Runtime]:
+    """A runtime without rules."""
     (tmp_path / "rules").mkdir()
     environ = {"EVENTBRIDGE_HOME": str(tmp_path), "EVENTBRIDGE_RULES_FOLDER": str(tmp_path / "rules")}
-    work = Workplace.open(Settings.from_mapping(environ), connections_from_environment({}))
+    work = Runtime.open(Settings.from_mapping(environ), connections_from_environment({}))
     yield work
     work.close()
 
 
-def write_rules(work: Workplace, **subjects: str) -> None:
+def write_rules(work: Runtime, **subjects: str) -> None:
     """Write a rule for each name, which lets events of one subject through."""
     rules = "".join(RULE.replace("NAME", name).replace("SUBJECT", subject) for name, subject in subjects.items())
     text = (BUS + rules).replace("FOLDER", str(work.settings.home))
     (work.settings.home / "rules" / "rules.yaml").write_text(text)
 
 
-def publish(work: Workplace, number: int) -> None:
+def publish(work: Runtime, number: int) -> None:
     """Publish two events, one of each subject, numbered from there on."""
     source = work.open_source(work.rule_set().buses["reloads"])
     bodies = [
@@ -51,32 +51,32 @@ def publish(work: Workplace, number: int) -> None:
     source.close()
 
 
-def received(work: Workplace, name: str) -> list[str]:
+def received(work: Runtime, name: str) -> list[str]:
     """Return the ids that a rule's target has received."""
     path = work.settings.home / f"{name}.jsonl"
     return [json.loads(line)["id"] for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def test_changed_rules_are_in_force_at_the_next_batch_of_the_same_worker(
-    spark_server: SparkConnectServer, work: Workplace
+    spark_server: SparkConnectServer, work: Runtime
 ) -> None:
     """A rule changes and another comes: the worker compiles them once, and does not where nothing has changed."""
 
     def noting(store: Any, rule_set: Any, job: Any, task: Any) -> Any:  # within: goes to the worker by value
         import os
-        from dataclasses import replace
 
-        from eventbridge.stages.route_program import route_program
-        from eventbridge.stages.route_task import route_task
+        from eventbridge.routing.program import route_program
+        from eventbridge.routing.task import route_task
 
         result = route_task(store, rule_set, job, task)
         program = id(route_program(job.rule_set, rule_set, job.bus))
-        return replace(result, detail={**result.detail, "worker": os.getpid(), "program": program})
+        store.put(f"noted/{job.batch_id}", f"{os.getpid()} {program}".encode())
+        return result
 
     def delivered() -> tuple[int, int]:
         batch_id = deliver_batch(work, "reloads", ConnectRouter(spark_server.url, noting), threading.Event()) or ""
-        (file,) = work.ledger.files(batch_id, "delivery")
-        return file.detail["worker"], file.detail["program"]
+        worker, program = work.store.get(f"noted/{batch_id}").split()
+        return int(worker), int(program)
 
     write_rules(work, changes="odd", goes="even")
     publish(work, 1)

@@ -13,15 +13,17 @@ import pytest
 from spark.own_server import own_server
 
 from eventbridge.errors import SparkError
-from eventbridge.rule import Bus, Rule, RuleSet, Target
+from eventbridge.model.routed import RoutedShare
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.job import JobTasks, RuleShare
+from eventbridge.rule import Bus, Rule, RuleSet
 from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.server import SparkConnectServer
 from eventbridge.spark.submit import LocalSubmit, SubmitRouter
-from eventbridge.stages.frozen_rules import freeze_rules
-from eventbridge.stages.route_in_process import InProcessRouter
-from eventbridge.stages.route_job import RuleShare
 from eventbridge.store.open import open_store
 from eventbridge.store.parquet import read_table
+from eventbridge.store.rule_sets import freeze_rules
+from eventbridge.targets.file.fields import FileFields
 from eventbridge.testing.s3 import ACCESS_KEY, SECRET_KEY, S3Request, S3Server
 
 APPLICATION = str(Path(__file__).parents[2] / "spark_apps" / "route_events.py")
@@ -48,7 +50,7 @@ def test_workers_read_and_write_a_bucket(
 ) -> None:
     """Row by row what this process gives, one put a slice, nothing listed, by pyarrow's file system."""
     expected = landed.routed(InProcessRouter(landed.store))
-    job = landed.anew()
+    job = landed.another_try()
     s3_server.requests.clear()
     results = list(ConnectRouter(spark_with_connection.url).route_slices(job, landed.slices))
     requests: list[S3Request] = list(s3_server.requests)
@@ -63,14 +65,14 @@ def test_sql_is_asked_about_events_in_a_bucket(
     spark_with_connection: SparkConnectServer, landed: Any, s3_server: S3Server
 ) -> None:
     """Spark's workers read the survivors there, the driver puts its answers there and takes them away again."""
-    target = Target(name="lines", type="file", path="/tmp/never-written")
+    target = FileFields(name="lines", path="/tmp/never-written")
     rule = Rule(
         name="sql", bus="orders", runner="orders", pattern={}, where="data:amount::int > 50", targets={"lines": target}
     )
     rule_set = freeze_rules(landed.store, RuleSet(buses={"orders": Bus(name="orders")}, rules={"sql": rule}))
     share = RuleShare("rule/sql", "sql", ((landed.slices[0].file, "1-9"),), cpu_seconds=60)
     router = ConnectRouter(spark_with_connection.url, store=landed.store)
-    job = landed.anew(rule_set=rule_set)
+    job = landed.again(rule_set=rule_set)
 
     s3_server.requests.clear()
     (result,) = router.route_slices(job, [share])
@@ -78,17 +80,19 @@ def test_sql_is_asked_about_events_in_a_bucket(
 
     rows = read_table(landed.store, result.path or "").to_pylist()
     assert [row["event_id"] for row in rows] == ["6", "7", "8", "9"]
-    assert result.detail["share"]["turned_down"] == [[landed.slices[0].file, "1-5"]]
+    assert isinstance(result.detail, RoutedShare)
+    assert result.detail.turned_down == ((landed.slices[0].file, "1-5"),)
     assert not any(request.is_listing for request in requests)
     assert [path for path in landed.store.list("deliveries/") if "/sql/" in path] == []
 
 
 def test_no_secret_travels_with_a_job(landed: Any, spark_with_connection: SparkConnectServer) -> None:
     """The job names the connection; its keys are neither in it nor in what Spark writes down."""
-    list(ConnectRouter(spark_with_connection.url).route_slices(landed.anew(), landed.slices))
-    seen = landed.job.to_json() + spark_with_connection.log.read_text()
+    list(ConnectRouter(spark_with_connection.url).route_slices(landed.another_try(), landed.slices))
+    travels = JobTasks(landed.job, tuple(landed.slices)).to_json().decode()
+    seen = travels + spark_with_connection.log.read_text()
 
-    assert "s3://s3@tests/" in landed.job.to_json()
+    assert "s3://s3@tests/" in travels
     assert ACCESS_KEY not in seen
     assert SECRET_KEY not in seen
 
@@ -96,13 +100,13 @@ def test_no_secret_travels_with_a_job(landed: Any, spark_with_connection: SparkC
 def test_a_spark_without_the_connection(spark_server: SparkConnectServer, landed: Any) -> None:
     """What is missing where is told, and which variable is to be set."""
     with pytest.raises(SparkError, match=r"environment of Spark's workers.*set EVENTBRIDGE_CONN_S3"):
-        list(ConnectRouter(spark_server.url).route_slices(landed.anew(), landed.slices))
+        list(ConnectRouter(spark_server.url).route_slices(landed.another_try(), landed.slices))
 
 
 def test_submit_reads_and_writes_a_bucket(landed: Any, tmp_path: Path, s3_server: S3Server) -> None:
     """By spark-submit job file and answers lie in the bucket too, fetched by name without a listing."""
     router = SubmitRouter(landed.store, APPLICATION, LocalSubmit(tmp_path / "submit"))
-    job = landed.anew()
+    job = landed.another_try()
     s3_server.requests.clear()
     results = list(router.route_slices(job, landed.slices))
 

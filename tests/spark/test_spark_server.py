@@ -45,7 +45,7 @@ def test_what_does_not_end_politely_ends_with_a_process_that_was_killed() -> Non
     """Also where that process had begun to end it: it was killed while it waited."""
     code = """
 import subprocess, sys, time
-from eventbridge.spark.tether import start_tethered
+from eventbridge.spark.child_guard import start_tethered
 deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
 process = start_tethered([sys.executable, "-c", deaf], stdout=subprocess.PIPE)
 process.stdout.readline()

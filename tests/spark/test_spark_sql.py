@@ -11,24 +11,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
+import yaml
 from spark.own_server import own_server
 
-from eventbridge.connection import connections_from_environment
-from eventbridge.settings import Settings
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
+from eventbridge.routing.job import Router
 from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.server import SparkConnectServer
 from eventbridge.spark.submit import LocalSubmit, SubmitRouter
-from eventbridge.stages.audit import audit
-from eventbridge.stages.deliver import deliver_batch, deliver_references
-from eventbridge.stages.deliver_redrive import deliver_redrive
-from eventbridge.stages.records import dead_letters
-from eventbridge.stages.redrive import NO_REQUEST, begin_redrive, survey
-from eventbridge.stages.redriven import Marks
-from eventbridge.stages.references import due_references
-from eventbridge.stages.route import Router
-from eventbridge.stages.selection import Selection
-from eventbridge.stages.workplace import Workplace
+from eventbridge.stages.letters.reader import dead_letters
+from eventbridge.stages.letters.selection import Selection
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.deliver import deliver_batch, deliver_references
+from eventbridge.stages.operate.deliver_redrive import deliver_redrive
+from eventbridge.stages.redrive.marks import Marks
+from eventbridge.stages.redrive.plan import begin_redrive, survey
+from eventbridge.stages.redrive.search import NO_REQUEST
+from eventbridge.stages.retry.deferred import due_references
+from eventbridge.stages.runtime.runtime import Runtime
 
 ROOT = Path(__file__).parents[2]
 APPLICATION = str(ROOT / "spark_apps" / "route_events.py")
@@ -77,9 +78,9 @@ class Place:
         text = json.dumps({"buses": {"orders": {"source": source}}, "rules": made})
         (self.folder / "rules" / "rules.yaml").write_text(text)
 
-    def deliver(self, *events: dict[str, Any]) -> Workplace:
+    def deliver(self, *events: dict[str, Any]) -> Runtime:
         """Publish events, numbered from 0, and deliver a batch of them."""
-        work = Workplace.open(self.settings, connections_from_environment({}))
+        work = Runtime.open(self.settings, connections_from_environment({}))
         source = work.open_source(work.rule_set().buses["orders"])
         base = {"specversion": "1.0", "source": "/shop", "type": "placed"}
         bodies = [json.dumps({**base, "id": str(number), **event}) for number, event in enumerate(events)]
@@ -104,7 +105,7 @@ def place(spark_server: SparkConnectServer, tmp_path: Path) -> Place:
     return Place(tmp_path, spark_server.url)
 
 
-def failures(work: Workplace) -> list[tuple[str, str, str, str]]:
+def failures(work: Runtime) -> list[tuple[str, str, str, str]]:
     """Return event, rule/target, reason and the beginning of the detail of the dead letters."""
     return sorted(
         (row["event_id"], f"{row['rule']}/{row['target']}", row["reason"], row["detail"].split("]")[0])
@@ -112,7 +113,7 @@ def failures(work: Workplace) -> list[tuple[str, str, str, str]]:
     )
 
 
-def waiting(work: Workplace) -> list[tuple[str, str, str, int]]:
+def waiting(work: Runtime) -> list[tuple[str, str, str, int]]:
     """Return rule, reason, state and number of events of the references that wait."""
     return [(each.rule, each.reason, each.state, each.count) for each in work.ledger.waiting_references()]
 
@@ -197,7 +198,7 @@ def test_sql_that_means_nothing_holds_its_rule_alone(place: Place) -> None:
     assert sorted(waiting(work)) == [(name, "RouteFailed", "held", 6) for name in sorted(held)]
     assert audit(work).differences == ()
     place.write_rules(plain={}, column={"where": "data:n::int > 3"})
-    work = Workplace.open(place.settings, connections_from_environment({}))
+    work = Runtime.open(place.settings, connections_from_environment({}))
     deliver_references(work, "orders", place.router, STOP)
     assert place.ids("column-all") == "45"
     assert audit(work).differences == ()
@@ -236,7 +237,7 @@ def test_the_examples_of_the_page_give_what_it_shows(place: Place) -> None:
     page = (ROOT / "docs" / "transform-language.md").read_text()
     event = json.loads(re.findall(r"^```json event\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[0])
     found = re.findall(r"^```yaml sql\n(.*?)^```\n\n```\w+ gives\n(.*?)\n```$", page, re.MULTILINE | re.DOTALL)
-    targets = {f"t{number}": YAML(typ="safe").load(text)["transform"] for number, (text, _) in enumerate(found)}
+    targets = {f"t{number}": yaml.safe_load(text)["transform"] for number, (text, _) in enumerate(found)}
     place.write_rules(page={"targets": targets})
     work = place.deliver(event | {"type": "placed"})
 
@@ -282,7 +283,7 @@ def test_an_expression_that_does_not_end_delays_no_other_rule(tmp_path: Path) ->
         assert audit(work).differences == ()
 
 
-def routed_until(place: Place, work: Workplace, done: Callable[[], bool]) -> None:
+def routed_until(place: Place, work: Runtime, done: Callable[[], bool]) -> None:
     """Route what is referred, whenever it is due: a busy machine may spend a budget before it comes to anything."""
     for _ in range(20):
         if done():
@@ -297,7 +298,7 @@ def routed_until(place: Place, work: Workplace, done: Callable[[], bool]) -> Non
 def test_spark_submit_asks_too(tmp_path: Path) -> None:
     """The submitted application evaluates `where` and SQL as Spark Connect does."""
     place = Place(tmp_path, "")
-    work = Workplace.open(place.settings, connections_from_environment({}))
+    work = Runtime.open(place.settings, connections_from_environment({}))
     place.router = SubmitRouter(work.store, APPLICATION, LocalSubmit(tmp_path / "spark"))
     target = {"form": "SQL", "value": "data:n"}
     place.write_rules(

@@ -3,16 +3,16 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from eventbridge.errors import SparkError
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.job import Slice, SliceResult
 from eventbridge.spark.submit import LocalSubmit, SubmitRouter
-from eventbridge.stages.route import Slice, SliceResult
-from eventbridge.stages.route_in_process import InProcessRouter
 
 APPLICATION = str(Path(__file__).parents[2] / "spark_apps" / "route_events.py")
 
@@ -35,7 +35,7 @@ def test_a_job_that_fails_keeps_the_finished_slices(tmp_path: Path, land: Callab
     done: list[SliceResult] = []
 
     with pytest.raises(SparkError, match=r"did not route batch .*eventbridge\.errors\.StoreFileMissing"):
-        done.extend(router.route_slices(replace(landed.job, attempt="x"), [*landed.slices, bad]))
+        done.extend(router.route_slices(structs.replace(landed.job, attempt="x"), [*landed.slices, bad]))
 
     assert landed.comparable(done) == landed.routed(InProcessRouter(landed.store))
 

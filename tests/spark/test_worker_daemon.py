@@ -26,7 +26,7 @@ def _asked(server: SparkConnectServer) -> tuple[int, int, int]:
     def answer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import os
 
-        from eventbridge.stages.compile_ahead import compile_ahead
+        from eventbridge.routing.warm_up import compile_ahead
 
         for _ in batches:
             made = compile_ahead.cache_info().currsize

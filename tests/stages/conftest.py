@@ -1,4 +1,4 @@
-"""Fixtures of the stage tests: a workplace of real parts on a temporary folder, and a death at every n-th point."""
+"""Fixtures of the stage tests: a runtime of real parts on a temporary folder, and a death at every n-th point."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 import pytest
 from stages.costly import Place
 
-from eventbridge import faults
-from eventbridge.connection import connections_from_environment
-from eventbridge.queue import Queue
-from eventbridge.settings import Settings
-from eventbridge.sources.embedded import EmbeddedBus
-from eventbridge.stages import route as route_module
-from eventbridge.stages.workplace import Workplace
+from eventbridge import fault_points
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
+from eventbridge.model.queue import Queue
+from eventbridge.sources.embedded.bus import EmbeddedBus
+from eventbridge.stages.route import stage as route_module
+from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.testing.receiver import ADDRESSES
 
 RULES = """
@@ -81,21 +81,21 @@ class Site:
     folder: Path
     clock: Clock
     environ: dict[str, str]
-    works: list[Workplace] = field(default_factory=list)
+    works: list[Runtime] = field(default_factory=list)
 
     @property
-    def work(self) -> Workplace:
-        """The workplace that was opened last."""
+    def work(self) -> Runtime:
+        """The runtime that was opened last."""
         return self.works[-1] if self.works else self.reopen()
 
-    def reopen(self, **changes: Any) -> Workplace:
-        """Open the same installation anew, with settings changed by field name."""
+    def reopen(self, **changes: Any) -> Runtime:
+        """Open the same installation again, with settings changed by field name."""
         mapping = self.environ | {
             "EVENTBRIDGE_HOME": str(self.folder),
             "EVENTBRIDGE_RULES_FOLDER": str(self.folder / "rules"),
         }
         settings = Settings.from_mapping(mapping | {f"EVENTBRIDGE_{k.upper()}": str(v) for k, v in changes.items()})
-        self.works.append(Workplace.open(settings, connections_from_environment(mapping), self.clock))
+        self.works.append(Runtime.open(settings, connections_from_environment(mapping), self.clock))
         return self.works[-1]
 
     def copy(self, folder: Path) -> Site:
@@ -120,7 +120,7 @@ class Site:
             return bus.publish([(body, key) for body in bodies])
 
     def close(self) -> None:
-        """Close every workplace that was opened here."""
+        """Close every runtime that was opened here."""
         while self.works:
             self.works.pop().close()
 
@@ -146,8 +146,8 @@ def site(tmp_path: Path, clock: Clock) -> Iterator[Site]:
 
 
 @pytest.fixture
-def work(site: Site) -> Workplace:
-    """The workplace of `site`."""
+def work(site: Site) -> Runtime:
+    """The runtime of `site`."""
     return site.work
 
 
@@ -163,13 +163,13 @@ def order() -> Callable[..., bytes]:
 
 
 @pytest.fixture
-def dying_everywhere(tmp_path: Path) -> Callable[[Site, Callable[[Workplace], Any]], Iterator[Site]]:
+def dying_everywhere(tmp_path: Path) -> Callable[[Site, Callable[[Runtime], Any]], Iterator[Site]]:
     """Let a stage die at the first, second, ... point that it reaches and give each wreck back for a second try.
 
     Each wreck is a copy of the site as it stood before the stage. Ends with the first try that nothing stopped.
     """
 
-    def wrecks(site: Site, stage: Callable[[Workplace], Any]) -> Iterator[Site]:
+    def wrecks(site: Site, stage: Callable[[Runtime], Any]) -> Iterator[Site]:
         for fatal in range(1, 10_000):
             wreck = site.copy(tmp_path / f"wreck-{fatal}")
             died = _dies(wreck, stage, fatal)
@@ -184,7 +184,7 @@ def dying_everywhere(tmp_path: Path) -> Callable[[Site, Callable[[Workplace], An
     return wrecks
 
 
-def _dies(site: Site, stage: Callable[[Workplace], Any], fatal: int) -> bool:
+def _dies(site: Site, stage: Callable[[Runtime], Any], fatal: int) -> bool:
     reached = 0
 
     def hook(point: str) -> None:
@@ -194,21 +194,21 @@ def _dies(site: Site, stage: Callable[[Workplace], Any], fatal: int) -> bool:
             raise Killed(point)
 
     work = site.reopen()
-    faults.install(hook)
+    fault_points.install(hook)
     try:
         stage(work)
     except Killed:
         return True
     finally:
-        faults.install(None)
+        fault_points.install(None)
     return False
 
 
 @pytest.fixture
-def settle_by_ledger() -> Callable[[Workplace, str], None]:
+def settle_by_ledger() -> Callable[[Runtime, str], None]:
     """Move a planned batch through all its states in the ledger, as if nothing had matched."""
 
-    def settle(work: Workplace, batch_id: str) -> None:
+    def settle(work: Runtime, batch_id: str) -> None:
         ledger = work.ledger
         batch = ledger.batch(batch_id)
         ledger.move_batch(batch_id, "planned", "buffered")

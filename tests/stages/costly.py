@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from eventbridge.errors import SparkError
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.job import RouteJob, RuleShare, SliceResult, Task
 from eventbridge.rule import RuleSet, Transform
-from eventbridge.stages.buffer import buffer
-from eventbridge.stages.commit import commit
-from eventbridge.stages.dead_letters import write_dead_letters
-from eventbridge.stages.listen import listen
-from eventbridge.stages.route import RouteJob, SliceResult
-from eventbridge.stages.route_in_process import InProcessRouter
-from eventbridge.stages.route_job import RuleShare, Task
-from eventbridge.stages.schedule_retries import schedule_retries
-from eventbridge.stages.workplace import Workplace
+from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.ingest.buffer import buffer
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.parking import schedule_retries
 from eventbridge.testing.poison import POISONED, route_with_poison
 
 Order = Callable[..., bytes]
@@ -48,8 +47,8 @@ BUDGETS = {"route_costly_budget_seconds": 0.2, "route_reference_budget_seconds":
 
 
 @dataclass(frozen=True)
-class Costly(Workplace):
-    """A workplace whose rule `costly` has transforms of the form JSONATA, with a program that a file holds."""
+class Costly(Runtime):
+    """A runtime whose rule `costly` has transforms of the form JSONATA, with a program that a file holds."""
 
     def rule_set(self) -> RuleSet:
         """Return today's rules."""
@@ -102,26 +101,26 @@ class Place:
         return [json.loads(line)["id"] for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def router(work: Workplace) -> InProcessRouter:
+def router(work: Runtime) -> InProcessRouter:
     """Return a router whose costly rules run programs."""
     return InProcessRouter(work.store, route_with_poison)
 
 
-def landed(work: Workplace) -> str:
+def landed(work: Runtime) -> str:
     """Plan and land a batch."""
     batch_id = listen(work, "orders") or ""
     buffer(work, batch_id)
     return batch_id
 
 
-def settled(work: Workplace, batch_id: str) -> None:
+def settled(work: Runtime, batch_id: str) -> None:
     """Settle and commit a batch that nobody pushed."""
     write_dead_letters(work, batch_id)
     schedule_retries(work, batch_id)
     assert commit(work, batch_id)
 
 
-def waiting(work: Workplace) -> list[tuple[str, str, int]]:
+def waiting(work: Runtime) -> list[tuple[str, str, int]]:
     """Return reason, state and number of events of the references that wait."""
     return [(each.reason, each.state, each.count) for each in work.ledger.waiting_references()]
 
@@ -129,7 +128,7 @@ def waiting(work: Workplace) -> list[tuple[str, str, int]]:
 class Crashing(InProcessRouter):
     """A router whose worker dies of every share of the rule `costly`, until it is mended."""
 
-    def __init__(self, work: Workplace) -> None:
+    def __init__(self, work: Runtime) -> None:
         super().__init__(work.store, route_with_poison)
         self.mended = False
         self.shares = 0

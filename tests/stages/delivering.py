@@ -8,17 +8,18 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from eventbridge.ledger.records import Batch
-from eventbridge.stages.buffer import buffer
-from eventbridge.stages.dead_letters import write_dead_letters
-from eventbridge.stages.deliver import deliver_batch, deliver_retries, deliver_until_idle
-from eventbridge.stages.listen import listen
-from eventbridge.stages.push import push
-from eventbridge.stages.route import route
-from eventbridge.stages.route_in_process import InProcessRouter
-from eventbridge.stages.schedule_retries import schedule_retries
-from eventbridge.stages.settle import settlement_rows
-from eventbridge.stages.workplace import Workplace
+from eventbridge.model.batch import Batch
+from eventbridge.model.verdict import Verdict
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.ingest.buffer import buffer
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.operate.deliver import deliver_batch, deliver_retries, deliver_until_idle
+from eventbridge.stages.push.stage import push
+from eventbridge.stages.route.stage import route
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.parking import schedule_retries
+from eventbridge.stages.settle.settlement import read_verdicts
 from eventbridge.store.parquet import read_table
 from eventbridge.testing.receiver import Receiver
 
@@ -101,16 +102,16 @@ class Sending:
     _published: int = 0
 
     @property
-    def work(self) -> Workplace:
-        """The workplace."""
-        work: Workplace = self.site.work
+    def work(self) -> Runtime:
+        """The runtime."""
+        work: Runtime = self.site.work
         return work
 
-    def begin(self, *orders: int | bytes, settings: Mapping[str, object] | None = None, **targets: str) -> Workplace:
-        """Write the rule with these targets, publish (see `publish`), and return the workplace, settings changed."""
+    def begin(self, *orders: int | bytes, settings: Mapping[str, object] | None = None, **targets: str) -> Runtime:
+        """Write the rule with these targets, publish (see `publish`), and return the runtime, settings changed."""
         self.rules(**targets)
         self.publish(*orders)
-        work: Workplace = self.site.reopen(**settings) if settings else self.site.work
+        work: Runtime = self.site.reopen(**settings) if settings else self.site.work
         return work
 
     def routed(self, *orders: int | bytes, settings: Mapping[str, object] | None = None, **targets: str) -> Batch:
@@ -170,7 +171,7 @@ class Sending:
         return self.receiver.requests()
 
 
-def routed(work: Workplace) -> Batch:
+def routed(work: Runtime) -> Batch:
     """Listen, buffer and route; return the batch, which is now to be pushed."""
     batch_id = listen(work, RUNNER)
     assert batch_id is not None, "events were published"
@@ -179,15 +180,15 @@ def routed(work: Workplace) -> Batch:
     return work.ledger.batch(batch_id)
 
 
-def verdicts(work: Workplace, batch_id: str) -> dict[str, list[dict[str, Any]]]:
+def verdicts(work: Runtime, batch_id: str) -> dict[str, list[Verdict]]:
     """Return the settlement's rows by target."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for row in settlement_rows(work, batch_id):
-        found.setdefault(row["target"], []).append(row)
+    found: dict[str, list[Verdict]] = {}
+    for row in read_verdicts(work, batch_id):
+        found.setdefault(row.target, []).append(row)
     return found
 
 
-def segment_rows(work: Workplace, batch_id: str) -> list[dict[str, Any]]:
+def segment_rows(work: Runtime, batch_id: str) -> list[dict[str, Any]]:
     """Return every recorded outcome row of a batch."""
     files = work.ledger.files(batch_id, "outcome")
     return [row for file in files if file.path for row in read_table(work.store, file.path).to_pylist()]

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from eventbridge import faults
-from eventbridge.connection import connections_from_environment
-from eventbridge.settings import Settings
-from eventbridge.stages.push import push
-from eventbridge.stages.workplace import Workplace
+from eventbridge import fault_points
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
+from eventbridge.stages.push.stage import push
+from eventbridge.stages.runtime.runtime import Runtime
 
 #: What is sent, what comes back, and what is written down of it. `tests/faults` dies at every other call as well.
 POINTS = frozenset({"target.send", "target.answered", "store.put", "store.put.done", "ledger.commit.done"})
@@ -23,7 +23,7 @@ _SECONDS = 120.0
 
 _processes = multiprocessing.get_context("forkserver")  # no thread is forked, and what takes long is imported once
 _processes.set_forkserver_preload(
-    ["eventbridge.stages.push", "pandas", "pyarrow.parquet", "sqlalchemy.dialects.sqlite"]
+    ["eventbridge.stages.push.stage", "pandas", "pyarrow.parquet", "sqlalchemy.dialects.sqlite"]
 )
 
 
@@ -41,7 +41,7 @@ def push_that_dies(folder: Path, environ: Mapping[str, str], batch_id: str, at: 
 def _push(folder: Path, environ: dict[str, str], batch_id: str, at: int) -> None:
     mapping = environ | {"EVENTBRIDGE_HOME": str(folder), "EVENTBRIDGE_RULES_FOLDER": str(folder / "rules")}
     settings = Settings.from_mapping(mapping)
-    work = Workplace.open(settings, connections_from_environment(mapping), lambda: datetime.now(UTC))
+    work = Runtime.open(settings, connections_from_environment(mapping), lambda: datetime.now(UTC))
     reached = 0
 
     def hook(point: str) -> None:
@@ -50,6 +50,6 @@ def _push(folder: Path, environ: dict[str, str], batch_id: str, at: int) -> None
         if reached >= at:
             os._exit(DIED)
 
-    faults.install(hook)
+    fault_points.install(hook)
     push(work, batch_id, 0)
     work.close()

@@ -11,7 +11,7 @@ from typing import Any
 
 from stages.delivering import Sending
 
-from eventbridge.delivery import Answer
+from eventbridge.model.answer import Answer
 from eventbridge.targets.protocol import Request
 from eventbridge.testing.targets import InMemoryTarget, accept
 

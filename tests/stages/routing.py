@@ -5,28 +5,28 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from eventbridge.stages.buffer import buffer
-from eventbridge.stages.listen import listen
-from eventbridge.stages.route import route
-from eventbridge.stages.route_in_process import InProcessRouter
-from eventbridge.stages.workplace import Workplace
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.ingest.buffer import buffer
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.route.stage import route
+from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_table
 
 
-def buffered(site: Any, **settings: Any) -> tuple[Workplace, str]:
+def buffered(site: Any, **settings: Any) -> tuple[Runtime, str]:
     """Plan and land a batch over everything published."""
-    work: Workplace = site.reopen(**settings)
+    work: Runtime = site.reopen(**settings)
     batch_id = listen(work, "orders") or ""
     buffer(work, batch_id)
     return work, batch_id
 
 
-def routed(work: Workplace, batch_id: str, **options: Any) -> list[int]:
+def routed(work: Runtime, batch_id: str, **options: Any) -> list[int]:
     """Route a batch in this process and return the chunks that are handed out."""
     return route(work, batch_id, InProcessRouter(work.store), **options)
 
 
-def deliveries(work: Workplace, batch_id: str) -> list[dict[str, Any]]:
+def deliveries(work: Runtime, batch_id: str) -> list[dict[str, Any]]:
     """Return the rows of all recorded delivery files."""
     rows: list[dict[str, Any]] = []
     for file in work.ledger.files(batch_id, "delivery"):

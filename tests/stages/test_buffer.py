@@ -9,26 +9,28 @@ from typing import Any
 import pytest
 
 from eventbridge.errors import InfrastructureError, OffsetGapError
-from eventbridge.queue import Queue
-from eventbridge.stages import buffer as buffer_module
-from eventbridge.stages.buffer import buffer
-from eventbridge.stages.listen import listen
-from eventbridge.stages.workplace import Workplace
+from eventbridge.model.queue import Queue
+from eventbridge.stages.ingest import buffer as buffer_module
+from eventbridge.stages.ingest.buffer import buffer
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_table
 from eventbridge.testing.sources import InMemoryLog
 
 Order = Callable[..., bytes]
 
+Q0, Q1 = Queue("placed", "", 0), Queue("placed", "", 1)
 
-def planned(site: Any, **settings: Any) -> tuple[Workplace, str]:
-    """Plan a batch over everything published, and return it with the workplace."""
-    work: Workplace = site.reopen(**settings)
+
+def planned(site: Any, **settings: Any) -> tuple[Runtime, str]:
+    """Plan a batch over everything published, and return it with the runtime."""
+    work: Runtime = site.reopen(**settings)
     batch_id = listen(work, "orders")
     assert batch_id is not None
     return work, batch_id
 
 
-def landed(work: Workplace, batch_id: str) -> list[dict[str, Any]]:
+def landed(work: Runtime, batch_id: str) -> list[dict[str, Any]]:
     """Return the rows of all recorded files, in the order of their keys."""
     rows: list[dict[str, Any]] = []
     for file in work.ledger.files(batch_id, "buffer"):
@@ -41,8 +43,19 @@ def places(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
     return [(row["queue_id"], row["offset"]) for row in rows]
 
 
-def details(work: Workplace, batch_id: str, *names: str) -> list[tuple[Any, ...]]:
-    return [tuple(file.detail[name] for name in names) for file in work.ledger.files(batch_id, "buffer")]
+def details(work: Runtime, batch_id: str, *names: str) -> list[tuple[Any, ...]]:
+    return [tuple(getattr(file.detail, name) for name in names) for file in work.ledger.files(batch_id, "buffer")]
+
+
+class OnLog(Runtime):
+    """A runtime whose buses are all one log in memory."""
+
+    def __init__(self, work: Runtime, log: InMemoryLog) -> None:
+        super().__init__(work.settings, work.ledger, work.store, work.connections, work.clock)
+        object.__setattr__(self, "log", log)
+
+    def open_source(self, bus: Any) -> Any:
+        return self.log  # type: ignore[attr-defined]
 
 
 def test_every_message_is_landed_as_it_arrived(site: Any, clock: Any, order: Order) -> None:
@@ -72,13 +85,13 @@ def test_files_hold_a_bounded_number_of_events(site: Any, order: Order) -> None:
 
     buffer(work, batch_id)
 
-    assert details(work, batch_id, "queue_id", "start", "end", "read", "valid") == [
-        (0, 0, 2, 2, 2),
-        (0, 2, 4, 2, 2),
-        (0, 4, 5, 1, 1),
-        (1, 0, 2, 2, 2),
-        (1, 2, 4, 2, 2),
-        (1, 4, 5, 1, 1),
+    assert details(work, batch_id, "queue", "start", "end", "read", "valid") == [
+        (Q0, 0, 2, 2, 2),
+        (Q0, 2, 4, 2, 2),
+        (Q0, 4, 5, 1, 1),
+        (Q1, 0, 2, 2, 2),
+        (Q1, 2, 4, 2, 2),
+        (Q1, 4, 5, 1, 1),
     ]
     assert [file.rows for file in work.ledger.files(batch_id, "buffer")] == [2, 2, 1, 2, 2, 1]
 
@@ -138,7 +151,7 @@ def test_ids_of_recorded_files_are_known_to_the_next_try(site: Any, order: Order
     assert [row["status"] for row in landed(work, batch_id)] == ["valid"] * 3 + ["duplicate"] * 3
 
 
-def stop_after(work: Workplace, batch_id: str, files: int) -> None:
+def stop_after(work: Runtime, batch_id: str, files: int) -> None:
     """Let a try end by its prepare budget once it has recorded so many files."""
     ticks = iter(range(1_000))
 
@@ -146,7 +159,7 @@ def stop_after(work: Workplace, batch_id: str, files: int) -> None:
         return start + timedelta(seconds=work.settings.prepare_budget_seconds * next(ticks) / files / 2)
 
     start = work.clock()
-    hurried = Workplace(work.settings, work.ledger, work.store, work.connections, clock)
+    hurried = Runtime(work.settings, work.ledger, work.store, work.connections, clock)
     with pytest.raises(InfrastructureError, match="EVENTBRIDGE_PREPARE_BUDGET_SECONDS"):
         buffer(hurried, batch_id)
     assert len(work.ledger.files(batch_id, "buffer")) == files
@@ -172,7 +185,7 @@ def test_a_budget_of_nothing_still_moves_on(site: Any, order: Order) -> None:
     work, batch_id = planned(site, buffer_range_events=2)
     start = work.clock()
     ticks = iter(range(1_000))
-    slow = Workplace(
+    slow = Runtime(
         work.settings, work.ledger, work.store, work.connections, lambda: start + timedelta(hours=next(ticks))
     )
 
@@ -194,7 +207,7 @@ def test_expired_messages_are_recorded_as_a_gap(site: Any, clock: Any, order: Or
 
     buffer(work, batch_id)
 
-    assert details(work, batch_id, "start", "end", "read", "gaps") == [(0, 4, 0, [[0, 4]])]
+    assert details(work, batch_id, "start", "end", "read", "gaps") == [(0, 4, 0, ((0, 4),))]
     assert work.ledger.files(batch_id, "buffer")[0].path is None
     assert work.ledger.batch(batch_id).state == "buffered"
 
@@ -205,12 +218,7 @@ def test_holes_inside_a_log_are_recorded(site: Any, clock: Any, order: Order) ->
     log.publish([(order(number), None) for number in range(10)])
     queue = Queue("placed", "", 0)
 
-    class OnLog(Workplace):
-        def open_source(self, bus: Any) -> Any:
-            return log
-
-    work = site.reopen(buffer_range_events=3)
-    work = OnLog(work.settings, work.ledger, work.store, work.connections, work.clock)
+    work = OnLog(site.reopen(buffer_range_events=3), log)
     batch_id = listen(work, "orders") or ""
     for start, end in ((0, 1), (3, 6), (9, 10)):
         log.lose(queue, start, end)
@@ -218,7 +226,23 @@ def test_holes_inside_a_log_are_recorded(site: Any, clock: Any, order: Order) ->
     buffer(work, batch_id)
 
     assert [place for _, place in places(landed(work, batch_id))] == [1, 2, 6, 7, 8]
-    assert details(work, batch_id, "start", "end", "gaps") == [(0, 7, [[0, 1], [3, 6]]), (7, 10, [[9, 10]])]
+    assert details(work, batch_id, "start", "end", "gaps") == [(0, 7, ((0, 1), (3, 6))), (7, 10, ((9, 10),))]
+
+
+def test_a_tombstone_is_kept_as_malformed(site: Any, clock: Any, order: Order) -> None:
+    """A message without a body holds no event: it is accounted for with its reason, and the rest goes on."""
+    log = InMemoryLog(topics=("placed",), queues=1, clock=clock)
+    for body in (order(1), None, order(2)):
+        log.append(Queue("placed", "", 0), body, b"key")
+    work = OnLog(site.reopen(), log)
+    batch_id = listen(work, "orders") or ""
+
+    buffer(work, batch_id)
+
+    rows = landed(work, batch_id)
+    assert [(row["status"], row["body"]) for row in rows][1] == ("malformed", b"")
+    assert "tombstone" in rows[1]["reason"]
+    assert details(work, batch_id, "read", "valid", "malformed", "gaps") == [(3, 2, 1, ())]
 
 
 def test_a_log_that_was_replaced_stops_the_stage(site: Any, order: Order) -> None:
@@ -265,7 +289,7 @@ def test_a_try_that_was_overtaken_goes_on_from_there(site: Any, order: Order) ->
     site.publish(*[order(number) for number in (1, 2, 3, 1, 4, 5)], key="one queue")
     work, batch_id = planned(site, buffer_range_events=2)
 
-    class Overtaken(Workplace):
+    class Overtaken(Runtime):
         def open_source(self, bus: Any) -> Any:
             source: Any = super().open_source(bus)
             read = source.read
@@ -291,7 +315,7 @@ def test_it_may_die_anywhere(site: Any, order: Order, dying_everywhere: Callable
     site.publish(order(1), order(2), b"bad", order(1), order(3), order(2))
     _, batch_id = planned(site)
 
-    def stage(work: Workplace) -> None:
+    def stage(work: Runtime) -> None:
         buffer(work, batch_id)
 
     for wreck in dying_everywhere(site, stage):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eventbridge.stages.compile_ahead import compile_ahead
+from eventbridge.routing.warm_up import compile_ahead
 
 
 def test_an_installation_that_routes_is_ready() -> None:

@@ -10,25 +10,27 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 from stages.costly import RULES, Costly, Order, Place, landed, router, settled, waiting
 
-from eventbridge import rowset
 from eventbridge.errors import BooksError, UserError
-from eventbridge.ledger.records import Reference
-from eventbridge.stages.audit import audit
-from eventbridge.stages.books import books_of
-from eventbridge.stages.commit import commit
-from eventbridge.stages.dead_letters import write_dead_letters
-from eventbridge.stages.deliver import deliver_batch, deliver_references
-from eventbridge.stages.records import dead_letters
-from eventbridge.stages.references import due_references, plan_references
-from eventbridge.stages.retries import settle_stale
-from eventbridge.stages.route import RouteJob, Slice, SliceResult, route
-from eventbridge.stages.route_in_process import InProcessRouter
-from eventbridge.stages.route_job import RuleShare, Task
-from eventbridge.stages.schedule_retries import schedule_retries
-from eventbridge.stages.sql_answers import Answer, write_answers
-from eventbridge.stages.workplace import Workplace
+from eventbridge.model import rowset
+from eventbridge.model.reference import Reference
+from eventbridge.model.routed import RoutedShare
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.job import RouteJob, RuleShare, Slice, SliceResult, Task
+from eventbridge.routing.sql_answers import SqlAnswer, write_answers
+from eventbridge.stages.commit.books import books_of
+from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.letters.reader import dead_letters
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.deliver import deliver_batch, deliver_references
+from eventbridge.stages.retry.deferred import due_references, plan_references
+from eventbridge.stages.retry.plan import settle_stale
+from eventbridge.stages.route.stage import route
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.parking import schedule_retries
 from eventbridge.testing.poison import route_with_poison
 
 
@@ -240,7 +242,6 @@ def test_books_without_one_referred_event_do_not_balance(place: Place, order: Or
     genuine = work.ledger.publish_chunks
 
     def forget(batch: str, deadline: Any, chunks: Any, references: Sequence[Reference] = ()) -> bool:
-        from dataclasses import replace
 
         return genuine(
             batch, deadline, chunks, [replace(each, files=((each.files[0][0], "0-1"),)) for each in references]
@@ -264,7 +265,7 @@ def test_route_of_a_costly_rule_may_die_anywhere(
     batch_id = landed(place.work())
     place.site.environ["EVENTBRIDGE_ROUTE_COSTLY_BUDGET_SECONDS"] = "0.02"
 
-    def stage(work: Workplace) -> None:
+    def stage(work: Runtime) -> None:
         costly = Costly(**vars(work))
         route(costly, batch_id, router(costly))
 
@@ -291,24 +292,23 @@ def test_a_rule_with_sql_is_refused_without_spark(site: Any, order: Order) -> No
 class Answering(InProcessRouter):
     """A router that answers for Spark SQL: `where` of every rule keeps events of even rows; or it lies."""
 
-    def __init__(self, work: Workplace, *, lies: bool = False) -> None:
+    def __init__(self, work: Runtime, *, lies: bool = False) -> None:
         super().__init__(work.store)
         self._answers_in = work.store
         self._lies = lies
 
     def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
         for result in super().route_slices(job, [self._answered(task) for task in tasks]):
-            if self._lies and "share" in result.detail:
-                result.detail["share"]["turned_down"] = []
-            yield result
+            lies = self._lies and isinstance(result.detail, RoutedShare)
+            yield structs.replace(result, detail=structs.replace(result.detail, turned_down=())) if lies else result
 
     def _answered(self, task: Task) -> Task:
         if not isinstance(task, RuleShare):
             return task
         places = [(file, row) for file, rows in task.files for row in rowset.decode(rows)]
         path = f"deliveries/answers-{task.rule}.parquet"
-        write_answers(self._answers_in, path, {place: Answer(kept=place[1] % 2 == 0) for place in places})
-        return replace(task, answers=path)
+        write_answers(self._answers_in, path, {place: SqlAnswer(kept=place[1] % 2 == 0) for place in places})
+        return structs.replace(task, answers=path)
 
 
 WITH_WHERE = RULES[: RULES.index("  costly:")].replace("pattern: {}", "pattern: {}\n    where: 'true'")

@@ -9,12 +9,11 @@ import pytest
 from stages.costly import Crashing, Order, Place, router, waiting
 
 from eventbridge.errors import SparkError
-from eventbridge.stages.audit import audit
-from eventbridge.stages.deliver import deliver_batch, deliver_references
-from eventbridge.stages.references import due_references, plan_references
-from eventbridge.stages.retries import settle_stale
-from eventbridge.stages.route import RouteJob, SliceResult
-from eventbridge.stages.route_job import RuleShare, Task
+from eventbridge.routing.job import RouteJob, RuleShare, SliceResult, Task
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.deliver import deliver_batch, deliver_references
+from eventbridge.stages.retry.deferred import due_references, plan_references
+from eventbridge.stages.retry.plan import settle_stale
 
 
 def test_a_rule_that_cannot_be_routed_is_held(place: Place, order: Order) -> None:
@@ -42,7 +41,7 @@ def test_a_rule_that_cannot_be_routed_is_held(place: Place, order: Order) -> Non
 
 
 class Killing(Crashing):
-    """A router whose Spark ends with every share of the rule `costly`; the next job finds it started anew."""
+    """A router whose Spark ends with every share of the rule `costly`; the next job finds it started again."""
 
     dead = False
 

@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from eventbridge.stages.audit import audit
-from eventbridge.stages.deliver import deliver_batch, deliver_references
-from eventbridge.stages.records import dead_letters
-from eventbridge.stages.route_in_process import InProcessRouter
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.letters.reader import dead_letters
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.deliver import deliver_batch, deliver_references
 
 RULES = """
 buses:

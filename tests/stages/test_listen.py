@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from eventbridge.errors import NotFoundError, OffsetGapError, StoreError, UserError
-from eventbridge.ledger.records import BatchFile, Range
-from eventbridge.queue import Queue
-from eventbridge.stages.listen import listen
-from eventbridge.stages.workplace import Workplace
+from eventbridge.model.batch import BatchFile, Range
+from eventbridge.model.landed import LandedRange
+from eventbridge.model.queue import Queue
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.runtime.runtime import Runtime
 
 Q0, Q1 = Queue("placed", "", 0), Queue("placed", "", 1)
 
@@ -31,7 +32,7 @@ rules:
 """
 
 
-def ranges(work: Workplace, batch_id: str | None) -> list[tuple[Queue, int, int]]:
+def ranges(work: Runtime, batch_id: str | None) -> list[tuple[Queue, int, int]]:
     assert batch_id is not None
     return [(taken.queue, taken.start, taken.end) for taken in work.ledger.ranges(batch_id)]
 
@@ -66,7 +67,7 @@ def test_the_unfinished_batch_comes_first(site: Any, order: Callable[..., bytes]
 
 
 def test_the_next_batch_begins_where_the_last_one_ended(
-    site: Any, order: Callable[..., bytes], settle_by_ledger: Callable[[Workplace, str], None]
+    site: Any, order: Callable[..., bytes], settle_by_ledger: Callable[[Runtime, str], None]
 ) -> None:
     """Ranges follow one another without a hole."""
     site.publish(*[order(number) for number in range(4)])
@@ -87,13 +88,13 @@ def test_a_batch_takes_a_fair_share_of_each_queue(site: Any, order: Callable[...
 
 
 def test_large_events_make_smaller_batches(
-    site: Any, order: Callable[..., bytes], settle_by_ledger: Callable[[Workplace, str], None]
+    site: Any, order: Callable[..., bytes], settle_by_ledger: Callable[[Runtime, str], None]
 ) -> None:
     """The mean size of the last batch's events bounds the number of the next one's."""
     work = site.reopen(batch_max_bytes="1MiB")
     site.publish(*[order(number) for number in range(40)])
     batch_id = listen(work, "orders") or ""
-    detail = {"read": 40, "bytes": 40 * (1 << 17)}
+    detail = LandedRange(queue=Q0, start=0, end=40, read=40, size=40 * (1 << 17))
     assert work.ledger.record_file(BatchFile(batch_id, "buffer", "k", None, 40, detail), while_state="planned")
     settle_by_ledger(work, batch_id)
     site.publish(*[order(number) for number in range(40, 80)])
@@ -131,7 +132,7 @@ def test_a_queue_that_appears_later_starts_at_its_beginning(site: Any, order: Ca
 
 
 def test_a_topic_that_is_no_longer_named_is_let_be(
-    site: Any, order: Callable[..., bytes], settle_by_ledger: Callable[[Workplace, str], None]
+    site: Any, order: Callable[..., bytes], settle_by_ledger: Callable[[Runtime, str], None]
 ) -> None:
     """A topic taken out of the file is not consumed, is no gap, and where the group stands in it is kept."""
     site.write_rules(RULES_AT.format(topics="[placed, paid]", start_at="earliest"))
@@ -158,7 +159,7 @@ def test_an_expired_part_of_the_log_is_planned_as_a_gap(site: Any, clock: Any, o
 
 
 def test_a_log_that_ends_before_the_group_stops_the_runner(
-    site: Any, order: Callable[..., bytes], settle_by_ledger: Callable[[Workplace, str], None]
+    site: Any, order: Callable[..., bytes], settle_by_ledger: Callable[[Runtime, str], None]
 ) -> None:
     """A bus that was put back from an older copy is an error that says so, never silence."""
     site.publish(order(1), order(2))
@@ -203,7 +204,7 @@ def test_a_runner_keeps_its_bus(site: Any) -> None:
 
 
 def test_a_bus_commit_that_failed_is_repeated(
-    site: Any, order: Callable[..., bytes], settle_by_ledger: Callable[[Workplace, str], None]
+    site: Any, order: Callable[..., bytes], settle_by_ledger: Callable[[Runtime, str], None]
 ) -> None:
     """The bus learns where the group stands now, also if several commits were missed, and never goes back."""
     work = site.work
@@ -221,10 +222,10 @@ def test_a_bus_commit_that_failed_is_repeated(
     assert work.ledger.bus_commits_pending("orders") == []
 
 
-def listen_without_repeat(work: Workplace) -> str:
+def listen_without_repeat(work: Runtime) -> str:
     """Plan the next batch as if the bus did not take commits."""
 
-    class Deaf(Workplace):
+    class Deaf(Runtime):
         def open_source(self, bus: Any) -> Any:
             source = super().open_source(bus)
             source.commit = _refuse
@@ -244,7 +245,7 @@ def _refuse(*_: object) -> None:
 def test_a_bus_that_stays_deaf_does_not_stop_the_runner(
     site: Any,
     order: Callable[..., bytes],
-    settle_by_ledger: Callable[[Workplace, str], None],
+    settle_by_ledger: Callable[[Runtime, str], None],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The ledger is the truth: the next batch is planned, with a warning, and the commit stays to be repeated."""
@@ -273,7 +274,7 @@ def test_two_at_once_get_the_same_batch(site: Any, order: Callable[..., bytes]) 
 
 
 def test_what_was_committed_meanwhile_is_not_planned_again(
-    site: Any, order: Callable[..., bytes], settle_by_ledger: Callable[[Workplace, str], None]
+    site: Any, order: Callable[..., bytes], settle_by_ledger: Callable[[Runtime, str], None]
 ) -> None:
     """Who looked at the bus, and stood still until another had planned and committed that, adds no batch of it."""
     site.publish(*[order(number) for number in range(6)])

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from eventbridge.errors import LedgerLostError, StoreError
-from eventbridge.stages.listen import listen
-from eventbridge.stages.workplace import Workplace
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store import layout
 
-Settle = Callable[[Workplace, str], None]
+Settle = Callable[[Runtime, str], None]
 
 
 def committed(site: Any, order: Callable[..., bytes], settle_by_ledger: Settle, number: int) -> str:
     """Publish an event, carry it through a batch and write the batch's manifest, as commit does."""
-    work: Workplace = site.work
+    work: Runtime = site.work
     site.publish(order(number))
     batch_id = listen(work, "orders") or ""
     settle_by_ledger(work, batch_id)
@@ -131,7 +131,7 @@ def test_the_runner_file_names_the_ledger(site: Any) -> None:
 def test_a_store_that_was_deleted_stops_the_runner(
     site: Any, order: Callable[..., bytes], settle_by_ledger: Settle
 ) -> None:
-    """A ledger that knows a runner, and a store that never saw it, do not belong together: nothing is begun anew."""
+    """A ledger that knows a runner, and a store that never saw it, do not belong together: nothing is begun again."""
     committed(site, order, settle_by_ledger, 1)
     site.close()
     shutil.rmtree(site.folder / "store")

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from eventbridge.errors import OffsetGapError, RuleMovedError
-from eventbridge.queue import Queue
-from eventbridge.stages.buffer import buffer
-from eventbridge.stages.listen import listen
-from eventbridge.stages.workplace import Workplace
+from eventbridge.model.queue import Queue
+from eventbridge.stages.ingest.buffer import buffer
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.runtime.runtime import Runtime
 
 Order = Callable[..., bytes]
-Settle = Callable[[Workplace, str], None]
+Settle = Callable[[Runtime, str], None]
 Q0, Q1 = Queue("placed", "", 0), Queue("placed", "", 1)
 
 MOVED = """
@@ -45,7 +45,7 @@ def identity(site: Any) -> str:
         return bus.identity()
 
 
-def ranges(work: Workplace, batch_id: str | None) -> list[tuple[Queue, int, int]]:
+def ranges(work: Runtime, batch_id: str | None) -> list[tuple[Queue, int, int]]:
     assert batch_id is not None
     return [(taken.queue, taken.start, taken.end) for taken in work.ledger.ranges(batch_id)]
 

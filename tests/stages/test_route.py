@@ -9,10 +9,11 @@ from typing import Any
 
 from stages.routing import buffered, deliveries, routed, wanted
 
-from eventbridge import rowset
-from eventbridge.identity import Fingerprint, delivery_id
-from eventbridge.stages.listen import listen
-from eventbridge.stages.workplace import Workplace
+from eventbridge.event.ids import Fingerprint, delivery_id
+from eventbridge.model import rowset
+from eventbridge.model.routed import Routed, RoutedSlice
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_rows
 
 Order = Callable[..., bytes]
@@ -88,13 +89,14 @@ def test_a_failed_transform_is_a_row_without_payload(site: Any, order: Order) ->
         ("big", "note", "1", None)
     ]
     assert "$.data.id" in failed[0]["failure"]
-    assert file.detail["failed"] == {"big/note": 1}
-    rows = read_rows(work.store, file.path or "", file.detail["failed_rows"]).to_pylist()
+    assert isinstance(file.detail, Routed)
+    assert file.detail.failed == {"big/note": 1}
+    rows = read_rows(work.store, file.path or "", file.detail.failed_rows).to_pylist()
     assert [row["delivery_id"] for row in rows] == [row["delivery_id"] for row in failed]
     in_chunks = [
         row for chunk in work.ledger.chunks(batch_id) for piece in chunk.pieces for row in rowset.decode(piece.rows)
     ]
-    assert sorted(in_chunks) == [row for row in range(6) if row not in set(rowset.decode(file.detail["failed_rows"]))]
+    assert sorted(in_chunks) == [row for row in range(6) if row not in set(rowset.decode(file.detail.failed_rows))]
 
 
 def test_the_manifest_of_a_slice_adds_up(site: Any, order: Order) -> None:
@@ -110,13 +112,15 @@ def test_the_manifest_of_a_slice_adds_up(site: Any, order: Order) -> None:
     expected = {
         f"{rule}/{target}": Fingerprint.of(
             row["delivery_id"] for row in rows if (row["rule"], row["target"]) == (rule, target)
-        ).as_list()
+        )
         for rule, target in {(row["rule"], row["target"]) for row in rows}
     }
-    assert (detail["rows_in"], detail["reference_matched"], file.rows) == (3, 0, len(rows))
-    assert detail["slice"] == {"file": work.ledger.files(batch_id, "buffer")[0].path, "row_from": 0, "row_to": 4}
-    assert detail["matched"] == expected
-    assert [value[0] for value in detail["matched"].values()] == [2, 2, 3]
+    assert isinstance(detail, RoutedSlice)
+    assert (detail.rows_in, detail.reference_matched, file.rows) == (3, 0, len(rows))
+    landed = work.ledger.files(batch_id, "buffer")[0].path
+    assert (detail.file, detail.row_from, detail.row_to) == (landed, 0, 4)
+    assert detail.matched == expected
+    assert [value.count for value in detail.matched.values()] == [2, 2, 3]
 
 
 def test_later_calls_return_the_stored_list(site: Any, clock: Any, order: Order) -> None:
@@ -138,7 +142,7 @@ def test_later_calls_return_the_stored_list(site: Any, clock: Any, order: Order)
 def test_a_batch_that_is_not_landed_is_left_alone(site: Any, order: Order) -> None:
     """Before the batch is buffered there is nothing to route."""
     site.publish(order(1))
-    work: Workplace = site.work
+    work: Runtime = site.work
     batch_id = listen(work, "orders") or ""
 
     assert routed(work, batch_id) == []
@@ -152,7 +156,8 @@ def test_nothing_matched_is_a_batch_without_chunks(site: Any, order: Order) -> N
 
     assert routed(work, batch_id) == []
     assert work.ledger.batch(batch_id).state == "routed"
-    assert [(file.path, file.rows, file.detail["rows_in"]) for file in work.ledger.files(batch_id, "delivery")] == [
+    files = work.ledger.files(batch_id, "delivery")
+    assert [(file.path, file.rows, getattr(file.detail, "rows_in", None)) for file in files] == [
         (None, 0, 0),
         (None, 0, 0),
     ]

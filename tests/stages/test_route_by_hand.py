@@ -13,19 +13,20 @@ import pytest
 from stages.routing import buffered, deliveries, routed
 
 from eventbridge.errors import TransformFailed
-from eventbridge.event import parse_event
-from eventbridge.identity import delivery_id, delivery_id_text
-from eventbridge.ledger.records import BatchFile
+from eventbridge.event.cloudevent import parse_event
+from eventbridge.event.ids import delivery_id, delivery_id_text
 from eventbridge.match import Matcher, Matches, compile_rules
 from eventbridge.match.reference import matches
+from eventbridge.model.batch import BatchFile
+from eventbridge.model.routed import RoutedSlice
 from eventbridge.pattern import parse_pattern
+from eventbridge.routing import delivery_file, program
+from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.scan.texts import Texts
-from eventbridge.stages import route_deliveries, route_program
-from eventbridge.stages.audit import audit
-from eventbridge.stages.deliver import deliver_batch
-from eventbridge.stages.route import slices_of
-from eventbridge.stages.route_in_process import InProcessRouter
-from eventbridge.stages.workplace import Workplace
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.deliver import deliver_batch
+from eventbridge.stages.route.stage import slices_of
+from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_table
 from eventbridge.transform import Scope, compile_transform
 
@@ -72,7 +73,7 @@ rules:
 TAKEN = ("topic", "broker", "queue_id", "offset", "source", "event_id", "published_at", "arrived_at")
 
 
-def by_hand(work: Workplace, batch_id: str) -> list[dict[str, Any]]:
+def by_hand(work: Runtime, batch_id: str) -> list[dict[str, Any]]:
     """Return what the delivery rows of a batch have to be, but for their order."""
     rows = []
     for file in work.ledger.files(batch_id, "buffer"):
@@ -121,7 +122,7 @@ def publish_all_sorts(site: Any, order: Order) -> None:
 @pytest.mark.parametrize("run", [1, 100_000])
 def test_every_row_is_as_by_hand(site: Any, order: Order, monkeypatch: pytest.MonkeyPatch, run: int) -> None:
     """Every column of every delivery, also where targets are taken one at a time."""
-    monkeypatch.setattr(route_deliveries, "_RUN", run)
+    monkeypatch.setattr(delivery_file, "_RUN", run)
     site.write_rules(RULES)
     publish_all_sorts(site, order)
     work, batch_id = buffered(site)
@@ -134,6 +135,12 @@ def test_every_row_is_as_by_hand(site: Any, order: Order, monkeypatch: pytest.Mo
     assert sorted(deliveries(work, batch_id), key=by_id) == sorted(by_hand(work, batch_id), key=by_id)
 
 
+def slices_routed(work: Runtime, batch_id: str) -> list[RoutedSlice]:
+    """Return what is recorded of a batch's slices."""
+    files = work.ledger.files(batch_id, "delivery")
+    return [file.detail for file in files if isinstance(file.detail, RoutedSlice)]
+
+
 def test_what_was_handed_back_is_counted(site: Any, order: Order) -> None:
     """Binary mode, a key twice and half a surrogate pair in text come from the renderers; nothing was matched so."""
     site.write_rules(RULES)
@@ -142,12 +149,12 @@ def test_what_was_handed_back_is_counted(site: Any, order: Order) -> None:
 
     routed(work, batch_id)
 
-    details = [file.detail for file in work.ledger.files(batch_id, "delivery")]
+    details = slices_routed(work, batch_id)
     binary, keys_twice, half = 11, 1, 1
-    assert sum(detail["reference_rendered"] for detail in details) == binary + keys_twice + half
-    assert sum(detail["reference_matched"] for detail in details) == 0
-    assert sum(detail["failed"].get("all/must", 0) for detail in details) == 1
-    assert sum(detail["failed"].get("large/text", 0) for detail in details) == 1
+    assert sum(detail.reference_rendered for detail in details) == binary + keys_twice + half
+    assert sum(detail.reference_matched for detail in details) == 0
+    assert sum(detail.failed.get("all/must", 0) for detail in details) == 1
+    assert sum(detail.failed.get("large/text", 0) for detail in details) == 1
 
 
 def test_no_event_that_landed_is_lost_to_the_matcher(site: Any, order: Order, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,15 +174,15 @@ def test_no_event_that_landed_is_lost_to_the_matcher(site: Any, order: Order, mo
 
     found = [(row["delivery_id"], row["event_row"]) for row in deliveries(work, batch_id)]
     assert sorted(found) == sorted((row["delivery_id"], row["event_row"]) for row in by_hand(work, batch_id))
-    details = [file.detail for file in work.ledger.files(batch_id, "delivery")]
-    assert sum(detail["reference_matched"] for detail in details) == sum(detail["rows_in"] for detail in details) == 11
+    details = slices_routed(work, batch_id)
+    assert sum(detail.reference_matched for detail in details) == sum(detail.rows_in for detail in details) == 11
 
 
 def test_the_manifest_counts_what_the_compiled_matcher_did_not_do_alone(
     site: Any, order: Order, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Events that the reference matcher decided, and how often classes were dropped; what is 0 is not named."""
-    monkeypatch.setattr(route_program, "compile_rules", partial(compile_rules, class_rows=1))
+    monkeypatch.setattr(program, "compile_rules", partial(compile_rules, class_rows=1))
     site.write_rules(FEW.replace("LINES", str(site.folder / "lines")))
     elements = [{"b": 1}, {"a": 2}]
     bodies = [{"n": n, "l": {"b": 1}} for n in range(9)] + [{"n": 1, "l": elements}]
@@ -198,7 +205,7 @@ def test_the_manifest_counts_what_the_compiled_matcher_did_not_do_alone(
 )
 def test_slices_grow_with_the_batch(rows: int, largest: int) -> None:
     """A small batch is cut fine, so that two workers share it; a backlog coarse, as a slice costs something itself."""
-    files = [BatchFile("b", "buffer", f"{key}", "x", min(20_000, rows - key), {}) for key in range(0, rows, 20_000)]
+    files = [BatchFile("b", "buffer", f"{key}", "x", min(20_000, rows - key)) for key in range(0, rows, 20_000)]
     slices = slices_of(files)
 
     assert max(each.row_to - each.row_from for each in slices) == largest

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
 from stages.routing import buffered, deliveries, routed
 
-from eventbridge import rowset
-from eventbridge.flow import PoolSlots
-from eventbridge.stages.route import RouteJob, Slice, SliceResult, route
-from eventbridge.stages.route_in_process import InProcessRouter
+from eventbridge.decision.chunking import PoolSlots
+from eventbridge.model import rowset
+from eventbridge.model.routed import Routed, RoutedPiece
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.job import RouteJob, Slice, SliceResult
+from eventbridge.stages.route.stage import route
 from eventbridge.store.parquet import read_rows
 
 Order = Callable[..., bytes]
@@ -29,17 +32,17 @@ def test_rows_are_sorted_and_pieces_are_runs(site: Any, order: Order) -> None:
     order_of_rows = [(rules[row["rule"]].pool_name, row["rule"], row["target"], row["offset"]) for row in rows]
     (file,) = work.ledger.files(batch_id, "delivery")
     assert order_of_rows == sorted(order_of_rows)
-    assert [piece[:6] for piece in file.detail["pieces"]] == [
-        ["rules.high", 750, "big", "crm", "0-1", 2],
-        ["rules.high", 750, "big", "crm", "2", 1],
-        ["rules.high", 750, "big", "note", "3-4", 2],
-        ["rules.high", 750, "big", "note", "5", 1],
-        ["rules.medium", 500, "everything", "archive", "6-7", 2],
-        ["rules.medium", 500, "everything", "archive", "8-9", 2],
-        ["rules.medium", 500, "everything", "archive", "10-11", 2],
+    assert isinstance(file.detail, Routed)
+    sizes = [sum(len(rows[row]["payload"]) for row in rowset.decode(piece.rows)) for piece in file.detail.pieces]
+    assert list(file.detail.pieces) == [
+        RoutedPiece("rules.high", 750, "big", "crm", "0-1", 2, sizes[0]),
+        RoutedPiece("rules.high", 750, "big", "crm", "2", 1, sizes[1]),
+        RoutedPiece("rules.high", 750, "big", "note", "3-4", 2, sizes[2]),
+        RoutedPiece("rules.high", 750, "big", "note", "5", 1, sizes[3]),
+        RoutedPiece("rules.medium", 500, "everything", "archive", "6-7", 2, sizes[4]),
+        RoutedPiece("rules.medium", 500, "everything", "archive", "8-9", 2, sizes[5]),
+        RoutedPiece("rules.medium", 500, "everything", "archive", "10-11", 2, sizes[6]),
     ]
-    sizes = [sum(len(rows[row]["payload"]) for row in rowset.decode(piece[4])) for piece in file.detail["pieces"]]
-    assert [piece[6] for piece in file.detail["pieces"]] == sizes
 
 
 def test_a_piece_holds_a_bounded_number_of_bytes(site: Any, order: Order) -> None:
@@ -50,7 +53,8 @@ def test_a_piece_holds_a_bounded_number_of_bytes(site: Any, order: Order) -> Non
     routed(work, batch_id)
 
     (file,) = work.ledger.files(batch_id, "delivery")
-    assert [piece[4] for piece in file.detail["pieces"]] == ["0-1", "2", "3"]
+    assert isinstance(file.detail, Routed)
+    assert [piece.rows for piece in file.detail.pieces] == ["0-1", "2", "3"]
 
 
 def test_a_chunk_follows_the_order_of_the_bus(site: Any, order: Order, small_slices: None) -> None:
@@ -71,6 +75,33 @@ def test_a_chunk_follows_the_order_of_the_bus(site: Any, order: Order, small_sli
         for row in read_rows(work.store, piece.file, piece.rows).to_pylist()
     ]
     assert offsets == [(queue, offset) for queue in range(2) for offset in range(10)]
+
+
+def test_a_file_target_has_one_chunk_where_an_http_target_has_two(site: Any, order: Order) -> None:
+    """How much one push task handles follows the type of its targets."""
+    site.write_rules("""
+buses:
+  orders: {source: {type: embedded, topics: [placed], queues: 2, start_at: earliest}}
+rules:
+  all:
+    bus: orders
+    pattern: {}
+    targets:
+      archive: {type: file, path: /tmp/never-written/archive.jsonl}
+      crm: {type: http, url: https://crm.example/hook}
+""")
+    site.publish(*[order(number) for number in range(5_200)])
+    work, batch_id = buffered(site)
+
+    routed(work, batch_id)
+
+    in_chunks: dict[str, Counter[int]] = {"archive": Counter(), "crm": Counter()}
+    for chunk in work.ledger.chunks(batch_id):
+        for piece in chunk.pieces:
+            in_chunks[piece.target][chunk.chunk_id] += piece.count
+    assert [len(in_chunks["archive"]), len(in_chunks["crm"])] == [1, 2]
+    assert in_chunks["archive"].total() == in_chunks["crm"].total() == 5_200
+    assert max(in_chunks["crm"].values()) <= 5_000
 
 
 def test_chunks_are_published_with_a_deadline(site: Any, clock: Any, order: Order) -> None:

@@ -9,19 +9,23 @@ from typing import Any
 import pytest
 
 from eventbridge.errors import SparkError, StoreError
-from eventbridge.stages import route as route_module
-from eventbridge.stages.audit import audit
-from eventbridge.stages.buffer import buffer
-from eventbridge.stages.commit import commit
-from eventbridge.stages.dead_letters import write_dead_letters
-from eventbridge.stages.listen import listen
-from eventbridge.stages.records import dead_letters, name_of
-from eventbridge.stages.route import RouteJob, SliceResult, route
-from eventbridge.stages.route_in_process import InProcessRouter
-from eventbridge.stages.route_job import Task
-from eventbridge.stages.schedule_retries import schedule_retries
-from eventbridge.stages.workplace import Workplace
+from eventbridge.model.routed import SplitSlice, UnroutableEvent
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.job import RouteJob, SliceResult, Task
+from eventbridge.routing.task import route_task
+from eventbridge.rule import RuleSet
+from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.ingest.buffer import buffer
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.letters.reader import dead_letters, name_of
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.route import stage as route_module
+from eventbridge.stages.route.stage import route
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.parking import schedule_retries
 from eventbridge.store.parquet import read_table
+from eventbridge.store.protocol import Store
 from eventbridge.testing.poison import RAISING, route_with_poison
 
 Order = Callable[..., bytes]
@@ -30,7 +34,7 @@ Order = Callable[..., bytes]
 class Watched:
     """A router of this process that notes what it is asked for, and may lose its Spark after so many jobs."""
 
-    def __init__(self, work: Workplace, jobs: int = 1_000_000) -> None:
+    def __init__(self, work: Runtime, jobs: int = 1_000_000) -> None:
         self._inner = InProcessRouter(work.store, route_with_poison)
         self._jobs = jobs
         self.asked: list[list[str]] = []
@@ -42,10 +46,10 @@ class Watched:
         yield from self._inner.route_slices(job, slices)
 
 
-def landed(site: Any, *bodies: bytes) -> tuple[Workplace, str]:
+def landed(site: Any, *bodies: bytes) -> tuple[Runtime, str]:
     """Land a batch of one queue."""
     site.publish(*bodies, key="one queue")
-    work: Workplace = site.work
+    work: Runtime = site.work
     batch_id = listen(work, "orders") or ""
     buffer(work, batch_id)
     return work, batch_id
@@ -56,14 +60,14 @@ def poisoned(order: Order, count: int, *bad: int) -> list[bytes]:
     return [order(number, subject=RAISING.decode() if number in bad else "good") for number in range(count)]
 
 
-def routed_ids(work: Workplace, batch_id: str) -> list[str]:
+def routed_ids(work: Runtime, batch_id: str) -> list[str]:
     """Return the events that rule `everything` delivers, in the order of the batch's files."""
     files = [file.path for file in work.ledger.files(batch_id, "delivery") if file.path]
     tables = [read_table(work.store, path, columns=["rule", "event_id"]) for path in files]
     return [row["event_id"] for table in tables for row in table.to_pylist() if row["rule"] == "everything"]
 
 
-def finish(work: Workplace, batch_id: str) -> None:
+def finish(work: Runtime, batch_id: str) -> None:
     """Settle and commit a batch that nobody pushed."""
     write_dead_letters(work, batch_id)
     schedule_retries(work, batch_id)
@@ -91,6 +95,22 @@ def test_one_event_that_cannot_be_routed_is_a_dead_letter(site: Any, order: Orde
     assert audit(work).differences == ()
 
 
+def test_half_a_surrogate_pair_in_an_error_is_replaced(site: Any, order: Order) -> None:
+    """An exception may quote an event's text, which JSON allows to hold what neither ledger nor store can."""
+    work, batch_id = landed(site, order(1))
+
+    def failing(store: Store, rule_set: RuleSet, job: RouteJob, task: Task) -> SliceResult:
+        if job.bus == "orders":
+            raise RuntimeError("no \ud800")
+        return route_task(store, rule_set, job, task)
+
+    route(work, batch_id, InProcessRouter(work.store, failing))
+    finish(work, batch_id)
+
+    (record,) = dead_letters(work)
+    assert record["detail"].endswith("RuntimeError: no ?")
+
+
 def test_slices_that_fail_are_tried_alone_and_others_once(
     site: Any, order: Order, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,9 +122,9 @@ def test_slices_that_fail_are_tried_alone_and_others_once(
     route(work, batch_id, router)
 
     files = {file.key.rpartition("/")[2]: file for file in work.ledger.files(batch_id, "delivery")}
-    split = [name for name, file in files.items() if "split" in file.detail]
+    split = [name for name, file in files.items() if isinstance(file.detail, SplitSlice)]
     assert split == ["000010", "000014-000016"]
-    assert [name for name, file in files.items() if "unroutable" in file.detail] == ["000015-000016"]
+    assert [name for name, file in files.items() if isinstance(file.detail, UnroutableEvent)] == ["000015-000016"]
     assert len(router.asked[0]) == 3
     assert all(len(asked) == 1 for asked in router.asked[1:])
     tried = [name.rpartition("/")[2] for asked in router.asked[1:] for name in asked if name != "canary"]
@@ -211,7 +231,7 @@ def test_two_that_split_the_same_slice_have_one_outcome(site: Any, order: Order)
 class Mortal(Watched):
     """A router whose Spark ends, with all its workers, when it meets poison; `restart` brings it back."""
 
-    def __init__(self, work: Workplace) -> None:
+    def __init__(self, work: Runtime) -> None:
         super().__init__(work)
         self._work = work
         self.dead = False
@@ -228,12 +248,12 @@ class Mortal(Watched):
         raise SparkError("Spark does not answer")
 
     def restart(self) -> None:
-        """Start Spark anew."""
+        """Start Spark again."""
         self.dead = False
 
 
-def route_until_done(work: Workplace, batch_id: str, router: Mortal) -> None:
-    """Call route again, on a Spark that was started anew, as long as it fails; in between once without Spark."""
+def route_until_done(work: Runtime, batch_id: str, router: Mortal) -> None:
+    """Call route again, on a Spark that was started again, as long as it fails; in between once without Spark."""
     for _ in range(50):
         for started in (True, False):
             router.dead = not started

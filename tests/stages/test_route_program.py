@@ -8,18 +8,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from eventbridge.document import Number
-from eventbridge.identity import delivery_id
-from eventbridge.rule import Bus, Rule, RuleSet, Target, Transform
+from eventbridge.event.ids import delivery_id
+from eventbridge.event.json_document import Number
+from eventbridge.routing.program import KEPT_PROGRAMS, RouteProgram, route_program
+from eventbridge.rule import Bus, Rule, RuleSet, Transform
 from eventbridge.scan.texts import padded_texts
-from eventbridge.stages.route_program import KEPT_PROGRAMS, RouteProgram, route_program
+from eventbridge.targets.file.fields import FileFields
 
 
 def rule(name: str, pattern: dict[str, Any], value: Any = 1, template: str | None = None) -> Rule:
     """Return a rule with one target: a constant, or a template."""
     form: Any = "CONSTANT" if template is None else "TEMPLATE"
     transform = Transform(form=form, value=value, template=template)
-    target = Target(name="file", type="file", path="out.jsonl", transform=transform)
+    target = FileFields(name="file", path="out.jsonl", transform=transform)
     return Rule(name=name, bus="b", runner="b", pattern=pattern, targets={"file": target})
 
 
@@ -54,7 +55,7 @@ def rule_set(bus: str, *rules: Rule) -> RuleSet:
 
 
 def test_replays_share_a_program_and_have_delivery_ids_of_their_own() -> None:
-    """A replay compiles nothing anew; its ids are those of `eventbridge.identity`, whichever came before."""
+    """A replay compiles nothing again; its ids are those of `eventbridge.event.ids`, whichever came before."""
     rules = rule_set("b", rule("one", {"a": [1]}), rule("two", {"a": [2]}))
     program = route_program("replayed", rules, "b")
     source, event_id = padded_texts(pa.chunked_array([["/s"]])), padded_texts(pa.chunked_array([["e"]]))

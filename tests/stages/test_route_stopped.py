@@ -11,15 +11,15 @@ import pytest
 from stages.routing import buffered, deliveries, routed, wanted
 
 from eventbridge.errors import InfrastructureError, SparkError
-from eventbridge.stages.audit import audit
-from eventbridge.stages.commit import commit
-from eventbridge.stages.dead_letters import write_dead_letters
-from eventbridge.stages.frozen_rules import frozen_rules
-from eventbridge.stages.route import RouteJob, Slice, SliceResult, route, slices_of
-from eventbridge.stages.route_in_process import InProcessRouter
-from eventbridge.stages.route_job import Task
-from eventbridge.stages.schedule_retries import schedule_retries
-from eventbridge.stages.workplace import Workplace
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.job import RouteJob, Slice, SliceResult, Task
+from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.route.stage import route, slices_of
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.parking import schedule_retries
+from eventbridge.store.rule_sets import frozen_rules
 
 Order = Callable[..., bytes]
 
@@ -40,7 +40,7 @@ def test_slices_cover_every_row_once(site: Any, order: Order, small_slices: None
 class Stopping:
     """A router whose Spark is gone after so many slices, and that notes what it was first asked for."""
 
-    def __init__(self, work: Workplace, after: int) -> None:
+    def __init__(self, work: Runtime, after: int) -> None:
         self._inner = InProcessRouter(work.store)
         self._left = after
         self.asked: list[str] = []
@@ -93,7 +93,7 @@ def test_a_spent_budget_keeps_what_is_recorded(site: Any, order: Order, small_sl
     work, batch_id = buffered(site)
     start = work.clock()
     ticks = iter(range(1_000))
-    slow = Workplace(
+    slow = Runtime(
         work.settings, work.ledger, work.store, work.connections, lambda: start + timedelta(hours=next(ticks))
     )
 
@@ -132,7 +132,7 @@ def test_it_may_die_anywhere(
     expected = wanted(deliveries(reference.work, batch_id))
     reference.close()
 
-    def stage(work: Workplace) -> list[int]:
+    def stage(work: Runtime) -> list[int]:
         return routed(work, batch_id)
 
     for wreck in dying_everywhere(site, stage):
@@ -149,7 +149,7 @@ def test_it_may_die_anywhere(
 class Twice(InProcessRouter):
     """A router that runs every task twice at once, as Spark's speculation does, and hands over what `chosen` says."""
 
-    def __init__(self, work: Workplace, chosen: slice) -> None:
+    def __init__(self, work: Runtime, chosen: slice) -> None:
         super().__init__(work.store)
         self._chosen = chosen
 

@@ -5,23 +5,24 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 from stages.costly import BUDGETS, landed
 
 from eventbridge.errors import SparkError
+from eventbridge.model.routed import RoutedShare
+from eventbridge.routing.costly_share import route_share
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.job import RouteJob, Router, RuleShare, SliceResult, Task
+from eventbridge.routing.share_turns import by_lot
 from eventbridge.rule import RuleSet, Transform
-from eventbridge.stages.audit import audit
-from eventbridge.stages.deliver import deliver_batch, deliver_references
-from eventbridge.stages.references import due_references
-from eventbridge.stages.route import RouteJob, Router, SliceResult, job_of, route
-from eventbridge.stages.route_in_process import InProcessRouter
-from eventbridge.stages.route_job import RuleShare, Task
-from eventbridge.stages.route_share import route_share
-from eventbridge.stages.share_turns import by_lot
-from eventbridge.stages.workplace import Workplace
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.deliver import deliver_batch, deliver_references
+from eventbridge.stages.retry.deferred import due_references
+from eventbridge.stages.route.stage import job_of, route
+from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.testing.poison import POISONED, compile_program, route_with_poison
 
 Order = Callable[..., bytes]
@@ -37,8 +38,8 @@ rules:
 """
 
 
-class Looping(Workplace):
-    """A workplace whose rules named costly-... run a program of the tests; `program` says which."""
+class Looping(Runtime):
+    """A runtime whose rules named costly-... run a program of the tests; `program` says which."""
 
     program = "loop"
 
@@ -62,7 +63,7 @@ class Mended(Looping):
 
 @pytest.fixture
 def work(site: Any, order: Order) -> Looping:
-    """A workplace with a cheap rule and many that loop at the first event, of two that were published."""
+    """A runtime with a cheap rule and many that loop at the first event, of two that were published."""
     names = ["cheap", *(f"costly-{number:02d}" for number in range(COSTLY))]
     rules = "".join(RULE.replace("NAME", name) for name in names)
     site.write_rules(HEAD + rules.replace("FOLDER", str(site.folder)))
@@ -70,17 +71,17 @@ def work(site: Any, order: Order) -> Looping:
     return Looping(**vars(site.reopen(**BUDGETS, route_costly_total_seconds=TOTAL_SECONDS)))
 
 
-def router(work: Workplace) -> InProcessRouter:
+def router(work: Runtime) -> InProcessRouter:
     """Return a router that runs the programs."""
     return InProcessRouter(work.store, route_with_poison)
 
 
-def reasons(work: Workplace) -> Counter[str]:
+def reasons(work: Runtime) -> Counter[str]:
     """Return how many references wait for which reason."""
     return Counter(each.reason for each in work.ledger.waiting_references())
 
 
-def received(work: Workplace, name: str) -> int:
+def received(work: Runtime, name: str) -> int:
     """Return how many payloads a rule's target has received."""
     path = work.settings.home / f"{name}.jsonl"
     return len(path.read_text().splitlines()) if path.exists() else 0
@@ -156,12 +157,15 @@ def test_a_worker_that_has_spent_the_total_begins_with_no_further_share(work: Lo
 
     def reason(job: RouteJob, share: RuleShare) -> str:
         result = route_share(work.store, work.rule_set(), job, share, compile_program)
-        return str(result.detail["share"]["reason"])
+        assert isinstance(result.detail, RoutedShare)
+        return result.detail.reason
 
     assert [reason(job, share) for share in shares] == ["Budget", "Crowded"]
-    assert reason(replace(job, attempt="another"), shares[1]) == "Budget"
-    assert reason(replace(job, attempt="another"), replace(shares[1], answers="none")) == "Budget"
-    assert [reason(replace(job, attempt="endless", costly_seconds=0.0), share) for share in shares] == ["Budget"] * 2
+    assert reason(structs.replace(job, attempt="another"), shares[1]) == "Budget"
+    assert reason(structs.replace(job, attempt="another"), structs.replace(shares[1], answers="none")) == "Budget"
+    assert [reason(structs.replace(job, attempt="endless", costly_seconds=0.0), share) for share in shares] == [
+        "Budget"
+    ] * 2
 
 
 def test_a_batch_of_references_has_no_total(work: Looping) -> None:

@@ -13,16 +13,17 @@ from typing import Any
 import pytest
 from stages.routing import buffered, deliveries, routed
 
-from eventbridge.stages.audit import audit
-from eventbridge.stages.commit import commit
-from eventbridge.stages.dead_letters import write_dead_letters
-from eventbridge.stages.deliver import deliver_until_idle
-from eventbridge.stages.push import push
-from eventbridge.stages.records import dead_letters
-from eventbridge.stages.retries import plan_retries
-from eventbridge.stages.route_in_process import InProcessRouter
-from eventbridge.stages.schedule_retries import schedule_retries
-from eventbridge.stages.workplace import Workplace
+from eventbridge.model.routed import Routed
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.letters.reader import dead_letters
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.deliver import deliver_until_idle
+from eventbridge.stages.push.stage import push
+from eventbridge.stages.retry.plan import plan_retries
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.parking import schedule_retries
 
 Order = Callable[..., bytes]
 
@@ -54,11 +55,11 @@ class Place:
     def __init__(self, site: Any, clock: Any) -> None:
         self.site, self.clock = site, clock
 
-    def begin(self, fields: str, *orders: bytes) -> Workplace:
-        """Write the rules, publish orders, and return the workplace."""
+    def begin(self, fields: str, *orders: bytes) -> Runtime:
+        """Write the rules, publish orders, and return the runtime."""
         self.write_rules(fields)
         self.site.publish(*orders, key="k")
-        work: Workplace = self.site.work
+        work: Runtime = self.site.work
         return work
 
     def write_rules(self, fields: str) -> None:
@@ -128,9 +129,9 @@ def test_an_event_says_when_it_is_delivered(place: Place, order: Order, clock: A
 @pytest.mark.parametrize(
     ("time", "said"),
     [
-        ("tomorrow", r"not_before: $.data.at is no time as RFC 3339 has it"),
-        ("2026-03-01T14:00:00", "is no time as RFC 3339"),
-        (1772366400, "is no time as RFC 3339"),
+        ("tomorrow", r"not_before: $.data.at is not a time as RFC 3339 has it"),
+        ("2026-03-01T14:00:00", "is not a time as RFC 3339"),
+        (1772366400, "is not a time as RFC 3339"),
         ("2026-02-30T14:00:00Z", "there is no such time"),
         ("2026-03-01T24:00:01Z", "there is no such time"),
         ("2027-03-03T12:00:00Z", "more than 366 days ahead"),
@@ -296,8 +297,9 @@ def test_what_waits_for_different_times_is_cut_by_them(place: Place, order: Orde
     routed(work, batch_id)
 
     (file,) = work.ledger.files(batch_id, "delivery")
-    pieces = [piece for piece in file.detail["pieces"] if piece[2] == "waiting"]
+    assert isinstance(file.detail, Routed)
+    pieces = [piece for piece in file.detail.pieces if piece.rule == "waiting"]
     rows = [row for row in deliveries(work, batch_id) if row["rule"] == "waiting"]
     assert [row["not_before"].hour - 12 for row in rows] == hours
-    assert [piece[5] for piece in pieces] == [2, 2, 1]
-    assert [datetime.fromtimestamp(piece[8] / 1e6, UTC).hour - 12 for piece in pieces] == [1, 3, 5]
+    assert [piece.count for piece in pieces] == [2, 2, 1]
+    assert [datetime.fromtimestamp((piece.not_before or 0) / 1e6, UTC).hour - 12 for piece in pieces] == [1, 3, 5]

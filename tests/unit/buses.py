@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from eventbridge.queue import Queue
+from eventbridge.model.queue import Queue
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 QUEUE = Queue("events", "", 0)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from unit.buses import ticking
 
-from eventbridge.sources.embedded import EmbeddedBus
+from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.testing.receiver import Receiver
 
 

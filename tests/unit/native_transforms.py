@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from eventbridge.errors import TransformFailed
-from eventbridge.event import parse_event
+from eventbridge.event.cloudevent import parse_event
 from eventbridge.scan.texts import padded_texts
 from eventbridge.transform import Rendered, Scope, compile_transform
 from eventbridge.transform.kernel.program import Program, compile_program

@@ -1,6 +1,6 @@
 """The command line `eventbridge`: rules, buses, status, delivery in this process, audit, dead letters, targets.
 
-Modules here import what a command needs inside the command; see `eventbridge.cli.workplace`.
+Modules here import what a command needs inside the command; see `eventbridge.cli.runtime`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Each command takes --json, which prints one JSON document.
 \b
 Exit codes:
   0    done
-  1    a difference was found, or the product itself failed
+  1    a difference was found, a damaged file was passed over, or the product itself failed
   2    what you wrote is wrong: a rule, a setting, a name, a command
   3    the product stopped rather than lose something: a person must act
   4    a disk, database, bus or Spark failed: nothing is lost, try again
@@ -37,7 +37,6 @@ app = typer.Typer(
     help=HELP,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

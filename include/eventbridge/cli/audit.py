@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eventbridge.cli.output import JsonOption, say, show_json
+from eventbridge.cli.runtime import runtime
 from eventbridge.cli.table import counted, show_fields, show_table, visible
-from eventbridge.cli.workplace import workplace
 
 if TYPE_CHECKING:
-    from eventbridge.stages.audit import Audit
+    from eventbridge.stages.operate.audit import Audit
 
 _EVENTS = {
     "range_total": "offsets taken",
@@ -35,9 +35,9 @@ def show_audit(
     follow one another without a hole, and that the store holds no batch the ledger does not know.
     Exit code 1 if there is a difference.
     """
-    from eventbridge.stages.audit import audit, find_batch
+    from eventbridge.stages.operate.audit import audit, find_batch
 
-    with workplace(looking=True) as work:
+    with runtime(looking=True) as work:
         found = audit(work, None if batch is None else find_batch(work, batch))
     if as_json:
         show_json(found)

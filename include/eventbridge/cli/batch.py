@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from eventbridge.cli.output import JsonOption, note, say, show_json
+from eventbridge.cli.runtime import runtime
 from eventbridge.cli.table import counted
-from eventbridge.cli.workplace import workplace
 
 app = typer.Typer(help="Repair a batch that cannot be committed.", no_args_is_help=True)
 
@@ -24,33 +24,35 @@ def repair(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is wrong, and what would be done.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Make again what can be made again of a batch with a surplus, or with files that cannot be read; then commit it.
+    """Make again what can be made again of a batch with a surplus, or with files lost, damaged or wrong; commit it.
 
-    Delivery files are routed again from the archive, dead letters of a committed batch made again of its other files.
-    Else the batch is settled anew: a delivery whose answer is lost is tried again, under the same id. Nothing is
-    dropped; a record in the store says what was set aside.
+    Delivery files are routed again from the archive; dead letters, and the manifest of a committed batch, are made
+    again of its other files. Else the batch is settled again: a delivery whose answer is lost is tried again, under
+    the same id. Nothing is dropped; a record in the store says what was set aside.
     """
-    from eventbridge.stages.audit import find_batch
-    from eventbridge.stages.repair import repair_batch
-    from eventbridge.stages.route_in_process import InProcessRouter
+    from eventbridge.routing.in_process import InProcessRouter
+    from eventbridge.stages.operate.audit import find_batch
+    from eventbridge.stages.operate.repair import repair_batch
 
-    with workplace(looking=True) as work:
+    with runtime(looking=True) as work:
         found = repair_batch(work, find_batch(work, batch), InProcessRouter(work.store), dry_run=dry_run)
     if as_json:
         show_json(found)
         return
     if not found.needed:
-        say(f"batch {found.batch_id}: every file can be read and there is no surplus; nothing to repair")
+        say(f"batch {found.batch_id}: every file is there and right, and there is no surplus; nothing to repair")
         return
     for file in found.unreadable:
         say(f"cannot be read: {file}")
+    for file in found.wrong:
+        say(f"says something else than the other files: {file}")
     for delivery in found.surplus:
         say(f"surplus in the settlement: {delivery}")
     would = "would be " if dry_run else ""
     for file in found.made_again:
         say(f"{would}made again: {file}")
     if found.settled_anew:
-        say(f"{would}settled anew; {counted(found.unproven, 'delivery', 'deliveries')} {would}tried again")
+        say(f"{would}settled again; {counted(found.unproven, 'delivery', 'deliveries')} {would}tried again")
     if dry_run:
         note("nothing was changed; without --dry-run it is")
         return

@@ -1,7 +1,8 @@
-"""`eventbridge bus`: publish events to an embedded bus."""
+"""`eventbridge bus`: publish events to a bus."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,13 +10,13 @@ import typer
 
 from eventbridge.cli.lines import numbered_lines
 from eventbridge.cli.output import JsonOption, say, show_json, warn
+from eventbridge.cli.runtime import runtime
 from eventbridge.cli.table import counted
-from eventbridge.cli.workplace import workplace
-from eventbridge.errors import BusError, EventError, UserError
+from eventbridge.errors import BusError, EventError
 
 if TYPE_CHECKING:
     from eventbridge.rule import Bus, RuleSet
-    from eventbridge.stages.workplace import Workplace
+    from eventbridge.stages.runtime.runtime import Runtime
 
 app = typer.Typer(help="Publish events to an event bus.", no_args_is_help=True)
 
@@ -43,7 +44,7 @@ def publish(
     """
     from eventbridge.cli.find import find_bus, find_topic
 
-    with workplace() as work:
+    with runtime() as work:
         rules = work.rule_set()
         found = find_bus(rules, bus)
         topic = find_topic(found, topic)
@@ -70,21 +71,16 @@ def publish(
         say(f"{counted(published, 'event', 'events')} published to {bus}/{topic}")
 
 
-def _publish(work: Workplace, bus: Bus, topic: str, file: str) -> tuple[int, list[str]]:
+def _publish(work: Runtime, bus: Bus, topic: str, file: str) -> tuple[int, list[str]]:
     """Return how many lines were published, and what is wrong with those that are no CloudEvents."""
-    from eventbridge.sources.embedded import EmbeddedBus
-
-    source = work.open_source(bus)
-    if not isinstance(source, EmbeddedBus):
-        raise UserError(f"the bus {bus.name!r} is not embedded: publish with the tools of its own broker")
     count = 0
     malformed: list[str] = []
-    with source:
+    with closing(work.open_publisher(bus)) as publisher:
         lines = numbered_lines(file)
         while batch := list(islice(lines, _PUBLISHED_AT_ONCE)):
             keyed = [_keyed(number, line, work.settings.event_max_bytes, malformed) for number, line in batch]
             try:
-                count += len(source.publish(keyed, topic=topic))
+                count += len(publisher.publish(keyed, topic=topic))
             except BusError as error:
                 raise BusError(
                     f"{count:,} events were published, those from line {batch[0][0]} on not: {error}"
@@ -92,7 +88,7 @@ def _publish(work: Workplace, bus: Bus, topic: str, file: str) -> tuple[int, lis
     return count, malformed
 
 
-def _unregistered(work: Workplace, rules: RuleSet, bus: Bus) -> list[str]:
+def _unregistered(work: Runtime, rules: RuleSet, bus: Bus) -> list[str]:
     """Return the runners of a bus that start at `latest` and whose group is not registered yet."""
     if bus.source.start_at != "latest":
         return []
@@ -102,7 +98,7 @@ def _unregistered(work: Workplace, rules: RuleSet, bus: Bus) -> list[str]:
 
 def _keyed(number: int, line: bytes, limit: int, malformed: list[str]) -> tuple[bytes, str | None]:
     """Return a line with what keeps related events in one queue: `partitionkey`, else the subject, else nothing."""
-    from eventbridge.event import parse_event
+    from eventbridge.event.cloudevent import parse_event
 
     try:
         document = parse_event(line, max_bytes=limit).document

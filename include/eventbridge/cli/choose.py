@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eventbridge.cli.output import note
+from eventbridge.cli.output import note, warn
 from eventbridge.errors import UserError
 
 if TYPE_CHECKING:
-    from eventbridge.stages.selection import Selection
-    from eventbridge.stages.workplace import Workplace
+    from eventbridge.stages.letters.files import Damaged
+    from eventbridge.stages.letters.selection import Selection
+    from eventbridge.stages.runtime.runtime import Runtime
 
 RuleOption = Annotated[str | None, typer.Option("--rule", metavar="RULE", help="Only those of this rule.")]
 TargetOption = Annotated[
@@ -55,7 +56,7 @@ def selection_of(
 
     An option without text is such a mistake: a script's variable that is not set would choose more than was meant.
     """
-    from eventbridge.stages.selection import make_selection
+    from eventbridge.stages.letters.selection import make_selection
 
     texts = {"rule": rule, "target": target, "reason": reason, "error": error, "since": since, "until": until}
     for option, text in [*texts.items(), ("sql", sql), *(("name", each) for each in names or ())]:
@@ -76,7 +77,15 @@ def selection_of(
     )
 
 
-def note_unknown(work: Workplace, rule: str | None, target: str | None) -> None:
+def tell_passed_over(damaged: Damaged) -> None:
+    """Warn of each dead letter file that cannot be read and was passed over; ends with exit code 1 if there is one."""
+    for error in damaged.values():
+        warn(f"dead letters were passed over: {error}")
+    if damaged:
+        raise typer.Exit(1)
+
+
+def note_unknown(work: Runtime, rule: str | None, target: str | None) -> None:
     """Note that no rule file names a rule, or a target, if none does: nothing was found, and this is perhaps why."""
     from eventbridge.rule.fields import nearest
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from eventbridge.cli.output import say, show_json
+from eventbridge.cli.runtime import runtime
 from eventbridge.cli.table import show_table
-from eventbridge.cli.workplace import workplace
 
 if TYPE_CHECKING:
-    from eventbridge.stages.chunk_status import ChunkStatus
+    from eventbridge.stages.operate.chunk_status import ChunkStatus
 
 #: How many failures are shown.
 _FAILURES = 20
@@ -18,9 +18,9 @@ _FAILURES = 20
 
 def show_chunks(batches: int, *, failures: bool, as_json: bool) -> None:
     """Show the chunks of the newest batches, or the newest ones that failed, with their exceptions."""
-    from eventbridge.stages.chunk_status import chunk_failures, chunk_statuses
+    from eventbridge.stages.operate.chunk_status import chunk_failures, chunk_statuses
 
-    with workplace(looking=True) as work:
+    with runtime(looking=True) as work:
         found = chunk_failures(work, limit=_FAILURES) if failures else chunk_statuses(work, batches=batches)
     if as_json:
         show_json(found)

@@ -12,7 +12,7 @@ def compile_matcher(as_json: JsonOption = False) -> None:
 
     Belongs into the build of an image; without it the first events wait for it.
     """
-    from eventbridge.stages.compile_ahead import compile_ahead
+    from eventbridge.routing.warm_up import compile_ahead
 
     begun = time.perf_counter()
     compile_ahead()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,15 +20,18 @@ from eventbridge.cli.choose import (
     UntilOption,
     note_unknown,
     selection_of,
+    tell_passed_over,
 )
 from eventbridge.cli.export import with_text_id
+from eventbridge.cli.interrupt import Interrupts
 from eventbridge.cli.output import JsonOption, json_text, note, say, show_json, text
+from eventbridge.cli.runtime import runtime
 from eventbridge.cli.table import cell_text, counted, show_fields, show_table, show_text
-from eventbridge.cli.workplace import workplace
-from eventbridge.errors import EventError, UserError
+from eventbridge.errors import EventError, NotFoundError, UserError
 
 if TYPE_CHECKING:
-    from eventbridge.stages.redriven import Mark
+    from eventbridge.stages.letters.files import Damaged
+    from eventbridge.stages.redrive.marks import Mark
 
 app = typer.Typer(help="What was given up, and why.", no_args_is_help=True)
 
@@ -56,13 +60,14 @@ def list_dead_letters(
     The first column is what `dead-letters show` takes: a delivery id or, of an event that is no CloudEvent
     (Malformed), where it lies: bus/topic/queue/offset.
     """
-    from eventbridge.stages.records import letters
-    from eventbridge.stages.redriven import Marks
-    from eventbridge.stages.selection import name_of
+    from eventbridge.stages.letters.reader import letters
+    from eventbridge.stages.letters.selection import name_of
+    from eventbridge.stages.redrive.marks import Marks
 
-    with workplace(looking=True) as work:
+    with runtime(looking=True) as work:
         selection = selection_of(work.clock(), rule, target, reason, error, since, until, name, sql)
-        found = list(islice(letters(work, selection), limit + 1))
+        damaged: Damaged = {}
+        found = list(islice(letters(work, selection, damaged=damaged), limit + 1))
         if not found:
             note_unknown(work, rule, target)
         more, found = len(found) > limit, found[:limit]
@@ -70,7 +75,16 @@ def list_dead_letters(
         marked = [(each.record, marks.of(each)) for each in found]
     if as_json:
         show_json([{"name": name_of(each)} | with_text_id(each) | {"redriven": mark} for each, mark in marked])
-        return
+    else:
+        _show_list(marked)
+    if more and not as_json:
+        note(f"there are more than {limit}; --limit and the other options choose")
+    tell_passed_over(damaged)
+
+
+def _show_list(marked: Sequence[tuple[dict[str, Any], Mark | None]]) -> None:
+    from eventbridge.stages.letters.selection import name_of
+
     columns = ["name", "rule", "target", "reason", "event", "detail"]
     cells = [[name_of(r), r["rule"], r["target"], r["reason"], r["event_id"], r["detail"]] for r, _ in marked]
     if any(mark for _, mark in marked):
@@ -78,8 +92,6 @@ def list_dead_letters(
         for row, (_, mark) in zip(cells, marked, strict=True):
             row.insert(5, mark and f"{cell_text(mark.at)} {mark.outcome}")
     show_table("Dead letters", columns, cells, ids={"name"})
-    if more:
-        note(f"there are more than {limit}; --limit and the other options choose")
 
 
 @app.command()
@@ -102,19 +114,22 @@ def export(
     A file that is there is not overwritten. It appears when all is written, or not at all.
     """
     from eventbridge.cli.export import export_letters
-    from eventbridge.stages.records import letters
+    from eventbridge.stages.letters.reader import letters
 
     if as_json and file == "-":
         raise UserError("--json tells what was written into a file, and - is no file. Leave --json out: - gives JSON")
-    with workplace(looking=True) as work:
+    with runtime(looking=True) as work:
         selection = selection_of(work.clock(), rule, target, reason, error, since, until, name, sql)
-        count = export_letters(file, letters(work, selection, whole=True))
+        damaged: Damaged = {}
+        with Interrupts():  # SIGTERM too: a draft is removed
+            count = export_letters(file, letters(work, selection, whole=True, damaged=damaged))
         if not count:
             note_unknown(work, rule, target)
     if as_json:
         show_json({"file": file, "dead_letters": count})
     elif file != "-":
         say(f"{counted(count, 'dead letter', 'dead letters')} written to {file}")
+    tell_passed_over(damaged)
 
 
 @app.command()
@@ -128,12 +143,19 @@ def show(
 
     NAME is what `dead-letters list` shows first, and what the target saw as `webhook-id`.
     """
-    from eventbridge.stages.records import Letter, find_dead_letters, read_dead_letter
-    from eventbridge.stages.redriven import Marks
-    from eventbridge.stages.selection import name_of
+    from eventbridge.stages.letters.reader import Letter, find_dead_letters, read_dead_letter
+    from eventbridge.stages.letters.selection import name_of
+    from eventbridge.stages.redrive.marks import Marks
 
-    with workplace(looking=True) as work:
-        newest, *others = find_dead_letters(work, name)
+    with runtime(looking=True) as work:
+        damaged: Damaged = {}
+        try:
+            newest, *others = find_dead_letters(work, name, damaged)
+        except NotFoundError as error:
+            if damaged:  # it may be in one of those
+                note(str(error))
+                tell_passed_over(damaged)
+            raise
         record = read_dead_letter(work, newest)
         mark = Marks(work).of(Letter(newest.file, newest.row, record))
     if others:
@@ -142,6 +164,7 @@ def show(
         show_json({"name": newest.name} | with_text_id(record) | {"redriven": mark})
     else:
         _show(name_of(record), record, mark)
+    tell_passed_over(damaged)
 
 
 def _show(name: str, record: dict[str, Any], mark: Mark | None) -> None:
@@ -178,7 +201,7 @@ def _show(name: str, record: dict[str, Any], mark: Mark | None) -> None:
 
 
 def _readable(body: bytes) -> str:
-    from eventbridge.document import parse_document
+    from eventbridge.event.json_document import parse_document
 
     try:
         return json_text(parse_document(body))

@@ -12,12 +12,12 @@ import typer
 
 from eventbridge.cli.interrupt import Interrupts
 from eventbridge.cli.output import JsonOption, note, say, show_json
+from eventbridge.cli.runtime import runtime
 from eventbridge.cli.table import cell_text, counted
-from eventbridge.cli.workplace import workplace
 from eventbridge.errors import InfrastructureError, UserError
 
 if TYPE_CHECKING:
-    from eventbridge.settings import Settings
+    from eventbridge.config.settings import Settings
 
 #: Idle is not who only waits for a first retry, a second after the failure and at the whole second.
 SOON_SECONDS = 3.0
@@ -50,10 +50,10 @@ def deliver(
         raise typer.BadParameter("only --until-idle is in this version; Airflow delivers continuously")
     from eventbridge.cli.find import find_runner
     from eventbridge.spark.route import ConnectRouter
-    from eventbridge.stages.deliver import deliver_until_idle
+    from eventbridge.stages.operate.deliver import deliver_until_idle
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    with Interrupts() as interrupts, workplace() as work, ExitStack() as stack:
+    with Interrupts() as interrupts, runtime() as work, ExitStack() as stack:
         find_runner(work.rule_set(), runner)
         stack.enter_context(alone(work.settings, f"deliver.{runner}", f"`eventbridge deliver` for runner {runner!r}"))
         router = ConnectRouter(spark_url(work.settings, spark, stack), store=work.store)

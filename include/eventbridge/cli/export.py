@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eventbridge.cli.output import plain, say
-from eventbridge.document import write_document
 from eventbridge.errors import InfrastructureError, UserError
+from eventbridge.event.json_document import write_document
 
 if TYPE_CHECKING:
-    from eventbridge.stages.records import Letter
+    from eventbridge.stages.letters.reader import Letter
 
 #: Letters in memory at a time, and in a row group of Parquet.
 _AT_ONCE = 1_000
@@ -51,14 +51,14 @@ def export_letters(name: str, letters: Iterator[Letter]) -> int:
 
 def with_text_id(record: dict[str, Any]) -> dict[str, Any]:
     """Return a record with its delivery id as text."""
-    from eventbridge.identity import delivery_id_text
+    from eventbridge.event.ids import delivery_id_text
 
     raw = record["delivery_id"]
     return record | {"delivery_id": delivery_id_text(raw) if raw is not None else None}
 
 
 def _line(letter: Letter) -> str:
-    from eventbridge.stages.selection import name_of
+    from eventbridge.stages.letters.selection import name_of
 
     return write_document(plain({"name": name_of(letter.record)} | with_text_id(letter.record)))
 

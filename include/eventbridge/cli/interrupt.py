@@ -1,4 +1,4 @@
-"""What Ctrl-C and SIGTERM mean to a command that delivers: first to stop in good order, then at once."""
+"""What Ctrl-C and SIGTERM mean to a command that delivers or writes: first to stop in good order, then at once."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,20 +21,21 @@ from eventbridge.cli.choose import (
     UntilOption,
     note_unknown,
     selection_of,
+    tell_passed_over,
 )
 from eventbridge.cli.interrupt import Interrupts
 from eventbridge.cli.output import JsonOption, note, say, show_json
+from eventbridge.cli.runtime import runtime
 from eventbridge.cli.table import counted, show_table
-from eventbridge.cli.workplace import workplace
 from eventbridge.errors import NotFoundError, UserError
 
 if TYPE_CHECKING:
     from collections import Counter
 
-    from eventbridge.ledger.records import Redrive
-    from eventbridge.stages.redrive import Survey
-    from eventbridge.stages.route import Router
-    from eventbridge.stages.workplace import Workplace
+    from eventbridge.model.redrive import Redrive
+    from eventbridge.routing.job import Router
+    from eventbridge.stages.redrive.plan import Survey
+    from eventbridge.stages.runtime.runtime import Runtime
 
 
 def redrive(
@@ -69,8 +71,9 @@ def redrive(
     The requests go out as they were, under the same delivery ids; age and attempts count from now. What fails is
     parked and retried by the rule's policy, or becomes a new dead letter.
     """
-    from eventbridge.stages.deliver_redrive import deliver_redrive
-    from eventbridge.stages.redrive import begin_redrive, refuse_rate, survey, survey_of
+    from eventbridge.stages.operate.deliver_redrive import deliver_redrive
+    from eventbridge.stages.redrive.marks import Marks
+    from eventbridge.stages.redrive.plan import begin_redrive, refuse_rate, survey, survey_of
 
     chosen = (rule, target, reason, error, since, until, name, sql)
     chooses = any(each is not None and each != [] for each in chosen)
@@ -82,13 +85,14 @@ def redrive(
         raise UserError("--resume goes on with a redrive as it was begun. Leave the other options out")
     refuse_rate(rate)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    with Interrupts() as interrupts, workplace(looking=True) as work, ExitStack() as stack:
+    with Interrupts() as interrupts, runtime(looking=True) as work, ExitStack() as stack:
         selection = selection_of(work.clock(), *chosen)
         if dry_run:
             found = survey(work, selection, retransform=retransform, again=again)
             if not found.taken and not found.left:
                 note_unknown(work, rule, target)
             _show_survey(found, as_json=as_json)
+            tell_passed_over(found.damaged)
             return
         if resume is not None:
             wish = find_redrive(work, resume)
@@ -100,21 +104,33 @@ def redrive(
         interrupts.begin()
         batches = deliver_redrive(work, wish.redrive_id, _router(work, wish, spark, stack), interrupts.stop)
         wish = work.ledger.redrive(wish.redrive_id)
-        counts = _counts(work, wish)
+        marks = Marks(work)
+        counts, damaged = marks.counts(wish), marks.damaged
         if wish.state == "done":
-            _note_left(work, wish, survey_of(work, wish), taken=counts.total())
+            left = survey_of(work, wish)
+            damaged |= left.damaged
+            _note_left(work, wish, left, taken=counts.total())
     _show_end(wish, batches, counts, as_json=as_json)
     if interrupts.exit_code:
         raise typer.Exit(interrupts.exit_code)
+    tell_passed_over(damaged)
 
 
 def list_redrives(as_json: JsonOption = False) -> None:
     """List redrives, the newest first, and what became of the dead letters they took."""
-    with workplace(looking=True) as work:
-        found = [(each, _counts(work, each)) for each in work.ledger.redrives()]
+    from eventbridge.stages.redrive.marks import Marks
+
+    with runtime(looking=True) as work:
+        marks = Marks(work)
+        found = [(each, marks.counts(each)) for each in work.ledger.redrives()]
     if as_json:
         show_json([_document(each, counts) for each, counts in found])
-        return
+    else:
+        _show_redrives(found)
+    tell_passed_over(marks.damaged)
+
+
+def _show_redrives(found: Sequence[tuple[Redrive, Counter[str]]]) -> None:
     show_table(
         "Redrives, times in UTC",
         ["redrive", "state", "started", "ended", "chosen by", "taken", "came to"],
@@ -131,7 +147,7 @@ def cancel(
     as_json: JsonOption = False,
 ) -> None:
     """Cancel a redrive: no further batch of it is planned; the one under way is finished."""
-    with workplace(looking=True) as work:
+    with runtime(looking=True) as work:
         found = find_redrive(work, redrive_id)
         cancelled = work.ledger.end_redrive(found.redrive_id, "cancelled")
         found = work.ledger.redrive(found.redrive_id)
@@ -143,7 +159,7 @@ def cancel(
         say(f"{found.redrive_id} has ended already: {found.state}")
 
 
-def find_redrive(work: Workplace, name: str) -> Redrive:
+def find_redrive(work: Runtime, name: str) -> Redrive:
     """Return the redrive whose id begins with `name`; raises NotFoundError if there is none, or several."""
     found = [each for each in work.ledger.redrives() if name and each.redrive_id.startswith(name.lower())]
     if len(found) != 1:
@@ -152,27 +168,21 @@ def find_redrive(work: Workplace, name: str) -> Redrive:
     return found[0]
 
 
-def _alone(work: Workplace, wish: Redrive) -> AbstractContextManager[None]:
+def _alone(work: Runtime, wish: Redrive) -> AbstractContextManager[None]:
     from eventbridge.cli.deliver import alone
 
     return alone(work.settings, f"redrive.{wish.redrive_id}", f"command for redrive {wish.redrive_id}")
 
 
-def _router(work: Workplace, wish: Redrive, spark: str | None, stack: ExitStack) -> Router:
+def _router(work: Runtime, wish: Redrive, spark: str | None, stack: ExitStack) -> Router:
     if not wish.retransform:
-        from eventbridge.stages.route_in_process import InProcessRouter
+        from eventbridge.routing.in_process import InProcessRouter
 
         return InProcessRouter(work.store)  # has nothing to route
     from eventbridge.cli.deliver import spark_url
     from eventbridge.spark.route import ConnectRouter
 
     return ConnectRouter(spark_url(work.settings, spark, stack), store=work.store)
-
-
-def _counts(work: Workplace, wish: Redrive) -> Counter[str]:
-    from eventbridge.stages.redriven import Marks
-
-    return Marks(work).counts(wish)
 
 
 def _document(wish: Redrive, counts: Counter[str]) -> dict[str, object]:
@@ -202,7 +212,7 @@ def _show_end(wish: Redrive, batches: int, counts: Counter[str], *, as_json: boo
         note("what is parked is tried again by retry_deliveries, or by `eventbridge deliver`")
 
 
-def _note_left(work: Workplace, wish: Redrive, found: Survey, *, taken: int) -> None:
+def _note_left(work: Runtime, wish: Redrive, found: Survey, *, taken: int) -> None:
     for (of, why), count in sorted(found.left.items()):
         note(f"{counted(count, 'dead letter', 'dead letters')} of {of} {'was' if count == 1 else 'were'} left: {why}")
     if not taken and not found.left:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eventbridge.cli.output import JsonOption, say, show_json
+from eventbridge.cli.runtime import runtime
 from eventbridge.cli.table import cell_text, counted
-from eventbridge.cli.workplace import workplace
 
 if TYPE_CHECKING:
-    from eventbridge.stages.release import Released
-    from eventbridge.stages.release_held import HeldDelivery
+    from eventbridge.stages.operate.release import Released
+    from eventbridge.stages.operate.release_held import HeldDelivery
 
 
 def release(
@@ -28,9 +28,9 @@ def release(
     Do it once what made it fail is mended: its references are due, and the delivery is tried again, or skipped.
     """
     from eventbridge.cli.find import find_rule
-    from eventbridge.stages.release import release_rule
+    from eventbridge.stages.operate.release import release_rule
 
-    with workplace(looking=True) as work:
+    with runtime(looking=True) as work:
         find_rule(work.rule_set(), rule)
         released = release_rule(work, rule, skip)
     if as_json:

@@ -12,8 +12,8 @@ import typer
 from eventbridge.cli.lines import numbered_lines
 from eventbridge.cli.output import JsonOption, json_text, note, say, show_json
 from eventbridge.cli.release import release
+from eventbridge.cli.runtime import settings
 from eventbridge.cli.table import counted, show_table, visible
-from eventbridge.cli.workplace import settings
 from eventbridge.errors import EventError, RuleFileError, UserError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def show(
 ) -> None:
     """Show the rules as the product understands them; one rule with everything that was left out filled in."""
     from eventbridge.cli.find import find_rule
-    from eventbridge.document import parse_document
+    from eventbridge.event.json_document import parse_document
 
     rules = _load(folder)
     if rule is not None:
@@ -83,7 +83,7 @@ def show(
 
 
 @dataclass(frozen=True)
-class Answer:
+class PatternAnswer:
     """What a pattern says to one event; `error`: it is not one JSON object; `malformed`: it is no CloudEvent."""
 
     line: int
@@ -130,8 +130,8 @@ def try_on_events(
         raise typer.Exit(UserError.exit_code)
 
 
-def _answers(pattern: Pattern, events: str, *, cloud_events: bool, explained: bool) -> Iterator[Answer]:
-    from eventbridge.document import parse_document
+def _answers(pattern: Pattern, events: str, *, cloud_events: bool, explained: bool) -> Iterator[PatternAnswer]:
+    from eventbridge.event.json_document import parse_document
     from eventbridge.match.reference import explain, flatten, matches_leaves
 
     limit = settings().event_max_bytes
@@ -139,11 +139,11 @@ def _answers(pattern: Pattern, events: str, *, cloud_events: bool, explained: bo
         try:
             document = parse_document(line)
         except EventError as error:
-            yield Answer(number, None, None, error=str(error))
+            yield PatternAnswer(number, None, None, error=str(error))
             continue
         event = document.get("id")
         matched = matches_leaves(pattern, flatten(document))
-        yield Answer(
+        yield PatternAnswer(
             number,
             event if isinstance(event, str) else None,
             matched,
@@ -153,7 +153,7 @@ def _answers(pattern: Pattern, events: str, *, cloud_events: bool, explained: bo
 
 
 def _malformed(line: bytes, limit: int) -> str | None:
-    from eventbridge.event import parse_event
+    from eventbridge.event.cloudevent import parse_event
 
     try:
         parse_event(line, max_bytes=limit)

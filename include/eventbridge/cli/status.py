@@ -8,12 +8,12 @@ import typer
 
 from eventbridge.cli.chunks import show_chunks
 from eventbridge.cli.output import JsonOption, plain, say, show_json
+from eventbridge.cli.runtime import runtime
 from eventbridge.cli.table import cell_text, show_table
-from eventbridge.cli.workplace import workplace
 
 if TYPE_CHECKING:
-    from eventbridge.ledger.records import Batch
-    from eventbridge.stages.status import QueueStatus, Status
+    from eventbridge.model.batch import Batch
+    from eventbridge.stages.operate.status import QueueStatus, Status
 
 
 def show_status(
@@ -29,9 +29,9 @@ def show_status(
     if chunks or failures:
         show_chunks(batches, failures=failures, as_json=as_json)
         return
-    from eventbridge.stages.status import status
+    from eventbridge.stages.operate.status import status
 
-    with workplace(looking=True) as work:
+    with runtime(looking=True) as work:
         found = status(work, batches=batches)
     if as_json:
         queues = [

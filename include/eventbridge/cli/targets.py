@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from eventbridge.cli.output import JsonOption, say, show_json
+from eventbridge.cli.runtime import runtime
 from eventbridge.cli.table import show_table
-from eventbridge.cli.workplace import workplace
 
 app = typer.Typer(help="Show how targets stand, take them back into service.", no_args_is_help=True)
 
@@ -26,9 +26,9 @@ def list_targets(as_json: JsonOption = False) -> None:
     good; disabled: its deliveries are held until it is enabled. Of one that is ok: until when its rate is ramped, or
     it is paused, as it asked for by 429.
     """
-    from eventbridge.stages.target_list import target_list
+    from eventbridge.stages.operate.target_status import target_list
 
-    with workplace(looking=True) as work:
+    with runtime(looking=True) as work:
         found = target_list(work)
     if as_json:
         show_json(found)
@@ -46,16 +46,15 @@ def enable(
     target: Annotated[str, typer.Argument(metavar="TARGET", help="Name of the target in that rule.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Enable a target that is disabled, degraded, half-open or paused: what was held for it is due now.
+    """Enable a target that is disabled, degraded, half-open or paused: what was held or put off for it is due now.
 
-    What a pause has put off comes at the time that the pause named; new deliveries go at once.
     Deliveries keep their ids. Their age goes on from when the events arrived, so those past it become dead letters.
     """
-    from eventbridge.breaker import pause_of
     from eventbridge.cli.find import find_target
-    from eventbridge.stages.enable import enable_target
+    from eventbridge.decision.breaker import pause_of
+    from eventbridge.stages.operate.enable import enable_target
 
-    with workplace(looking=True) as work:
+    with runtime(looking=True) as work:
         find_target(work.rule_set(), rule, target)
         status = work.ledger.target_statuses().get((rule, target))
         before: str = "ok" if status is None else status.state
@@ -67,4 +66,4 @@ def enable(
     elif before == "ok" and not released:
         say(f"{rule}/{target} was enabled already")
     else:
-        say(f"{rule}/{target} was {before} and is enabled; {released:,} deliveries that were held are due now")
+        say(f"{rule}/{target} was {before} and is enabled; {released:,} deliveries that had to wait are due now")

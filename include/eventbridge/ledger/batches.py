@@ -10,10 +10,11 @@ from sqlalchemy import Connection, Row
 
 from eventbridge.errors import NotFoundError, SettledAnewError
 from eventbridge.ledger.database import Database
-from eventbridge.ledger.records import Batch, BatchFile, BatchKind, BatchState, FileKind, Range
+from eventbridge.ledger.descriptions import Descriptions
 from eventbridge.ledger.statements import batches as statements
 from eventbridge.ledger.statements import offsets as offset_statements
-from eventbridge.queue import Queue
+from eventbridge.model.batch import Batch, BatchFile, BatchKind, BatchState, FileKind, Range
+from eventbridge.model.queue import Queue
 
 
 def to_batch(row: Row[Any]) -> Batch:
@@ -35,7 +36,7 @@ def prove_settled_by(connection: Connection, batch_id: str, settlement: str) -> 
     first = connection.execute(statements.SETTLEMENTS, {"of_batch": batch_id}).scalar()
     if first not in (None, settlement):
         raise SettledAnewError(
-            f"Batch {batch_id} was settled anew by a repair while this was at work on it: what follows from its old "
+            f"Batch {batch_id} was settled again by a repair while this was at work on it: what follows from its old "
             "settlement counts for nothing. Run this again."
         )
 
@@ -46,6 +47,10 @@ class _OldRangesError(Exception):
 
 class Batches(Database):
     """The part of the ledger about batches."""
+
+    def __init__(self, *settings: Any) -> None:
+        super().__init__(*settings)
+        self._descriptions = Descriptions()
 
     def plan_batch(self, batch: Batch, ranges: Sequence[Range]) -> bool:
         """Add a batch with its ranges; a normal one only if its runner has no other normal batch that is not committed,
@@ -88,6 +93,11 @@ class Batches(Database):
     def latest_batch(self) -> Batch | None:
         """Return the batch that was planned last, None in an empty ledger."""
         return next(iter(self.batches(limit=1)), None)
+
+    def newest_retry(self) -> str | None:
+        """Return the id of the retry batch that was planned last, None if there was none."""
+        with self._reading() as connection:
+            return connection.execute(statements.NEWEST_RETRY).scalar()
 
     def stale_taken_batches(
         self,
@@ -136,15 +146,13 @@ class Batches(Database):
     def files(self, batch_id: str, kind: FileKind) -> list[BatchFile]:
         """Return the recorded files of a kind, in order of their keys."""
         with self._reading() as connection:
-            return [
-                BatchFile(**row._mapping)
-                for row in connection.execute(statements.FILES, {"of_batch": batch_id, "of_kind": kind})
-            ]
+            rows = connection.execute(statements.FILES, {"of_batch": batch_id, "of_kind": kind}).all()
+        return self._descriptions.decoded(batch_id, rows)
 
 
 def record(connection: Connection, file: BatchFile) -> bool:
     """Record a file unless its key is taken; False if it is."""
-    return connection.execute(statements.RECORD_FILE, vars(file) | {"detail": dict(file.detail)}).rowcount == 1
+    return connection.execute(statements.RECORD_FILE, vars(file)).rowcount == 1
 
 
 def _refuse_old(connection: Connection, group: str, ranges: Sequence[Range]) -> None:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Row
 
-from eventbridge.breaker import Tally
+from eventbridge.decision.breaker import Tally
 from eventbridge.errors import NotFoundError
 from eventbridge.ledger.batches import in_state, record
 from eventbridge.ledger.database import Database
-from eventbridge.ledger.records import PUSH_LOST, BatchFile, Chunk, ChunkState, Piece, Reference
 from eventbridge.ledger.references import insert_references
 from eventbridge.ledger.statements import batches as batch_statements
 from eventbridge.ledger.statements import chunks as statements
 from eventbridge.ledger.targets import note_attempts
+from eventbridge.model.batch import BatchFile
+from eventbridge.model.chunk import PUSH_LOST, Chunk, ChunkState, ChunkTotal, Piece
+from eventbridge.model.reference import Reference
 
 
 def insert_chunks(connection: Connection, chunks: Sequence[Chunk]) -> None:
@@ -47,6 +49,18 @@ class Chunks(Database):
         """Return the chunks of a batch, in order of their ids."""
         with self._reading() as connection:
             return [_to_chunk(row) for row in connection.execute(statements.CHUNKS, {"of_batch": batch_id})]
+
+    def chunk_totals(self, batch_id: str) -> list[ChunkTotal]:
+        """Return what the chunks of a batch that are handed out come to, by pool."""
+        with self._reading() as connection:
+            rows = connection.execute(statements.CHUNK_TOTALS, {"of_batch": batch_id})
+            return [ChunkTotal(row.pool, row.chunks, int(row.rows), int(row.size)) for row in rows]
+
+    def withheld_pieces(self, batch_id: str) -> list[tuple[str, Piece]]:
+        """Return what of a batch is neither handed out nor held, each piece with the pool it is for."""
+        with self._reading() as connection:
+            rows = connection.execute(statements.WITHHELD_PIECES, {"of_batch": batch_id})
+            return [(row.pool, piece) for row in rows for piece in _to_pieces(row.pieces)]
 
     def chunk_ends(self, batch_id: str) -> dict[int, datetime | None]:
         """Return when each chunk of a batch ended on which work has begun, by its id; None: it has not ended."""
@@ -160,8 +174,11 @@ def _chunk_row(chunk: Chunk) -> dict[str, object]:
 
 def _to_chunk(row: Row[Any]) -> Chunk:
     values = dict(row._mapping)
-    values["pieces"] = tuple(
-        Piece(**piece | {"lineage": tuple((batch, chunk) for batch, chunk in piece["lineage"])})
-        for piece in values["pieces"]
-    )
+    values["pieces"] = _to_pieces(values["pieces"])
     return Chunk(**values)
+
+
+def _to_pieces(values: Iterable[dict[str, Any]]) -> tuple[Piece, ...]:
+    return tuple(
+        Piece(**piece | {"lineage": tuple((batch, chunk) for batch, chunk in piece["lineage"])}) for piece in values
+    )

@@ -10,6 +10,8 @@ from sqlalchemy import BigInteger, Integer, Text
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
+from eventbridge.model.file_detail import FileDetail, decode_detail, encode_detail
+
 #: A number that the database gives and never gives again; SQLite counts only in a column that is plain INTEGER.
 RowId = BigInteger().with_variant(Integer, "sqlite")
 
@@ -52,6 +54,21 @@ class JsonText(TypeDecorator[Any]):
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
         """Return what the JSON text says."""
         return None if value is None else json.loads(value)
+
+
+class FileDetailText(TypeDecorator[FileDetail]):
+    """What a stage records of a file, kept as JSON text."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: FileDetail, dialect: Dialect) -> str:
+        """Return the JSON text."""
+        return encode_detail(value)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> FileDetail:
+        """Return the record that the JSON text says."""
+        return None if value is None else decode_detail(value)
 
 
 class Message(TypeDecorator[str]):

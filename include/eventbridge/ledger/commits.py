@@ -10,11 +10,11 @@ from sqlalchemy import Connection
 from eventbridge.errors import BooksError, NotFoundError
 from eventbridge.ledger.batches import prove_settled_by, to_batch
 from eventbridge.ledger.database import Database
-from eventbridge.ledger.records import Batch, Range
 from eventbridge.ledger.statements import batches as statements
 from eventbridge.ledger.statements import offsets as offset_statements
 from eventbridge.ledger.statements import parking as parking_statements
 from eventbridge.ledger.statements import references as reference_statements
+from eventbridge.model.batch import Batch, Range
 
 
 class Commits(Database):

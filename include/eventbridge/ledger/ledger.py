@@ -7,7 +7,8 @@ from typing import Self
 from eventbridge.ledger.batches import Batches
 from eventbridge.ledger.chunks import Chunks
 from eventbridge.ledger.commits import Commits
-from eventbridge.ledger.database import BUSY_TIMEOUT_SECONDS, Clock, utc_now
+from eventbridge.ledger.database import Clock
+from eventbridge.ledger.engines.registry import BUSY_TIMEOUT_SECONDS
 from eventbridge.ledger.offsets import Offsets
 from eventbridge.ledger.operations import Operations
 from eventbridge.ledger.order import Order
@@ -41,10 +42,11 @@ class Ledger(
     """
 
     @classmethod
-    def open(cls, url: str, clock: Clock = utc_now, *, busy_timeout_seconds: float = BUSY_TIMEOUT_SECONDS) -> Self:
+    def open(cls, url: str, clock: Clock | None = None, *, busy_timeout_seconds: float = BUSY_TIMEOUT_SECONDS) -> Self:
         """Open the ledger at a SQLAlchemy URL, making or migrating its tables first if they are not of today.
 
         Any number of processes may open one ledger at once. SQLite: the folder must exist, the file need not.
+        `clock` None: the database's own, which every process that opens it shares.
         `busy_timeout_seconds` is how long a transaction waits for another process's.
         Raises LedgerError also for a ledger that a newer version has migrated, and for another program's database.
         """

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from eventbridge.ledger.database import Database
-from eventbridge.ledger.records import ConsumerOffset
 from eventbridge.ledger.statements import offsets as statements
-from eventbridge.queue import Queue
+from eventbridge.model.consumer_offset import ConsumerOffset
+from eventbridge.model.queue import Queue
 
 
 class Offsets(Database):

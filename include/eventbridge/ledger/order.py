@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from eventbridge.decision.ordering import BEHIND_ITS_KEY
 from eventbridge.ledger.columns import microseconds
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.parking import to_parked
-from eventbridge.ledger.records import Parked
 from eventbridge.ledger.statements import order as statements
-from eventbridge.order import BEHIND_ITS_KEY
+from eventbridge.ledger.statements.due import due_of_ordered
+from eventbridge.model.parked import Parked
 
 
 class Order(Database):
@@ -55,7 +56,7 @@ class Order(Database):
         of = {"of_rule": rule, "of_target": target}
         with self._reading() as connection:
             taken = set(connection.execute(statements.SHARDS_TAKEN, of).scalars())
-            rows = connection.execute(statements.due_of_ordered(limit_rows), of | {"now": now})
+            rows = connection.execute(due_of_ordered(limit_rows), of | {"now": now})
             return [row for row in map(to_parked, rows) if row.order_shard not in taken]
 
     def shards_behind(self, rule: str, target: str) -> list[int]:

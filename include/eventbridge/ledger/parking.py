@@ -8,28 +8,22 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
+from eventbridge.decision.ordering import is_marked
 from eventbridge.errors import BooksError
 from eventbridge.ledger.batches import prove_settled_by, record
 from eventbridge.ledger.chunks import insert_chunks
 from eventbridge.ledger.columns import microseconds
 from eventbridge.ledger.database import Database
-from eventbridge.ledger.records import (
-    Batch,
-    BatchFile,
-    BatchState,
-    Chunk,
-    DueTarget,
-    Parked,
-    ParkedCount,
-    ParkedState,
-    WaitingTarget,
-)
 from eventbridge.ledger.statements import batches as batch_statements
+from eventbridge.ledger.statements import due
 from eventbridge.ledger.statements import order as order_statements
 from eventbridge.ledger.statements import parking as statements
 from eventbridge.ledger.tables import PARKED_NAME
-from eventbridge.order import Span, is_marked
-from eventbridge.queue import Queue
+from eventbridge.model.batch import Batch, BatchFile, BatchState
+from eventbridge.model.chunk import Chunk
+from eventbridge.model.parked import DueTarget, Parked, ParkedCount, ParkedState, WaitingTarget
+from eventbridge.model.place import Span
+from eventbridge.model.queue import Queue
 
 #: Rows named by one UPDATE; a database limits the parameters of a statement (SQLite: 32,766).
 _IDS_AT_ONCE = 1_000
@@ -61,14 +55,28 @@ class Parking(Database):
                 _prove_same(connection, values)
             return parked
 
+    def anything_due(self, now: datetime) -> bool:
+        """Return whether `due_targets` finds any; what is due, and what is not, does not add to its cost."""
+        with self._reading() as connection:
+            first = connection.execute(due.FIRST_DUE, {"now": now}).one()
+            if first.can_go or first.seen < due.FIRST_ROWS:
+                return bool(first.can_go)
+            return connection.execute(due.due_targets(None), {"now": now}).first() is not None
+
+    def anything_taken(self) -> bool:
+        """Return whether a batch under way has taken up parked deliveries."""
+        with self._reading() as connection:
+            return connection.execute(due.ONE_TAKEN).first() is not None
+
     def due_targets(self, now: datetime, runner: str | None = None) -> list[DueTarget]:
-        """Return the targets with deliveries due at `now`, and how many; the longest waiting first.
+        """Return the targets with deliveries due at `now`; the longest waiting first.
 
         A target that is disabled or paused, or whose breaker is open, is left out, but for what can only be given up.
+        The cost depends on how many targets wait, and not on how many deliveries.
         """
         with self._reading() as connection:
-            rows = connection.execute(statements.due_targets(runner), {"now": now})
-            return [DueTarget(row.rule, row.target, int(row.deliveries), row.first_due_at) for row in rows]
+            rows = connection.execute(due.due_targets(runner), {"now": now})
+            return [DueTarget(row.rule, row.target, row.first_due_at) for row in rows]
 
     def due_parked(
         self,
@@ -83,12 +91,13 @@ class Parking(Database):
         """Return parked rows of a target that are due at `now` and not taken, the longest waiting or `smallest` first.
 
         At most `limit_rows` rows of the ledger, each of which may hold many deliveries. Of a target that is disabled
-        or paused, or whose breaker is open, only what can only be given up. The cost does not depend on how much is
-        parked and not due.
+        or paused, or whose breaker is open, only what can only be given up. The smallest are those of the 1,000 that
+        wait longest. The cost depends on `limit_rows`, and not on how much is parked or due.
         """
         of = {"now": now, "of_rule": rule, "of_target": target}
-        query = statements.due_parked(limit_rows, runner, smallest=smallest)
         with self._reading() as connection:
+            alone = connection.execute(due.LEFT_ALONE, of).first() is not None
+            query = due.due_parked(limit_rows, runner, smallest=smallest, alone=alone)
             return [to_parked(row) for row in connection.execute(query, of)]
 
     def plan_taken(self, batch: Batch, chunks: Sequence[Chunk], parked_ids: Sequence[int]) -> bool:
@@ -114,7 +123,7 @@ class Parking(Database):
     def taken_targets(self) -> set[tuple[str, str]]:
         """Return (rule, target) of what batches under way have taken up."""
         with self._reading() as connection:
-            return {(row.rule, row.target) for row in connection.execute(statements.TAKEN_TARGETS)}
+            return {(row.rule, row.target) for row in connection.execute(due.TAKEN_TARGETS)}
 
     def last_taken(self, batches: int) -> dict[tuple[str, str], str]:
         """Return by which of the newest so many retry batches each (rule, target) was taken up last; no other ones."""
@@ -212,6 +221,15 @@ class Parking(Database):
         statement = statements.release_parked(aged=aged, held=held, instead=instead)
         with self._writing() as connection:
             return connection.execute(statement, change).rowcount
+
+    def hasten_parked(self, rule: str, target: str, first: datetime, last: datetime) -> int:
+        """Make due now what of a target falls due from `first` to `last`, both included; return how many deliveries."""
+        of = {"of_rule": rule, "of_target": target, "first": first, "last": last, "now": self.now()}
+        with self._writing() as connection:
+            count = int(connection.execute(statements.PUT_OFF_COUNT, of).scalar_one())
+            if count:
+                connection.execute(statements.HASTEN_PARKED, of)
+            return count
 
     def release_expired(self, now: datetime) -> int:
         """Make due what is held for disabled targets and past its age, so that it can end; return how many rows."""

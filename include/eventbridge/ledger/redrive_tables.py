@@ -18,7 +18,7 @@ from sqlalchemy import (
 
 from eventbridge.ledger.columns import JsonText, UtcTime
 from eventbridge.ledger.definitions import metadata, one_of
-from eventbridge.ledger.records import RedriveState
+from eventbridge.model.redrive import RedriveState
 
 #: Dead letters that somebody asked to deliver again; `run` is the Airflow run, or the command, that asked.
 redrive = Table(

@@ -12,9 +12,11 @@ from eventbridge.errors import NotFoundError
 from eventbridge.ledger.batches import record
 from eventbridge.ledger.chunks import insert_chunks
 from eventbridge.ledger.database import Database
-from eventbridge.ledger.records import Batch, BatchFile, Chunk, Redrive, Redriven, RedriveState
 from eventbridge.ledger.statements import batches as batch_statements
 from eventbridge.ledger.statements import redrives as statements
+from eventbridge.model.batch import Batch, BatchFile
+from eventbridge.model.chunk import Chunk
+from eventbridge.model.redrive import Redrive, Redriven, RedriveState
 
 
 class _Lost(Exception):

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Row
 
+from eventbridge.decision.operational_event import of_rule_held_in_version
 from eventbridge.ledger.columns import microseconds
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.operations import queue_events
-from eventbridge.ledger.records import Batch, HeldRule, Reference
 from eventbridge.ledger.statements import batches as batch_statements
 from eventbridge.ledger.statements import references as statements
-from eventbridge.operation import of_rule_held_in_version
+from eventbridge.model.batch import Batch
+from eventbridge.model.held_rule import HeldRule
+from eventbridge.model.reference import Reference
 
 
 def insert_references(connection: Connection, references: Sequence[Reference]) -> None:
@@ -46,6 +49,16 @@ class References(Database):
         with self._reading() as connection:
             found = [_to_reference(row) for row in connection.execute(statements.WAITING_REFERENCES)]
         return [each for each in found if runner in (None, each.runner)]
+
+    def reference_due(self, now: datetime) -> bool:
+        """Return whether a batch of references can be planned at `now`; costs by rules, and not by what waits."""
+        with self._reading() as connection:
+            return connection.execute(statements.ONE_DUE, {"now": now}).first() is not None
+
+    def reference_taken(self) -> bool:
+        """Return whether a batch under way has taken up references."""
+        with self._reading() as connection:
+            return connection.execute(statements.ONE_REFERENCE_TAKEN).first() is not None
 
     def plan_references(self, batch: Batch, reference_ids: Sequence[int]) -> bool:
         """Add a batch and give it the references it takes up: all of them, or nothing and False if one is not free."""

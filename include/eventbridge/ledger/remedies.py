@@ -1,4 +1,4 @@
-"""Turns what SQLAlchemy raises into LedgerError: what went wrong with the ledger, and what to do about it."""
+"""Turns what a database raises into LedgerError: what went wrong with the ledger, and what to do about it."""
 
 from __future__ import annotations
 
@@ -6,67 +6,34 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
 
+from eventbridge.disk_space import full_disk
 from eventbridge.errors import LedgerError
-from eventbridge.full_disk import full_disk, is_full
+from eventbridge.ledger.engines.protocol import LedgerEngine
 
-LOCKED = "database is locked"
-FULL = "database or disk is full"
-IO_ERROR = "disk I/O error"
-UNOPENABLE = "unable to open database file"
-
-#: Words of a database's message -> what to do; the first that occurs counts.
-_REMEDIES: tuple[tuple[str, str], ...] = (
-    (
-        LOCKED,
-        "Another process has held the ledger for longer than the busy timeout: find it with `fuser -v {file} "
-        "{file}.lock`, let it finish or end it, then run this again",
-    ),
-    (
-        "readonly database",
-        "Give this process write permission for {file} and for its folder {folder} "
-        "(`ls -ld {folder} {file}` shows whose they are)",
-    ),
-    (
-        "file is not a database",
-        "{file} is not a ledger: correct EVENTBRIDGE_LEDGER_URL, or put the ledger back from a backup",
-    ),
-    (
-        "disk image is malformed",
-        "{file} is damaged: put the ledger back from a backup; the store still has every event and manifest",
-    ),
-    (
-        UNOPENABLE,
-        "Make sure that the folder {folder} exists (`mkdir -p {folder}`) and that this process may write to it "
-        "(`ls -ld {folder}`)",
-    ),
-    (IO_ERROR, "Look at the disk that holds {folder} (`dmesg`, `df -h {folder}`), then run this again"),
-    (
-        "connection refused",
-        "Start the database server of {url}, or correct EVENTBRIDGE_LEDGER_URL, then run this again",
-    ),
-    ("authentication failed", "Correct user and password in EVENTBRIDGE_LEDGER_URL"),
-)
 _NO_REMEDY = "Run this again; if it stays, look at the database itself"
 
 
+class DatabaseFailure(Exception):
+    """An engine itself found that its database cannot be used."""
+
+
 @contextmanager
-def ledger_errors(url: URL) -> Iterator[None]:
-    """Raise LedgerError, with a remedy, for whatever SQLAlchemy raises inside."""
+def ledger_errors(engine: LedgerEngine) -> Iterator[None]:
+    """Raise LedgerError, with a remedy, for whatever SQLAlchemy or the engine raises inside."""
     try:
         yield
-    except SQLAlchemyError as error:
-        raise LedgerError(explain(str(getattr(error, "orig", None) or error), url)) from error
+    except (SQLAlchemyError, DatabaseFailure) as error:
+        raise LedgerError(explain(str(getattr(error, "orig", None) or error), engine)) from error
 
 
-def explain(cause: str, url: URL) -> str:
+def explain(cause: str, engine: LedgerEngine) -> str:
     """Return what went wrong, then its remedy, in one line; never shows the password of a URL."""
-    shown = url.render_as_string(hide_password=True)
-    file = url.database or ""
-    if FULL in cause or (IO_ERROR in cause and is_full(Path(file))):
+    shown = engine.url.render_as_string(hide_password=True)
+    file = engine.url.database or ""
+    if engine.is_full(cause):
         return f"Ledger {shown}: {full_disk(Path(file))}."
     places = {"file": file, "folder": file.rpartition("/")[0] or "/", "url": shown}
-    remedy = next((text for words, text in _REMEDIES if words.lower() in cause.lower()), _NO_REMEDY)
+    remedy = next((text for words, text in engine.remedies if words.lower() in cause.lower()), _NO_REMEDY)
     return f"Ledger {shown}: {' '.join(cause.split())}. {remedy.format(**places)}."

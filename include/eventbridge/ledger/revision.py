@@ -6,7 +6,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Select, inspect, select, table, text
+from sqlalchemy import Connection, Select, inspect, select, table
 from sqlalchemy.sql.expression import column
 
 from eventbridge.errors import LedgerError
@@ -15,13 +15,11 @@ from eventbridge.ledger.statements import offsets as statements
 
 #: The newest revision below migrations/versions; a test proves it. Known here so that a ledger of today opens
 #: without Alembic, whose import costs more than everything else.
-HEAD = "0011"
+HEAD = "0013"
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _REVISION_TABLE = "ledger_revision"
 _STORED: Select[Any] = select(column("version_num")).select_from(table(_REVISION_TABLE))
-#: PostgreSQL: only one process migrates at a time. SQLite needs no more than BEGIN IMMEDIATE.
-_MIGRATION_LOCK = text("SELECT pg_advisory_xact_lock(4919)")
 
 
 class Revision(Database):
@@ -41,8 +39,7 @@ class Revision(Database):
                 self._migrate(connection)
 
     def _migrate(self, connection: Connection) -> None:
-        if connection.dialect.name == "postgresql":
-            connection.execute(_MIGRATION_LOCK)
+        self._engine.lock_migration(connection)
         stored = _stored_revision(connection)  # again, under the lock: another process may have been first
         if stored == HEAD:
             return
@@ -52,7 +49,7 @@ class Revision(Database):
         connection.execute(statements.NAME_LEDGER, named)
 
     def _refuse_foreign(self, connection: Connection, stored: str | None) -> None:
-        shown = self._url.render_as_string(hide_password=True)
+        shown = self._engine.url.render_as_string(hide_password=True)
         if stored is not None and stored not in _known_revisions():
             raise LedgerError(
                 f"Ledger {shown} has revision {stored}, this version of eventbridge knows none after {HEAD}: "

@@ -17,16 +17,30 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from eventbridge.ledger.columns import JsonText, Message, RowId, UtcTime
+from eventbridge.ledger.columns import FileDetailText, JsonText, Message, RowId, UtcTime
 from eventbridge.ledger.definitions import metadata as metadata
 from eventbridge.ledger.definitions import one_of, partial, word
-from eventbridge.ledger.records import BatchKind, BatchState, ChunkState, FileKind, ParkedState
+from eventbridge.ledger.parked_table import DUE as DUE
+from eventbridge.ledger.parked_table import DUE_KIND as DUE_KIND
+from eventbridge.ledger.parked_table import DUE_TRIED as DUE_TRIED
+from eventbridge.ledger.parked_table import DUE_UNTRIED as DUE_UNTRIED
+from eventbridge.ledger.parked_table import HELD as HELD
+from eventbridge.ledger.parked_table import PARKED_KIND as PARKED_KIND
+from eventbridge.ledger.parked_table import PARKED_NAME as PARKED_NAME
+from eventbridge.ledger.parked_table import TAKEN as TAKEN
+from eventbridge.ledger.parked_table import UNTAKEN as UNTAKEN
+from eventbridge.ledger.parked_table import UNTAKEN_IN_ORDER as UNTAKEN_IN_ORDER
+from eventbridge.ledger.parked_table import WAITING as WAITING
+from eventbridge.ledger.parked_table import parked as parked
 from eventbridge.ledger.redrive_tables import redrive as redrive
 from eventbridge.ledger.redrive_tables import redriven as redriven
 from eventbridge.ledger.target_tables import operational_event as operational_event
 from eventbridge.ledger.target_tables import target_status as target_status
 from eventbridge.ledger.target_tables import target_tokens as target_tokens
 from eventbridge.ledger.target_tables import target_window as target_window
+from eventbridge.model.batch import BatchKind, BatchState, FileKind
+from eventbridge.model.chunk import ChunkState
+from eventbridge.model.parked import ParkedState
 
 #: The one row that says which ledger this is; runners/<runner>.json in the store names it.
 ledger = Table(
@@ -65,6 +79,8 @@ partial("uq_batch_normal", NORMAL_UNCOMMITTED, batch.c.runner, unique=True)
 partial("ix_batch_uncommitted", UNCOMMITTED, batch.c.kind, batch.c.runner)
 partial("ix_batch_bus_commit_pending", BUS_COMMIT_PENDING, batch.c.runner)
 Index("ix_batch_newest", batch.c.planned_at, batch.c.batch_id)
+RETRY = batch.c.kind == word("retry")
+partial("ix_batch_newest_retry", RETRY, batch.c.planned_at, batch.c.batch_id)
 
 batch_range = Table(
     "batch_range",
@@ -87,7 +103,7 @@ batch_file = Table(
     Column("key", Text, nullable=False),
     Column("path", Text),
     Column("rows", BigInteger, nullable=False),
-    Column("detail", JsonText, nullable=False),
+    Column("detail", FileDetailText, nullable=False),
     PrimaryKeyConstraint("batch_id", "kind", "key"),
     one_of("kind", FileKind),
 )
@@ -143,64 +159,6 @@ delivery_chunk = Table(
     one_of("state", ChunkState),
 )
 
-parked = Table(
-    "parked",
-    metadata,
-    Column("parked_id", RowId, primary_key=True),
-    Column("batch_id", Text, ForeignKey("batch.batch_id"), nullable=False),
-    Column("settlement", Integer, nullable=False),
-    Column("chunk_id", Integer, nullable=False),
-    Column("runner", Text, nullable=False),
-    Column("rule", Text, nullable=False),
-    Column("target", Text, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("attempts", Integer, nullable=False),
-    Column("lane", Text, nullable=False),
-    # What the row was parked with: part of its name, and unlike due_at and held never changed.
-    Column("due_bucket", UtcTime, nullable=False),
-    Column("held_bucket", Text, nullable=False),
-    Column("due_at", UtcTime, nullable=False),
-    Column("held", Message, nullable=False),
-    Column("held_since", UtcTime),
-    Column("held_seconds", Float, nullable=False),
-    Column("expires_at", UtcTime),
-    Column("count", BigInteger, nullable=False),
-    Column("size", BigInteger, nullable=False),
-    Column("order_shard", Integer),
-    Column("state", Text, nullable=False),
-    Column("parked_at", UtcTime, nullable=False),
-    Column("taken_by", Text, ForeignKey("batch.batch_id")),
-    Column("closed_by", Text, ForeignKey("batch.batch_id")),
-    Column("lineage", JsonText, nullable=False),
-    Column("files", JsonText, nullable=False),
-    Column("order_spans", JsonText, nullable=False, server_default="[]"),
-    one_of("state", ParkedState),
-    sqlite_autoincrement=True,
-)
-#: What a parked row is called: to park the same again is to park nothing.
-_NAME = "batch_id settlement chunk_id rule target reason attempts lane due_bucket held_bucket"
-PARKED_NAME = tuple(parked.c[name] for name in _NAME.split())
-parked.append_constraint(UniqueConstraint(*PARKED_NAME))
-WAITING = parked.c.state != word("closed")
-DUE = (parked.c.state == word("due")) & parked.c.taken_by.is_(None)
-HELD = (parked.c.state == word("held")) & parked.c.taken_by.is_(None)
-TAKEN = WAITING & parked.c.taken_by.is_not(None)
-UNTAKEN = WAITING & parked.c.taken_by.is_(None)
-UNTAKEN_IN_ORDER = UNTAKEN & parked.c.order_shard.is_not(None)
-partial("ix_parked_due", DUE, parked.c.due_at, parked.c.rule, parked.c.target)
-partial("ix_parked_due_of_target", DUE, parked.c.rule, parked.c.target, parked.c.due_at)
-partial("ix_parked_held", HELD, parked.c.rule, parked.c.target, parked.c.expires_at)
-partial("ix_parked_waiting", WAITING, parked.c.rule, parked.c.target)
-#: The kinds of what waits: a retry run asks which there are, and reads one row of each (`statements.kinds`).
-PARKED_KIND = (parked.c.rule, parked.c.target, parked.c.state, parked.c.held, parked.c.runner)
-partial("ix_parked_kind", UNTAKEN, *PARKED_KIND, parked.c.held_since)
-_IN_SHARD = (parked.c.rule, parked.c.target, parked.c.order_shard)
-partial("ix_parked_shard", UNTAKEN_IN_ORDER, *_IN_SHARD, parked.c.state, parked.c.held)
-# With all that its condition names, or SQLite, which cannot know how few these are, reads the index of all that waits.
-partial("ix_parked_taken", TAKEN, *_IN_SHARD, parked.c.state, parked.c.taken_by)
-# Without its condition SQLite would look up `taken_by IS NULL` here, and read all that was never taken.
-partial("ix_parked_taken_by", parked.c.taken_by.is_not(None), parked.c.taken_by)
-
 #: A rule's share of a batch that is not routed yet.
 reference = Table(
     "reference",
@@ -226,7 +184,11 @@ reference = Table(
     sqlite_autoincrement=True,
 )
 REFERENCE_WAITING = reference.c.state != word("closed")
+REFERENCE_DUE = (reference.c.state == word("due")) & reference.c.taken_by.is_(None)
+REFERENCE_TAKEN = REFERENCE_WAITING & reference.c.taken_by.is_not(None)
 partial("ix_reference_waiting", REFERENCE_WAITING, reference.c.rule)
+partial("ix_reference_due", REFERENCE_DUE, reference.c.rule, reference.c.due_at)
+partial("ix_reference_taken", REFERENCE_TAKEN, reference.c.rule)
 partial("ix_reference_taken_by", reference.c.taken_by.is_not(None), reference.c.taken_by)
 
 #: Who may send what belongs to an ordered target's shard, and until when; a holder's name is never used again.

@@ -8,14 +8,14 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from eventbridge.breaker import Count, Tally, after, disabled, first_second, recovered
+from eventbridge.decision.breaker import Count, Tally, after, disabled, first_second, recovered
+from eventbridge.decision.operational_event import of_target
+from eventbridge.decision.token_bucket import Bucket, Lease, lease
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.operations import queue_events
-from eventbridge.ledger.records import TargetState, TargetStatus
 from eventbridge.ledger.statements import runners as runner_statements
 from eventbridge.ledger.statements import targets as statements
-from eventbridge.operation import of_target
-from eventbridge.rate import Lease, Tokens, lease
+from eventbridge.model.target_state import TargetState, TargetStatus
 
 
 def note_attempts(connection: Connection, tallies: Sequence[Tally], now: datetime) -> None:
@@ -23,13 +23,18 @@ def note_attempts(connection: Connection, tallies: Sequence[Tally], now: datetim
 
     A target that only ever did well gets no status.
     """
-    for tally in sorted(tallies, key=lambda each: (each.rule, each.target)):  # two pushes wait for nobody in a circle
-        of = {"of_rule": tally.rule, "of_target": tally.target}
-        _count(connection, tally, now)
-        first = first_second(now)
-        connection.execute(statements.FORGET_ATTEMPTS, of | {"before_second": first})
-        if not tally.is_word_against and connection.execute(statements.TARGET_STATUS, of).first() is None:
+    if not tallies:
+        return
+    tallies = sorted(tallies, key=lambda each: (each.rule, each.target))  # two pushes wait for nobody in a circle
+    _count(connection, tallies, now)
+    first = first_second(now)
+    before = [{"of_rule": tally.rule, "of_target": tally.target, "before_second": first} for tally in tallies]
+    connection.execute(statements.FORGET_ATTEMPTS, before)
+    known = {(row.rule, row.target) for row in connection.execute(statements.TARGET_STATUSES)}
+    for tally in tallies:
+        if not tally.is_word_against and (tally.rule, tally.target) not in known:
             continue
+        of = {"of_rule": tally.rule, "of_target": tally.target}
         old = _standing(connection, tally.rule, tally.target, now)
         sums = connection.execute(statements.WINDOW, of | {"from_second": first}).one()
         new = after(old, tally, Count(*(int(each or 0) for each in sums)), now)
@@ -39,18 +44,21 @@ def note_attempts(connection: Connection, tallies: Sequence[Tally], now: datetim
             connection.execute(statements.FORGET_ATTEMPTS, of | {"before_second": int(now.timestamp()) + 1})
 
 
-def _count(connection: Connection, tally: Tally, now: datetime) -> None:
-    of = {"rule": tally.rule, "target": tally.target}
-    counts = dict(tally.counts)
-    if tally.hold_up_ms:
-        second = int(now.timestamp())
-        counts[second] = counts.get(second, Count()).plus(Count(hold_up_ms=tally.hold_up_ms))
-    for second, count in sorted(counts.items()):
-        row = of | {"second": second} | count._asdict()
-        if connection.execute(statements.NOTE_ATTEMPTS, row).rowcount == 0:
+def _count(connection: Connection, tallies: Sequence[Tally], now: datetime) -> None:
+    """Add what tallies count, in two statements however many there are: a chunk may have thousands of targets."""
+    rows, changes = [], []
+    for tally in tallies:
+        counts = dict(tally.counts)
+        if tally.hold_up_ms:
+            second = int(now.timestamp())
+            counts[second] = counts.get(second, Count()).plus(Count(hold_up_ms=tally.hold_up_ms))
+        for second, count in sorted(counts.items()):
+            rows.append({"rule": tally.rule, "target": tally.target, "second": second} | Count()._asdict())
             change = {"of_rule": tally.rule, "of_target": tally.target, "of_second": second}
-            more = {f"more_{name}": number for name, number in count._asdict().items()}
-            connection.execute(statements.ADD_ATTEMPTS, change | more)
+            changes.append(change | {f"more_{name}": number for name, number in count._asdict().items()})
+    if rows:
+        connection.execute(statements.NOTE_ATTEMPTS, rows)
+        connection.execute(statements.ADD_ATTEMPTS, changes)
 
 
 def _standing(connection: Connection, rule: str, target: str, now: datetime) -> TargetStatus:
@@ -129,7 +137,7 @@ class Targets(Database):
                 row = {"rule": rule, "target": target, "count": full.count, "at": full.at}
                 connection.execute(statements.NOTE_TOKENS, row)
                 found = connection.execute(statements.TOKENS, of).one()
-            given = lease(Tokens(*found), rate, wanted, now)
+            given = lease(Bucket(*found), rate, wanted, now)
             connection.execute(statements.CHANGE_TOKENS, of | {"left": given.left.count, "now": given.left.at})
             return given
 

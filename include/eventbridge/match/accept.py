@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from eventbridge.document import Number
+from eventbridge.event.json_document import Number
 from eventbridge.pattern.address import parse_address, parse_block
 from eventbridge.pattern.expression import compile_expression
 from eventbridge.pattern.nodes import (

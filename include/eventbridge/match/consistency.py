@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from eventbridge.match.leaves import Place
+from eventbridge.match.leaves import ArrayPlace
 
-FREE: Place = ()
+FREE: ArrayPlace = ()
 """The place of a leaf in no element of an array: consistent with every other."""
 
 
@@ -21,14 +21,14 @@ FREE: Place = ()
 class Want:
     """A leaf at one of these places is to be chosen."""
 
-    places: frozenset[Place]
+    places: frozenset[ArrayPlace]
 
 
 @dataclass(frozen=True, slots=True)
 class Lack:
     """No leaf at any of these places may be consistent with the chosen ones."""
 
-    places: frozenset[Place]
+    places: frozenset[ArrayPlace]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +66,12 @@ def some(parts: Iterable[Demand]) -> Demand:
     return kept[0] if len(kept) == 1 else Some(tuple(kept))
 
 
-def want(places: frozenset[Place]) -> Demand:
+def want(places: frozenset[ArrayPlace]) -> Demand:
     """Return the demand for a leaf at one of the places, simplified."""
     return MET if places == {FREE} else Want(places) if places else UNMET
 
 
-def lack(places: frozenset[Place]) -> Demand:
+def lack(places: frozenset[ArrayPlace]) -> Demand:
     """Return the demand that no leaf at these places be consistent with the chosen ones, simplified."""
     return UNMET if FREE in places else Lack(places) if places else MET
 
@@ -145,7 +145,7 @@ def _split(demand: Demand, array: int) -> tuple[dict[int, Demand], Demand]:
             combine(other for _, other in splits),
         )
     make = want if isinstance(demand, Want) else lack
-    inside: dict[int, list[Place]] = {}
+    inside: dict[int, list[ArrayPlace]] = {}
     outside = []
     for place in demand.places:
         if _lies_in(place, array):
@@ -180,7 +180,7 @@ def _conjuncts(demand: Demand) -> Sequence[Demand]:
     return demand.parts if isinstance(demand, Every) else (demand,)
 
 
-def _lies_in(place: Place, array: int) -> bool:
+def _lies_in(place: ArrayPlace, array: int) -> bool:
     return place != FREE and place[0][0] == array
 
 
@@ -203,7 +203,7 @@ def _arrays(demand: Demand) -> set[int]:
     return {place[0][0] for place in _places(demand) if place != FREE}
 
 
-def _places(demand: Demand) -> Iterator[Place]:
+def _places(demand: Demand) -> Iterator[ArrayPlace]:
     if isinstance(demand, (Every, Some)):
         for part in demand.parts:
             yield from _places(part)

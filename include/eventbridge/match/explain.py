@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eventbridge.document import Document, write_document
+from eventbridge.event.json_document import Document, write_document
 from eventbridge.match.compiled import compile_and
 from eventbridge.match.consistency import can_be_met, could_be_met
 from eventbridge.match.leaves import Leaves, flatten

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple, TypeAlias
 
-from eventbridge.document import Document, JsonValue
+from eventbridge.event.json_document import Document, JsonValue
 from eventbridge.pattern.nodes import Path, Scalar
 
-Place: TypeAlias = tuple[tuple[int, int], ...]
+ArrayPlace: TypeAlias = tuple[tuple[int, int], ...]
 """The (array, element) pairs a leaf lies in, outermost first. An array is one occurrence in the event, numbered.
 
 A scalar that is itself an element adds no pair: it conflicts with nothing.
@@ -20,7 +20,7 @@ class Leaf(NamedTuple):
     """A scalar and its place."""
 
     value: Scalar
-    place: Place
+    place: ArrayPlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,9 @@ def flatten(document: Document) -> Leaves:
     return Leaves(by_path, nested=next(arrays) > 0)
 
 
-def _collect(value: JsonValue, path: Path, place: Place, by_path: dict[Path, list[Leaf]], arrays: count[int]) -> None:
+def _collect(
+    value: JsonValue, path: Path, place: ArrayPlace, by_path: dict[Path, list[Leaf]], arrays: count[int]
+) -> None:
     if isinstance(value, dict):
         for key, inner in value.items():
             _collect(inner, (*path, key), place, by_path, arrays)

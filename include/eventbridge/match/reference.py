@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from eventbridge.document import as_document, parse_document
+from eventbridge.event.json_document import as_document, parse_document
 from eventbridge.match.compiled import CompiledAnd, compile_pattern
 from eventbridge.match.consistency import can_be_met
 from eventbridge.match.explain import Finding, explain

@@ -17,6 +17,10 @@ BESIDE = timedelta(seconds=5)
 AGAIN = timedelta(seconds=15)
 
 
+#: The mark of a bell after which nothing was left to wait: whatever waits next, it is answered.
+ANSWERED = object()
+
+
 @dataclass(frozen=True)
 class Seen:
     """What one look found for one subject.

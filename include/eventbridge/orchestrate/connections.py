@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eventbridge.connection import Connection
+from eventbridge.config.connection import Connection
 from eventbridge.errors import ConnectionUnusable
 
 

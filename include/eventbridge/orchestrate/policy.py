@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eventbridge.orchestrate.names import PUSH, UNPLANNED_POOL, runner_of
@@ -39,14 +38,14 @@ _HOLD_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
-class Place:
+class Placement:
     """The Airflow pool and priority weight of one push."""
 
     pool: str
     weight: int
 
 
-UNPLANNED = Place(UNPLANNED_POOL, UNPLANNED_WEIGHT)
+UNPLANNED = Placement(UNPLANNED_POOL, UNPLANNED_WEIGHT)
 
 
 def place_push(task_instance: Any, dag_run: Any = None) -> None:
@@ -63,22 +62,24 @@ def place_push(task_instance: Any, dag_run: Any = None) -> None:
 
 
 @functools.cache
-def _places() -> Places:
-    from eventbridge.settings import Settings
+def _places() -> Placements:
+    from eventbridge.config.settings import Settings
 
-    return Places(Settings.from_mapping(os.environ).ledger_url)
+    return Placements(Settings.from_mapping(os.environ).ledger_url)
 
 
-class Places:
+class Placements:
     """Asks the ledger, through an engine of its own and within 500 ms, where the chunks of a batch are to run."""
 
     def __init__(self, ledger_url: str, limit_seconds: float = LIMIT_SECONDS) -> None:
-        self._url = ledger_url
+        from eventbridge.ledger.engines.registry import engine_of
+
+        self._ledger = engine_of(ledger_url)
         self._limit_seconds = limit_seconds
         self._engine: Engine | None = None
-        self._held: dict[tuple[str, str], tuple[float, Mapping[int, Place]]] = {}
+        self._held: dict[tuple[str, str], tuple[float, Mapping[int, Placement]]] = {}
 
-    def of(self, runner: str, run_id: str, map_index: int) -> Place:
+    def of(self, runner: str, run_id: str, map_index: int) -> Placement:
         """Return the place of one push; pool `rules.unplanned`, with a logged alarm, where the ledger has none."""
         now = time.monotonic()
         held = self._held.get((runner, run_id))
@@ -88,7 +89,7 @@ class Places:
             self._held[runner, run_id] = held
         return held[1].get(map_index, UNPLANNED)
 
-    def _ask(self, runner: str, run_id: str) -> Mapping[int, Place]:
+    def _ask(self, runner: str, run_id: str) -> Mapping[int, Placement]:
         why = "it has no routed batch"
         try:
             places = self._query_in_time(runner)
@@ -104,48 +105,30 @@ class Places:
             )
         return places
 
-    def _query_in_time(self, runner: str) -> Mapping[int, Place]:
-        if self._url.startswith("sqlite"):
-            # In this thread, and bounded by SQLite itself: a query that was left behind would hold the file open while
-            # the scheduler forks a worker, whose own commits to it would then take no lock (see ledger/database.py).
+    def _query_in_time(self, runner: str) -> Mapping[int, Placement]:
+        if self._ledger.bounds_readers:
+            # In this thread, and bounded by the database itself: a query that was left behind would hold a file open
+            # while the scheduler forks a worker, whose own commits would then take no lock (see ledger/database.py).
             return self._query(runner)
         return _within(self._limit_seconds, lambda: self._query(runner))
 
-    def _query(self, runner: str) -> Mapping[int, Place]:
+    def _query(self, runner: str) -> Mapping[int, Placement]:
         from eventbridge.ledger.statements.chunks import PLACES_OF_RUNNER
 
         if self._engine is None:
-            self._engine = self._open()
+            self._engine = self._ledger.reader(self._limit_seconds)
         with self._engine.connect() as connection:
             rows = connection.execute(PLACES_OF_RUNNER, {"of_runner": runner})
-            return {row.map_index: Place(row.pool, row.weight) for row in rows}
-
-    def _open(self) -> Engine:
-        from sqlalchemy import create_engine, event
-        from sqlalchemy.pool import NullPool
-
-        # NullPool: processes that fork from the scheduler must not share its connection.
-        engine = create_engine(self._url, poolclass=NullPool)
-        if engine.dialect.name == "sqlite":
-            if not Path(engine.url.database or "").exists():  # SQLite would make an empty one
-                raise FileNotFoundError(f"there is no ledger at {engine.url.database}")
-            milliseconds = int(self._limit_seconds * 1000)
-
-            @event.listens_for(engine, "connect")
-            def _bound_waiting(connection: Any, _record: Any) -> None:
-                connection.execute(f"PRAGMA busy_timeout = {milliseconds}")
-                connection.execute("PRAGMA query_only = ON")
-
-        return engine
+            return {row.map_index: Placement(row.pool, row.weight) for row in rows}
 
 
-def _within(seconds: float, call: Callable[[], Mapping[int, Place]]) -> Mapping[int, Place]:
+def _within(seconds: float, call: Callable[[], Mapping[int, Placement]]) -> Mapping[int, Placement]:
     """Return what `call` returns; raises TimeoutError after `seconds` and leaves the call behind.
 
     A thread, because no driver keeps one limit over connecting, waiting for a lock and reading; a daemon, so that
     one that hangs does not keep the scheduler from ending.
     """
-    results: list[Mapping[int, Place]] = []
+    results: list[Mapping[int, Placement]] = []
     errors: list[Exception] = []
 
     def run() -> None:

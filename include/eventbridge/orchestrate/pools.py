@@ -12,9 +12,10 @@ from typing import Any, Self
 
 import httpx
 
-from eventbridge.connection import Connection
+from eventbridge.config.connection import Connection
+from eventbridge.decision.chunking import PoolSlots
 from eventbridge.errors import InfrastructureError
-from eventbridge.flow import SLOW_LANE_POOL, PoolSlots
+from eventbridge.model.lane import SLOW_LANE_POOL
 from eventbridge.orchestrate.names import UNPLANNED_POOL
 from eventbridge.rule import RuleSet
 

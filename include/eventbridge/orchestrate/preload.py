@@ -13,7 +13,8 @@ log = logging.getLogger(__name__)
 MODULES = (
     "pyspark.sql.connect.session",
     "pyarrow.parquet",
-    "pandas",  # pyarrow imports it at its first table: 1 s of CPU
+    "pandas",  # pyarrow imports both at its first table: 1 s of CPU
+    "pyarrow.pandas_compat",
     "jinja2.sandbox",
     "eventbridge.orchestrate.tasks",
     "eventbridge.orchestrate.push",
@@ -21,16 +22,18 @@ MODULES = (
     "eventbridge.orchestrate.connections",
     "eventbridge.orchestrate.spark",
     "eventbridge.spark.route",
-    "eventbridge.stages.listen",
-    "eventbridge.stages.buffer",
-    "eventbridge.stages.route",
-    "eventbridge.stages.push",
-    "eventbridge.stages.dead_letters",
-    "eventbridge.stages.schedule_retries",
-    "eventbridge.stages.commit",
-    "eventbridge.stages.retries",
-    "eventbridge.sources.embedded",
+    "eventbridge.stages.ingest.listen",
+    "eventbridge.stages.ingest.buffer",
+    "eventbridge.stages.route.stage",
+    "eventbridge.stages.push.stage",
+    "eventbridge.stages.settle.letters",
+    "eventbridge.stages.settle.parking",
+    "eventbridge.stages.commit.stage",
+    "eventbridge.stages.retry.plan",
+    "eventbridge.sources.embedded.open",
     "eventbridge.targets.open",
+    "eventbridge.targets.http_open",
+    "eventbridge.targets.file.open",
 )
 
 

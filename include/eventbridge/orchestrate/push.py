@@ -10,9 +10,9 @@ from typing import Any
 
 from airflow.sdk import BaseOperator, Context
 
-from eventbridge.flow import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
+from eventbridge.config.settings import Settings
+from eventbridge.model.lane import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
 from eventbridge.orchestrate.names import PUSH
-from eventbridge.settings import Settings
 
 #: For opening the ledger, reading the chunk, and the last answers.
 _LIMIT_BEYOND_BUDGET_SECONDS = 30.0
@@ -38,7 +38,7 @@ class PushOperator(BaseOperator):
     def execute(self, context: Context) -> None:
         """Deliver the chunk; fails if a target cannot be opened or ledger or store cannot be reached."""
         from eventbridge.orchestrate.tasks import stage
-        from eventbridge.stages.push import push
+        from eventbridge.stages.push.stage import push
 
         if not self.batch_id:
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Param, get_current_context, task
@@ -14,13 +14,13 @@ from eventbridge.orchestrate.names import BATCH_ID, PLAN_REDRIVE, REDRIVE_DAG, R
 from eventbridge.orchestrate.tasks import STAGE, confirmed_pools, stage
 
 if TYPE_CHECKING:
-    from eventbridge.stages.workplace import Workplace
+    from eventbridge.stages.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
 _LOOK_AGAIN_SECONDS = 1.0
 
-#: As `eventbridge.stages.selection.REASONS`, which must not be imported when a DAG file is parsed; a test compares.
+#: As `REASONS` of `eventbridge.stages.letters.selection`, which no DAG file imports when it is parsed; a test compares.
 REASONS = (
     "MaximumRetryAttempts",
     "MaximumEventAge",
@@ -64,8 +64,8 @@ def redrive_params() -> dict[str, Param]:
 @task(task_id=PLAN_REDRIVE, **STAGE, do_xcom_push=False)
 def plan_redrive() -> None:
     """Begin the redrive that the run's parameters ask for, or go on with it, and plan its next batch."""
-    from eventbridge.stages.redrive import plan_redrive as plan
-    from eventbridge.stages.retries import settle_stale
+    from eventbridge.stages.redrive.plan import plan_redrive as plan
+    from eventbridge.stages.retry.plan import settle_stale
 
     context = get_current_context()
     with stage() as work:
@@ -85,6 +85,7 @@ def plan_redrive() -> None:
             time.sleep(min(max(wait, 0.0), _LOOK_AGAIN_SECONDS))
     if planned.batch_id is None:
         log.info("redrive %s has ended", redrive_id)
+        _refuse_damaged(planned.damaged.values())
         _end(context)
     context["ti"].xcom_push(key=BATCH_ID, value=planned.batch_id)
 
@@ -112,6 +113,15 @@ def go_on() -> None:
     )
 
 
+def _refuse_damaged(errors: Iterable[Exception]) -> None:
+    """Raise BooksError, once all other dead letters are taken, if files were passed over that cannot be read."""
+    from eventbridge.errors import BooksError
+
+    told = "\n".join(map(str, errors))
+    if told:
+        raise BooksError(f"dead letters were passed over; redrive again once their files can be read:\n{told}")
+
+
 def _refuse_unknown_fields(conf: Mapping[str, object]) -> None:
     """Raise UserError for what the form does not have: Airflow hands it on, and a typo would choose, or do, more."""
     from eventbridge.errors import UserError
@@ -124,11 +134,11 @@ def _refuse_unknown_fields(conf: Mapping[str, object]) -> None:
             raise UserError(f"{name!r} is no field of the form. {hint}")
 
 
-def redrive_id_of(work: Workplace, params: Mapping[str, Any], run: str) -> str | None:
+def redrive_id_of(work: Runtime, params: Mapping[str, Any], run: str) -> str | None:
     """Return the redrive that the form asks for, begun if it is a new one; None for a dry run, which is logged."""
     from eventbridge.errors import UserError
-    from eventbridge.stages.redrive import begin_redrive, refuse_rate, survey
-    from eventbridge.stages.selection import Selection, make_selection
+    from eventbridge.stages.letters.selection import Selection, make_selection
+    from eventbridge.stages.redrive.plan import begin_redrive, refuse_rate, survey
 
     if params["redrive_id"]:
         others = [name for name in redrive_params() if name != "redrive_id" and params[name]]
@@ -147,6 +157,7 @@ def redrive_id_of(work: Workplace, params: Mapping[str, Any], run: str) -> str |
             log.info("would be taken: %s dead letters of %s", count, of)
         for (of, why), count in sorted(found.left.items()):
             log.info("would be left: %s dead letters of %s: %s", count, of, why)
+        _refuse_damaged(found.damaged.values())
         return None
     return begin_redrive(work, selection, run, rate=params["rate"], **how).redrive_id
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from airflow.sdk import Asset, AssetOrTimeSchedule, AssetWatcher, CronTriggerTimetable, get_parsing_context
 
+from eventbridge.config.settings import Settings
 from eventbridge.orchestrate.doorbell import Doorbell
 from eventbridge.orchestrate.names import runner_of
-from eventbridge.settings import Settings
+from eventbridge.orchestrate.settings import airflow_settings
 
 OWNER = "eventbridge"
 
 #: Any time in the past: without catch-up only the present counts.
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
+
+#: What may start a run; no backfill, which would make one for every minute of its range.
+RUN_TYPES = ("scheduled", "asset_triggered", "manual", "operator_triggered")
 
 #: The net under lost bells; a cron and not an interval, so that it does not drift with the time of parsing.
 NET = "* * * * *"
@@ -32,7 +35,7 @@ def runners_to_parse() -> list[str]:
     """Return the runners whose DAGs this parse of a DAG file must make; raises RuleFileError with every mistake.
 
     All runners of the rule files; in a task's process only the one it belongs to, without reading a rule file:
-    every task parses its DAG file anew, and a batch's tasks must go on while somebody edits the rules.
+    every task parses its DAG file again, and a batch's tasks must go on while somebody edits the rules.
     """
     dag_id = get_parsing_context().dag_id
     if dag_id is not None:
@@ -40,7 +43,7 @@ def runners_to_parse() -> list[str]:
         return [] if runner is None else [runner]
     from eventbridge.rule import load_rules
 
-    settings = Settings.from_mapping(os.environ)
+    settings = airflow_settings()
     return sorted(load_rules(Path(settings.rules_folder), cache=settings.rule_cache).runners())
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 
-from eventbridge.connection import Connection
+from eventbridge.config.connection import Connection
 from eventbridge.errors import ConnectionUnusable
 from eventbridge.orchestrate.connections import airflow_connection
 from eventbridge.spark.java import WORKER_DAEMON
@@ -17,8 +17,8 @@ from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.submit import SubmitRouter
 
 if TYPE_CHECKING:
-    from eventbridge.stages.route import Router
-    from eventbridge.stages.workplace import Workplace
+    from eventbridge.routing.job import Router
+    from eventbridge.stages.runtime.runtime import Runtime
 
 CONNECTION_ID = "eventbridge_spark"
 
@@ -27,7 +27,7 @@ CONNECTION_ID = "eventbridge_spark"
 APPLICATION = Path(__file__).parents[3] / "spark_apps" / "route_events.py"
 
 
-def open_router(work: Workplace) -> Router:
+def open_router(work: Runtime) -> Router:
     """Return the router that the connection's type asks for; only a running task may ask.
 
     Type `spark_connect`: a long-lived Spark Connect server. Type `spark`: a cluster, or `local[n]`, by spark-submit.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -18,11 +17,12 @@ from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
 
 from eventbridge.errors import OperatorError, RuleFileError, UserError
 from eventbridge.orchestrate.names import BATCH_ID, LISTEN, PLAN_RETRIES
+from eventbridge.orchestrate.settings import airflow_settings
 
 if TYPE_CHECKING:
-    from eventbridge.flow import PoolSlots
+    from eventbridge.decision.chunking import PoolSlots
     from eventbridge.orchestrate.pools import AirflowPools
-    from eventbridge.stages.workplace import Workplace
+    from eventbridge.stages.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
@@ -37,16 +37,15 @@ STAGE: dict[str, Any] = {
 
 
 @contextmanager
-def stage() -> Iterator[Workplace]:
-    """Open the workplace for one stage; what a person must mend fails the task at once, without further tries."""
+def stage() -> Iterator[Runtime]:
+    """Open the runtime for one stage; what a person must mend fails the task at once, without further tries."""
     from eventbridge.orchestrate.connections import airflow_connection
-    from eventbridge.settings import Settings
-    from eventbridge.stages.workplace import Workplace
+    from eventbridge.stages.runtime.runtime import Runtime
 
     # This process ends with its task: no garbage collection need look through what it began with, for 0.3 s.
     gc.freeze()
     try:
-        work = Workplace.open(Settings.from_mapping(os.environ), airflow_connection)
+        work = Runtime.open(airflow_settings(), airflow_connection)
         try:
             yield work
         finally:
@@ -58,18 +57,17 @@ def stage() -> Iterator[Workplace]:
 @task(task_id=LISTEN, **STAGE, do_xcom_push=False)
 def listen(runner: str) -> None:
     """Take the runner's unfinished batch or plan the next one; with nothing to do, skip the rest of the run."""
-    from eventbridge.stages.listen import listen as run
+    from eventbridge.stages.ingest.listen import listen as run
 
     with stage() as work:
-        confirmed_pools(work)
-        batch_id = run(work, runner)
+        batch_id = run(work, runner, confirmed_pools(work))
     _tell_batch(batch_id)
 
 
 @task(**STAGE, do_xcom_push=False)
 def buffer(batch_id: str) -> None:
     """Land the batch's events as Parquet: the archive."""
-    from eventbridge.stages.buffer import buffer as run
+    from eventbridge.stages.ingest.buffer import buffer as run
 
     if batch_id:
         with stage() as work:
@@ -80,7 +78,7 @@ def buffer(batch_id: str) -> None:
 def route(batch_id: str) -> list[int]:
     """Match and transform on Spark, cut chunks; returns those that are handed out, one push each."""
     from eventbridge.orchestrate.spark import open_router
-    from eventbridge.stages.route import route as run
+    from eventbridge.stages.route.stage import route as run
 
     if not batch_id:
         return []
@@ -91,7 +89,7 @@ def route(batch_id: str) -> list[int]:
 @task(trigger_rule="all_done", **STAGE, do_xcom_push=False)
 def write_dead_letters(batch_id: str) -> None:
     """Settle the batch, one verdict per delivery, and write what is given up; whatever became of the pushes."""
-    from eventbridge.stages.dead_letters import write_dead_letters as run
+    from eventbridge.stages.settle.letters import write_dead_letters as run
 
     if batch_id:
         with stage() as work:
@@ -101,7 +99,7 @@ def write_dead_letters(batch_id: str) -> None:
 @task(trigger_rule="all_done", **STAGE, do_xcom_push=False)
 def schedule_retries(batch_id: str) -> None:
     """Park what is to be tried again."""
-    from eventbridge.stages.schedule_retries import schedule_retries as run
+    from eventbridge.stages.settle.parking import schedule_retries as run
 
     if batch_id:
         with stage() as work:
@@ -111,7 +109,7 @@ def schedule_retries(batch_id: str) -> None:
 @task(trigger_rule="none_failed", **STAGE, do_xcom_push=False)
 def commit(batch_id: str) -> None:
     """Prove the books and move the offsets; not downstream of push: a failed push is an everyday thing."""
-    from eventbridge.stages.commit import commit as run
+    from eventbridge.stages.commit.stage import commit as run
 
     if batch_id:
         with stage() as work:
@@ -121,7 +119,7 @@ def commit(batch_id: str) -> None:
 @task(task_id=PLAN_RETRIES, **STAGE, do_xcom_push=False)
 def plan_retries() -> None:
     """Take up parked deliveries, or references, that are due as a new batch; with nothing due, skip the rest."""
-    from eventbridge.stages.references import plan_due
+    from eventbridge.stages.retry.deferred import plan_due
 
     with stage() as work:
         batch_id = plan_due(work, pools=confirmed_pools(work))
@@ -131,14 +129,14 @@ def plan_retries() -> None:
 @task(**STAGE, do_xcom_push=False)
 def settle_stale() -> None:
     """Settle, park and commit the retry batches whose own runs died."""
-    from eventbridge.stages.retries import settle_stale as run
+    from eventbridge.stages.retry.plan import settle_stale as run
 
     with stage() as work:
         for batch_id in run(work):
             log.warning("batch %s was left behind by its run; it is settled now", batch_id)
 
 
-def confirmed_pools(work: Workplace) -> dict[str, PoolSlots]:
+def confirmed_pools(work: Runtime) -> dict[str, PoolSlots]:
     """Make sure of the pools today's rules want and return those that exist; none, with an alarm, if Airflow is mute.
 
     A pool that is not confirmed is not named: its pushes then run in `default_pool`, which is always there.

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from eventbridge.orchestrate.bell import Bell, Seen, rings
+from eventbridge.orchestrate.bell import ANSWERED, Bell, Seen, rings
 from eventbridge.orchestrate.connections import airflow_connection
 from eventbridge.orchestrate.names import RETRIES, runner_subject
+from eventbridge.orchestrate.settings import airflow_settings
 from eventbridge.rule import RuleSet
-from eventbridge.settings import Settings
 from eventbridge.sources.protocol import LogSource
-from eventbridge.stages.workplace import Workplace
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.told import tell
+from eventbridge.telemetry.protocol import NO_TELEMETRY, LookEnded
 
 #: How long a look at the rule files holds; a new bus or runner has to wait for its DAG file to be read anyway.
 _RULES_HOLD = timedelta(seconds=2)
@@ -22,15 +23,15 @@ _RULES_HOLD = timedelta(seconds=2)
 
 def open_watch() -> Watch:
     """Open ledger and buses by this process's settings."""
-    settings = Settings.from_mapping(os.environ)
-    return Watch(Workplace.open(settings, airflow_connection))
+    settings = airflow_settings()
+    return Watch(Runtime.open(settings, airflow_connection))
 
 
 @dataclass
 class Watch:
     """What the doorbell knows between two looks; belongs to one thread."""
 
-    work: Workplace
+    work: Runtime
     bells: dict[str, Bell] = field(default_factory=dict)
     _rules: RuleSet | None = None
     _rules_seen: tuple[datetime, Hashable] | None = None
@@ -39,12 +40,28 @@ class Watch:
     def look(self) -> list[str]:
         """Return the subjects to ring for now, and remember that they were."""
         now = self.work.clock()
+        ringing: list[str] = []
+        error: str | None = None
+        try:
+            ringing = self._look(now)
+        except BaseException as raised:
+            error = type(raised).__name__
+            raise
+        finally:
+            if self.work.telemetry is not NO_TELEMETRY:
+                tell(self.work.telemetry.look_ended, LookEnded(now, self.work.clock(), tuple(ringing), error))
+        return ringing
+
+    def _look(self, now: datetime) -> list[str]:
         rules = self._today(now)
         seen = {runner_subject(runner): self._runner(rules, runner, bus) for runner, bus in rules.runners().items()}
         seen[RETRIES] = self._retries()
         ringing = [subject for subject, found in seen.items() if rings(found, self.bells.get(subject), now)]
         for subject in ringing:
             self.bells[subject] = Bell(now, seen[subject].mark)
+        for subject, last in self.bells.items():
+            if subject in seen and not seen[subject].waiting:
+                self.bells[subject] = replace(last, mark=ANSWERED)
         return ringing
 
     def close(self) -> None:
@@ -72,15 +89,12 @@ class Watch:
         return Seen(waiting=waiting, busy=busy, mark=tuple(sorted(pulled.items())))
 
     def _retries(self) -> Seen:
-        now = self.work.ledger.now()
-        waiting = self.work.ledger.waiting_references()
-        taken = {each.rule for each in waiting if each.taken_by is not None}  # of these nothing more is taken up
-        due = (
-            *self.work.ledger.due_targets(now),
-            *(each for each in waiting if each.state == "due" and each.due_at <= now and each.rule not in taken),
-        )
-        busy = bool(due) and bool(taken or self.work.ledger.taken_targets())
-        return Seen(waiting=bool(due), busy=busy, mark=due, beside=True)
+        ledger = self.work.ledger
+        now = ledger.now()
+        if not (ledger.anything_due(now) or ledger.reference_due(now)):
+            return Seen(waiting=False, busy=False, mark=None, beside=True)
+        busy = ledger.anything_taken() or ledger.reference_taken()
+        return Seen(waiting=True, busy=busy, mark=ledger.newest_retry(), beside=True)
 
     def _today(self, now: datetime) -> RuleSet:
         """Return the rules, read again only if a file changed."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from eventbridge.document import Number
+from eventbridge.event.json_document import Number
 
 Scalar: TypeAlias = bool | str | Number | None
 Path: TypeAlias = tuple[str, ...]

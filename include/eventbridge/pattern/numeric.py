@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, cast
 
-from eventbridge.document import Number, type_name
+from eventbridge.event.json_document import Number, type_name
 from eventbridge.pattern.location import Location
 from eventbridge.pattern.nodes import Comparison, Numeric
 from eventbridge.pattern.raw import is_scalar, read_scalar, shown

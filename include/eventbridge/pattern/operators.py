@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias, cast
 
-from eventbridge.document import type_name
+from eventbridge.event.json_document import type_name
 from eventbridge.pattern.location import Location
 from eventbridge.pattern.nearest import nearest
 from eventbridge.pattern.nodes import All, AnythingBut, Condition, Exactly, Exists, Prefix, Suffix
@@ -32,7 +32,7 @@ def read_condition(value: Any, here: Location) -> Condition | None:
         here.wrong("a list inside a list", value, "Put its values straight into the outer list: they are ORed anyway.")
         return None
     if not value:
-        here.wrong("an empty object is no condition", value, 'To ask for any value write {"exists": true}.')
+        here.wrong("an empty object is not a condition", value, 'To ask for any value write {"exists": true}.')
         return None
     if len(value) > 1:
         one_each = ", ".join(shown({key: inner}) for key, inner in value.items())

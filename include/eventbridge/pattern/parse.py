@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from eventbridge.document import MAXIMUM_DEPTH, Number, parse_document, type_name
 from eventbridge.errors import EventError, PatternError
+from eventbridge.event.json_document import MAXIMUM_DEPTH, Number, parse_document, type_name
 from eventbridge.pattern.location import Location
 from eventbridge.pattern.nodes import And, Clause, Condition, Field, Not, Or, Path, Pattern
 from eventbridge.pattern.operators import READERS, read_condition

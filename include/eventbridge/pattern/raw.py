@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from eventbridge.document import as_json_value, type_name, write_document
 from eventbridge.errors import EventError
+from eventbridge.event.json_document import as_json_value, type_name, write_document
 from eventbridge.pattern.location import Location
 from eventbridge.pattern.nodes import Scalar
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from eventbridge.document import Document, JsonValue
+from eventbridge.event.json_document import Document, JsonValue
 from eventbridge.pattern.nodes import (
     All,
     And,

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from eventbridge.rule.model import Batching, Bus, RetryPolicy, Rule, Source, Target, Transform
+from eventbridge.rule.model import Bus, RetryPolicy, Rule, Source, Target, Transform
 from eventbridge.rule.rule_set import RuleSet
 
 if TYPE_CHECKING:
     from eventbridge.rule.load import load_rules
 
-__all__ = ["Batching", "Bus", "RetryPolicy", "Rule", "RuleSet", "Source", "Target", "Transform", "load_rules"]
+__all__ = ["Bus", "RetryPolicy", "Rule", "RuleSet", "Source", "Target", "Transform", "load_rules"]
 
 
 def __getattr__(name: str) -> Any:

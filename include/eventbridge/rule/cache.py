@@ -18,11 +18,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from pydantic import ValidationError
+
+from eventbridge.errors import TypeUnusable
 from eventbridge.rule.rule_set import RuleSet
 
 #: Whatever decides what a rule file means: our sources that read one, and the libraries they ask.
-_PACKAGES: Final = ("pattern", "rule", "transform")
-_LIBRARIES: Final = ("jsonata", "pydantic", "re2", "ruamel.yaml")
+_PACKAGES: Final = ("pattern", "rule", "transform", "config", "event", "model", "targets", "sources")
+_LIBRARIES: Final = ("jsonata", "pydantic", "re2", "yaml")
 
 _SUFFIX: Final = ".rules"
 #: How long an entry is kept for files that are not there (any more): those of another folder may be read in turns.
@@ -92,7 +95,12 @@ class RuleCache:
             digest, _, text = (self._folder / f"{name}{_SUFFIX}").read_bytes().partition(b"\n")
         except OSError:
             return None
-        return RuleSet.from_lines(text.decode()) if digest == _digest(name, text) else None
+        if digest != _digest(name, text):
+            return None
+        try:
+            return RuleSet.from_lines(text.decode())
+        except (TypeUnusable, ValidationError):  # somebody is at work on a package that adds a type
+            return None
 
 
 def _name(content: bytes) -> str:

@@ -6,7 +6,7 @@ import re
 from datetime import datetime
 from typing import Any
 
-from eventbridge.document import Number
+from eventbridge.event.json_document import Number
 from eventbridge.rule.frozen import Frozen
 
 _FRACTION = re.compile("[.eE]")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import Any
 
-from eventbridge.document import Number
-from eventbridge.duration import parse_duration, parse_rate, parse_size, write_duration, write_size
+from eventbridge.config.quantities import parse_duration, parse_rate, parse_size, write_duration, write_size
 from eventbridge.errors import Mistake
+from eventbridge.event.json_document import Number
 from eventbridge.rule.node import Node
+from eventbridge.rule.types import fields_of
 from eventbridge.rule.vocabulary import FIELDS, FIELDS_LATER
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
@@ -33,12 +34,21 @@ class Fields:
         """Take the mapping `node`; `what` is a word of the vocabulary, e.g. "a rule"."""
         self.node = node
         self.what = what
+        self.complete = True  # note required fields that are not given
         self._mistakes = mistakes
         self._nodes: dict[str, Node] = {}
         if isinstance(node.value, dict):
             self._nodes = node.value
         elif not node.spoilt:
             self.add(node, f"{what} is a mapping of fields, not {node.kind()}", "Write fields as name: value below it")
+
+    def below(self, name: str, what: str) -> Fields:
+        """Return the fields of the mapping that a field, which is given, holds."""
+        return Fields(self._nodes[name], self._mistakes, what)
+
+    def given(self) -> Iterable[str]:
+        """Return the names of the fields that are given."""
+        return self._nodes
 
     def add(self, node: Node, message: str, remedy: str) -> None:
         """Note a mistake in a value."""
@@ -56,7 +66,7 @@ class Fields:
         """Return a field's value if it is given and not empty."""
         node = self._nodes.get(name)
         if node is None:
-            if required and isinstance(self.node.value, dict):
+            if required and self.complete and isinstance(self.node.value, dict):
                 self._mistakes.append(
                     self.node.mistake_at_key(f"{self.what} needs the field {name}", f"Add {name}: ...")
                 )
@@ -111,9 +121,8 @@ class Fields:
         """Return true or false."""
         node = self.get(name)
         if node is not None and not isinstance(node.value, bool):
-            self.add(
-                node, f"{name} is true or false, and this is {node.kind()}", f"Write {name}: true or {name}: false"
-            )
+            message = f"{name} is true or false, and this is {node.kind()}"
+            self.add(node, message, f"Write {name}: true or {name}: false")
             return default
         return default if node is None else node.value
 
@@ -216,7 +225,7 @@ class Fields:
             time = None
         if time is not None and time.tzinfo is not None:
             return time
-        what = f"{_shown(node)} has no time zone" if time is not None else f"{_shown(node)} is no time"
+        what = f"{_shown(node)} has no time zone" if time is not None else f"{_shown(node)} is not a time"
         self.add(node, what, f"Write {_either([*words, 'a time such as 2013-01-01T00:00:00Z'])}")
         return default
 
@@ -232,9 +241,8 @@ class Fields:
 
     def refuse_empty(self, name: str, remedy: str) -> None:
         """Note a mistake if a field is a mapping without anything in it."""
-        node = self._nodes.get(name)
-        if node is not None and node.value == {}:
-            self.add(node, f"{name} is empty", remedy)
+        if name in self._nodes and self._nodes[name].value == {}:
+            self.add(self._nodes[name], f"{name} is empty", remedy)
 
     def refuse(self, names: Iterable[str], message: str, remedy: str) -> None:
         """Note a mistake for each of `names` that is given; `{}` in `message` stands for the name."""
@@ -242,22 +250,22 @@ class Fields:
             if name in self._nodes:
                 self._mistakes.append(self._nodes[name].mistake_at_key(message.format(name), remedy))
 
-    def close(self) -> None:
-        """Note every field that is not of this version, or of no version."""
+    def close(self, own: Collection[str] = (), passed: Collection[str] = ()) -> None:
+        """Note every field that is not of this version, or of no version, nor a type's `own`; nothing of `passed`."""
         for name, node in self._nodes.items():
-            if name not in FIELDS[self.what]:
-                self._mistakes.append(node.mistake_at_key(*self._unknown(name)))
+            if name not in FIELDS[self.what] and name not in own and name not in passed:
+                self._mistakes.append(node.mistake_at_key(*self._unknown(name, own)))
 
-    def _unknown(self, name: str) -> tuple[str, str]:
+    def _unknown(self, name: str, own: Collection[str]) -> tuple[str, str]:
         if name in FIELDS_LATER[self.what]:
             return f"{name} is not in this version", "Remove it"
         if is_secret_name(name):
             remedy = "Put it into a connection and name that: connection: <id>"
             return f"{name!r} looks like a secret, and none may stand in a rule file", remedy
-        owners = [what for what in FIELDS if name in FIELDS[what] or name in FIELDS_LATER[what]]
+        owners = [what for what in FIELDS if name in fields_of(what) or name in FIELDS_LATER[what]]
         if owners:
             return f"{name!r} is no field of {self.what}", f"It belongs to {_either(owners)}"
-        known = FIELDS[self.what]
+        known = [*FIELDS[self.what], *own]
         return f"{name!r} is no field of {self.what}", nearest(name, known) or f"Its fields are {', '.join(known)}"
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from json import JSONDecoder
 from typing import Any
 
-from eventbridge.document import parse_document, write_document
+from eventbridge.event.json_document import parse_document, write_document
 from eventbridge.rule.content import content_of, plain
 from eventbridge.rule.model import Rule
 

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from eventbridge.errors import Mistake, RuleFileError
-from eventbridge.rule.address import path_mistake, path_obstacle
 from eventbridge.rule.cache import RuleCache
 from eventbridge.rule.fields import Fields, nearest
-from eventbridge.rule.model import OPERATIONS_BUS, Bus, Rule, Target
-from eventbridge.rule.node import Node, Place
+from eventbridge.rule.model import Bus, Rule, Target
+from eventbridge.rule.node import Location, Node
+from eventbridge.rule.operations_bus import OPERATIONS_BUS
 from eventbridge.rule.read_rule import read_bus, read_rule
 from eventbridge.rule.rule_set import RuleSet
+from eventbridge.rule.types import TARGET_TYPES
 from eventbridge.rule.yaml_tree import read_yaml
 
 SUFFIXES = (".yaml", ".yml")
@@ -42,7 +43,7 @@ def load_rules(folder: Path, *, look_at_paths: bool = False, cache: Path | None 
 def _known_again(folder: Path, cache: RuleCache) -> RuleSet | None:
     """Return the rule set, reading only files that the cache does not know; None if anything is wrong.
 
-    Where it is wrong, and all that is, only says who reads every file anew: what is known has no lines and columns.
+    Where it is wrong, and all that is, only says who reads every file again: what is known has no lines and columns.
     """
     mistakes: list[Mistake] = []
     parts = [_part(path, cache, mistakes) for path in _rule_files(folder, mistakes)]
@@ -119,7 +120,7 @@ def _together(read: RuleSet) -> RuleSet:
 
 
 def _rule_files(folder: Path, mistakes: list[Mistake]) -> list[Path]:
-    place = Place(str(folder), 1, 1)
+    place = Location(str(folder), 1, 1)
     if folder.exists() and not folder.is_dir():
         mistakes.append(place.mistake("$", "this is a file, no folder of rule files", "Name the folder it lies in"))
         return []
@@ -137,7 +138,7 @@ def _visible_files(folder: Path, mistakes: list[Mistake]) -> Iterator[Path]:
     """Yield what is named as a rule file, whatever it is; a folder that cannot be read would hide its rules."""
 
     def unreadable(error: OSError) -> None:
-        where = Place(str(error.filename), 1, 1)
+        where = Location(str(error.filename), 1, 1)
         remedy = "Let the user that runs Airflow read it, or move it out of the rules folder"
         mistakes.append(where.mistake("$", f"this folder cannot be read: {error.strerror}", remedy))
 
@@ -156,7 +157,7 @@ def _content(path: Path, mistakes: list[Mistake]) -> bytes | None:
     try:
         return path.read_bytes()
     except OSError as error:
-        place = Place(str(path), 1, 1)
+        place = Location(str(path), 1, 1)
         mistakes.append(place.mistake("$", f"the file cannot be read: {error.strerror}", "Make it readable"))
         return None
 
@@ -166,7 +167,7 @@ def _top(content: bytes, path: Path, mistakes: list[Mistake]) -> Node | None:
     known = len(mistakes)
     top = read_yaml(content, str(path), mistakes)
     if top is None and len(mistakes) == known:
-        place = Place(str(path), 1, 1)
+        place = Location(str(path), 1, 1)
         mistakes.append(place.mistake("$", "the file is empty", "Write buses: or rules:, or remove the file"))
     return top
 
@@ -236,9 +237,10 @@ def _obstacles(rule_set: RuleSet, nodes: dict[str, Node]) -> Iterator[Mistake]:
 
 
 def _obstacle(target: Target, node: Node) -> Iterator[Mistake]:
-    obstacle = path_obstacle(target.path) if target.path and path_mistake(target.path) is None else None
+    kind = TARGET_TYPES.find(target.type)
+    obstacle = kind.obstacle(target) if kind is not None else None  # else a mistake is noted already
     if obstacle is not None:
-        yield _at(node, "path").mistake(*obstacle)
+        yield _at(node, obstacle.field).mistake(obstacle.message, obstacle.remedy)
 
 
 def _at(node: Node, field: str) -> Node:

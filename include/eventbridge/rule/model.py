@@ -7,14 +7,16 @@ read by every stage. Ranges and spelling are the loader's business: a model hold
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
-from pydantic import BeforeValidator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from eventbridge.document import as_document, as_json_value, write_document
+from eventbridge.event.json_document import as_document, as_json_value, write_document
 from eventbridge.rule.content import content_of
 from eventbridge.rule.frozen import Frozen as _Frozen
+from eventbridge.rule.types import SOURCE_TYPES, TARGET_TYPES
 from eventbridge.rule.window import DeliverBetween
 
 Priority = Literal["high", "medium", "low"]
@@ -25,36 +27,47 @@ DAY_SECONDS = 86_400.0
 #: Airflow's priority weight of a chunk, by the rule's priority.
 WEIGHTS: dict[Priority, int] = {"high": 750, "medium": 500, "low": 250}
 
+#: The Airflow pools that rules without one of their own share, by their priority.
+PRIORITY_POOLS: frozenset[str] = frozenset(f"rules.{priority}" for priority in WEIGHTS)
+
 
 #: Forms of transforms that are programs of the user's own.
 COSTLY_FORMS = frozenset({"JSONATA", "SQL"})
 
 
 class Source(_Frozen):
-    """Where a bus's events come from: topics, each of `queues` queues, and where a new consumer group starts."""
+    """Where a bus's events come from: what sources of every type have; each type's model adds its own fields.
 
-    type: Literal["embedded"] = "embedded"
+    `start_at` is where a new consumer group starts.
+    """
+
+    type: str
     topics: tuple[str, ...] = ("events",)
-    queues: int = 4
     start_at: Literal["latest", "earliest"] | datetime = "latest"
+
+
+def as_source(given: Any) -> Any:
+    """Return a source's fields as the model of its type; what is a model already stays (for pydantic).
+
+    Raises TypeUnusable for a type that is not there.
+    """
+    return SOURCE_TYPES.get(str(given.get("type"))).fields.model_validate(given) if isinstance(given, dict) else given
 
 
 class Bus(_Frozen):
     """A named stream of events; `retention_seconds` is how long its archive is kept."""
 
     name: str
-    source: Source = Source()
+    source: Annotated[Source, BeforeValidator(as_source)] = Field(
+        default_factory=lambda: cast(Source, as_source({"type": "embedded"}))
+    )
     retention_seconds: float = 30 * DAY_SECONDS
-
-
-#: Where the product publishes operational events. It is always there, and a rule may name it; one queue keeps order.
-OPERATIONS_BUS = Bus(name="eventbridge", source=Source(queues=1))
 
 
 class Transform(_Frozen):
     """How an event becomes what the target gets; `eventbridge.transform` says what the forms mean.
 
-    Numbers inside `value` and `steps` are `eventbridge.document.Number`, exact and as they were written.
+    Numbers inside `value` and `steps` are `eventbridge.event.json_document.Number`, exact and as they were written.
     """
 
     form: Literal["ORIGINAL", "CONSTANT", "JSONPATH", "TEMPLATE", "FIELDS", "JSONATA", "SQL"] = "ORIGINAL"
@@ -112,41 +125,36 @@ class RetryPolicy(_Frozen):
         )
 
 
-class Batching(_Frozen):
-    """How large a bundle of a target's deliveries may be: deliveries, and bytes of the request's body."""
+def as_target(given: Any) -> Any:
+    """Return a target's fields as the model of its type; what is a model already stays (for pydantic).
 
-    count: int = 100
-    size_bytes: int = 256 << 10
+    Raises TypeUnusable for a type that is not there.
+    """
+    return TARGET_TYPES.get(str(given.get("type"))).fields.model_validate(given) if isinstance(given, dict) else given
 
 
 class Target(_Frozen):
-    """Where deliveries of a rule go, and how: `url` and `connection` belong to `http`, `path` to `file`.
+    """Where deliveries of a rule go, and how: what targets of every type have; each type's model adds its own fields.
 
-    An http target without `url` sends to the URL that its connection holds. `timeout_seconds` is for an attempt in all,
-    `connect_seconds` what of that connecting may take. `ordered_by` is a JSONPath, or `queue`;
-    `not_before` a path to a time in the event, or a duration after its arrival.
+    `timeout_seconds` is for an attempt in all. `ordered_by` is a JSONPath, or `queue`; `not_before` a path to a time in
+    the event, or a duration after its arrival.
     """
 
     name: str
-    type: Literal["http", "file"]
-    url: str = ""
-    path: str = ""
-    connection: str | None = None
+    type: str
     transform: Transform = Transform()
-    timeout_seconds: float = 10.0
-    connect_seconds: float = 5.0
-    max_in_flight: int = 32
     retry: RetryPolicy = RetryPolicy()
     errors_tolerance: Literal["all", "none"] = "all"
     ordered_by: str | None = None
     content_mode: Literal["structured", "binary", "data"] = "structured"
-    allow_http: bool = False
-    dead_letter_queue: Target | None = None  # gets a copy of each dead letter; is named `queue_of(target)`
+    timeout_seconds: float = 10.0
+    max_in_flight: int = 32
+    # gets a copy of each dead letter; is named `queue_of(target)`
+    dead_letter_queue: Annotated[Target | None, BeforeValidator(as_target)] = None
     disable_after_seconds: float | None = None
     rate_per_second: float | None = None
     not_before: str | None = None
     deliver_between: DeliverBetween | None = None
-    batch: Batching | None = None  # None: a request for each delivery
 
     @property
     def ordered(self) -> bool:
@@ -157,7 +165,7 @@ class Target(_Frozen):
 class Rule(_Frozen):
     """Bus + pattern + targets.
 
-    `pattern` is the pattern's JSON; its numbers are `eventbridge.document.Number`, exact and as they were written.
+    `pattern` is the pattern's JSON; its numbers are `Number` of `event.json_document`, exact and as they were written.
     `where` is a Spark SQL expression that what the pattern lets through must meet as well, None: there is none.
     `version` is a hash of everything else, made if not given.
     """
@@ -166,7 +174,7 @@ class Rule(_Frozen):
     bus: str
     runner: str
     pattern: Annotated[dict[str, Any], BeforeValidator(as_document)]
-    targets: dict[str, Target]
+    targets: Mapping[str, Annotated[Target, BeforeValidator(as_target)]]
     where: str | None = None
     description: str = ""
     enabled: bool = True
@@ -186,7 +194,7 @@ class Rule(_Frozen):
     def destinations(self) -> dict[str, Target]:
         """Return where deliveries go, by name: the targets, and their dead letter queues."""
         queues = (target.dead_letter_queue for target in self.targets.values())
-        return self.targets | {queue.name: queue for queue in queues if queue is not None}
+        return {**self.targets, **{queue.name: queue for queue in queues if queue is not None}}
 
     @property
     def pool_name(self) -> str:

@@ -6,14 +6,14 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from eventbridge.document import Number
 from eventbridge.errors import Mistake
+from eventbridge.event.json_document import Number
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_$-]+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """Where something stands: file as the user knows it, line and column from 1."""
 
     file: str
@@ -38,8 +38,8 @@ class Node:
     """
 
     path: str
-    place: Place
-    key: Place
+    place: Location
+    key: Location
     value: Any
     spoilt: bool = False
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from eventbridge.errors import Mistake
 from eventbridge.pattern import rule_pattern_mistakes
 from eventbridge.rule.fields import NAME, NAME_REMEDY, Fields
@@ -9,8 +11,10 @@ from eventbridge.rule.locate import located
 from eventbridge.rule.model import DAY_SECONDS, Bus, Rule, Source
 from eventbridge.rule.node import Node
 from eventbridge.rule.read_target import read_target
-from eventbridge.rule.vocabulary import PRIORITIES, SOURCE_TYPES, SOURCE_TYPES_LATER
-from eventbridge.sql import expression_problem
+from eventbridge.rule.read_type import close_fields, likely_type, read_by_model, read_type
+from eventbridge.rule.types import SOURCE_TYPES
+from eventbridge.rule.vocabulary import PRIORITIES, SOURCE_TYPES_LATER
+from eventbridge.transform.sql_check import expression_problem
 
 #: Pools that the product itself makes begin like this.
 _OUR_POOLS = ("rule.", "rules.", "lane.")
@@ -60,16 +64,21 @@ def check_name(name: str, what: str, node: Node, mistakes: list[Mistake]) -> Non
 
 def _source(node: Node | None, mistakes: list[Mistake]) -> Source:
     if node is None:
-        return Source()
+        return Source(type="")  # there is a mistake, and nobody uses what is returned
     fields = Fields(node, mistakes, "a source")
-    source = Source(
-        type=fields.choice("type", "embedded", SOURCE_TYPES, SOURCE_TYPES_LATER, required=True),
-        topics=fields.names("topics", Source().topics),
-        queues=fields.whole("queues", Source().queues, 1, 256),
-        start_at=fields.time("start_at", "latest", ("latest", "earliest")),
-    )
-    fields.close()
-    return source
+    kind = read_type(fields, SOURCE_TYPES, SOURCE_TYPES_LATER)
+    likely = kind or likely_type(fields, SOURCE_TYPES)
+    fields.complete = kind is not None
+    values: dict[str, Any] = {"type": likely.name}
+    if "topics" in likely.own_words:
+        values["topics"] = fields.names("topics", Source(type="").topics)
+    if "start_at" in likely.own_words:
+        values["start_at"] = fields.time("start_at", "latest", ("latest", "earliest"))
+    close_fields(fields, SOURCE_TYPES, kind, likely, likely.own_words, "source")
+    if likely.read is not None:
+        return likely.fields(**values, **likely.read(fields))
+    own = [word for word in likely.own_words if word not in values]
+    return read_by_model(fields, likely.fields, own, values) or Source(**values)
 
 
 def _pattern(node: Node | None, fields: Fields, mistakes: list[Mistake]) -> dict[str, object]:

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from eventbridge.duration import write_duration
 from eventbridge.errors import Mistake
-from eventbridge.rule.address import path_mistake, url_mistake
 from eventbridge.rule.fields import Fields
 from eventbridge.rule.locate import located
 from eventbridge.rule.model import DAY_SECONDS, RetryPolicy, Target, Transform, queue_of
 from eventbridge.rule.node import Node
-from eventbridge.rule.read_batch import read_batch
+from eventbridge.rule.read_type import close_fields, likely_type, read_by_model, read_type
 from eventbridge.rule.read_waiting import read_waiting
+from eventbridge.rule.types import TARGET_TYPES, TargetType
 from eventbridge.rule.vocabulary import (
-    CONTENT_MODES,
     ERRORS_TOLERANCE,
-    FILE_ONLY,
-    HTTP_ONLY,
+    NOT_FOR_QUEUES,
     OWN_ONLY,
     POLICIES,
     POLICY_ALIASES,
-    TARGET_TYPES,
     TARGET_TYPES_LATER,
 )
 from eventbridge.transform import order_path_problem, transform_mistakes
@@ -30,28 +26,23 @@ from eventbridge.transform import order_path_problem, transform_mistakes
 def read_target(name: str, node: Node, mistakes: list[Mistake]) -> Target:
     """Return the target that a mapping describes; what is wrong is added to `mistakes` and replaced by a default."""
     fields = Fields(node, mistakes, "a target")
-    kind = _kind(fields)
+    kind = read_type(fields, TARGET_TYPES, TARGET_TYPES_LATER)
     transform = _transform(fields.get("transform"), mistakes)
     if transform.form not in ("ORIGINAL", "FIELDS"):
         message = f"{{}} is for the forms ORIGINAL and FIELDS, and this is {transform.form}"
         fields.refuse(["content_mode"], message, "Remove it")
-    target = Target(
-        name=name,
-        type=kind or "http",
-        transform=transform,
-        retry=_retry(fields.get("retry"), mistakes),
-        dead_letter_queue=_queue(name, fields.get("dead_letter_queue"), mistakes),
-        errors_tolerance=fields.choice("errors_tolerance", "all", ERRORS_TOLERANCE),
-        ordered_by=_ordered_by(fields),
-        content_mode=fields.choice("content_mode", "structured", CONTENT_MODES) if kind != "file" else "structured",
-        disable_after_seconds=fields.duration("disable_after", None, 3_600.0, 365 * DAY_SECONDS),
-        rate_per_second=fields.rate("rate"),
-        batch=read_batch(fields, transform, mistakes) if kind != "file" else None,
+    values = {
+        "name": name,
+        "transform": transform,
+        "retry": _retry(fields.get("retry"), mistakes),
+        "dead_letter_queue": _queue(name, fields.get("dead_letter_queue"), mistakes),
+        "errors_tolerance": fields.choice("errors_tolerance", "all", ERRORS_TOLERANCE),
+        "ordered_by": _ordered_by(fields),
+        "disable_after_seconds": fields.duration("disable_after", None, 3_600.0, 365 * DAY_SECONDS),
+        "rate_per_second": fields.rate("rate"),
         **read_waiting(fields, mistakes),
-        **_address_fields(fields, mistakes, kind),
-    )
-    fields.close()
-    return target
+    }
+    return _of_type(fields, kind, transform, values)
 
 
 def _ordered_by(fields: Fields) -> str | None:
@@ -69,70 +60,22 @@ def _queue(target: str, node: Node | None, mistakes: list[Mistake]) -> Target | 
     if node is None:
         return None
     fields = Fields(node, mistakes, "a dead letter queue")
-    kind = _kind(fields)
+    kind = read_type(fields, TARGET_TYPES, TARGET_TYPES_LATER)
     # content_mode data: what is sent is the letter as it is, not an event
-    queue = Target(
-        name=queue_of(target),
-        type=kind or "http",
-        content_mode="data",
-        retry=_retry(fields.get("retry"), mistakes),
-        **_address_fields(fields, mistakes, kind),
-    )
-    fields.close()
-    return queue
+    values = {"name": queue_of(target), "content_mode": "data", "retry": _retry(fields.get("retry"), mistakes)}
+    return _of_type(fields, kind, None, values)
 
 
-def _kind(fields: Fields) -> Any:
-    kind = fields.choice("type", None, TARGET_TYPES, TARGET_TYPES_LATER, required=True)
-    if kind == "http":
-        fields.refuse(FILE_ONLY, "an http target has no {}", "Remove it")
-    if kind == "file":
-        fields.refuse(HTTP_ONLY, "a file target has no {}", "Remove it")
-    return kind
-
-
-def _address_fields(fields: Fields, mistakes: list[Mistake], kind: str | None) -> dict[str, Any]:
-    return {
-        **(_http_fields(fields, mistakes, required=kind == "http") if kind != "file" else {}),
-        **(_file_fields(fields, required=kind == "file") if kind != "http" else {}),
-    }
-
-
-def _http_fields(fields: Fields, mistakes: list[Mistake], *, required: bool) -> dict[str, Any]:
-    allow_http = fields.flag("allow_http", default=False)
-    # a connection may hold the URL; whether it does, only a running task can see
-    url = fields.text("url", required=required and not fields.has("connection"))
-    if url and (problem := url_mistake(url, allow_http=allow_http)):
-        fields.add_to("url", *problem)
-    return {
-        "url": url,
-        "connection": fields.name("connection") or None,
-        **_timeouts(fields, mistakes),
-        "max_in_flight": fields.whole("max_in_flight", 32, 1, 10_000),
-        "allow_http": allow_http,
-    }
-
-
-def _timeouts(fields: Fields, mistakes: list[Mistake]) -> dict[str, Any]:
-    node = fields.get("timeout")
-    if node is None or not isinstance(node.value, dict):
-        return {"timeout_seconds": fields.duration("timeout", 10.0, 1.0, 30.0)}
-    fields.refuse_empty("timeout", "Write total, connect or both, or remove it")
-    both = Fields(node, mistakes, "a timeout")
-    both.close()
-    total = both.duration("total", 10.0, 1.0, 30.0)
-    connect = both.duration("connect", 5.0, 0.1, 30.0)
-    if both.has("connect") and connect > total:
-        message = f"connecting is a part of the attempt, and {write_duration(connect)} is more than the total"
-        both.add_to("connect", message, f"Write connect: {write_duration(total)} or less")
-    return {"timeout_seconds": total, "connect_seconds": connect}
-
-
-def _file_fields(fields: Fields, *, required: bool) -> dict[str, Any]:
-    path = fields.text("path", required=required)
-    if path and (problem := path_mistake(path)):
-        fields.add_to("path", *problem)
-    return {"path": path}
+def _of_type(fields: Fields, kind: TargetType | None, transform: Transform | None, values: dict[str, Any]) -> Target:
+    """Return the target with the fields of its type, having noted the fields that it has not."""
+    likely = kind or likely_type(fields, TARGET_TYPES)
+    fields.complete = kind is not None
+    own = [word for word in likely.own_words if transform is not None or word not in NOT_FOR_QUEUES]
+    close_fields(fields, TARGET_TYPES, kind, likely, own, "target")
+    if likely.read is not None:
+        return likely.fields(type=likely.name, **(likely.read(fields, transform) | values))
+    # where it fails there is a mistake, and nobody uses what is returned
+    return read_by_model(fields, likely.fields, own, {"type": likely.name, **values}) or Target(type="", **values)
 
 
 def _transform(node: Node | None, mistakes: list[Mistake]) -> Transform:

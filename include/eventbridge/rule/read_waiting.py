@@ -7,7 +7,7 @@ import zoneinfo
 from datetime import date
 from typing import Any
 
-from eventbridge.duration import parse_duration
+from eventbridge.config.quantities import parse_duration
 from eventbridge.errors import Mistake, TransformError
 from eventbridge.rule.fields import Fields, nearest
 from eventbridge.rule.model import DAY_SECONDS
@@ -92,7 +92,7 @@ def _time_zone(fields: Fields) -> str:
         return name
     near = nearest(name, zoneinfo.available_timezones())
     fields.add_to(
-        "time_zone", f"{name[:60]!r} is no time zone", near or "Write an IANA name, such as Europe/Berlin or UTC"
+        "time_zone", f"{name[:60]!r} is not a time zone", near or "Write an IANA name, such as Europe/Berlin or UTC"
     )
     return "UTC"
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, WrapValidator
 
-from eventbridge.document import parse_document, write_document
+from eventbridge.errors import NewerFormatError
+from eventbridge.event.json_document import parse_document, write_document
 from eventbridge.rule.content import content_of, plain
 from eventbridge.rule.frozen import Frozen
 from eventbridge.rule.lines import RuleLines, as_rules
 from eventbridge.rule.model import Bus, Rule
 
+#: The newest format of frozen rule sets that this version reads, and the one it writes; one that names none is of 1.
+_FORMAT = 1
 #: The frozen form is JSON for everyone, and lines for who knows: what stands before, between and after the rules.
 _HEAD = ',"rules":{'
 _TAIL = "\n}}"
@@ -43,15 +46,18 @@ class RuleSet(Frozen):
         """Return its frozen form: strict JSON, with a rule a line, so that a reader knows those that it has seen."""
         lines = RuleLines.of_rules(self.rules).sorted_lines()
         buses = {name: content_of(self.buses[name]) for name in sorted(self.buses)}
-        return "".join(['{"buses":', write_document(buses), _HEAD, "\n", ",\n".join(lines), _TAIL])
+        return "".join([f'{{"format":{_FORMAT},"buses":', write_document(buses), _HEAD, "\n", ",\n".join(lines), _TAIL])
 
     @classmethod
     def from_json(cls, text: str, before: RuleSet | None = None) -> RuleSet:
-        """Read what `to_json` wrote; a rule when it is asked for, and not again if `before` has read it."""
+        """Read what `to_json` wrote; a rule when it is asked for, and not again if `before` has read it.
+
+        Raises NewerFormatError for what a newer version wrote.
+        """
         head, *lines = text.removesuffix(_TAIL).split("\n")
         if not text.endswith(_TAIL) or not head.endswith(_HEAD):  # frozen by a product that wrote no lines
-            return cls.model_validate(plain(parse_document(text)))
-        buses = plain(parse_document(head.removesuffix(_HEAD) + "}"))["buses"]
+            return cls.model_validate(_of_known_format(text, text))
+        buses = _of_known_format(head.removesuffix(_HEAD) + "}", text)["buses"]
         known = None if before is None else before.rules
         return cls(buses=buses, rules=RuleLines.of_text((line.removesuffix(",") for line in lines if line), known))
 
@@ -102,3 +108,12 @@ class RuleSet(Frozen):
             if rule.pool is not None or rule.concurrency is not None:
                 pools[rule.pool_name] = rule.concurrency or pools.get(rule.pool_name)
         return pools
+
+
+def _of_known_format(document: str, text: str) -> dict[str, Any]:
+    """Return what a document that begins a frozen rule set says, without its format."""
+    values: dict[str, Any] = plain(parse_document(document))
+    found = values.pop("format", _FORMAT)
+    if found > _FORMAT:
+        raise NewerFormatError(f"The rule set {RuleSet.hash_of(text)}", found, _FORMAT)
+    return values

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from eventbridge.document import Number
+from eventbridge.event.json_document import Number
 
 _AMBIGUOUS = frozenset(["yes", "Yes", "YES", "no", "No", "NO", "on", "On", "ON", "off", "Off", "OFF"])
 _TRUE, _FALSE = frozenset(("true", "True", "TRUE")), frozenset(("false", "False", "FALSE"))

@@ -7,7 +7,7 @@ from typing import Final
 FIELDS: Final = {
     "a rule file": ("buses", "rules"),
     "a bus": ("source", "retention"),
-    "a source": ("type", "topics", "queues", "start_at"),
+    "a source": ("type",),
     "a rule": (
         "description",
         "bus",
@@ -22,34 +22,17 @@ FIELDS: Final = {
     ),
     "a target": (
         "type",
-        "url",
-        "path",
-        "connection",
         "transform",
-        "timeout",
-        "max_in_flight",
         "retry",
         "errors_tolerance",
         "ordered_by",
-        "content_mode",
-        "allow_http",
         "disable_after",
         "rate",
         "not_before",
         "deliver_between",
-        "batch",
         "dead_letter_queue",
     ),
-    "a dead letter queue": (
-        "type",
-        "url",
-        "path",
-        "connection",
-        "timeout",
-        "max_in_flight",
-        "retry",
-        "allow_http",
-    ),
+    "a dead letter queue": ("type", "retry"),
     "a timeout": ("total", "connect"),
     "a delivery window": ("hours", "weekdays", "time_zone", "blackout_dates"),
     "a batch": ("count", "bytes"),
@@ -71,16 +54,15 @@ FIELDS_LATER: Final[dict[str, tuple[str, ...]]] = {
     "a retry policy": (),
 }
 
-SOURCE_TYPES, SOURCE_TYPES_LATER = ("embedded",), ("kafka", "rocketmq", "sqs", "files")
-TARGET_TYPES, TARGET_TYPES_LATER = ("http", "file"), ("kafka", "rocketmq", "sqs")
+SOURCE_TYPES_LATER: Final = ("kafka", "rocketmq", "sqs", "files")
+TARGET_TYPES_LATER: Final = ("kafka", "rocketmq", "sqs")
 ERRORS_TOLERANCE: Final = ("all", "none")
 CONTENT_MODES: Final = ("structured", "binary", "data")
 PRIORITIES: Final = ("high", "medium", "low")
 POLICIES: Final = ("EXPONENTIAL_DECAY_RETRY", "BACKOFF_RETRY", "own")
 POLICY_ALIASES: Final = {"REGULAR_INTERVAL_RETRY": "BACKOFF_RETRY"}
 
-#: Which target type a field belongs to, where not all have it.
-HTTP_ONLY: Final = ("url", "connection", "timeout", "max_in_flight", "content_mode", "allow_http", "batch")
-FILE_ONLY: Final = ("path",)
+#: Fields of a type that its targets have and its dead letter queues have not: a letter is sent as it is, by itself.
+NOT_FOR_QUEUES: Final = ("content_mode", "batch")
 #: What only the policy `own` leaves open.
 OWN_ONLY: Final = ("attempts", "initial", "multiplier", "maximum", "jitter")

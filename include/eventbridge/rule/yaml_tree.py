@@ -1,7 +1,7 @@
 """Reads a YAML file into nodes; called by `eventbridge.rule.load`, once per file.
 
 What readers of YAML disagree about, and what JSON cannot say, is a mistake, never a guess:
-`yes`, `0x1F`, `007`, anchors, tags, keys that are no text, keys given twice.
+`yes`, `0x1F`, `007`, anchors, tags, keys that are not text, keys given twice, line breaks of YAML 1.1.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, StringMark, YAMLError
-from ruamel.yaml.events import (
+from yaml.error import MarkedYAMLError, YAMLError
+from yaml.events import (
     AliasEvent,
     DocumentStartEvent,
     Event,
@@ -24,13 +23,21 @@ from ruamel.yaml.events import (
     SequenceEndEvent,
     SequenceStartEvent,
 )
-from ruamel.yaml.reader import ReaderError
+from yaml.loader import SafeLoader
+from yaml.reader import ReaderError
 
 from eventbridge.errors import Mistake
-from eventbridge.rule.node import Node, Place, path_of
+from eventbridge.rule.node import Location, Node, path_of
 from eventbridge.rule.scalar import read_scalar
 
+try:
+    from yaml.cyaml import CParser
+except ImportError:  # PyYAML was built without libyaml
+    CParser = SafeLoader
+
 MAXIMUM_DEPTH: Final = 100
+#: Line breaks of YAML 1.1, as libyaml reads it, and not of 1.2.
+_DISPUTED_BREAK: Final = re.compile("[\x85\u2028\u2029]")
 
 
 def read_yaml(content: bytes, file: str, mistakes: list[Mistake]) -> Node | None:
@@ -38,7 +45,7 @@ def read_yaml(content: bytes, file: str, mistakes: list[Mistake]) -> Node | None
 
     What is wrong is added to `mistakes`; `file` is how messages name the file.
     """
-    start = Place(file, 1, 1)
+    start = Location(file, 1, 1)
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -46,9 +53,20 @@ def read_yaml(content: bytes, file: str, mistakes: list[Mistake]) -> Node | None
         message = f"byte 0x{error.object[error.start]:02x} is not UTF-8"
         mistakes.append(place.mistake("$", message, "Save the file as UTF-8"))
         return None
+    if found := _DISPUTED_BREAK.search(text):
+        place = _place_in(file, text[: found.start()])
+        message = f"the character U+{ord(found[0]):04X} is a line break to some readers of YAML and text to others"
+        mistakes.append(place.mistake("$", message, 'Remove it, or escape it within double quotes ("\\u....")'))
+        return None
     tree = _Tree(file, mistakes)
+    known = len(mistakes)
     try:
-        return tree.document(YAML(typ="safe", pure=True).parse(text))
+        try:
+            return tree.document(_events(CParser(text)))
+        except YAMLError:
+            # PyYAML's parser in Python, twenty times slower, tells places and causes; what it can read holds.
+            del mistakes[known:]
+            return tree.document(_events(SafeLoader(text)))
     except _TooDeep as deep:
         mistakes.append(deep.place.mistake("$", f"values nest deeper than {MAXIMUM_DEPTH}", "Flatten them"))
     except MarkedYAMLError as error:
@@ -65,8 +83,13 @@ def read_yaml(content: bytes, file: str, mistakes: list[Mistake]) -> Node | None
     return None
 
 
+def _events(parser: Any) -> Iterator[Event]:
+    while (event := parser.get_event()) is not None:
+        yield event
+
+
 class _TooDeep(Exception):
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Location) -> None:
         self.place = place
 
 
@@ -85,7 +108,9 @@ class _Tree:
         for event in events:
             if isinstance(event, DocumentStartEvent):
                 documents += 1
-                place = self._place(event)
+                # of the line ---: libyaml's event begins with the directives above it
+                end = event.end_mark
+                place = Location(self.file, end.line + 1, max(0, end.column - len("---")) + 1)
                 if event.version is not None and tuple(event.version) != (1, 2):
                     self._add(place, "$", "the file asks for another YAML than 1.2", "Remove the %YAML line")
                 if documents > 1:
@@ -96,7 +121,7 @@ class _Tree:
                 top = self._node(event, "$", place, 0)
         return top
 
-    def _node(self, event: NodeEvent, path: str, key: Place, depth: int) -> Node:
+    def _node(self, event: NodeEvent, path: str, key: Location, depth: int) -> Node:
         place = self._place(event)
         if depth > MAXIMUM_DEPTH:
             raise _TooDeep(place)
@@ -111,7 +136,7 @@ class _Tree:
         if isinstance(event, SequenceStartEvent):
             return Node(path, place, key, self._sequence(path, depth))
         assert isinstance(event, ScalarEvent)
-        value, problem = read_scalar(event.value, quoted=event.style is not None)
+        value, problem = read_scalar(event.value, quoted=bool(event.style))
         if problem is not None:
             self._add(place, path, *problem)
         # an empty value stands nowhere: YAML would place it at the next thing, maybe lines below
@@ -151,12 +176,12 @@ class _Tree:
             self._node(event, path, place, depth + 1)  # takes its events
             self._add(place, path, "a key is no text", "Write the key as text")
             return None
-        if event.style is None and event.value == "<<":
+        if not event.style and event.value == "<<":
             self._add(place, path, "merging with << is not supported", "Write the fields out")
             return None
         if self._is_decorated(event, path):
             return None
-        value, problem = read_scalar(event.value, quoted=event.style is not None)
+        value, problem = read_scalar(event.value, quoted=bool(event.style))
         if problem is None and isinstance(value, str):
             return value
         what = "empty" if event.value == "" else f"{event.value!r}, which is no text,"
@@ -175,11 +200,11 @@ class _Tree:
         assert isinstance(event, NodeEvent)
         return event
 
-    def _place(self, event: Event) -> Place:
+    def _place(self, event: Event) -> Location:
         mark = event.start_mark
-        return Place(self.file, mark.line + 1, mark.column + 1)
+        return Location(self.file, mark.line + 1, mark.column + 1)
 
-    def _add(self, place: Place, path: str, message: str, remedy: str) -> None:
+    def _add(self, place: Location, path: str, message: str, remedy: str) -> None:
         self.mistakes.append(place.mistake(path, message, remedy))
 
 
@@ -197,7 +222,7 @@ _SYNTAX_REMEDIES = (
 
 def _syntax_mistake(error: MarkedYAMLError, file: str) -> Mistake:
     mark = error.problem_mark or error.context_mark
-    place = Place(file, mark.line + 1, mark.column + 1) if isinstance(mark, StringMark) else Place(file, 1, 1)
+    place = Location(file, mark.line + 1, mark.column + 1) if mark is not None else Location(file, 1, 1)
     problem = " ".join(str(error.problem or error.context or "the file is not YAML").split())
     begun = error.context_mark
     since = f", {error.context} begun in line {begun.line + 1}" if begun is not None and begun is not mark else ""
@@ -205,7 +230,7 @@ def _syntax_mistake(error: MarkedYAMLError, file: str) -> Mistake:
     return place.mistake("$", f"this is not YAML: {problem}{since}", remedy)
 
 
-def _place_in(file: str, before: str) -> Place:
+def _place_in(file: str, before: str) -> Location:
     """Return the place right after the text `before`."""
     lines = re.split("\r\n|[\r\n]", before)
-    return Place(file, len(lines), len(lines[-1]) + 1)
+    return Location(file, len(lines), len(lines[-1]) + 1)

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from eventbridge.document import MAXIMUM_DEPTH
+from eventbridge.event.json_document import MAXIMUM_DEPTH
 from eventbridge.scan.compiled import compiled
 from eventbridge.scan.memory import PADDING, byte_at, int32_at, int64_at, put_word
 from eventbridge.scan.outline import outline, room_for_outline

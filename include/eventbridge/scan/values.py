@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from eventbridge.document import MAXIMUM_DEPTH
+from eventbridge.event.json_document import MAXIMUM_DEPTH
 from eventbridge.scan.compiled import compiled, inlined
 from eventbridge.scan.memory import byte_at, int64_at
 from eventbridge.scan.numbers import quick_number_end

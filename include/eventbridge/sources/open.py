@@ -1,21 +1,61 @@
-"""From a bus in a rule file to its source; called by the stages, the watcher and the command line."""
+"""From a bus in a rule file to its source, by the opener of its type; called by the stages, watcher and commands."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from pathlib import Path
+from functools import cache
 
-from eventbridge.rule import Bus
-from eventbridge.settings import Settings
-from eventbridge.sources.embedded import EmbeddedBus
+from eventbridge.config.connection import Connection
+from eventbridge.config.settings import Settings
+from eventbridge.errors import UserError
+from eventbridge.rule import Bus, Source
+from eventbridge.rule.registry import load_opener
+from eventbridge.rule.types import SOURCE_TYPES
+from eventbridge.sources.opening import Opening
+from eventbridge.sources.protocol import LogSource, Publisher, QueueSource
 
 
-def open_source(bus: Bus, settings: Settings, clock: Callable[[], datetime]) -> EmbeddedBus:
-    """Open the bus that a rule file describes, made if it is not there; raises BusError if it cannot be opened.
+def open_source(
+    bus: Bus, settings: Settings, connections: Callable[[str], Connection], clock: Callable[[], datetime]
+) -> LogSource | QueueSource:
+    """Open the bus that a rule file describes, to read from it; raises BusError if it cannot be reached.
 
-    Every bus of this version is embedded: the rule files' model knows no other type.
+    Raises UserError for a source that cannot be used as it is written (ConnectionUnusable for its connection).
     """
-    return EmbeddedBus(
-        Path(settings.bus_folder), bus.name, topics=bus.source.topics, queues=bus.source.queues, clock=clock
+    return _opener(bus.source.type)(Opening(bus.name, bus.source, settings, connections, clock))
+
+
+def open_log(
+    bus: Bus, settings: Settings, connections: Callable[[str], Connection], clock: Callable[[], datetime]
+) -> LogSource:
+    """Open a bus whose messages keep their offsets; raises UserError for one that is a queue."""
+    source = open_source(bus, settings, connections, clock)
+    if source.kind == "log":
+        return source
+    source.close()
+    raise UserError(
+        f"The bus {bus.name!r} is of the type {bus.source.type}, a queue, and has no offsets to read by. "
+        "Name a bus that is a log."
     )
+
+
+def open_publisher(
+    bus: Bus, settings: Settings, connections: Callable[[str], Connection], clock: Callable[[], datetime]
+) -> Publisher:
+    """Open a bus to publish to; raises UserError for one that can only be read from."""
+    source = open_source(bus, settings, connections, clock)
+    if isinstance(source, Publisher):
+        return source
+    source.close()
+    raise UserError(
+        f"The bus {bus.name!r} is of the type {bus.source.type}, which is only read from. "
+        "Publish with the tools of its own broker."
+    )
+
+
+@cache
+def _opener(name: str) -> Callable[[Opening[Source]], LogSource | QueueSource]:
+    path = SOURCE_TYPES.get(name).opener
+    found: Callable[[Opening[Source]], LogSource | QueueSource] = load_opener(SOURCE_TYPES.group, name, path)
+    return found

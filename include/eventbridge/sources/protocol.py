@@ -1,22 +1,17 @@
-"""What an event bus must offer to be a source: a log that is read by range, or a queue that is acknowledged."""
+"""What an event bus can offer, apart: a log read by range, a queue that is acknowledged, publishing, trimming.
+
+An adapter meets those that its bus can keep. Each is proved by its contract suite in `eventbridge.testing`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
-from eventbridge.queue import Queue
+import pyarrow as pa
 
-
-class Message(NamedTuple):
-    """One message of a log: where it lies, when the bus took it (aware), and its bytes."""
-
-    queue: Queue
-    offset: int
-    message_id: str
-    published_at: datetime
-    body: bytes
+from eventbridge.model.queue import Queue
 
 
 class LogSource(Protocol):
@@ -29,7 +24,7 @@ class LogSource(Protocol):
         """Return where the log lies, for messages to people."""
 
     def identity(self) -> str:
-        """Return the id that the log was given when it was made, for ever the same; one made anew has another.
+        """Return the id that the log was given when it was made, for ever the same; one made again has another.
 
         Offsets mean nothing on a log of another identity. Empty: this kind of log has none to compare.
         """
@@ -49,10 +44,11 @@ class LogSource(Protocol):
     def offset_at(self, queue: Queue, at: datetime) -> int:
         """Return the offset of the first message published at or after the aware time `at` (the end if none is)."""
 
-    def read(self, queue: Queue, start: int, end: int) -> Iterator[Message]:
-        """Yield every message still held with start <= offset < end, in order.
+    def read(self, queue: Queue, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Yield every message still held with start <= offset < end, in order, as blocks of `messages.MESSAGES`.
 
-        An offset that is not yielded is a gap: the log no longer holds it.
+        A block has at least one message and at most some MiB: its reader holds one in memory, and may stop after any.
+        An offset that is in no block is a gap: the log no longer holds it.
         Raises BusError rather than leave out a message it holds, and OffsetGapError at the call
         if `end` lies beyond the end of the log: then it is not the log that the range was planned on.
         """
@@ -67,23 +63,45 @@ class LogSource(Protocol):
         """Let go of connections and files."""
 
 
-class Received(NamedTuple):
-    """One message taken from a queue, invisible to others until acknowledged or until its time runs out."""
-
-    receipt: str
-    message: Message
-
-
 class QueueSource(Protocol):
     """A bus that hands out each message until it is acknowledged; raises BusError where it cannot answer."""
 
     kind: Literal["queue"]
 
-    def receive(self, at_most: int) -> Sequence[Received]:
-        """Return up to `at_most` messages, fewer or none if the queue has no more."""
+    def receive(self, at_most: int) -> pa.RecordBatch:
+        """Return up to `at_most` messages as one block of `messages.RECEIVED`, fewer or none if there are no more.
+
+        They are invisible to others until they are acknowledged or their time runs out.
+        """
 
     def acknowledge(self, receipts: Sequence[str]) -> None:
         """Remove messages from the queue for good; receipts that ran out are ignored."""
 
     def close(self) -> None:
         """Let go of connections."""
+
+
+@runtime_checkable
+class Publisher(Protocol):
+    """A bus that events can be published to."""
+
+    def publish(self, records: Sequence[tuple[bytes, str | None]], topic: str | None = None) -> list[tuple[Queue, int]]:
+        """Append records of (body, key) to a topic (the first one if None) and return where each of them lies.
+
+        All of them are durable when this returns. Records of one key go to one queue, in order.
+        Raises BusError if they may not all be there.
+        """
+
+    def close(self) -> None:
+        """Let go of connections and files."""
+
+
+@runtime_checkable
+class Trimmable(Protocol):
+    """A log that drops old messages when it is told to; others do so by a retention of their own."""
+
+    def trim(self, before: datetime, keep: Mapping[Queue, int] | None = None) -> int:
+        """Drop messages published before the aware time `before`; return how many.
+
+        Of a queue in `keep` none from that offset on. Offsets that a group has not read become gaps.
+        """

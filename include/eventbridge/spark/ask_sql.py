@@ -12,19 +12,20 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from eventbridge import rowset
+from msgspec import structs
+
 from eventbridge.errors import SparkError
+from eventbridge.model import rowset
+from eventbridge.routing.job import RouteJob, RuleShare, Task
+from eventbridge.routing.sql_answers import EventRow, SqlAnswer, Value, write_answers
 from eventbridge.rule import Rule
 from eventbridge.spark.failure import first_error
 from eventbridge.spark.frame import beside
 from eventbridge.spark.sql_frame import CONFS, asked_frame, collected, events_frame, is_json, text_columns
-from eventbridge.stages.frozen_rules import frozen_rules
-from eventbridge.stages.route_job import RouteJob, RuleShare, Task
-from eventbridge.stages.sql_answers import Answer, Place, Value, write_answers
 from eventbridge.store.protocol import Store
+from eventbridge.store.rule_sets import frozen_rules
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,11 +74,11 @@ def answered(
     part = re.sub(r"[^\w.-]", "_", share.slice_id, flags=re.ASCII) + f"-{uuid.uuid4().hex}"
     path = beside(job, f"sql/{part}.parquet")
     write_answers(store, path, asking.answers)
-    return replace(share, answers=path, hold=asking.hold)
+    return structs.replace(share, answers=path, hold=asking.hold)
 
 
 def delete_answers(store: Store, share: RuleShare) -> None:
-    """Delete what `answered` wrote for a share that is routed, or will be asked about anew.
+    """Delete what `answered` wrote for a share that is routed, or will be asked about again.
 
     A process that dies before leaves a file that nothing names: maintenance of the store removes it. Raises StoreError.
     """
@@ -89,7 +90,7 @@ class _Asking:
     """The questions about one share, and the answers so far."""
 
     def __init__(self, spark: SparkSession | ConnectSession, job: RouteJob, rule: Rule, share: RuleShare) -> None:
-        self.answers: dict[Place, Answer] = {}
+        self.answers: dict[EventRow, SqlAnswer] = {}
         self.hold = ""
         self._spark = spark
         self._job = job
@@ -124,7 +125,7 @@ class _Asking:
             took = max(time.monotonic() - began, 0.001)
             size = max(1, min(size * _GROWTH, _MOST, int(len(group) * self._seconds * _PART / took)))
 
-    def _is_quick(self, group: Sequence[Place], had_seconds: float) -> bool:
+    def _is_quick(self, group: Sequence[EventRow], had_seconds: float) -> bool:
         """Whether Spark needs less than half as long when nothing is asked: then nothing but the question was slow."""
         self._require_spark(group)  # the interruption may have ended the Python worker: a new one takes seconds
         began = time.monotonic()
@@ -144,7 +145,7 @@ class _Asking:
             return False
         return True
 
-    def _answer(self, group: Sequence[Place]) -> None:
+    def _answer(self, group: Sequence[EventRow]) -> None:
         try:
             rows = self._run(group, self._where, self._values)
         except _Failed as failure:
@@ -157,9 +158,9 @@ class _Asking:
             return
         for number, kept, *texts in rows:
             values = {name: self._value(name, text) for name, text in zip(self._values, texts, strict=True)}
-            self.answers[group[number]] = Answer(kept, values=values if kept else {})
+            self.answers[group[number]] = SqlAnswer(kept, values=values if kept else {})
 
-    def _answer_apart(self, place: Place, failure: str) -> None:
+    def _answer_apart(self, place: EventRow, failure: str) -> None:
         """Find out which of the expressions fail for an event; raises SparkError if it is none of them."""
         self._require_spark([place])
         if self._where is not None:
@@ -168,10 +169,10 @@ class _Asking:
             except _Failed as error:
                 failure, kept = str(error), None
             if kept is None or not self._values:
-                self.answers[place] = Answer(kept=True, failure=failure)
+                self.answers[place] = SqlAnswer(kept=True, failure=failure)
                 return
             if not kept:
-                self.answers[place] = Answer(kept=False)
+                self.answers[place] = SqlAnswer(kept=False)
                 return
         values = {}
         for name, value in self._values.items():
@@ -179,7 +180,7 @@ class _Asking:
                 values[name] = self._value(name, self._run([place], None, {name: value})[0][2])
             except _Failed as error:
                 values[name] = Value(None, failure=str(error))
-        self.answers[place] = Answer(kept=True, values=values)
+        self.answers[place] = SqlAnswer(kept=True, values=values)
 
     def _named(self, values: dict[str, str]) -> dict[str, str]:
         return {self._names[target]: value for target, value in values.items()}
@@ -187,14 +188,14 @@ class _Asking:
     def _value(self, target: str, text: str | None) -> Value:
         return Value(text, is_json(self._columns[target]))
 
-    def _run(self, group: Sequence[Place], where: str | None, values: dict[str, str]) -> list[list[Any]]:
+    def _run(self, group: Sequence[EventRow], where: str | None, values: dict[str, str]) -> list[list[Any]]:
         seconds = self._until - time.monotonic()
         if seconds <= self._seconds / 2:
             raise _Late
         return self._rows(group, where, values, seconds)
 
     def _rows(
-        self, group: Sequence[Place], where: str | None, values: dict[str, str], seconds: float
+        self, group: Sequence[EventRow], where: str | None, values: dict[str, str], seconds: float
     ) -> list[list[Any]]:
         """Return Spark's rows; raises _Failed, or _Late with a text after an interruption."""
         asked = asked_frame(events_frame(self._spark, self._job, group), where, self._named(values))
@@ -207,7 +208,7 @@ class _Asking:
             raise _Failed("Spark gave other rows than one for each event")
         return found
 
-    def _require_spark(self, places: Sequence[Place]) -> None:
+    def _require_spark(self, places: Sequence[EventRow]) -> None:
         """Raise SparkError unless Spark returns these events when nothing is asked about them."""
         try:
             self._rows(places, None, {}, _PATIENCE_SECONDS)

@@ -4,35 +4,33 @@ from __future__ import annotations
 
 import faulthandler
 import gc
-import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import lru_cache, partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from eventbridge.connection import Connection, connections_from_environment
+from eventbridge.config.connection import Connection, connections_from_environment
 from eventbridge.errors import ConnectionUnusable
+from eventbridge.routing.job import JobTasks, RouteJob, RouteTask, RuleShare, SliceResult, Task
+from eventbridge.routing.program import KEPT_PROGRAMS
+from eventbridge.routing.task import route_task
+from eventbridge.routing.warm_up import compile_ahead
 from eventbridge.rule import RuleSet
-from eventbridge.stages.compile_ahead import compile_ahead
-from eventbridge.stages.frozen_rules import frozen_rules
-from eventbridge.stages.route_job import RouteJob, RouteTask, RuleShare, SliceResult, Task, read_task
-from eventbridge.stages.route_program import KEPT_PROGRAMS
-from eventbridge.stages.route_task import route_task
 from eventbridge.store import layout
 from eventbridge.store.open import open_store
 from eventbridge.store.protocol import Store
+from eventbridge.store.rule_sets import frozen_rules
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-#: What a worker answers per slice.
-MANIFEST = "slice_id string, path string, rows long, detail string"
+#: What a worker answers per task: its result as JSON.
+ANSWER = "result string"
 
 
 def routed_frame(
@@ -43,21 +41,21 @@ def routed_frame(
     answers_from: int | None = None,
     route: RouteTask = route_task,
 ) -> DataFrame:
-    """Return the frame of schema MANIFEST that routes every task when it is collected: a Spark task for each.
+    """Return the frame of schema ANSWER that routes every task when it is collected: a Spark task for each.
 
     `answers_from`: workers also write their answers into the store, for a driver that cannot hand them over, numbered
     from there on.
     `route` routes one; workers must be able to import it.
     """
-    descriptors = json.dumps([asdict(task) for task in tasks])
+    text = JobTasks(job, tuple(tasks)).to_json()
     numbers = spark.range(0, len(tasks), 1, numPartitions=len(tasks))
-    return numbers.mapInArrow(partial(route_numbers, route, job.to_json(), descriptors, answers_from), MANIFEST)
+    return numbers.mapInArrow(partial(route_numbers, route, text, answers_from), ANSWER)
 
 
 def route_numbers(
-    route: RouteTask, job_text: str, descriptors: str, answers_from: int | None, batches: Iterator[pa.RecordBatch]
+    route: RouteTask, text: bytes, answers_from: int | None, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Route the tasks whose numbers come in and yield a manifest row for each; runs in Spark's Python workers.
+    """Route the tasks of `text` whose numbers come in, yield a row of schema ANSWER for each; runs in Spark's workers.
 
     A task that Spark repeats or runs twice writes files of its own names: the driver publishes one answer per slice.
     """
@@ -65,8 +63,8 @@ def route_numbers(
     import pandas  # noqa: F401
 
     compile_ahead()
-    job = RouteJob.from_json(job_text)
-    tasks = [read_task(values) for values in json.loads(descriptors)]
+    asked = JobTasks.from_json(text)
+    job, tasks = asked.job, asked.tasks
     store = open_store(job.store_uri, worker_connection)
     for batch in batches:
         for number in batch.column(0).to_pylist():
@@ -76,7 +74,7 @@ def route_numbers(
             _keep(job.rule_set)
             if answers_from is not None:
                 keep_answer(store, job, answers_from + number, result)
-            yield _manifest_row(result)
+            yield pa.RecordBatch.from_pydict({"result": [result.to_json().decode()]})
 
 
 def _longest_seconds(job: RouteJob, task: Task) -> float:
@@ -122,19 +120,9 @@ def _keep(rule_set_hash: str) -> None:
     gc.freeze()
 
 
-def _manifest_row(result: SliceResult) -> pa.RecordBatch:
-    row = {
-        "slice_id": [result.slice_id],
-        "path": pa.array([result.path], type=pa.string()),
-        "rows": [result.rows],
-        "detail": [json.dumps(result.detail)],
-    }
-    return pa.RecordBatch.from_pydict(row)
-
-
 def keep_answer(store: Store, job: RouteJob, number: int, result: SliceResult) -> None:
     """Write a worker's answer into the store; of two tasks of one slice the first one's counts."""
-    store.create(answer_path(job, number), json.dumps(asdict(result)).encode())
+    store.create(answer_path(job, number), result.to_json())
 
 
 def answer_path(job: RouteJob, number: int) -> str:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from eventbridge.document import write_document
 from eventbridge.errors import UserError
+from eventbridge.event.json_document import write_document
 from eventbridge.match import Matcher, compile_rules
 from eventbridge.pattern import Pattern, parse_pattern, write_pattern
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -10,14 +9,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from eventbridge.errors import SparkError
+from eventbridge.routing.job import RouteJob, RouteTask, RuleShare, SliceResult, Task
+from eventbridge.routing.share_turns import CROWDED, CostlyTotal, referred
+from eventbridge.routing.task import route_task
 from eventbridge.rule import Rule
 from eventbridge.spark.ask_sql import answered, delete_answers, in_sql
 from eventbridge.spark.failure import spark_errors
 from eventbridge.spark.frame import routed_frame, worker_connection
 from eventbridge.spark.session import connect, forget, is_closed
-from eventbridge.stages.route_job import RouteJob, RouteTask, RuleShare, SliceResult, Task
-from eventbridge.stages.route_task import route_task
-from eventbridge.stages.share_turns import CROWDED, Turns, referred
 from eventbridge.store.open import open_store
 from eventbridge.store.protocol import Store
 
@@ -53,16 +52,16 @@ class ConnectRouter:
         plain = [task for task in tasks if task.slice_id not in rules]
         if plain:
             yield from self._retried(job, lambda spark: self._results(spark, job, plain))
-        turns = Turns()
+        total = CostlyTotal()
         for task in tasks:
             if isinstance(task, RuleShare) and task.slice_id in rules:
                 # One rule after the other, each within its own budget; what is done is handed over at once.
-                if turns.is_over(job):
+                if total.is_over(job):
                     yield referred(task, CROWDED)
                     continue
                 began = time.monotonic()
                 yield from self._retried(job, partial(self._asked, store, job, rules[task.slice_id], task))
-                turns.charge(job, (time.monotonic() - began) / 2)  # the clock for twice the CPU time, as its budget
+                total.charge(job, (time.monotonic() - began) / 2)  # the clock for twice the CPU time, as its budget
 
     def _asked(
         self, store: Store, job: RouteJob, rule: Rule, share: RuleShare, spark: SparkSession
@@ -74,7 +73,7 @@ class ConnectRouter:
     def _results(self, spark: SparkSession, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
         with closing(_rows(routed_frame(spark, job, tasks, route=self._route))) as rows:
             for row in rows:
-                yield SliceResult(row["slice_id"], row["path"], row["rows"], json.loads(row["detail"]))
+                yield SliceResult.from_json(row["result"].encode())
 
     def _retried(
         self, job: RouteJob, results: Callable[[SparkSession], Iterator[SliceResult]]
@@ -89,7 +88,7 @@ class ConnectRouter:
                     yield result
                 return
             except PySparkException as error:
-                # This process may have known the server before it was started anew.
+                # This process may have known the server before it was started again.
                 if not (first and is_closed(error)):
                     raise
                 first = False

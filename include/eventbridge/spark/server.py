@@ -17,10 +17,10 @@ from types import TracebackType
 from typing import Self
 
 from eventbridge.errors import SparkError
+from eventbridge.spark.child_guard import start_tethered, start_untethered
 from eventbridge.spark.failure import first_error_of_log, spark_errors
 from eventbridge.spark.java import require_java, spark_environment, submit_command
 from eventbridge.spark.session import connect, forget
-from eventbridge.spark.tether import start_tethered, start_untethered
 
 _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
@@ -157,7 +157,7 @@ def _import_what_route_needs(batches):  # type: ignore[no-untyped-def]  # pickle
     import pandas  # noqa: F401 - pyarrow takes it along with its first array, half a second later
 
     import eventbridge.spark.route  # noqa: F401 - the imports are the warming
-    from eventbridge.stages.compile_ahead import compile_ahead
+    from eventbridge.routing.warm_up import compile_ahead
 
     compile_ahead()
     yield from batches

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from eventbridge import rowset
-from eventbridge.document import Number, write_document
-from eventbridge.event import Event, parse_event
+from eventbridge.event.cloudevent import Event, parse_event
+from eventbridge.event.json_document import Number, write_document
+from eventbridge.model import rowset
+from eventbridge.routing.job import RouteJob
+from eventbridge.routing.sql_answers import EventRow
 from eventbridge.spark.frame import worker_connection
-from eventbridge.stages.route_job import RouteJob
-from eventbridge.stages.sql_answers import Place
 from eventbridge.store.open import open_store
 from eventbridge.store.parquet import read_rows
 
@@ -59,7 +59,7 @@ CONFS: Final = {
 _EVENTS_AT_ONCE = 500
 
 
-def events_frame(spark: SparkSession | ConnectSession, job: RouteJob, places: Sequence[Place]) -> DataFrame:
+def events_frame(spark: SparkSession | ConnectSession, job: RouteJob, places: Sequence[EventRow]) -> DataFrame:
     """Return the events at some places, one partition of them, with the columns that expressions may name."""
     one = spark.range(0, 1, 1, numPartitions=1)
     events = one.mapInArrow(partial(event_rows, job.store_uri, job.event_max_bytes, json.dumps(list(places))), _EVENTS)
@@ -116,7 +116,7 @@ def event_rows(
     for _ in batches:
         for start in range(0, len(places), _EVENTS_AT_ONCE):
             some = places[start : start + _EVENTS_AT_ONCE]
-            bodies: dict[Place, bytes] = {}
+            bodies: dict[EventRow, bytes] = {}
             for file in dict.fromkeys(file for file, _ in some):
                 rows = sorted(row for other, row in some if other == file)
                 found = read_rows(store, file, rowset.encode(rows), columns=["body"])["body"].to_pylist()

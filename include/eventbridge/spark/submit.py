@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -10,18 +9,17 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eventbridge.errors import SparkError, StoreFileMissing
+from eventbridge.routing.job import JobTasks, RouteJob, RuleShare, SliceResult, Task
+from eventbridge.routing.share_turns import CROWDED, CostlyTotal, referred
 from eventbridge.spark.ask_sql import answered, delete_answers, in_sql
+from eventbridge.spark.child_guard import start_tethered
 from eventbridge.spark.failure import first_error, first_error_of_log
 from eventbridge.spark.frame import answer_path, beside, keep_answer, routed_frame, worker_connection
 from eventbridge.spark.java import require_java, spark_environment, submit_command
-from eventbridge.spark.tether import start_tethered
-from eventbridge.stages.route_job import RouteJob, RuleShare, SliceResult, Task, read_task
-from eventbridge.stages.share_turns import CROWDED, Turns, referred
 from eventbridge.store.open import open_store
 from eventbridge.store.protocol import Store
 
@@ -47,12 +45,11 @@ class SubmitRouter:
     def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
         """Run the job to its end, then yield what was finished; raises SparkError after that if it failed."""
         path = beside(job, "job.json")
-        text = json.dumps({"job": job.to_json(), "tasks": [asdict(task) for task in tasks]})
-        self._store.create(path, text.encode())
+        self._store.create(path, JobTasks(job, tuple(tasks)).to_json())
         failure = self._run(path)
         for number in range(len(tasks)):  # by name: listing a bucket is dear
             with suppress(StoreFileMissing):
-                yield SliceResult(**json.loads(self._store.get(answer_path(job, number))))
+                yield SliceResult.from_json(self._store.get(answer_path(job, number)))
         if failure is not None:
             text = failure.args[0] if isinstance(failure, SparkError) else first_error(str(failure))
             raise SparkError(f"spark-submit did not route batch {job.batch_id}: {text}") from failure
@@ -71,24 +68,23 @@ def run_job(spark: SparkSession, store_uri: str, path: str) -> int:
     Raises StoreError if the job file cannot be read, and what Spark raises if a slice fails.
     """
     store = open_store(store_uri, worker_connection)
-    content = json.loads(store.get(path))
-    job = RouteJob.from_json(content["job"])
-    tasks = [read_task(values) for values in content["tasks"]]
+    content = JobTasks.from_json(store.get(path))
+    job, tasks = content.job, content.tasks
     rules = in_sql(store, job, tasks)
     plain = [task for task in tasks if task.slice_id not in rules]
     if plain:
         routed_frame(spark, job, plain, answers_from=0).collect()
-    turns = Turns()
+    total = CostlyTotal()
     for number, share in enumerate((task for task in tasks if task.slice_id in rules), len(plain)):
         assert isinstance(share, RuleShare)
-        if turns.is_over(job):
+        if total.is_over(job):
             keep_answer(store, job, number, referred(share, CROWDED))
             continue
         began = time.monotonic()
         asked = answered(spark, store, job, rules[share.slice_id], share)
         routed_frame(spark, job, [asked], answers_from=number).collect()
         delete_answers(store, asked)
-        turns.charge(job, (time.monotonic() - began) / 2)  # the clock for twice the CPU time, as its budget
+        total.charge(job, (time.monotonic() - began) / 2)  # the clock for twice the CPU time, as its budget
     return len(tasks)
 
 

@@ -24,11 +24,11 @@ def load() -> None:
     import pandas  # noqa: F401 - pyarrow takes it along with its first array
     import pyspark.worker  # noqa: F401
 
-    # Python's own dice are thrown anew in each child; NumPy's would fall alike in every worker, in others' jobs too.
+    # Python's own dice are thrown again in each child; NumPy's would fall alike in every worker, in others' jobs too.
     os.register_at_fork(after_in_child=numpy.random.seed)
 
     import eventbridge.spark.frame  # noqa: F401
-    from eventbridge.stages.compile_ahead import compile_ahead
+    from eventbridge.routing.warm_up import compile_ahead
 
     compile_ahead()
     gc.collect()

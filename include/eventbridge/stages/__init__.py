@@ -1,1 +1,1 @@
-"""What the DAGs' tasks and `eventbridge deliver` call: each stage of a batch as a function of a workplace."""
+"""What the DAGs' tasks and `eventbridge deliver` call: each stage of a batch as a function of a runtime."""

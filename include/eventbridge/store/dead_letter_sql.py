@@ -35,8 +35,8 @@ KEY = ("batch_id", "name", "topic", "broker", "queue_id", "offset")
 
 Key = tuple[Any, ...]
 _T = TypeVar("_T")
-#: Returns the named columns of a dead letter file.
-Read = Callable[[str, Sequence[str]], pa.Table]
+#: Returns the named columns of a dead letter file; None: it is passed over.
+Read = Callable[[str, Sequence[str]], pa.Table | None]
 
 
 def keys_where(read: Read, paths: Sequence[str], condition: str) -> set[Key]:
@@ -44,7 +44,7 @@ def keys_where(read: Read, paths: Sequence[str], condition: str) -> set[Key]:
 
     The condition may speak of the columns of schema DEAD_LETTER, of `name` and `given_up_at`, and of the table
     `dead_letters`; ids and `request` are text there, `event` is JSON, null if it is none. DuckDB sees the named files
-    and nothing else: no other file, no network. Raises UserError for what is no condition, and what `read` raises.
+    and nothing else: no other file, no network. Raises UserError for what is not a condition, and what `read` raises.
     """
     columns = ", ".join(f'"{name}"' for name in KEY)
     # on a line of its own: a comment at the condition's end must not take the bracket with it
@@ -67,7 +67,7 @@ def _run(read: Read, paths: Sequence[str], query: str, as_column: str, written: 
             ):
                 connection.execute(f"SET {option} = {value}")
             if any(len(connection.extract_statements(each)) != 1 for each in (query, as_column)):
-                raise UserError(f"{written!r} is no condition in SQL but several statements. Write one condition.")
+                raise UserError(f"{written!r} is not a condition in SQL but several statements. Write one condition.")
             return _interruptible(connection, lambda: connection.sql(query).to_arrow_table())
         except duckdb.OutOfMemoryException as error:
             raise UserError(
@@ -77,7 +77,7 @@ def _run(read: Read, paths: Sequence[str], query: str, as_column: str, written: 
         except duckdb.Error as error:
             message = str(error).split("\n\nLINE")[0]
             raise UserError(
-                f"{written!r} is no condition in SQL on dead letters: {message}. "
+                f"{written!r} is not a condition in SQL on dead letters: {message}. "
                 "The columns are those of `eventbridge dead-letters show --json`."
             ) from error
 
@@ -102,6 +102,8 @@ def _fill(connection: duckdb.DuckDBPyConnection, read: Read, paths: Sequence[str
         shown = ", ".join(f'{_AS_TEXT.get(name, _quoted(name))} AS "{name}"' for name in wanted)
         select = f"SELECT {_NAME} AS name, {shown}, coalesce(last_attempt_at, arrived_at) AS given_up_at FROM part"
         table = schemas.DEAD_LETTER.empty_table() if path is None else read(path, columns)
+        if table is None:
+            continue
         connection.register("part", table)
         verb = "INSERT INTO dead_letters BY NAME" if number else "CREATE TABLE dead_letters AS"
         _interruptible(connection, partial(connection.execute, f"{verb} {select}"))

@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from eventbridge.errors import StoreError
-from eventbridge.faults import reach
+from eventbridge.fault_points import reach
 from eventbridge.store.protocol import checked_path, checked_prefix, missing
 
 #: Where files are written before they get their name; no path can begin with a dot, so nobody can see into it.

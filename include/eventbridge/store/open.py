@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from eventbridge.connection import Connection, connections_from_environment
+from eventbridge.config.connection import Connection, connections_from_environment
 from eventbridge.errors import UserError
 from eventbridge.store.file import FileStore
 from eventbridge.store.protocol import Store

@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from eventbridge import rowset
 from eventbridge.errors import StoreError, StoreFileDamaged
+from eventbridge.model import row_vectors
 from eventbridge.store import schemas
+from eventbridge.store.formats import FORMAT, PARQUET_KEY, require_known_format
 from eventbridge.store.protocol import Store
 
 
@@ -31,7 +32,8 @@ def write_table(
     """
     _check(table, schema if schema is not None else schemas.of(path), path)
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, row_group_size=row_group_rows, **_options(table.schema))
+    with _writer(sink, table.schema, **_options(table.schema)) as writer:
+        writer.write_table(table, row_group_size=row_group_rows)
     if create:
         return store.create(path, sink.getvalue())
     store.put(path, sink.getvalue())
@@ -53,20 +55,25 @@ class TableWriter:
         self._sink = pa.BufferOutputStream()
         self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.Table] = []
+        self.rows = 0  # written so far
 
     def write(self, table: pa.Table) -> None:
         """Append rows; raises ValueError as `write_table` does."""
         _check(table, self._schema, self._path)
         self._waiting.append(table)
+        self.rows += table.num_rows
         count = sum(waiting.num_rows for waiting in self._waiting)
         self._flush(count - count % self._row_group_rows)
 
-    def close(self) -> None:
-        """Put the file into the store; there must be rows in it."""
+    def close(self, *, create: bool = False) -> bool:
+        """Put the file into the store; there must be rows in it. False only with `create`, if there is one already."""
         self._flush(sum(waiting.num_rows for waiting in self._waiting))
         assert self._writer is not None, "a file of no rows is not written"
         self._writer.close()
+        if create:
+            return self._store.create(self._path, self._sink.getvalue())
         self._store.put(self._path, self._sink.getvalue())
+        return True
 
     def _flush(self, count: int) -> None:
         if not count:
@@ -76,25 +83,26 @@ class TableWriter:
         if self._writer is None:
             # The Arrow schema is left out: it would bring the dictionaries back.
             options = _options(self._schema) | {"store_schema": False}
-            self._writer = pq.ParquetWriter(self._sink, table.schema, **options)
+            self._writer = _writer(self._sink, table.schema, **options)
         self._writer.write_table(table.slice(0, count), row_group_size=self._row_group_rows)
         self._waiting = [table.slice(count)] if count < table.num_rows else []
 
 
-def read_table(store: Store, path: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """Return all rows, of the named columns in that order or of all."""
-    with _opened(store, path) as file:
+def read_table(store: Store, path: str, columns: Sequence[str] | None = None, *, coded: Sequence[str] = ()) -> pa.Table:
+    """Return all rows, of the named columns in that order or of all; texts `coded` come as dictionaries."""
+    with _opened(store, path, coded) as file:
         return _selected(file.read(_listed(columns), use_threads=False), columns)
 
 
-def read_rows(store: Store, path: str, rows: str, columns: Sequence[str] | None = None) -> pa.Table:
+def read_rows(
+    store: Store, path: str, rows: str, columns: Sequence[str] | None = None, *, coded: Sequence[str] = ()
+) -> pa.Table:
     """Return the rows that a row set names, in ascending order; reads only the row groups that hold them.
 
-    Raises StoreFileDamaged if the file has fewer rows than the set speaks of.
+    Texts `coded` come as dictionaries. Raises StoreFileDamaged if the file has fewer rows than the set speaks of.
     """
-    runs = [np.arange(run.start, run.stop) for run in rowset.runs(rows)]
-    wanted = np.concatenate([np.zeros(0, np.int64), *runs])
-    with _opened(store, path) as file:
+    wanted = row_vectors.decode(rows)
+    with _opened(store, path, coded) as file:
         metadata = file.metadata
         if len(wanted) and wanted[-1] >= metadata.num_rows:
             raise StoreFileDamaged(f"{path!r} has {metadata.num_rows} rows; row {wanted[-1]} was asked for.")
@@ -108,7 +116,9 @@ def read_rows(store: Store, path: str, rows: str, columns: Sequence[str] | None 
         places = wanted - starts[group_of_row] + first_in_table[group_of_row]
         if len(places) and places[-1] - places[0] + 1 == len(places):  # side by side, as most are: not copied
             return _selected(table.slice(places[0], len(places)), columns)
-        return _selected(table.take(places), columns)
+        # not `pa.array`, nor the array itself, which goes through it: the first one imports pandas, half a CPU-second
+        numbers = pa.Array.from_buffers(pa.int64(), len(places), [None, pa.py_buffer(places)])
+        return _selected(table.take(numbers), columns)
 
 
 def read_span(store: Store, path: str, first: int, last: int, columns: Sequence[str]) -> pa.Table:
@@ -139,11 +149,14 @@ def count_rows(store: Store, path: str) -> int:
 
 
 @contextmanager
-def _opened(store: Store, path: str) -> Iterator[pq.ParquetFile]:
+def _opened(store: Store, path: str, coded: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
     with store.open(path) as source:
         try:
             # pre_buffer: what is wanted in a few large reads; from a bucket, else, each column of each group is one.
-            with pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True) as file:
+            with pq.ParquetFile(
+                source, page_checksum_verification=True, pre_buffer=True, read_dictionary=list(coded)
+            ) as file:
+                require_known_format(path, _format_of(file))
                 yield file
         except pa.ArrowException as error:
             raise StoreFileDamaged(f"{path!r} is not the Parquet file that was written: {error}") from error
@@ -151,6 +164,17 @@ def _opened(store: Store, path: str) -> Iterator[pq.ParquetFile]:
             if error.errno is None:  # Arrow's own, for what it cannot make sense of
                 raise StoreFileDamaged(f"{path!r} is not the Parquet file that was written: {error}") from error
             raise StoreError(f"Cannot read {path!r} in the store: {error}. Look at the disk.") from error
+
+
+def _writer(sink: pa.BufferOutputStream, schema: pa.Schema, **options: Any) -> pq.ParquetWriter:
+    writer = pq.ParquetWriter(sink, schema, **options)
+    writer.add_key_value_metadata({PARQUET_KEY: str(FORMAT)})
+    return writer
+
+
+def _format_of(file: pq.ParquetFile) -> str | None:
+    found = (file.metadata.metadata or {}).get(PARQUET_KEY.encode())
+    return None if found is None else found.decode(errors="replace")
 
 
 def _check(table: pa.Table, schema: pa.Schema, path: str) -> None:
@@ -172,11 +196,19 @@ def _plain(field: pa.Field) -> pa.Field:
 
 def _options(schema: pa.Schema) -> dict[str, Any]:
     return {
-        "compression": "zstd",
+        "compression": _compression(schema),
         "use_dictionary": _columns_of(schema, pa.types.is_string),
         "write_statistics": _columns_of(schema, pa.types.is_timestamp) + _columns_of(schema, pa.types.is_integer),
         "write_page_checksum": True,
     }
+
+
+def _compression(schema: pa.Schema) -> str | dict[str, str]:
+    """Return how columns are compressed: ids, which are hashes, are not, as that saves no byte."""
+    if any(pa.types.is_nested(field.type) for field in schema):
+        return "zstd"  # by column would be by path: a letter is no place to save time
+    hashes = pa.types.is_fixed_size_binary
+    return {field.name: "none" if hashes(field.type) else "zstd" for field in schema}
 
 
 def _columns_of(schema: pa.Schema, is_type: Callable[[pa.DataType], bool]) -> list[str]:

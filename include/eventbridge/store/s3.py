@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from eventbridge.errors import StoreError
-from eventbridge.faults import reach
+from eventbridge.fault_points import reach
 from eventbridge.store.protocol import checked_path, checked_prefix, missing
 from eventbridge.store.s3_access import ATTEMPTS, S3Access, S3Clients
 from eventbridge.store.s3_errors import s3_errors

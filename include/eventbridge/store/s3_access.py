@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from eventbridge.connection import Connection
+from eventbridge.config.connection import Connection
 from eventbridge.errors import ConnectionUnusable
 
 #: How often a request is made before its error is told: with waits of up to 1, 2, 4, 8 and 16 s, by chance, between.
@@ -85,7 +85,7 @@ class S3Access:
 class S3Clients:
     """boto3's client and pyarrow's file system, both by the same credentials; made when first asked for.
 
-    Credentials that expire are renewed by boto3, and the file system then made anew.
+    Credentials that expire are renewed by boto3, and the file system then made again.
     """
 
     def __init__(self, access: S3Access, attempts: int = ATTEMPTS) -> None:

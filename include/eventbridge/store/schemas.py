@@ -79,7 +79,7 @@ SETTLEMENT = pa.schema(
         pa.field("delivery_id", _DELIVERY_ID, nullable=False),
         pa.field("rule", pa.string(), nullable=False),
         pa.field("target", pa.string(), nullable=False),
-        pa.field("chunk_id", pa.int32(), nullable=False),  # -1: never in a chunk (its transform failed)
+        pa.field("chunk_id", pa.int32()),  # null: never in a chunk (its transform failed)
         pa.field("file", pa.string(), nullable=False),  # delivery file
         pa.field("row", pa.int32(), nullable=False),  # row in that file, from 0
         pa.field("verdict", pa.string(), nullable=False),  # Delivered | DeadLettered | RetryAt | Unknown
@@ -95,6 +95,9 @@ SETTLEMENT = pa.schema(
         pa.field("settled_at", _TIME),  # when the deciding answer came; null = no attempt was made
     ]
 )
+
+#: Rows per row group of a buffer file: what route reads at a time, and where its slices may begin.
+ROW_GROUP_ROWS = 2_000
 
 ATTEMPT = pa.struct(
     [

@@ -7,14 +7,14 @@ from datetime import datetime
 
 import pycurl
 
-from eventbridge.faults import reach
+from eventbridge.fault_points import reach
 from eventbridge.targets.credentials import Credentials
 from eventbridge.targets.endpoint import Endpoint
 from eventbridge.targets.exchange import Exchange
-from eventbridge.targets.tokens import NoToken, Token, TokenClient, Tokens, read_token, why_refused
+from eventbridge.targets.tokens import AccessToken, AccessTokens, NoToken, TokenClient, read_token, why_refused
 
 #: The tokens that this process holds.
-_TOKENS = Tokens()
+_TOKENS = AccessTokens()
 
 
 class Access:
@@ -32,6 +32,11 @@ class Access:
         self._held = read()
         self._token = ""
         self._current = self._held
+
+    @property
+    def asks(self) -> bool:
+        """Whether `ready` may ask somebody, and take its time."""
+        return self._held.client is not None
 
     def ready(self, until: datetime) -> Credentials:
         """Return what to send, the same object as long as it is the same; may ask for a token until `until`.
@@ -61,7 +66,7 @@ class Access:
             self._current = self._held.with_token(token)
         return self._current
 
-    def _ask(self, client: TokenClient, seconds: float) -> Token:
+    def _ask(self, client: TokenClient, seconds: float) -> AccessToken:
         """Ask a token endpoint, by the rules that hold for targets; raises NoToken."""
         exchange = Exchange(self._token_endpoint(client, seconds))
         exchange.started_at = self._clock()

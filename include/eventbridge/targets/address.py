@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from eventbridge import rule as rules
-from eventbridge.connection import Connection
+from eventbridge.config.connection import Connection
 from eventbridge.errors import ConnectionUnusable, UserError
-from eventbridge.targets.veil import forms_of
+from eventbridge.targets.http_fields import HttpFields
+from eventbridge.targets.redaction import forms_of
 
 _NOT_IN_A_URL = re.compile(r"[\x00-\x20\x7f]")
 _PORTS = {"http": 80, "https": 443}
 
 
-def address_of(rule: str, target: rules.Target, connection: Connection | None) -> str:
+def address_of(rule: str, target: HttpFields, connection: Connection | None) -> str:
     """Return the URL that a target's requests go to: the rule's, else the extra `secret_url` of its connection.
 
     Raises UserError (ConnectionUnusable for the connection) if there is none, are two, or it is no URL to send to,
@@ -50,7 +50,7 @@ def _secret_url(connection: Connection | None) -> str:
     return str(url).strip()
 
 
-def _check_url(rule: str, target: rules.Target, holder: Connection | None, url: str) -> None:
+def _check_url(rule: str, target: HttpFields, holder: Connection | None, url: str) -> None:
     """Refuse what cannot be sent to; `holder` is the connection that holds the URL, None if the rule file does."""
     parts = _split(rule, target, holder, url)
     if parts.scheme == "http" and not target.allow_http:
@@ -64,7 +64,7 @@ def _check_url(rule: str, target: rules.Target, holder: Connection | None, url: 
         raise _mistake(rule, target, what, "Put them into the connection's login and password", holder)
 
 
-def _split(rule: str, target: rules.Target, holder: Connection | None, url: str) -> SplitResult:
+def _split(rule: str, target: HttpFields, holder: Connection | None, url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         _ = parts.port
@@ -77,7 +77,7 @@ def _split(rule: str, target: rules.Target, holder: Connection | None, url: str)
     return parts
 
 
-def _check_host(rule: str, target: rules.Target, connection: Connection, url: SplitResult) -> None:
+def _check_host(rule: str, target: HttpFields, connection: Connection, url: SplitResult) -> None:
     """Refuse a URL of another host or port than the connection names, or of another scheme if it names one."""
     scheme, host, port = _place_of(connection)
     sent_to = (url.scheme, _folded(url.hostname or ""), url.port or _PORTS[url.scheme])
@@ -123,7 +123,7 @@ def _shown(scheme: str, host: str | None, port: int | None) -> str:
     return (f"{scheme}://" if scheme else "") + f"{name}" + (f":{port}" if port else "")
 
 
-def _mistake(rule: str, target: rules.Target, what: str, remedy: str, holder: Connection | None = None) -> UserError:
+def _mistake(rule: str, target: HttpFields, what: str, remedy: str, holder: Connection | None = None) -> UserError:
     where = "" if holder is None else f", in the extra `secret_url` of its connection {holder.id!r}"
     kind = UserError if holder is None else ConnectionUnusable
     return kind(f"Target {target.name!r} of rule {rule!r} {what}{where}. {remedy}.")

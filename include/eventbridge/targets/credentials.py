@@ -8,12 +8,12 @@ import re
 from dataclasses import dataclass, field, replace
 from urllib.parse import quote, urlsplit
 
-from eventbridge.connection import Connection
+from eventbridge.config.connection import Connection
 from eventbridge.errors import ConnectionUnusable
 from eventbridge.targets.headers import HeaderRefused, header_line, is_reserved
+from eventbridge.targets.redaction import forms_of
 from eventbridge.targets.signing import SigningKey, parse_secrets
 from eventbridge.targets.tokens import TokenClient
-from eventbridge.targets.veil import forms_of
 
 # RFC 6750, 2.1, and what other issuers put into tokens: anything visible
 _VISIBLE = re.compile(r"[\x21-\x7e]+")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pycurl
 
 from eventbridge import __version__
-from eventbridge.targets.guard import SETTING, AddressGuard
+from eventbridge.targets.address_guard import SETTING, AddressGuard
 from eventbridge.targets.tls import Tls
 
 #: CURLOPT_QUICK_EXIT, for which pycurl has no name: what looks a name up when the time is over is not waited for.
@@ -34,6 +34,12 @@ class Endpoint:
     secrets: tuple[bytes, ...] = field(default=(), repr=False)
     whole_answers: bool = False
     connect_seconds: float = 5.0
+
+    @property
+    def kind(self) -> object:
+        """What a handle is set up with for good: one of another endpoint of this kind needs another URL only."""
+        secure = self.url.lower().startswith("https:")
+        return secure, self.timeout_seconds, self.connect_seconds, self.allow_http, self.guard, self.tls
 
 
 class _Handed(socket.socket):

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 
 import pycurl
 
-from eventbridge.bundle_answer import Said
-from eventbridge.delivery import Answer
+from eventbridge.decision.request_batch_answer import Said
+from eventbridge.model.answer import Answer
 from eventbridge.targets.credentials import Credentials
 from eventbridge.targets.endpoint import Door, Endpoint, easy_handle
 from eventbridge.targets.protocol import Request
-from eventbridge.targets.veil import veiled
+from eventbridge.targets.redaction import veiled
 
 #: What of an answer's body is kept, and where reading stops: a target must not fill memory or a budget.
 KEPT_BYTES = 20 * 1024
@@ -49,7 +49,6 @@ class Exchange:
 
     __slots__ = (
         "_door",
-        "_endpoint",
         "_lines",
         "_parts",
         "_read_bytes",
@@ -57,6 +56,7 @@ class Exchange:
         "_secrets",
         "credentials",
         "curl",
+        "endpoint",
         "request",
         "started_at",
     )
@@ -65,7 +65,7 @@ class Exchange:
         self.request: Request | None = None
         self.credentials = Credentials()
         self.started_at = datetime.min.replace(tzinfo=UTC)
-        self._endpoint = endpoint
+        self.endpoint = endpoint
         self._lines: list[bytes] = []
         self._parts: list[bytes] = []
         self._read_bytes = 0
@@ -73,10 +73,18 @@ class Exchange:
         self._door = Door(endpoint.guard)
         self.curl = easy_handle(endpoint, self._door, self._lines.append, self._take_body)
 
+    def turn_to(self, endpoint: Endpoint) -> None:
+        """Take up another endpoint of the same kind, and no credentials."""
+        if endpoint is not self.endpoint:
+            self.endpoint = endpoint
+            self.credentials = Credentials()
+            self.curl.setopt(pycurl.URL, endpoint.url)
+            self._hide(())
+
     def use(self, credentials: Credentials) -> None:
         """Take up other credentials for the next requests."""
         if credentials.query != self.credentials.query:
-            url = self._endpoint.url
+            url = self.endpoint.url
             self.curl.setopt(pycurl.URL, with_query(url, credentials.query) if credentials.query else url)
         self.credentials = credentials
         self._hide(credentials.secrets)
@@ -181,9 +189,9 @@ class Exchange:
         return self.veiled(b"".join(self._parts))[:KEPT_BYTES] if self._parts else b""
 
     def _hide(self, secrets: tuple[bytes, ...]) -> None:
-        self._secrets = tuple(sorted({*self._endpoint.secrets, *secrets}, key=len, reverse=True))
+        self._secrets = tuple(sorted({*self.endpoint.secrets, *secrets}, key=len, reverse=True))
         # as much more of a body as a secret is long is read: half of one would not be found
-        kept = READ_BYTES if self._endpoint.whole_answers else KEPT_BYTES
+        kept = READ_BYTES if self.endpoint.whole_answers else KEPT_BYTES
         self._room_bytes = kept + max(map(len, self._secrets), default=0)
 
     def _header_fields(self) -> dict[str, str]:

@@ -1,27 +1,31 @@
-"""The HTTP target: POSTs deliveries with libcurl, many at once over kept-open connections, one thread."""
+"""The HTTP target: POSTs deliveries with libcurl, many at once over kept-open connections, alone or beside others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
 from datetime import datetime
+from functools import partial
 
 import pycurl
 
-from eventbridge.delivery import Answer
 from eventbridge.errors import EventBridgeError
-from eventbridge.faults import reach
+from eventbridge.fault_points import reach
+from eventbridge.model.answer import Answer
 from eventbridge.targets.access import Access
 from eventbridge.targets.credentials import Credentials
 from eventbridge.targets.endpoint import Endpoint
 from eventbridge.targets.exchange import Exchange
 from eventbridge.targets.headers import HeaderRefused, event_lines, header_line
-from eventbridge.targets.multi import Multi
+from eventbridge.targets.http_engine import HttpEngine, Seat
 from eventbridge.targets.protocol import Request
 from eventbridge.targets.signing import Signer, traceparent
+from eventbridge.targets.steps import Aside, Step
 from eventbridge.targets.tokens import NoToken
 
 #: Longest sleep without a look at the clock.
 _WAIT_SECONDS = 1.0
+_NO_MORE = object()
 
 
 class HttpTarget:
@@ -43,127 +47,160 @@ class HttpTarget:
         self._take_up(Credentials())
         self._delivering = False
         self._may_renew = True
-        self._multi = Multi(max_in_flight)
         self._endpoint = endpoint
         self._max_in_flight = max_in_flight
-        self._idle: list[Exchange] = []  # made when first needed: a chunk may hold one delivery for this target
-        self._flying: dict[pycurl.Curl, Exchange] = {}
+        self._engine: HttpEngine | None = None  # its own, for `deliver`
+        self._seat: Seat | None = None
+        self._held_back = False  # there are more requests, for which there is no room, or which must wait
         self._refused: list[tuple[Request, Answer]] = []  # for want of better credentials
         self._content_type = ("", header_line("content-type", ""))
 
-    def deliver(self, requests: Iterable[Request], until: datetime) -> Generator[tuple[int, Answer], None, None]:
+    def deliver(self, requests: Iterable[Request | None], until: datetime) -> Generator[tuple[int, Answer], None, None]:
         """Send every request as `protocol.Target` says; an answer is an HTTP status, or the error in its place.
 
         Take the answers promptly: a time-out goes on while the caller holds one.
         """
+        if self._engine is None:
+            self._engine = HttpEngine(self._max_in_flight)
+            self._seat = Seat(self._engine)
+        assert self._seat is not None, "it comes with the engine"
+        with closing(self.steps(requests, until, self._seat)) as steps:
+            for step in steps:
+                if isinstance(step, Aside):
+                    step.run()
+                elif step is not None:
+                    yield step
+                else:
+                    left = (until - self._clock()).total_seconds()
+                    self._engine.wait(max(0.0, min(left, _WAIT_SECONDS)))
+
+    def steps(self, requests: Iterable[Request | None], until: datetime, seat: Seat) -> Generator[Step, None, None]:
+        """Deliver as `deliver` does and as `steps.SeatedTarget` says."""
         if self._delivering:
             raise RuntimeError("an HTTP target makes one delivery at a time: close the previous one first")
         self._delivering = self._may_renew = True
         waiting = iter(requests)
         try:
-            failure = self._make_ready(until) if requests else None
+            failure = (yield from self._make_ready(until)) if requests else None
             if failure is not None:
                 yield from self._unsent(waiting, failure, until)
                 return
             while True:
-                yield from self._fill(waiting, until)
-                if not self._flying:
-                    if not self._refused:
-                        return
-                    yield from self._send_again(until)
+                yield from self._fill(waiting, until, seat)
+                if not seat.flying and self._refused:
+                    yield from self._send_again(until, seat)
                     continue
-                left = (until - self._clock()).total_seconds()
-                for curl, error_number, message in self._multi.ended(max(0.0, min(left, _WAIT_SECONDS))):
+                if not (seat.flying or self._held_back):
+                    return
+                yield None
+                while seat.ended:
                     reach("target.answered")
-                    done = self._finish(curl, error_number, message)
+                    done = self._finish(seat, *seat.ended.popleft())
                     if done is not None:
                         yield done
-                if left <= 0:
+                if self._clock() >= until:
                     break
-            while self._flying:
-                yield self._give_up()
+            while seat.flying:
+                yield self._give_up(seat)
             yield from self._last_refused()
         finally:
             self._delivering = False
             self._refused.clear()
-            while self._flying:
-                self._give_up()
+            while seat.flying:
+                self._give_up(seat)
+            seat.leave()
 
     def flush(self) -> None:
         """Return at once: an HTTP answer is the target's own word."""
 
     def close(self) -> None:
-        """Close all connections."""
-        self._multi.close()
-        for exchange in self._idle:
-            exchange.close()
-        self._idle.clear()
+        """Close the connections of `deliver`."""
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = self._seat = None
 
-    def _make_ready(self, until: datetime) -> str | None:
+    def _make_ready(self, until: datetime) -> Generator[Step, None, str | None]:
         """Take up today's credentials; returns why there are none."""
+        ready = Aside(partial(self._access.ready, until))
+        if self._access.asks:
+            yield ready
+        else:
+            ready.run()
         try:
-            self._take_up(self._access.ready(until))
+            self._take_up(ready.result())
         except NoToken as error:
             return str(error)
         return None
 
-    def _unsent(self, waiting: Iterator[Request], failure: str, until: datetime) -> Iterator[tuple[int, Answer]]:
+    def _unsent(self, waiting: Iterator[Request | None], failure: str, until: datetime) -> Iterator[Step]:
         """Answer what cannot be sent for want of a token; asked again for every one, its endpoint would be flooded."""
         for request in waiting:
             now = self._clock()
             if now >= until:
                 return
+            if request is None:
+                yield None
+                continue
             yield request.index, Answer(False, now, 0.0, error_class="NoToken", error=failure)
 
-    def _fill(self, waiting: Iterator[Request], until: datetime) -> Iterator[tuple[int, Answer]]:
+    def _fill(self, waiting: Iterator[Request | None], until: datetime, seat: Seat) -> Iterator[tuple[int, Answer]]:
         """Send while there is time and room in flight; yields only what could not be sent."""
-        while len(self._flying) < self._max_in_flight and not self._refused:
+        self._held_back = False
+        while len(seat.flying) < self._max_in_flight and not self._refused:
             now = self._clock()
             if now >= until:
                 return
-            request = next(waiting, None)
-            if request is None:
+            request = next(waiting, _NO_MORE) if seat.has_room else None
+            if request is _NO_MORE:
                 return
+            if request is None:
+                self._held_back = True
+                return
+            assert isinstance(request, Request), "there is nothing else"
             try:
-                self._send(request, now)
+                self._send(request, now, seat)
             except HeaderRefused as refusal:
                 answer = Answer(False, now, 0.0, error_class="InvalidHeader", error=str(refusal))
                 yield request.index, answer
 
-    def _send(self, request: Request, now: datetime) -> None:
+    def _send(self, request: Request, now: datetime, seat: Seat) -> None:
         lines = self._lines_of(request, now)
-        exchange = self._idle.pop() if self._idle else Exchange(self._endpoint)
+        exchange = seat.exchange(self._endpoint)
         if exchange.credentials is not self._credentials:
             exchange.use(self._credentials)
         exchange.prepare(lines, request.payload)
         exchange.request = request
         exchange.started_at = now
         reach("target.send")
-        self._multi.start(exchange.curl)
-        self._flying[exchange.curl] = exchange
+        seat.start(exchange)
 
-    def _finish(self, curl: pycurl.Curl, error_number: int, message: str) -> tuple[int, Answer] | None:
+    def _finish(self, seat: Seat, curl: pycurl.Curl, error_number: int, message: str) -> tuple[int, Answer] | None:
         """Take an ended transfer out; None if it was refused, and other credentials may help."""
-        exchange = self._flying.pop(curl)
-        self._multi.remove(curl)
+        exchange = seat.take_out(curl)
         request = exchange.request
         assert request is not None
-        answer = exchange.answer(error_number, message)
-        self._free(exchange)
+        answer = self._read(exchange, request, error_number, message)
+        seat.free(exchange)
         if answer.code in (401, 407) and self._may_renew:
             self._refused.append((request, answer))
             return None
         return request.index, answer
 
-    def _send_again(self, until: datetime) -> Iterator[tuple[int, Answer]]:
+    def _read(self, exchange: Exchange, _request: Request, error_number: int, message: str) -> Answer:
+        """Return what an ended transfer came to."""
+        return exchange.answer(error_number, message)
+
+    def _send_again(self, until: datetime, seat: Seat) -> Iterator[Step]:
         """Send once more what was refused, as many at a time as before, if there are other credentials by now.
 
         Nothing is in flight here: what is asked may take its time, and no request's own time goes by meanwhile.
         """
         self._may_renew = False
         before, problem = self._credentials, None
+        renewed = Aside(partial(self._access.renewed, until))
+        yield renewed
         try:
-            self._take_up(self._access.renewed(until))
+            self._take_up(renewed.result())
         except NoToken as error:
             problem = str(error)
         except EventBridgeError:  # the connection is gone or broken: what there was stays, and 401 is the answer
@@ -174,20 +211,15 @@ class HttpTarget:
             if self._credentials == before or now >= until:
                 yield request.index, answer if problem is None else answer._replace(error=problem)
             else:
-                self._send(request, now)
+                self._send(request, now, seat)
 
-    def _give_up(self) -> tuple[int, Answer]:
-        curl, exchange = self._flying.popitem()
-        self._multi.remove(curl)
+    def _give_up(self, seat: Seat) -> tuple[int, Answer]:
+        exchange = seat.take_out(next(reversed(seat.flying)))
         answer = exchange.interrupted(self._clock())
         assert exchange.request is not None
         index = exchange.request.index
-        self._free(exchange)
+        seat.free(exchange)
         return index, answer
-
-    def _free(self, exchange: Exchange) -> None:
-        exchange.forget()
-        self._idle.append(exchange)
 
     def _last_refused(self) -> Iterator[tuple[int, Answer]]:
         while self._refused:

@@ -8,18 +8,18 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
 
-import pycurl
-
-from eventbridge import bundle
-from eventbridge.bundle import Candidate, Kind, Limits
-from eventbridge.bundle_answer import Said, read_answer
-from eventbridge.delivery import Answer
+from eventbridge.decision import request_batch
+from eventbridge.decision.request_batch import Candidate, Kind, Limits
+from eventbridge.decision.request_batch_answer import Said, read_answer
+from eventbridge.model.answer import Answer
 from eventbridge.targets.access import Access
 from eventbridge.targets.endpoint import Endpoint
-from eventbridge.targets.exchange import KEPT_BYTES
+from eventbridge.targets.exchange import KEPT_BYTES, Exchange
 from eventbridge.targets.http import HttpTarget
+from eventbridge.targets.http_engine import Seat
 from eventbridge.targets.lines import holds_json
 from eventbridge.targets.protocol import Request
+from eventbridge.targets.steps import Step
 
 #: What is kept of the words that an answer has for one delivery.
 _ERROR_CHARACTERS = 1_000
@@ -59,34 +59,43 @@ class BundlingHttpTarget(HttpTarget):
         self._most: dict[str, int] = {}  # by delivery id: in how large a bundle it may go, after one was refused
         self._sent: dict[int, _Bundle] = {}
 
-    def deliver(self, requests: Iterable[Request], until: datetime) -> Generator[tuple[int, Answer], None, None]:
-        """Send every request as `protocol.Target` says, in bundles."""
+    def steps(self, requests: Iterable[Request | None], until: datetime, seat: Seat) -> Generator[Step, None, None]:
+        """Send every request, in bundles."""
         assert isinstance(requests, Sequence), "what is next is looked at before it is taken"
         if not requests:
             return
         self._sent.clear()
         self.more_of_answer = 0
-        with closing(super().deliver(self._bundles(requests), until)) as answers:
-            for number, answer in answers:
-                yield from self._judged(self._sent.pop(number), answer)
+        with closing(super().steps(self._bundles(requests), until, seat)) as steps:
+            for step in steps:
+                if isinstance(step, tuple):
+                    number, answer = step
+                    yield from self._judged(self._sent.pop(number), answer)
+                else:
+                    yield step
 
-    def _bundles(self, requests: Sequence[Request]) -> Iterator[_Bundle]:
-        """Yield bundles; each is taken when there is room for it, and only what goes into it."""
+    def _bundles(self, requests: Sequence[Request]) -> Iterator[_Bundle | None]:
+        """Yield bundles; each is taken when there is room for it, and only what goes into it.
+
+        None: what comes next must wait. What was taken for its bundle goes out without it.
+        """
         taken = iter(requests)
         seen: dict[int, Kind | None] = {}
         first = 0
         while first < len(requests):
-            count = bundle.together(self._candidates(requests, first, seen), self._limits)
-            items = tuple(itertools.islice(taken, count))
+            count = request_batch.together(self._candidates(requests, first, seen), self._limits)
+            items, held_back = _taken(taken, count)
             if items:
                 made = _bundle(first, items, seen[first])
                 self._sent[first] = made
                 yield made
-            if len(items) < count:  # the rest is held back
+            if held_back:
+                yield None
+            elif len(items) < count:  # no more of them may be sent
                 return
-            for place in range(first, first + count):
+            for place in range(first, first + len(items)):
                 del seen[place]
-            first += count
+            first += len(items)
 
     def _candidates(self, requests: Sequence[Request], first: int, seen: dict[int, Kind | None]) -> Iterator[Candidate]:
         """Yield what is next; `seen` has the kinds that were found out before."""
@@ -104,7 +113,7 @@ class BundlingHttpTarget(HttpTarget):
         reading = read_answer(answer, sent.said, [request.delivery_id for request in sent.items])
         if reading.most is not None:
             size_bytes = len(sent.payload)
-            self._limits = bundle.after_refusal(self._limits, answer.code, len(sent.items), size_bytes)
+            self._limits = request_batch.after_refusal(self._limits, answer.code, len(sent.items), size_bytes)
             self._most.update((request.delivery_id, reading.most) for request in sent.items)
         self.more_of_answer = sum(its is not None for its in reading.answers)
         for request, its in zip(sent.items, reading.answers, strict=True):
@@ -114,23 +123,31 @@ class BundlingHttpTarget(HttpTarget):
             self.more_of_answer -= 1
             yield request.index, its if its is answer else _veiled(its, sent.veil)
 
-    def _finish(self, curl: pycurl.Curl, error_number: int, message: str) -> tuple[int, Answer] | None:
-        exchange = self._flying[curl]
-        sent = exchange.request
-        assert isinstance(sent, _Bundle), "nothing else is sent"
-        sent.said, sent.veil = exchange.said(), exchange.veiled
-        return super()._finish(curl, error_number, message)
+    def _read(self, exchange: Exchange, request: Request, error_number: int, message: str) -> Answer:
+        assert isinstance(request, _Bundle), "nothing else is sent"
+        request.said, request.veil = exchange.said(), exchange.veiled
+        return super()._read(exchange, request, error_number, message)
 
     def _lines_of(self, request: Request, now: datetime) -> list[str | bytes]:
         lines = super()._lines_of(request, now)
         assert isinstance(request, _Bundle), "nothing else is sent"
         if request.joined:
-            lines.append(f"webhook-ids: {bundle.ids_text([each.delivery_id for each in request.items])}")
+            lines.append(f"webhook-ids: {request_batch.ids_text([each.delivery_id for each in request.items])}")
         return lines
 
 
+def _taken(requests: Iterator[Request | None], count: int) -> tuple[tuple[Request, ...], bool]:
+    """Take so many requests, and return those that may be sent now, and whether the next one must wait."""
+    items: list[Request] = []
+    for request in itertools.islice(requests, count):
+        if request is None:
+            return tuple(items), True
+        items.append(request)
+    return tuple(items), False
+
+
 def _kind(request: Request) -> Kind | None:
-    kind = None if request.headers else bundle.kind_of(request.content_type)
+    kind = None if request.headers else request_batch.kind_of(request.content_type)
     return kind if kind is not None and holds_json(request.payload) else None
 
 
@@ -142,9 +159,9 @@ def _bundle(number: int, items: tuple[Request, ...], kind: Kind | None) -> _Bund
         )
     return _Bundle(
         number,
-        bundle.bundle_id([each.delivery_id for each in items]),
-        bundle.joined([each.payload for each in items]),
-        bundle.MEDIA_TYPES[kind],
+        request_batch.bundle_id([each.delivery_id for each in items]),
+        request_batch.joined([each.payload for each in items]),
+        request_batch.MEDIA_TYPES[kind],
         items=items,
     )
 

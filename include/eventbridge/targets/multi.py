@@ -1,9 +1,11 @@
-"""Drives libcurl transfers side by side; the HTTP target hands them in and takes them out when they have ended."""
+"""Drives libcurl transfers side by side; the engine hands them in and takes them out when they have ended."""
 
 from __future__ import annotations
 
 import math
+import os
 import select
+import threading
 import time
 from contextlib import suppress
 
@@ -24,6 +26,9 @@ class Multi:
     def __init__(self, max_connections: int) -> None:
         self._multi = pycurl.CurlMulti()
         self._epoll = select.epoll()
+        self._closing = threading.Lock()
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll.register(self._bell, select.EPOLLIN)
         self._watched: set[int] = set()
         self._resting: set[int] = set()  # of them, those that libcurl wants nothing of for now
         self._timer_at = math.inf
@@ -42,7 +47,9 @@ class Multi:
         """
         wait = max(0.0, min(timeout_seconds, self._timer_at - time.monotonic()))
         for descriptor, events in self._epoll.poll(wait):
-            if descriptor in self._resting:
+            if descriptor == self._bell:
+                os.eventfd_read(self._bell)
+            elif descriptor in self._resting:
                 self._forget(descriptor)
             else:
                 self._multi.socket_action(descriptor, _select_bits(events))
@@ -52,6 +59,12 @@ class Multi:
             self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
         return self._news()
 
+    def wake(self) -> None:
+        """Let `ended` return at once; any thread may."""
+        with self._closing:
+            if not self._epoll.closed:
+                os.eventfd_write(self._bell, 1)
+
     def remove(self, curl: pycurl.Curl) -> None:
         """Take a transfer out; one that has not ended is broken off and its connection closed."""
         self._multi.remove_handle(curl)
@@ -59,7 +72,9 @@ class Multi:
     def close(self) -> None:
         """Close all connections; transfers must have been removed."""
         self._multi.close()
-        self._epoll.close()
+        with self._closing:
+            self._epoll.close()
+            os.close(self._bell)
 
     def _news(self) -> list[tuple[pycurl.Curl, int, str]]:
         ended: list[tuple[pycurl.Curl, int, str]] = []

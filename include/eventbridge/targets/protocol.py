@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeGuard, runtime_checkable
 
 import pyarrow as pa
 
-from eventbridge.delivery import Answer
+from eventbridge.model.answer import Answer
 
 
 @dataclass(slots=True)  # not frozen: to make one would take four times as long
@@ -73,3 +73,8 @@ class BlockTarget(Target, Protocol):
         The answer is that to each payload before the index that had none yet. As for `deliver`, nothing is started
         after `until`: payloads from the last index on were not sent. A null is a payload of no bytes.
         """
+
+
+def takes_blocks(target: Target) -> TypeGuard[BlockTarget]:
+    """Return whether a target takes blocks."""
+    return hasattr(target, "deliver_block")  # to ask a runtime-checkable protocol takes 0.3 ms, as much as a sync

@@ -34,7 +34,7 @@ class Signer:
     """
 
     def __init__(self, keys: Sequence[SigningKey]) -> None:
-        # a keyed state is copied per delivery: half the cost of keying anew
+        # a keyed state is copied per delivery: half the cost of keying again
         self._keyed = [hmac.new(each.key, digestmod="sha256") for each in keys if each.version == "v1"]
         self._private = [Ed25519PrivateKey.from_private_bytes(each.key) for each in keys if each.version == "v1a"]
 

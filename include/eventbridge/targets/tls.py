@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from eventbridge.connection import Connection
+from eventbridge.config.connection import Connection
 from eventbridge.errors import ConnectionUnusable
 
 _PEM = "-----BEGIN "

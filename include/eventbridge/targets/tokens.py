@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from urllib.parse import quote_plus, urlencode, urlsplit
 
 from eventbridge.errors import EventBridgeError
-from eventbridge.targets.veil import forms_of
+from eventbridge.targets.redaction import forms_of
 
 #: A token is not used for the last part of its life, so that it outlasts the requests that are sent with it.
 _MARGIN = timedelta(seconds=60)
@@ -66,7 +66,7 @@ class TokenClient:
 
 
 @dataclass(frozen=True)
-class Token:
+class AccessToken:
     """What a token endpoint gave, and how many seconds it is good for."""
 
     text: str = field(repr=False)
@@ -82,7 +82,7 @@ class _Held:
     failure: str = ""
 
 
-class Tokens:
+class AccessTokens:
     """The tokens of one process, a token for each client; threads that need the same one ask once."""
 
     def __init__(self) -> None:
@@ -90,7 +90,12 @@ class Tokens:
         self._held: dict[TokenClient, _Held] = {}
 
     def token(
-        self, client: TokenClient, ask: Callable[[float], Token], now: datetime, until: datetime, refused: str = ""
+        self,
+        client: TokenClient,
+        ask: Callable[[float], AccessToken],
+        now: datetime,
+        until: datetime,
+        refused: str = "",
     ) -> str:
         """Return a token that is good for a while; `ask(seconds)` fetches one, in that time. Not the `refused` one.
 
@@ -120,7 +125,7 @@ class Tokens:
             held.lock.release()
 
 
-def read_token(client: TokenClient, body: bytes) -> Token:
+def read_token(client: TokenClient, body: bytes) -> AccessToken:
     """Return the token in an answer (RFC 6749, 5.1); raises NoToken, which shows none of it."""
     where = f"{client.place} (token_url of connection {client.connection!r})"
     try:
@@ -132,7 +137,7 @@ def read_token(client: TokenClient, body: bytes) -> Token:
         raise NoToken(f"{where} answered JSON without an access_token that can be sent. Is it the token endpoint?")
     if str(answer.get("token_type", "bearer")).lower() != "bearer":
         raise NoToken(f"{where} gives tokens of another type than bearer, which cannot be sent.")
-    return Token(text, _seconds(answer.get("expires_in")))
+    return AccessToken(text, _seconds(answer.get("expires_in")))
 
 
 def why_refused(body: bytes, veil: Callable[[bytes], bytes]) -> str:

@@ -10,13 +10,13 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
-from eventbridge import rowset
 from eventbridge.errors import TransformFailed
-from eventbridge.event import Event
+from eventbridge.event.cloudevent import Event
+from eventbridge.model import rowset
+from eventbridge.routing.costly_share import compile_target, route_share
+from eventbridge.routing.job import RouteJob, RuleShare, Slice, SliceResult, Task
+from eventbridge.routing.task import route_task
 from eventbridge.rule import RuleSet, Target
-from eventbridge.stages.route_job import RouteJob, RuleShare, Slice, SliceResult, Task
-from eventbridge.stages.route_share import compile_target, route_share
-from eventbridge.stages.route_task import route_task
 from eventbridge.store.parquet import read_rows
 from eventbridge.store.protocol import Store
 from eventbridge.transform import Rendered, Renderer, Scope

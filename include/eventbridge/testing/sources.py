@@ -1,20 +1,25 @@
-"""A log and a queue in memory, with switches for what goes wrong; they pass the contract suites of the real ones."""
+"""A log in memory, with switches for what goes wrong; it passes the contract suite of the real ones."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import count
 from typing import Literal
 from uuid import uuid4
 
+import pyarrow as pa
+
 from eventbridge.errors import BusError, OffsetGapError
-from eventbridge.faults import reach
-from eventbridge.queue import Queue
-from eventbridge.sources.embedded import queue_of_key
-from eventbridge.sources.protocol import Message, Received
+from eventbridge.fault_points import reach
+from eventbridge.model.queue import Queue
+from eventbridge.sources.embedded.bus import queue_of_key
+from eventbridge.testing.messages import Headers, Message, block_of
+
+#: How many messages a block of these fakes has: small, so that tests meet several.
+BLOCK_MESSAGES = 3
 
 
 class Switches:
@@ -87,7 +92,7 @@ class InMemoryLog:
             self._ends[queue] = end
 
     def replace(self) -> None:
-        """Put a new, empty log in its place, as a bus whose file was deleted and made anew."""
+        """Put a new, empty log in its place, as a bus whose file was deleted and made again."""
         with self._turn:
             for queue in self._messages:
                 self.truncate(queue, 0)
@@ -145,13 +150,18 @@ class InMemoryLog:
         reach("bus.publish.done")
         return places
 
-    def read(self, queue: Queue, start: int, end: int) -> Iterator[Message]:
-        """Yield every message still held with start <= offset < end, in order."""
+    def append(self, queue: Queue, body: bytes | None, key: bytes | None = None, headers: Headers | None = None) -> int:
+        """Append one message as other buses hold them, be it a tombstone (no body); return its offset."""
+        with self._turn:
+            return self._append(queue, body, key, headers)[1]
+
+    def read(self, queue: Queue, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Yield every message still held with start <= offset < end, in order, a few as one block."""
         self.switches.check("read")
         held = self._held(queue)
         if end > self._ends[queue]:
             raise OffsetGapError(f"{queue} ends at {self._ends[queue]}, and {start} to {end} is wanted")
-        return self._messages_of(held, queue, range(start, end))
+        return self._blocks(held, queue, range(start, end))
 
     def committed(self, group: str) -> Mapping[Queue, int]:
         """Return the offsets recorded for a consumer group."""
@@ -170,87 +180,34 @@ class InMemoryLog:
     def close(self) -> None:
         """Do nothing: there is nothing to let go of."""
 
-    def _append(self, queue: Queue, body: bytes) -> tuple[Queue, int]:
+    def _append(
+        self, queue: Queue, body: bytes | None, key: bytes | None = None, headers: Headers | None = None
+    ) -> tuple[Queue, int]:
         offset = self._ends[queue]
         at = max(self._clock(), self._times.get(queue, self._clock()))
-        self._messages[queue][offset] = Message(queue, offset, f"{queue.topic}-{queue.queue_id}-{offset}", at, body)
+        self._messages[queue][offset] = Message(offset, at, body, key, headers)
         self._ends[queue] = offset + 1
         self._times[queue] = at
         return queue, offset
 
-    def _messages_of(self, held: Mapping[int, Message], queue: Queue, offsets: range) -> Iterator[Message]:
+    def _blocks(self, held: Mapping[int, Message], queue: Queue, offsets: range) -> Iterator[pa.RecordBatch]:
         if offsets:
             reach("bus.read")
+        waiting: list[Message] = []
         for offset in offsets:
-            if (queue, offset) in self._damaged:
+            damaged = (queue, offset) in self._damaged
+            if waiting and (damaged or len(waiting) == BLOCK_MESSAGES):
+                yield block_of(waiting)
+                waiting = []
+            if damaged:
                 raise BusError(f"{queue}: message {offset} cannot be read, as the test asked for")
             if offset in held:
-                yield held[offset]
+                waiting.append(held[offset])
+        if waiting:
+            yield block_of(waiting)
 
     def _held(self, queue: Queue) -> dict[int, Message]:
         try:
             return self._messages[queue]
         except KeyError:
             raise BusError(f"there is no queue {queue}") from None
-
-
-class InMemoryQueue:
-    """A queue source whose messages are gone with the object; `switches.fail("receive")` makes calls fail.
-
-    A message that is received comes again after `invisible`, under a new receipt, unless it is acknowledged.
-    """
-
-    kind: Literal["queue"] = "queue"
-
-    def __init__(self, *, clock: Callable[[], datetime], invisible: timedelta = timedelta(seconds=30)) -> None:
-        self.switches = Switches()
-        self._clock = clock
-        self._invisible = invisible
-        self._turn = threading.Lock()
-        self._numbers = count()
-        self._receipt_numbers = count()
-        self._waiting: dict[int, Message] = {}
-        self._visible_at: dict[int, datetime] = {}
-        self._receipts: dict[str, int] = {}
-
-    def publish(self, bodies: Sequence[bytes]) -> list[str]:
-        """Append messages and return their ids."""
-        reach("bus.publish")
-        self.switches.check("publish")
-        with self._turn:
-            now = self._clock()
-            sent = [(number, body) for body, number in zip(bodies, self._numbers, strict=False)]
-            for number, body in sent:
-                self._waiting[number] = Message(Queue("events", "", 0), number, f"events-{number}", now, body)
-        reach("bus.publish.done")
-        return [f"events-{number}" for number, _ in sent]
-
-    def receive(self, at_most: int) -> Sequence[Received]:
-        """Return up to `at_most` visible messages, which nobody else gets for the time being."""
-        reach("bus.receive")
-        self.switches.check("receive")
-        with self._turn:
-            now = self._clock()
-            visible = [number for number in self._waiting if self._visible_at.get(number, now) <= now][:at_most]
-            return [self._hand_out(number, now) for number in visible]
-
-    def acknowledge(self, receipts: Sequence[str]) -> None:
-        """Remove messages for good; receipts that ran out are ignored."""
-        reach("bus.acknowledge")
-        self.switches.check("acknowledge")
-        with self._turn:
-            for receipt in receipts:
-                number = self._receipts.pop(receipt, None)
-                if number is not None and self._visible_at[number] > self._clock():
-                    del self._waiting[number]
-        reach("bus.acknowledge.done")
-
-    def close(self) -> None:
-        """Do nothing: there is nothing to let go of."""
-
-    def _hand_out(self, number: int, now: datetime) -> Received:
-        self._receipts = {receipt: of for receipt, of in self._receipts.items() if of != number}
-        self._visible_at[number] = now + self._invisible
-        receipt = f"{number}-{next(self._receipt_numbers)}"
-        self._receipts[receipt] = number
-        return Received(receipt, self._waiting[number])

@@ -7,7 +7,7 @@ import threading
 
 import pyarrow as pa
 
-from eventbridge.faults import reach
+from eventbridge.fault_points import reach
 from eventbridge.store.protocol import checked_path, checked_prefix, missing
 
 

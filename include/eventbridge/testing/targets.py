@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from eventbridge.delivery import Answer
 from eventbridge.errors import InfrastructureError
-from eventbridge.faults import reach
+from eventbridge.fault_points import reach
+from eventbridge.model.answer import Answer
 from eventbridge.targets.protocol import Request
 
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from eventbridge.errors import TransformError
-from eventbridge.sql import expression_problem
 from eventbridge.transform.fields import read_steps
 from eventbridge.transform.fill import PREDEFINED
 from eventbridge.transform.jsonata.expression import expression_mistake
 from eventbridge.transform.jsonpath import parse_path
 from eventbridge.transform.mistake import either, member, mistake, nearest, shown
 from eventbridge.transform.source import constant, sources
+from eventbridge.transform.sql_check import expression_problem
 from eventbridge.transform.template import parse_template
 
 FORMS: Final = ("ORIGINAL", "CONSTANT", "JSONPATH", "TEMPLATE", "FIELDS", "JSONATA", "SQL")

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from eventbridge.document import JsonValue, Number, write_document
 from eventbridge.errors import TransformFailed
-from eventbridge.event import Event
+from eventbridge.event.cloudevent import Event
+from eventbridge.event.json_document import JsonValue, Number, write_document
 from eventbridge.transform.jsonpath import MISSING, Path
 from eventbridge.transform.rendered import Rendered, Scope
-from eventbridge.transform.template import Place, Placeholder, Template
+from eventbridge.transform.template import Placeholder, PlaceholderContext, Template
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
@@ -114,7 +114,7 @@ def _path_slot(placeholder: Placeholder, path: Path, *, missing_is_error: bool) 
     return fill
 
 
-def _predefined_slot(find: Callable[[Event, Scope], JsonValue], place: Place) -> Slot:
+def _predefined_slot(find: Callable[[Event, Scope], JsonValue], place: PlaceholderContext) -> Slot:
     write = WRITERS[place]
     return lambda event, scope: write(find(event, scope))
 
@@ -144,7 +144,11 @@ def arrival_text(arrived_at: datetime) -> str:
 
 
 #: How a value that is not null is written in each place.
-WRITERS: Final[dict[Place, Callable[[Any], str]]] = {"value": _as_value, "string": _in_string, "text": _as_text}
+WRITERS: Final[dict[PlaceholderContext, Callable[[Any], str]]] = {
+    "value": _as_value,
+    "string": _in_string,
+    "text": _as_text,
+}
 _PREDEFINED: Final[dict[str, Callable[[Event, Scope], JsonValue]]] = {
     "eb.rule": lambda event, scope: scope.rule,
     "eb.bus": lambda event, scope: scope.bus,

@@ -12,8 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from eventbridge.document import JsonValue
 from eventbridge.errors import TransformError
+from eventbridge.event.json_document import JsonValue
 
 
 class Missing(enum.Enum):

@@ -6,8 +6,8 @@ import hashlib
 from functools import lru_cache
 from typing import Final
 
-from eventbridge.document import JsonValue, write_document
 from eventbridge.errors import TransformError
+from eventbridge.event.json_document import JsonValue, write_document
 from eventbridge.transform.jsonpath import MISSING, Path, parse_path
 
 #: Characters of a key; of a longer value, an object or a list perhaps, a hash is the key.

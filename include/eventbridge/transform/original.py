@@ -6,9 +6,9 @@ import base64
 import re
 from typing import Final
 
-from eventbridge.document import JsonValue, type_name, write_document
 from eventbridge.errors import TransformFailed
-from eventbridge.event import Event
+from eventbridge.event.cloudevent import Event
+from eventbridge.event.json_document import JsonValue, type_name, write_document
 from eventbridge.transform.rendered import Rendered, Scope
 
 JSON: Final = "application/json"

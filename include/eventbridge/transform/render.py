@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from eventbridge.document import as_json_value
 from eventbridge.errors import TransformError
+from eventbridge.event.json_document import as_json_value
 from eventbridge.transform.definition import transform_mistakes
 from eventbridge.transform.fields import Changed, read_steps
 from eventbridge.transform.fill import Constant, Filled, Part

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
-from eventbridge.event import Event
+from eventbridge.event.cloudevent import Event
 from eventbridge.transform.budget import Budget
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from eventbridge.document import as_json_value
 from eventbridge.errors import EventError, TransformError
+from eventbridge.event.json_document import as_json_value
 from eventbridge.transform.jsonpath import Path, parse_path
 from eventbridge.transform.mistake import NAME, member, mistake
 

@@ -7,12 +7,12 @@ import re
 from dataclasses import dataclass
 from typing import Literal, NoReturn
 
-from eventbridge.document import write_document
 from eventbridge.errors import TransformError
+from eventbridge.event.json_document import write_document
 from eventbridge.transform.mistake import NAME
 
 #: Where a placeholder stands: as a value of JSON, inside a JSON string, or in text that is not JSON.
-Place = Literal["value", "string", "text"]
+PlaceholderContext = Literal["value", "string", "text"]
 
 # A quote or escaped quote, of JSON; or what a placeholder or its escape begins with.
 _MARK = re.compile(r'\$\$\{|\$\{|\\["\\]|"')
@@ -27,7 +27,7 @@ class Placeholder:
     """One `${name}`: where it stands, its default as it goes into the output (None: it has none), line and column."""
 
     name: str
-    place: Place
+    place: PlaceholderContext
     default: str | None
     at: str
 
@@ -116,7 +116,7 @@ def _unreadable(text: str, position: int, found: re.Match[str] | None, where: st
 
 
 def _placed(raw: _Raw, *, is_json: bool) -> Placeholder:
-    place: Place = "text" if not is_json else "string" if raw.in_string else "value"
+    place: PlaceholderContext = "text" if not is_json else "string" if raw.in_string else "value"
     default = raw.default
     if default is not None and place == "string":
         default = _braces(default)  # already as JSON writes it inside a string: the probe has shown it

@@ -41,5 +41,5 @@ def sending(site: Any, receiver: Received, order: Callable[..., bytes]) -> Sendi
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     """What all targets of the test are."""
     made = Recorder()
-    monkeypatch.setattr("eventbridge.stages.workplace.open_target", made.open)
+    monkeypatch.setattr("eventbridge.targets.open.open_target", made.open)
     return made

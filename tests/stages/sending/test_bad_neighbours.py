@@ -8,7 +8,7 @@ from typing import Any
 
 from stages.delivering import Sending, http, segment_rows
 
-from eventbridge.stages.push import push
+from eventbridge.stages.push.stage import push
 
 _COUNT = 200
 

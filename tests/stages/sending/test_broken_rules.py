@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from stages.delivering import RUNNER, Sending, routed
 
-from eventbridge import faults
+from eventbridge import fault_points
 from eventbridge.errors import BusError, RuleFileError
-from eventbridge.stages.audit import audit
-from eventbridge.stages.listen import listen
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.operate.audit import audit
 
 BROKEN = "rules: ["
 
@@ -37,11 +37,11 @@ def test_a_bus_that_waits_for_its_offsets_stops_no_batch(
 ) -> None:
     """What the bus must be told again needs today's rules: it is told later, and the batch goes on."""
     work = sending.begin(1, crm="/healthy/crm")
-    faults.install(_bus_refuses)
+    fault_points.install(_bus_refuses)
     sending.deliver_batch()
     sending.publish(1)
     batch = routed(work)
-    faults.install(None)
+    fault_points.install(None)
     sending.write(BROKEN)
 
     assert listen(work, RUNNER) == batch.batch_id

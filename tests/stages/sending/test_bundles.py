@@ -14,12 +14,12 @@ import pytest
 from stages.delivering import RunningClock, Sending, http, segment_rows, verdicts
 from stages.dying import DIED, DONE, push_that_dies
 
-from eventbridge.identity import delivery_id_text
-from eventbridge.stages.audit import audit
-from eventbridge.stages.commit import commit
-from eventbridge.stages.push import push
-from eventbridge.stages.records import dead_letters
-from eventbridge.stages.workplace import Workplace
+from eventbridge.event.ids import delivery_id_text
+from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.letters.reader import dead_letters
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.push.stage import push
+from eventbridge.stages.runtime.runtime import Runtime
 
 #: Tried again at once, so that one push tells everything.
 AT_ONCE = "{policy: own, attempts: 3, initial: 0s, maximum: 0s}"
@@ -45,7 +45,7 @@ def sizes(requests: list[dict[str, Any]], path: str) -> list[int]:
     return [len(request["webhook_ids"]) for request in requests if request["path"] == path]
 
 
-def books(work: Workplace, target: str = "crm") -> dict[str, int]:
+def books(work: Runtime, target: str = "crm") -> dict[str, int]:
     """Return the audit's numbers of a target, having proved them."""
     found = audit(work)
     assert found.differences == ()
@@ -94,7 +94,7 @@ def test_a_later_batch_takes_up_what_was_left_in_bundles_of_its_own(sending: Sen
     first = sending.deliver_batch()
 
     assert first is not None
-    assert Counter(row["verdict"] for row in verdicts(work, first)["crm"]) == {"Delivered": 15, "RetryAt": 15}
+    assert Counter(row.verdict for row in verdicts(work, first)["crm"]) == {"Delivered": 15, "RetryAt": 15}
     clock.advance(4_400)
     sending.deliver()
     assert Counter(map(tuple, statuses(sending.requests(), path).values())) == {(200,): 15, (429, 200): 15}
@@ -238,7 +238,7 @@ def test_a_push_may_die_anywhere(sending: Sending, site: Any, tmp_path: Path) ->
         assert written <= died.keys(), "what is called delivered was sent"
         assert not written & again.keys(), "what is written down is not sent again"
         assert len(died.keys() | again.keys()) == 9
-        assert {row["verdict"] for row in verdicts(work, batch.batch_id)["crm"]} == {"Delivered"}
+        assert {row.verdict for row in verdicts(work, batch.batch_id)["crm"]} == {"Delivered"}
         assert commit(work, batch.batch_id)
         assert books(work)["delivered"] == 9
         wreck.close()

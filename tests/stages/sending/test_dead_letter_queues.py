@@ -9,12 +9,12 @@ import pytest
 from stages.delivering import REFUSED, Sending, http
 
 from eventbridge.errors import BooksError
-from eventbridge.stages.audit import audit
-from eventbridge.stages.commit import commit
-from eventbridge.stages.dead_letters import write_dead_letters
-from eventbridge.stages.enable import enable_target
-from eventbridge.stages.letter_copies import QUEUE_EXHAUSTED
-from eventbridge.stages.records import dead_letters
+from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.letters.queue_copies import QUEUE_EXHAUSTED
+from eventbridge.stages.letters.reader import dead_letters
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.enable import enable_target
+from eventbridge.stages.settle.letters import write_dead_letters
 
 NO_RETRY = "{policy: own, attempts: 0}"
 QUEUE = "crm/dead_letter_queue"
@@ -73,7 +73,7 @@ def test_the_batch_is_committed_before_the_queue_is_asked(sending: Sending) -> N
 
 
 def test_a_queue_that_is_exhausted_is_held_and_can_be_enabled(sending: Sending, tmp_path: Path) -> None:
-    """Its copies are no dead letters; once somebody has mended it and says so they are tried anew."""
+    """Its copies are no dead letters; once somebody has mended it and says so they are tried again."""
     sending.begin(2, crm=dying(http(REFUSED, retry=NO_RETRY)))
     sending.deliver()
     sending.deliver()

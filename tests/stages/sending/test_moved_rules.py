@@ -6,7 +6,7 @@ import pytest
 from stages.delivering import Sending, http, rules
 
 from eventbridge.errors import RuleMovedError
-from eventbridge.stages.listen import listen
+from eventbridge.stages.ingest.listen import listen
 
 CRM = {"crm": "/healthy/crm"}
 

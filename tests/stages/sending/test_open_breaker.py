@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, http, segment_rows, verdicts
 
-from eventbridge.breaker import Count, Tally
-from eventbridge.ledger.records import TargetStatus
-from eventbridge.stages.audit import audit
-from eventbridge.stages.commit import commit
-from eventbridge.stages.deliver import next_due_at
-from eventbridge.stages.enable import enable_target
-from eventbridge.stages.push import push
-from eventbridge.stages.retries import plan_retries
+from eventbridge.decision.breaker import Count, Tally
+from eventbridge.model.target_state import TargetStatus
+from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.deliver import next_due_at
+from eventbridge.stages.operate.enable import enable_target
+from eventbridge.stages.push.stage import push
+from eventbridge.stages.retry.plan import plan_retries
 
 #: Tried again for a long time, an hour apart.
 PATIENT = "{policy: own, attempts: 1000, initial: 1h, multiplier: 1, maximum: 1h}"
@@ -38,9 +38,9 @@ def test_a_push_stops_sending_to_a_target_that_fails_and_leaves_the_rest(sending
     rows = verdicts(work, batch.batch_id)["crm"]
     assert 10 <= len(attempts) <= 13
     assert standing(sending).state == "degraded"
-    assert {row["verdict"] for row in rows} == {"RetryAt", "Unknown"}
-    assert {row["attempts"] for row in rows if row["verdict"] == "Unknown"} == {0}
-    assert {row["lane"] for row in rows} == {"slow"}
+    assert {row.verdict for row in rows} == {"RetryAt", "Unknown"}
+    assert {row.attempts for row in rows if row.verdict == "Unknown"} == {0}
+    assert {row.lane for row in rows} == {"slow"}
     assert sum(request["path"] == "/healthy/note" for request in sending.requests()) == 200
     assert commit(work, batch.batch_id)
     assert audit(work).differences == ()

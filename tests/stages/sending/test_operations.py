@@ -10,19 +10,20 @@ from typing import Any
 import pytest
 from stages.delivering import REFUSED, RunningClock, Sending, http, rules
 
-from eventbridge import faults
+from eventbridge import fault_points
 from eventbridge.errors import BusError
-from eventbridge.event import parse_event
-from eventbridge.identity import delivery_id_text
-from eventbridge.rule.model import OPERATIONS_BUS
-from eventbridge.stages.audit import audit
-from eventbridge.stages.commit import commit
-from eventbridge.stages.deliver import deliver_until_idle
-from eventbridge.stages.enable import enable_target
-from eventbridge.stages.listen import listen
-from eventbridge.stages.release_held import held_deliveries
-from eventbridge.stages.route_in_process import InProcessRouter
-from eventbridge.stages.settle import batch_deliveries
+from eventbridge.event.cloudevent import parse_event
+from eventbridge.event.ids import delivery_id_text
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.rule.operations_bus import OPERATIONS_BUS
+from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.deliver import deliver_until_idle
+from eventbridge.stages.operate.enable import enable_target
+from eventbridge.stages.operate.release_held import held_deliveries
+from eventbridge.stages.settle.deliveries import batch_deliveries
+from eventbridge.testing.messages import messages_of
 
 ALERTS = """
   alerts:
@@ -41,14 +42,14 @@ class Died(BaseException):
 def no_faults() -> Iterator[None]:
     """Leave no hook behind."""
     yield
-    faults.install(None)
+    fault_points.install(None)
 
 
 def told(sending: Sending) -> list[dict[str, Any]]:
     """Return the events on the bus `eventbridge`."""
     source = sending.work.open_source(OPERATIONS_BUS)
     (queue,) = source.queues()
-    bodies = [message.body for message in source.read(queue, 0, source.end(queue))]
+    bodies = [message.body for message in messages_of(source.read(queue, 0, source.end(queue)))]
     source.close()
     assert all(parse_event(body, max_bytes=1 << 20) for body in bodies)
     return [json.loads(body) for body in bodies]
@@ -169,10 +170,10 @@ def test_what_is_true_is_told_whoever_dies(sending: Sending, point: str) -> None
     sending.routed(4, crm="/bad/crm")
     batch_id = sending.work.ledger.batches()[0].batch_id
     sending.push(sending.work.ledger.batch(batch_id))
-    faults.install(dying_at(point))
+    fault_points.install(dying_at(point))
     with pytest.raises(Died):
         sending.settle(sending.work.ledger.batch(batch_id))
-    faults.install(None)
+    fault_points.install(None)
     before = len(told(sending))
 
     sending.settle(sending.work.ledger.batch(batch_id))
@@ -193,9 +194,9 @@ def test_a_bus_that_takes_nothing_stops_nobody(sending: Sending) -> None:
             raise BusError("the disk of the bus is full")
 
     work = sending.begin(2, crm="/bad/crm")
-    faults.install(broken)
+    fault_points.install(broken)
     sending.deliver()
-    faults.install(None)
+    fault_points.install(None)
     assert work.ledger.batches()[0].state == "committed"
     assert len(work.ledger.waiting_operational_events(9)) == 1
 

@@ -17,19 +17,19 @@ from stages.conftest import Killed, Site
 from stages.delivering import RUNNER, RunningClock, rules
 from stages.ordering import Recorder, keyed, ordered
 
-from eventbridge import faults
-from eventbridge.ledger.records import Batch
-from eventbridge.stages.audit import audit
-from eventbridge.stages.buffer import buffer
-from eventbridge.stages.commit import commit
-from eventbridge.stages.dead_letters import write_dead_letters
-from eventbridge.stages.deliver import deliver_until_idle
-from eventbridge.stages.listen import listen
-from eventbridge.stages.push import push
-from eventbridge.stages.retries import plan_retries, settle_stale
-from eventbridge.stages.route import route
-from eventbridge.stages.route_in_process import InProcessRouter
-from eventbridge.stages.schedule_retries import schedule_retries
+from eventbridge import fault_points
+from eventbridge.model.batch import Batch
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.ingest.buffer import buffer
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.deliver import deliver_until_idle
+from eventbridge.stages.push.stage import push
+from eventbridge.stages.retry.plan import plan_retries, settle_stale
+from eventbridge.stages.route.stage import route
+from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.parking import schedule_retries
 
 KEYS = "abc"
 #: Short, so that two pushes of one chunk do not wait for one another for long.
@@ -152,11 +152,11 @@ def dying(number: int) -> Iterator[None]:
             raise Killed
 
     if number:
-        faults.install(hook)
+        fault_points.install(hook)
     try:
         yield
     finally:
-        faults.install(None)
+        fault_points.install(None)
 
 
 def firsts(numbers: list[int]) -> list[int]:
@@ -181,7 +181,7 @@ def test_order_is_kept_whatever_happens(monkeypatch: pytest.MonkeyPatch, steps: 
     """Everything of a key arrives, or is given up, in bus order; nothing is tried early, or past an open one."""
     clock = RunningClock()
     recorder = Recorder(clock=clock)
-    monkeypatch.setattr("eventbridge.stages.workplace.open_target", recorder.open)
+    monkeypatch.setattr("eventbridge.targets.open.open_target", recorder.open)
     with tempfile.TemporaryDirectory() as folder:
         site = Site(Path(folder), clock, {})  # type: ignore[arg-type]
         opens, closes = ((clock() + timedelta(hours=hours)).strftime("%H:%M") for hours in (-12, 5))

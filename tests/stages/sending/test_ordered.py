@@ -5,29 +5,30 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from msgspec import structs
 from stages.delivering import RUNNER, RunningClock, Sending, http, rules, segment_rows
 from stages.ordering import RETRY, Recorder, keyed, ordered, publish
 
-from eventbridge.delivery import Answer
+from eventbridge.decision.ordering import shard_of
 from eventbridge.errors import NotFoundError, SparkError
-from eventbridge.identity import delivery_id_text
-from eventbridge.order import shard_of
-from eventbridge.stages.audit import audit
-from eventbridge.stages.buffer import buffer
-from eventbridge.stages.deliver import push_and_settle
-from eventbridge.stages.enable import enable_target
-from eventbridge.stages.listen import listen
-from eventbridge.stages.records import dead_letters
-from eventbridge.stages.release import release_rule
-from eventbridge.stages.release_held import held_deliveries
-from eventbridge.stages.route import RouteJob, SliceResult, route
-from eventbridge.stages.route_in_process import InProcessRouter
-from eventbridge.stages.route_job import Task
-from eventbridge.stages.workplace import Workplace
+from eventbridge.event.ids import delivery_id_text
+from eventbridge.model.answer import Answer
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.job import RouteJob, SliceResult, Task
+from eventbridge.stages.ingest.buffer import buffer
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.letters.reader import dead_letters
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.deliver import push_and_settle
+from eventbridge.stages.operate.enable import enable_target
+from eventbridge.stages.operate.release import release_rule
+from eventbridge.stages.operate.release_held import held_deliveries
+from eventbridge.stages.operate.status import status
+from eventbridge.stages.route.stage import route
+from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.targets.protocol import Request
 from eventbridge.testing.targets import InMemoryTarget, accept
 
@@ -63,13 +64,13 @@ def test_a_failed_delivery_blocks_its_key_and_no_other(
 class Try:
     """A router of one try, whose files lie in a folder of that name; after so many slices its Spark is gone."""
 
-    def __init__(self, work: Workplace, name: str, slices: int = 100) -> None:
+    def __init__(self, work: Runtime, name: str, slices: int = 100) -> None:
         self._inner = InProcessRouter(work.store)
         self._name = name
         self._slices = slices
 
     def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
-        for result in self._inner.route_slices(replace(job, attempt=self._name), tasks):
+        for result in self._inner.route_slices(structs.replace(job, attempt=self._name), tasks):
             if self._slices == 0:
                 raise SparkError("Spark is gone")
             self._slices -= 1
@@ -245,6 +246,8 @@ def test_a_transform_that_fails_holds_the_rule_too(sending: Sending, clock: Runn
     assert list(dead_letters(work, whole=True)) == []
     (held,) = held_deliveries(work, "orders").values()
     assert held.reason == "TransformFailed"
+    (shown,) = status(work).held_rules
+    assert (shown.rule, shown.reason) == ("orders", f"held at {held.delivery_id} of the target strict")
 
     release_rule(work, "orders", held.delivery_id)
     later(sending, clock)
@@ -365,7 +368,7 @@ def test_shards_share_the_in_flight_limit(
             now -= 1
         return accept(request)
 
-    monkeypatch.setattr("eventbridge.stages.workplace.open_target", lambda *_: InMemoryTarget(answer))
+    monkeypatch.setattr("eventbridge.targets.open.open_target", lambda *_: InMemoryTarget(answer))
     publish(sending, *[keyed(n, customer) for n in range(2) for customer in "abcdefghijkl"])
     work = sending.begin(crm=ordered("ordered_by: $.data.customer, max_in_flight: 2"))
     sending.deliver()

@@ -7,12 +7,13 @@ from dataclasses import replace
 from stages.delivering import RUNNER, RunningClock, Sending, rules
 from stages.ordering import Recorder, keyed, ordered, publish
 
-from eventbridge.ledger.records import Reference
-from eventbridge.order import REFERENCE_FIRST, Place, shard_of
-from eventbridge.stages.audit import audit
-from eventbridge.stages.buffer import buffer
-from eventbridge.stages.listen import listen
-from eventbridge.stages.open_deliveries import open_deliveries
+from eventbridge.decision.ordering import REFERENCE_FIRST, shard_of
+from eventbridge.model.place import Place
+from eventbridge.model.reference import Reference
+from eventbridge.stages.ingest.buffer import buffer
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.push.ordered_backlog import open_deliveries
 
 #: A transform that is costly, and gives what the recorder reads.
 _COSTLY = "transform: {form: JSONATA, value: $}, "

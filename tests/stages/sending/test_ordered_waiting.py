@@ -11,11 +11,11 @@ import pytest
 from stages.delivering import RunningClock, Sending, rules
 from stages.ordering import Recorder, keyed, ordered, publish
 
-from eventbridge.stages.audit import audit
-from eventbridge.stages.commit import commit
-from eventbridge.stages.records import dead_letters
-from eventbridge.stages.release import release_rule
-from eventbridge.stages.release_held import held_deliveries
+from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.letters.reader import dead_letters
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.release import release_rule
+from eventbridge.stages.operate.release_held import held_deliveries
 
 #: Ahead of the machine's clock, by which targets see that a push is over.
 NOON = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0) + timedelta(days=1)

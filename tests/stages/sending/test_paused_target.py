@@ -10,13 +10,14 @@ from typing import Any
 
 from stages.delivering import RunningClock, Sending, http, routed, segment_rows, verdicts
 
-from eventbridge.breaker import Tally
-from eventbridge.ledger.records import TargetStatus
-from eventbridge.stages.audit import audit
-from eventbridge.stages.commit import commit
-from eventbridge.stages.deliver import next_due_at
-from eventbridge.stages.push import push
-from eventbridge.stages.retries import plan_retries
+from eventbridge.decision.breaker import Tally
+from eventbridge.model.target_state import TargetStatus
+from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.deliver import next_due_at
+from eventbridge.stages.operate.enable import enable_target
+from eventbridge.stages.push.stage import push
+from eventbridge.stages.retry.plan import plan_retries
 
 #: Whoever is put off for a while is tried again within the push that was told so.
 SOON = "{policy: own, attempts: 20, initial: 100ms, multiplier: 1, maximum: 100ms}"
@@ -59,8 +60,8 @@ def test_a_long_pause_ends_the_push_and_what_is_left_has_no_attempt(sending: Sen
     until = standing(sending).paused_until
     assert until is not None
     assert len(sent(sending, "/throttle/60/long")) == 1
-    assert sorted(row["attempts"] for row in rows) == [0] * 39 + [1]
-    assert {(row["verdict"], row["reason"], row["due_at"]) for row in rows if not row["attempts"]} == {
+    assert sorted(row.attempts for row in rows) == [0] * 39 + [1]
+    assert {(row.verdict, row.reason, row.due_at) for row in rows if not row.attempts} == {
         ("RetryAt", "TargetPaused", until)
     }
     assert work.ledger.chunk(batch.batch_id, 0).state == "COMPLETED"
@@ -77,6 +78,20 @@ def test_a_long_pause_ends_the_push_and_what_is_left_has_no_attempt(sending: Sen
     sending.deliver()
 
     assert audit(work).deliveries["orders/crm"] == {"matched": 43, "delivered": 43, "dead": 0, "parked": 0}
+    assert audit(work).differences == ()
+
+
+def test_an_enabled_target_gets_at_once_what_its_pause_put_off(sending: Sending) -> None:
+    """A person who knows better than its Retry-After need not wait for an hour."""
+    work = sending.begin(40, crm=http("/throttle/3600/enabled", max_in_flight=1, retry=SOON))
+    sending.deliver_batch()
+    assert plan_retries(work).batch_id is None
+    sending.rules(crm="/healthy/crm")
+
+    assert enable_target(work, "orders", "crm") == 40
+    sending.deliver()
+
+    assert len(sent(sending, "/healthy/crm")) == 40
     assert audit(work).differences == ()
 
 
@@ -140,7 +155,7 @@ def test_an_ordered_target_is_paused_too(sending: Sending) -> None:
     assert commit(work, batch.batch_id)
 
     assert len(sent(sending, "/throttle/60/ordered")) == 1
-    assert sorted(row["attempts"] for row in verdicts(work, batch.batch_id)["crm"]) == [0] * 39 + [1]
+    assert sorted(row.attempts for row in verdicts(work, batch.batch_id)["crm"]) == [0] * 39 + [1]
     assert work.ledger.chunk(batch.batch_id, 0).state == "COMPLETED"
     assert standing(sending).paused_until is not None
     assert plan_retries(work).batch_id is None

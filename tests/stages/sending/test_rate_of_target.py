@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from stages.delivering import REFUSED, RunningClock, Sending, http, keeps, routed, segment_rows, verdicts
 
-from eventbridge.stages.audit import audit
-from eventbridge.stages.commit import commit
-from eventbridge.stages.push import push
+from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.push.stage import push
 
 
 def test_two_pushes_together_keep_the_rate(sending: Sending, site: Any) -> None:
@@ -46,9 +46,9 @@ def test_what_the_rate_does_not_let_through_goes_to_the_slow_lane_untried(sendin
     sending.settle(batch)
 
     rows = verdicts(work, batch.batch_id)["crm"]
-    waiting = [row for row in rows if row["verdict"] == "Unknown"]
+    waiting = [row for row in rows if row.verdict == "Unknown"]
     assert len(rows) - len(waiting) <= 21
-    assert {(row["attempts"], row["lane"]) for row in waiting} == {(0, "slow")}
+    assert {(row.attempts, row.lane) for row in waiting} == {(0, "slow")}
     assert work.ledger.target_statuses() == {}
     assert sum(request["path"] == "/healthy/note" for request in sending.requests()) == 40
     assert commit(work, batch.batch_id)
@@ -61,7 +61,7 @@ def test_what_the_rate_does_not_let_through_goes_to_the_slow_lane_untried(sendin
 def test_a_target_that_nobody_waits_for_gets_what_its_rate_lets_through(
     sending: Sending, more: dict[str, object]
 ) -> None:
-    """It is alone in its batch, with several shards if it is ordered: its push goes on, and is no time-out."""
+    """It is alone in its batch, with several shards if it is ordered: its push goes on, and is not a time-out."""
     crm = http("/healthy/alone", rate="10/s", **more)
     batch = sending.routed(100, settings={"push_budget_seconds": 3}, crm=crm)
     work = sending.work

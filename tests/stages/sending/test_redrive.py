@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from stages.delivering import REFUSED, Sending, http, rules
 
 from eventbridge.errors import UserError
-from eventbridge.identity import delivery_id_text
-from eventbridge.ledger.records import Redrive
-from eventbridge.stages.audit import audit
-from eventbridge.stages.commit import commit
-from eventbridge.stages.deliver_redrive import deliver_redrive
-from eventbridge.stages.records import dead_letters, letters
-from eventbridge.stages.redrive import NO_REQUEST, REDRIVEN_BEFORE, begin_redrive, plan_redrive, survey
-from eventbridge.stages.redriven import Marks
-from eventbridge.stages.release import release_rule
-from eventbridge.stages.route_in_process import InProcessRouter
-from eventbridge.stages.selection import Selection
-from eventbridge.stages.settle import settlement_rows
+from eventbridge.event.ids import delivery_id_text
+from eventbridge.model.redrive import Redrive
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.letters.files import dead_letter_files
+from eventbridge.stages.letters.reader import dead_letters, letters
+from eventbridge.stages.letters.selection import Selection
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.deliver_redrive import deliver_redrive
+from eventbridge.stages.operate.release import release_rule
+from eventbridge.stages.redrive.marks import Marks
+from eventbridge.stages.redrive.plan import begin_redrive, plan_redrive, survey
+from eventbridge.stages.redrive.search import NO_REQUEST, REDRIVEN_BEFORE
+from eventbridge.stages.settle.settlement import read_verdicts
+from eventbridge.store.protocol import Store
 
 NO_RETRY = "{policy: own, attempts: 0}"
 ALL = Selection()
@@ -59,6 +64,40 @@ def test_letters_are_delivered_again_under_their_ids(sending: Sending) -> None:
     assert audit(sending.work).differences == ()
     (found,) = sending.work.ledger.redrives()
     assert (found.state, Marks(sending.work).counts(found)) == ("done", {"Delivered": 3})
+
+
+@pytest.mark.parametrize("column", ["rule", "event"])
+def test_letters_that_cannot_be_read_keep_no_others_from_it(sending: Sending, column: str) -> None:
+    """A redrive takes the letters of all other files, also where it shows late that it cannot read the first ones."""
+    work = sending.begin(2, crm=http(REFUSED, retry=NO_RETRY))
+    sending.deliver()
+    sending.publish(3)
+    sending.deliver()
+    _, first = dead_letter_files(work)
+    damage_column(work.store, first, column)
+    sending.rules(crm="/healthy/crm")
+
+    found = survey(work, ALL, retransform=False, again=False)
+    assert redrive(sending) == 1
+
+    assert len(sending.requests()) == 3
+    assert len(found.damaged) == (column == "rule")
+    (done,) = work.ledger.redrives()
+    assert done.state == "done"
+    assert Marks(work).counts(done) == {"Delivered": 3}
+
+
+def damage_column(store: Store, path: str, name: str) -> None:
+    """Break the pages of one column of a Parquet file; all other columns can still be read."""
+    content = bytearray(store.get(path))
+    metadata = pq.ParquetFile(io.BytesIO(content)).metadata
+    for group in range(metadata.num_row_groups):
+        columns = (metadata.row_group(group).column(index) for index in range(metadata.num_columns))
+        (column,) = (each for each in columns if each.path_in_schema == name)
+        start = column.dictionary_page_offset or column.data_page_offset
+        end = start + column.total_compressed_size
+        content[end - 4 : end] = bytes(each ^ 0xFF for each in content[end - 4 : end])
+    store.put(path, bytes(content))
 
 
 def test_a_letter_is_redriven_once_unless_asked(sending: Sending) -> None:
@@ -193,7 +232,7 @@ def test_an_event_that_todays_rule_does_not_match_is_said(sending: Sending) -> N
 
 
 def test_retransform_takes_numbers_of_any_length(sending: Sending) -> None:
-    """Python refuses integers of more than 4,300 digits; one such letter would end its redrive, each time anew."""
+    """Python refuses integers of more than 4,300 digits; one such letter would end its redrive, each time again."""
     event = b'{"specversion":"1.0","id":"long","source":"/shop","type":"order.placed","data":{"n":%s}}' % (b"7" * 5_000)
     sending.begin(event, 1, crm=http(REFUSED, retry=NO_RETRY))
     sending.deliver()
@@ -238,7 +277,7 @@ def test_a_redrive_whose_process_died_is_settled_and_nothing_is_lost(sending: Se
 
     sending.deliver()
 
-    assert {row["verdict"] for row in settlement_rows(sending.work, plan.batch_id)} == {"Unknown"}
+    assert {row.verdict for row in read_verdicts(sending.work, plan.batch_id)} == {"Unknown"}
     assert outcomes(sending) == {"Delivered": 2}
     assert audit(sending.work).differences == ()
 

@@ -8,13 +8,13 @@ from typing import Any
 
 from stages.delivering import REFUSED, Sending, http, keeps, segment_rows
 
-from eventbridge.stages.audit import audit
-from eventbridge.stages.commit import commit
-from eventbridge.stages.deliver_redrive import deliver_redrive
-from eventbridge.stages.push import push
-from eventbridge.stages.redrive import begin_redrive, plan_redrive
-from eventbridge.stages.route_in_process import InProcessRouter
-from eventbridge.stages.selection import Selection
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.letters.selection import Selection
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.deliver_redrive import deliver_redrive
+from eventbridge.stages.push.stage import push
+from eventbridge.stages.redrive.plan import begin_redrive, plan_redrive
 
 NO_RETRY = "{policy: own, attempts: 0}"
 

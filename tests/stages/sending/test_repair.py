@@ -11,21 +11,21 @@ from pyarrow import parquet
 from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, http
 
 from eventbridge.errors import BooksError
-from eventbridge.ledger.records import Batch, BatchFile, FileKind
-from eventbridge.stages.audit import audit
-from eventbridge.stages.commit import commit
-from eventbridge.stages.dead_letters import write_dead_letters
-from eventbridge.stages.deliver_redrive import deliver_redrive
-from eventbridge.stages.letter_files import dead_letter_files
-from eventbridge.stages.records import dead_letters
-from eventbridge.stages.redrive import begin_redrive, plan_redrive
-from eventbridge.stages.repair import Repair, repair_batch
-from eventbridge.stages.retries import plan_retries, settle_stale
-from eventbridge.stages.route_in_process import InProcessRouter
-from eventbridge.stages.selection import Selection
-from eventbridge.stages.settle import publish_settlement, settlement_rows
+from eventbridge.model.batch import Batch, BatchFile, FileKind
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.letters.files import dead_letter_files
+from eventbridge.stages.letters.reader import dead_letters
+from eventbridge.stages.letters.selection import Selection
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.deliver_redrive import deliver_redrive
+from eventbridge.stages.operate.repair import Repair, repair_batch
+from eventbridge.stages.redrive.plan import begin_redrive, plan_redrive
+from eventbridge.stages.retry.plan import plan_retries, settle_stale
+from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.settlement import publish_settlement, read_verdicts, table_of
 from eventbridge.store import layout
-from eventbridge.store.parquet import read_rows, write_table
+from eventbridge.store.parquet import read_rows, read_table, write_table
 
 
 def repair(sending: Sending, batch: Batch, *, dry_run: bool = False) -> Repair:
@@ -67,7 +67,7 @@ def test_a_file_that_cannot_be_read_is_made_again(sending: Sending, kind: str, d
     assert sum(work.ledger.committed_offsets(RUNNER).values()) == 4
     assert audit(work).differences == ()
     assert not repair(sending, batch).needed
-    verdicts = [row["verdict"] for row in settlement_rows(work, batch.batch_id)]
+    verdicts = [row.verdict for row in read_verdicts(work, batch.batch_id)]
     assert len(verdicts) == 12
     if kind == "outcome":
         assert done.unproven == verdicts.count("Unknown") > 0
@@ -140,6 +140,60 @@ def test_dead_letters_of_a_committed_batch_are_made_again(sending: Sending, dama
     assert all(each.committed and work.store.exists(each.record) for each in done)
     assert list(dead_letters(work, whole=True)) == before
     assert audit(work).differences == ()
+
+
+def test_a_wrong_letter_file_is_made_again_before_commit_and_after(sending: Sending) -> None:
+    """One that can be read, but holds another row than was given up, is noticed, and its rows are made again."""
+    batch = settled(sending)
+    work = sending.work
+    (path,) = dead_letter_files(work)
+    right = work.store.get(path)
+
+    for state in ("settling", "committed"):
+        assert work.ledger.batch(batch.batch_id).state == state
+        table = read_table(work.store, path)
+        write_table(work.store, path, table.slice(0, 3))
+        assert repair(sending, batch, dry_run=True).wrong == (path,)
+        assert repair(sending, batch).made_again == (path,)
+        assert work.store.get(path) == right
+
+    assert audit(work).differences == ()
+    assert not repair(sending, batch).needed
+
+
+@pytest.mark.parametrize("damage", ["gone", "damaged", "other"])
+def test_the_manifest_of_a_committed_batch_is_made_again(sending: Sending, damage: str) -> None:
+    """From the batch's files, whose books balance; a record in the store names it."""
+    batch = settled(sending)
+    work = sending.work
+    assert commit(work, batch.batch_id)
+    path = layout.manifest(batch.planned_at, batch.batch_id)
+    right = work.store.get(path)
+    if damage == "gone":
+        work.store.delete(path)
+    else:
+        work.store.put(path, right[:-100] if damage == "damaged" else right.replace(b'"valid": 4', b'"valid": 5'))
+
+    assert repair(sending, batch, dry_run=True).made_again == (path,)
+    assert len(audit(work).differences) == 1
+    done = repair(sending, batch)
+
+    assert (done.wrong, done.committed) == ((path,), True)
+    assert json.loads(work.store.get(done.record))["made_again"] == [path]
+    assert work.store.get(path) == right
+    assert audit(work).differences == ()
+
+
+def test_books_that_no_file_explains_are_told(sending: Sending) -> None:
+    """A settlement that can be read and is wrong: nothing can make it again, and the repair says so."""
+    batch = settled(sending)
+    work = sending.work
+    assert commit(work, batch.batch_id)
+    (settlement,) = work.ledger.files(batch.batch_id, "settlement")
+    write_table(work.store, str(settlement.path), read_table(work.store, str(settlement.path)).slice(0, 11))
+
+    with pytest.raises(BooksError, match=r"its books do not balance.*copy of the store"):
+        repair(sending, batch)
 
 
 def test_dead_letters_are_made_again_of_deliveries_that_are(sending: Sending) -> None:
@@ -254,8 +308,8 @@ def test_a_surplus_is_settled_anew(sending: Sending) -> None:
     batch = settled(sending)
     work = sending.work
     (file,) = work.ledger.files(batch.batch_id, "settlement")
-    rows = list(settlement_rows(work, batch.batch_id))
-    publish_settlement(work, batch, 1, [rows[0], rows[-1]], "000000")
+    rows = list(read_verdicts(work, batch.batch_id))
+    publish_settlement(work, batch, 1, [table_of([rows[0], rows[-1]])], "000000")
     with pytest.raises(BooksError, match="names them twice"):
         commit(work, batch.batch_id)
 

@@ -8,17 +8,17 @@ from contextlib import suppress
 import pytest
 from stages.delivering import REFUSED, Sending
 
-from eventbridge import faults
+from eventbridge import fault_points
 from eventbridge.errors import BooksError, SettledAnewError
-from eventbridge.ledger.records import Batch
-from eventbridge.stages.audit import audit
-from eventbridge.stages.commit import commit
-from eventbridge.stages.dead_letters import write_dead_letters
-from eventbridge.stages.records import dead_letters
-from eventbridge.stages.repair import repair_batch
-from eventbridge.stages.route_in_process import InProcessRouter
-from eventbridge.stages.schedule_retries import schedule_retries
-from eventbridge.stages.settle import settlement_rows
+from eventbridge.model.batch import Batch
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.letters.reader import dead_letters
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.repair import repair_batch
+from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.parking import schedule_retries
+from eventbridge.stages.settle.settlement import read_verdicts
 
 
 class _Died(BaseException):
@@ -28,7 +28,7 @@ class _Died(BaseException):
 @pytest.fixture(autouse=True)
 def _unhooked() -> Iterator[None]:
     yield
-    faults.install(None)
+    fault_points.install(None)
 
 
 def _at_create(number: int, do: Callable[[], None]) -> None:
@@ -42,10 +42,10 @@ def _at(number: int, of: str, do: Callable[[], None]) -> None:
     def hook(point: str) -> None:
         left[0] -= point == of
         if left[0] == 0:
-            faults.install(None)
+            fault_points.install(None)
             do()
 
-    faults.install(hook)
+    fault_points.install(hook)
 
 
 def _die() -> None:
@@ -82,7 +82,7 @@ def test_a_repair_in_between_loses_nothing(
             _at_create(other_dies_at, _die)
         with suppress(_Died):
             _repair(sending, batch)
-        faults.install(None)
+        fault_points.install(None)
         if who is _finish:
             work.store.put(segment, whole)  # what the other one could not read is there again
 
@@ -92,7 +92,7 @@ def test_a_repair_in_between_loses_nothing(
     _at_create(at, other)
     with suppress(BooksError, SettledAnewError):
         who(sending, batch)
-    faults.install(None)
+    fault_points.install(None)
 
     if work.ledger.batch(batch.batch_id).state != "committed":
         _repair(sending, batch)
@@ -100,9 +100,9 @@ def test_a_repair_in_between_loses_nothing(
 
     assert work.ledger.batch(batch.batch_id).state == "committed"
     assert audit(work).differences == ()
-    verdicts = list(settlement_rows(work, batch.batch_id))
-    dead = sum(row["verdict"] == "DeadLettered" for row in verdicts)
-    waiting = sum(row["verdict"] in ("RetryAt", "Unknown") for row in verdicts)
+    verdicts = list(read_verdicts(work, batch.batch_id))
+    dead = sum(row.verdict == "DeadLettered" for row in verdicts)
+    waiting = sum(row.verdict in ("RetryAt", "Unknown") for row in verdicts)
     assert len(verdicts) == 12
     assert len(list(dead_letters(work))) == dead
     assert sum(row.count for row in work.ledger.parked_of(batch.batch_id)) == waiting

@@ -8,12 +8,12 @@ from typing import Any
 
 from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, http
 
-from eventbridge.flow import PoolSlots
-from eventbridge.stages.audit import audit
-from eventbridge.stages.commit import commit
-from eventbridge.stages.enable import enable_target
-from eventbridge.stages.records import dead_letters
-from eventbridge.stages.retries import RetryPlan, plan_retries, settle_stale
+from eventbridge.decision.chunking import PoolSlots
+from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.letters.reader import dead_letters
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.enable import enable_target
+from eventbridge.stages.retry.plan import RetryPlan, plan_retries, settle_stale
 
 
 def test_parked_deliveries_come_back_when_they_are_due(sending: Sending, clock: RunningClock) -> None:

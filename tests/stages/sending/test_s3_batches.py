@@ -12,26 +12,30 @@ from typing import Any
 
 import pytest
 
-from eventbridge import faults
-from eventbridge.settings import Settings
-from eventbridge.stages import buffer as buffer_module
-from eventbridge.stages import route as route_module
-from eventbridge.stages.audit import audit
-from eventbridge.stages.buffer import buffer
-from eventbridge.stages.commit import commit
-from eventbridge.stages.dead_letters import write_dead_letters
-from eventbridge.stages.deliver import deliver_until_idle
-from eventbridge.stages.listen import listen
-from eventbridge.stages.push import push
-from eventbridge.stages.route import route
-from eventbridge.stages.route_in_process import InProcessRouter
-from eventbridge.stages.schedule_retries import schedule_retries
+from eventbridge import fault_points
+from eventbridge.config.settings import Settings
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.rule.types import SMALL_CHUNK
+from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.ingest import buffer as buffer_module
+from eventbridge.stages.ingest.buffer import buffer
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.deliver import deliver_until_idle
+from eventbridge.stages.push.stage import push
+from eventbridge.stages.route import stage as route_module
+from eventbridge.stages.route.stage import route
+from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.parking import schedule_retries
 from eventbridge.testing.s3 import S3Request, S3Server
 
 #: What the product promises of 50,000 events and 12 rules.
 MOST_PUTS = 60
 #: The test takes every size, and so the number of events, this much smaller: the number of files is the same.
 SCALE = 20
+
+#: The most deliveries of a chunk of http deliveries.
+HTTP_CHUNK = SMALL_CHUNK.deliveries
 
 
 class Killed(BaseException):
@@ -78,11 +82,12 @@ def test_a_batch_of_12_rules_is_few_puts(
     monkeypatch.setattr(buffer_module, "ROW_GROUP_ROWS", 2_000 // SCALE)
     monkeypatch.setattr(route_module, "ROW_GROUP_ROWS", 2_000 // SCALE)
     usual = Settings.from_mapping({"EVENTBRIDGE_STORE_URI": "s3://tests/x"})
-    sizes = ("buffer_range_events", "chunk_max_deliveries", "segment_answers")
+    sizes = ("buffer_range_events", "segment_answers")
     on_s3.write_rules(twelve_rules(tmp_path))
     on_s3.publish(*(event(number) for number in range(50_000 // SCALE)))
     patient = {"prepare_budget_seconds": 600, "push_budget_seconds": 600, "segment_seconds": 60}  # on a busy machine
-    work = on_s3.reopen(**patient, **{name: getattr(usual, name) // SCALE for name in sizes})
+    scaled = {name: getattr(usual, name) // SCALE for name in sizes}
+    work = on_s3.reopen(**patient, **scaled, chunk_max_deliveries=HTTP_CHUNK // SCALE)
     seen: dict[str, list[S3Request]] = {}
 
     def counted(name: str, stage: Callable[[], Any]) -> Any:
@@ -166,13 +171,13 @@ def dies_at_write(fatal: int, work: Any) -> bool:
             if point in ("store.put.done", "store.create.done") and next(writes) == fatal:
                 raise Killed(point)
 
-    faults.install(hook)
+    fault_points.install(hook)
     try:
         deliver_until_idle(work, "orders", InProcessRouter(work.store))
     except Killed:
         return True
     finally:
-        faults.install(None)
+        fault_points.install(None)
     return False
 
 
@@ -181,7 +186,7 @@ def test_more_is_written_at_a_time_than_on_a_disk() -> None:
     on_s3 = Settings.from_mapping({"EVENTBRIDGE_STORE_URI": "s3://lake@tests/x"})
     told = Settings.from_mapping({"EVENTBRIDGE_STORE_URI": "s3://tests", "EVENTBRIDGE_SEGMENT_ANSWERS": "100"})
 
-    assert (on_s3.segment_answers, on_s3.segment_seconds) == (on_s3.chunk_max_deliveries, 12.0)
+    assert (on_s3.segment_answers, on_s3.segment_seconds) == (HTTP_CHUNK, 12.0)
     assert (on_s3.buffer_range_events, Settings().buffer_range_events) == (25_000, 10_000)
     assert told.segment_answers == 100
     assert (Settings().segment_answers, Settings().segment_seconds) == (2_000, 1.0)

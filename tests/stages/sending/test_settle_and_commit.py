@@ -5,23 +5,26 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, http, verdicts
 
-from eventbridge import faults
+from eventbridge import fault_points
 from eventbridge.errors import BooksError, BusError
-from eventbridge.identity import delivery_id_text
-from eventbridge.ledger.records import BatchFile
-from eventbridge.stages.audit import audit
-from eventbridge.stages.commit import commit
-from eventbridge.stages.dead_letters import write_dead_letters
-from eventbridge.stages.listen import listen
-from eventbridge.stages.records import dead_letters
-from eventbridge.stages.schedule_retries import schedule_retries
-from eventbridge.store import layout, schemas
+from eventbridge.event.ids import delivery_id_text
+from eventbridge.model.batch import BatchFile
+from eventbridge.model.verdict import Verdict
+from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.letters.reader import dead_letters
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.parking import schedule_retries
+from eventbridge.stages.settle.settlement import records, table_of
+from eventbridge.stages.settle.verdicts import verdicts_of
+from eventbridge.store import layout
 from eventbridge.store.parquet import read_table, write_table
 
 Order = Callable[..., bytes]
@@ -38,6 +41,7 @@ def test_commit_moves_the_offsets_and_writes_the_manifest(sending: Sending, site
 
     manifest = json.loads(work.store.get(layout.manifest(batch.planned_at, batch.batch_id)))
     assert sum(work.ledger.committed_offsets(RUNNER).values()) == 21
+    assert manifest["format"] == 1
     assert manifest["counts"]["read"] == 21
     assert manifest["counts"]["malformed"] == 1
     assert manifest["fingerprints"]["delivered"]["orders/crm"][0] == 20
@@ -87,7 +91,7 @@ def test_a_refused_connection_is_parked_with_its_attempt_and_due_time(sending: S
     assert {(row.reason, row.attempts) for row in rows} == {("RetryAt", 1)}
     waits = [(row.due_at - batch.planned_at).total_seconds() for row in rows]
     assert all(3600 * 0.8 <= wait <= 3600 * 1.2 + 20 for wait in waits)
-    due_by_policy = [row["due_at"] for row in verdicts(work, batch.batch_id)["crm"]]
+    due_by_policy = [row.due_at for row in verdicts(work, batch.batch_id)["crm"]]
     assert max(row.due_at for row in rows) >= max(due_by_policy), "nothing goes before its policy allows"
     assert all(row.lineage == ((batch.batch_id, row.chunk_id),) for row in rows)
 
@@ -168,13 +172,13 @@ def test_the_loser_of_two_settlements_takes_the_winners_verdicts(
 
     def overtake(point: str) -> None:
         if point in ("store.create", "store.put"):
-            faults.install(None)
+            fault_points.install(None)
             clock.advance(5)  # what nobody tried is due when it is settled
             write_dead_letters(winner, batch.batch_id)
             schedule_retries(winner, batch.batch_id)
             first.append(winner.store.get(path))
 
-    faults.install(overtake)
+    fault_points.install(overtake)
     write_dead_letters(work, batch.batch_id)
     schedule_retries(work, batch.batch_id)
 
@@ -211,7 +215,7 @@ def test_a_deficit_gives_nothing_up_either(sending: Sending) -> None:
 
     assert commit(work, batch.batch_id)
 
-    assert [row["verdict"] for row in verdicts(work, batch.batch_id)["crm"]] == ["RetryAt", "RetryAt"]
+    assert [row.verdict for row in verdicts(work, batch.batch_id)["crm"]] == ["RetryAt", "RetryAt"]
     assert sum(row.count for row in work.ledger.parked()) == 2
     assert list(dead_letters(work)) == []
     assert audit(work).differences == ()
@@ -224,7 +228,7 @@ def test_a_surplus_stops_the_commit_and_names_the_delivery(sending: Sending) -> 
     sending.push(batch)
     _settle_with(work, batch, lambda rows: [*rows, rows[0]])
     sending.settle(batch)
-    doubled = delivery_id_text(verdicts(work, batch.batch_id)["crm"][0]["delivery_id"])
+    doubled = delivery_id_text(verdicts(work, batch.batch_id)["crm"][0].delivery_id)
 
     with pytest.raises(BooksError, match=doubled):
         commit(work, batch.batch_id)
@@ -236,7 +240,7 @@ def test_a_verdict_delivered_that_no_outcome_proves_stops_the_commit(sending: Se
     """A settlement cannot claim a delivery that no recorded answer shows."""
     batch = sending.routed(1, crm=REFUSED)
     work = sending.work
-    _settle_with(work, batch, lambda rows: [row | {"verdict": "Delivered"} for row in rows])
+    _settle_with(work, batch, lambda rows: [replace(row, verdict="Delivered") for row in rows])
     sending.settle(batch)
 
     with pytest.raises(BooksError, match="without a proof"):
@@ -277,10 +281,10 @@ def test_a_bus_that_refuses_the_offsets_is_told_by_the_next_listen(
     work = sending.work
     sending.push(batch)
     sending.settle(batch)
-    faults.install(_bus_refuses)
+    fault_points.install(_bus_refuses)
     with caplog.at_level(logging.ERROR):
         assert commit(work, batch.batch_id)
-    faults.install(None)
+    fault_points.install(None)
     assert "ALARM" in caplog.text
     with site.bus() as bus:
         assert sum(bus.committed(RUNNER).values()) == 0
@@ -296,13 +300,12 @@ def _bus_refuses(point: str) -> None:
         raise BusError("the bus is down")
 
 
-def _settle_with(work: Any, batch: Any, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
+def _settle_with(work: Any, batch: Any, change: Callable[[list[Verdict]], list[Verdict]]) -> None:
     """Write the batch's settlement by the real stage in a copy, change its rows, and put that in its place."""
-    from eventbridge.stages import settle
-
     work.ledger.begin_settlement(batch.batch_id)
-    rows = list(settle.verdicts_of(work, work.ledger.batch(batch.batch_id)))
+    tables = verdicts_of(work, work.ledger.batch(batch.batch_id))
+    rows = [verdict for table in tables for verdict in records(table)]
     path = layout.settlement(batch.planned_at, batch.batch_id)
-    write_table(work.store, path, pa.Table.from_pylist(change(rows), schema=schemas.SETTLEMENT), create=True)
+    write_table(work.store, path, table_of(change(rows)), create=True)
     count = read_table(work.store, path, columns=["row"]).num_rows
     work.ledger.record_file(BatchFile(batch.batch_id, "settlement", "000000", path, count), while_state="settling")

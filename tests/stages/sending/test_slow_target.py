@@ -7,10 +7,10 @@ from collections import Counter
 import pytest
 from stages.delivering import RunningClock, Sending, http, verdicts
 
-from eventbridge.ledger.records import TargetStatus
-from eventbridge.stages import target_run
-from eventbridge.stages.audit import audit
-from eventbridge.stages.push import push
+from eventbridge.model.target_state import TargetStatus
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.push import run
+from eventbridge.stages.push.stage import push
 
 #: Answers after two seconds.
 LATE = http("/delay/2000", timeout="10s", max_in_flight=4)
@@ -47,16 +47,16 @@ def test_the_others_do_not_wait_for_it_again(sending: Sending) -> None:
     assert "s at the median" in slow.reason
     tried = received(sending, "/delay/2000")
     assert 4 <= sum(tried.values()) <= 16, "after two seconds nothing new is started"
-    untried = [row for row in verdicts(work, first)["crm"] if row["verdict"] == "Unknown"]
+    untried = [row for row in verdicts(work, first)["crm"] if row.verdict == "Unknown"]
     assert len(untried) == 40 - sum(tried.values())
-    assert {(row["attempts"], row["lane"]) for row in untried} == {(0, "slow")}
+    assert {(row.attempts, row.lane) for row in untried} == {(0, "slow")}
     assert [chunk.state for chunk in work.ledger.chunks(first)] == ["COMPLETED"]
 
     sending.publish(10)
     second = sending.deliver_batch()
 
     assert second is not None
-    assert {row["verdict"] for row in verdicts(work, second)["note"]} == {"Delivered"}
+    assert {row.verdict for row in verdicts(work, second)["note"]} == {"Delivered"}
     assert received(sending, "/delay/2000") == tried
     assert delivered(sending) == {"crm": sum(tried.values()), "note": 50}
 
@@ -155,7 +155,7 @@ def test_a_retry_is_waited_for_only_while_others_are_at_work(sending: Sending, b
     batch_id = sending.deliver_batch()
 
     assert batch_id is not None
-    waited_for = {row["verdict"] for row in verdicts(work, batch_id)["crm"]} == {"Delivered"}
+    waited_for = {row.verdict for row in verdicts(work, batch_id)["crm"]} == {"Delivered"}
     assert waited_for is not bool(beside)
     found = standing(sending)
     assert found is None or found.state == "ok"
@@ -165,7 +165,7 @@ def test_who_waits_for_a_retry_is_told_when_the_others_are_done(
     sending: Sending, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A push ends with the last target at work, not at the end of somebody's nap: the slow lane makes the retry."""
-    monkeypatch.setattr(target_run, "_NAP_SECONDS", 3_600.0)
+    monkeypatch.setattr(run, "NAP_SECONDS", 3_600.0)
     policy = "{policy: own, attempts: 5, initial: 1s, multiplier: 1, maximum: 1s}"
     sending.begin(12, crm=http("/flaky/told", retry=policy), note="/delay/200")
 
@@ -183,7 +183,7 @@ def test_what_a_target_rested_while_others_were_at_work_is_not_held_against_it(s
     batch_id = sending.deliver_batch()
 
     assert batch_id is not None
-    assert {row["verdict"] for row in verdicts(work, batch_id)["crm"]} == {"Delivered"}
+    assert {row.verdict for row in verdicts(work, batch_id)["crm"]} == {"Delivered"}
     assert set(received(sending, "/flaky/rests").values()) == {3}
     found = standing(sending)
     assert found is None or found.state == "ok"
@@ -211,7 +211,7 @@ def test_a_target_that_is_slow_by_its_own_rate_is_neither_waited_for_nor_degrade
 
     assert batch_id is not None
     assert standing(sending) is None
-    rows = Counter(row["verdict"] for row in verdicts(work, batch_id)["crm"])
+    rows = Counter(row.verdict for row in verdicts(work, batch_id)["crm"])
     assert set(rows) == {"Delivered", "Unknown"}
     assert rows["Unknown"] >= 20, "at five a second the batch would have lasted seven seconds"
 
@@ -224,7 +224,7 @@ def test_an_ordered_target_is_not_waited_for_either(sending: Sending) -> None:
     batch_id = sending.deliver_batch()
 
     assert batch_id is not None
-    rows = Counter(row["verdict"] for row in verdicts(work, batch_id)["crm"])
+    rows = Counter(row.verdict for row in verdicts(work, batch_id)["crm"])
     assert rows["Delivered"] < 12, "all of them would have taken 8.4 s"
     sending.deliver()
     assert set(received(sending, "/delay/700").values()) == {1}

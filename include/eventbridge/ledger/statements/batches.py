@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import Select, bindparam, delete, select, update
+from sqlalchemy import Select, Text, bindparam, delete, select, type_coerce, update
 
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.statements.inserts import insert, insert_or_skip
 from eventbridge.ledger.tables import (
     BUS_COMMIT_PENDING,
     NORMAL_UNCOMMITTED,
+    RETRY,
     UNCOMMITTED,
     batch,
     batch_file,
@@ -41,6 +42,11 @@ INSERT_RANGES = insert(batch_range)
 
 #: The ranges of a batch, in order of their queues.
 RANGES = select(batch_range).where(batch_range.c.batch_id == bindparam("of_batch")).order_by(*batch_range.primary_key)
+
+#: The retry batch that was planned last.
+NEWEST_RETRY = (
+    select(batch.c.batch_id).where(RETRY).order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc()).limit(1)
+)
 
 #: Moves a batch from one state to another: compare and set.
 MOVE_BATCH = update(batch).where(_BATCH, batch.c.state == bindparam("expected")).values(state=bindparam("to"))
@@ -81,14 +87,16 @@ FORGET_FILE = delete(batch_file).where(
     batch_file.c.key == bindparam("of_key"),
 )
 
-#: The recorded files of a batch and kind, in order of their keys.
+_columns = [type_coerce(column, Text).label("detail") if column.name == "detail" else column for column in batch_file.c]
+
+#: The recorded files of a batch and kind, in order of their keys; their details as text.
 FILES = (
-    select(batch_file)
+    select(*_columns)
     .where(batch_file.c.batch_id == bindparam("of_batch"), batch_file.c.kind == bindparam("of_kind"))
     .order_by(batch_file.c.key)
 )
 
-#: The settlements of a batch, the first one first: a batch that is settled anew has another first one.
+#: The settlements of a batch, the first one first: a batch that is settled again has another first one.
 SETTLEMENTS = (
     select(batch_file.c.key)
     .where(batch_file.c.batch_id == bindparam("of_batch"), batch_file.c.kind == "settlement")

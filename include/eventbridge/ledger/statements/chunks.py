@@ -32,6 +32,24 @@ CHUNK_PIECES = select(delivery_chunk.c.chunk_id, delivery_chunk.c.pieces).where(
     delivery_chunk.c.batch_id == bindparam("of_batch"), delivery_chunk.c.handed_out
 )
 
+#: What the chunks of a batch that are handed out come to, by pool.
+CHUNK_TOTALS = (
+    select(
+        delivery_chunk.c.pool,
+        func.count().label("chunks"),
+        func.sum(delivery_chunk.c.rows).label("rows"),
+        func.sum(delivery_chunk.c.size).label("size"),
+    )
+    .where(delivery_chunk.c.batch_id == bindparam("of_batch"), delivery_chunk.c.handed_out)
+    .group_by(delivery_chunk.c.pool)
+    .order_by(delivery_chunk.c.pool)
+)
+
+#: What is in those of a batch that are neither handed out nor held.
+WITHHELD_PIECES = select(delivery_chunk.c.pool, delivery_chunk.c.pieces).where(
+    delivery_chunk.c.batch_id == bindparam("of_batch"), ~delivery_chunk.c.handed_out, delivery_chunk.c.held == ""
+)
+
 #: One chunk.
 CHUNK = select(delivery_chunk).where(_CHUNK)
 

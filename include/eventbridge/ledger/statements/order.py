@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from sqlalchemy import BigInteger, Integer, Select, bindparam, exists, select, type_coerce, update
+from sqlalchemy import BigInteger, Integer, bindparam, exists, select, type_coerce, update
 
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.statements.inserts import insert_or_skip
-from eventbridge.ledger.statements.kinds import on, one_of_each
-from eventbridge.ledger.tables import DUE, HELD, TAKEN, UNTAKEN, UNTAKEN_IN_ORDER, WAITING, order_shard, parked
+from eventbridge.ledger.statements.loose_index_scan import on, one_of_each
+from eventbridge.ledger.tables import HELD, TAKEN, UNTAKEN, UNTAKEN_IN_ORDER, WAITING, order_shard, parked
 
 _NOW = bindparam("now", type_=UtcTime)
 _TARGET = (parked.c.rule == bindparam("of_rule")) & (parked.c.target == bindparam("of_target"))
@@ -111,13 +109,3 @@ MARK_HELD = (
     .where(parked.c.parked_id == bindparam("of_row"), HELD, parked.c.held == _BECAUSE)
     .values(state="due", due_at=_NOW, held=bindparam("instead", type_=parked.c.held.type))
 )
-
-
-def due_of_ordered(limit: int) -> Select[Any]:
-    """Return the query for due rows of an ordered target: what was tried first, then the longest waiting."""
-    return (
-        select(parked)
-        .where(_TARGET, DUE, parked.c.due_at <= _NOW, parked.c.order_shard.is_not(None))
-        .order_by(parked.c.attempts == 0, parked.c.due_at, parked.c.parked_id)
-        .limit(limit)
-    )

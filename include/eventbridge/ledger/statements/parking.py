@@ -11,7 +11,6 @@ from sqlalchemy import (
     Update,
     bindparam,
     delete,
-    exists,
     func,
     select,
     tuple_,
@@ -21,13 +20,13 @@ from sqlalchemy import (
 
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.statements.inserts import insert_or_skip
-from eventbridge.ledger.statements.kinds import on, one_of_each
+from eventbridge.ledger.statements.loose_index_scan import on, one_of_each
 from eventbridge.ledger.tables import (
     DUE,
     HELD,
     PARKED_KIND,
     PARKED_NAME,
-    TAKEN,
+    RETRY,
     UNTAKEN,
     WAITING,
     batch,
@@ -37,21 +36,8 @@ from eventbridge.ledger.tables import (
 
 _TARGET = (parked.c.rule == bindparam("of_rule")) & (parked.c.target == bindparam("of_target"))
 _NOW = bindparam("now", type_=UtcTime)
-_DISABLED = exists().where(
-    target_status.c.rule == parked.c.rule,
-    target_status.c.target == parked.c.target,
-    target_status.c.state == "disabled",
-)
-_LEFT_ALONE = exists().where(
-    target_status.c.rule == parked.c.rule,
-    target_status.c.target == parked.c.target,
-    (target_status.c.state.in_(["degraded", "half-open"]) & (target_status.c.until > _NOW))
-    | (target_status.c.paused_until > _NOW),
-)
 _PAST_AGE = parked.c.expires_at <= _NOW
 _FOR_A_REASON = parked.c.held != ""
-#: What can be delivered, or can only be given up.
-_CAN_GO = ~(_DISABLED | _LEFT_ALONE) | _PAST_AGE | _FOR_A_REASON
 
 #: Parks deliveries, unless a row of that name is there.
 PARK = insert_or_skip(parked)
@@ -83,7 +69,7 @@ PARKED_OF = select(parked).where(parked.c.batch_id == bindparam("of_batch")).ord
 #: What a batch parked and another one took.
 TAKEN_OF = select(parked.c.parked_id).where(parked.c.batch_id == bindparam("of_batch"), parked.c.taken_by.is_not(None))
 
-#: Forgets what a batch parked: it is parked anew.
+#: Forgets what a batch parked: it is parked again.
 FORGET_PARKED = delete(parked).where(parked.c.batch_id == bindparam("of_batch"))
 
 #: Closes what a batch took up.
@@ -112,6 +98,14 @@ _AGE_STOOD_STILL = {
     "expires_at": type_coerce(parked.c.expires_at, BigInteger) + _HELD_FOR,
 }
 
+_PUT_OFF = (_TARGET, DUE, ~_FOR_A_REASON, parked.c.due_at.between(bindparam("first"), bindparam("last")))
+
+#: How many deliveries of a target fall due within a time, for no other reason.
+PUT_OFF_COUNT = select(func.coalesce(func.sum(parked.c.count), 0)).where(*_PUT_OFF)
+
+#: Makes them due now.
+HASTEN_PARKED = update(parked).where(*_PUT_OFF).values(due_at=_NOW)
+
 # Looked up by target: asked of each row, it would have all read that is held, for whatever reason.
 _OF_DISABLED = tuple_(parked.c.rule, parked.c.target).in_(
     select(target_status.c.rule, target_status.c.target).where(target_status.c.state == "disabled")
@@ -122,7 +116,7 @@ RELEASE_EXPIRED = update(parked).where(HELD, _PAST_AGE, _OF_DISABLED).values(_RE
 
 _newest = (
     select(batch.c.batch_id)
-    .where(batch.c.kind == "retry")
+    .where(RETRY)
     .order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc())
     .limit(bindparam("batches"))
 )
@@ -133,45 +127,6 @@ LAST_TAKEN = (
     .where(parked.c.taken_by.in_(_newest))
     .group_by(parked.c.rule, parked.c.target)
 )
-
-#: Targets of which a batch under way has taken rows.
-TAKEN_TARGETS = select(parked.c.rule, parked.c.target).where(TAKEN).distinct()
-
-
-@cache  # to put it together takes longer than to run it
-def due_targets(runner: str | None) -> Select[Any]:
-    """Return the query for targets with deliveries due by `now`, the longest waiting first; see `due_parked`."""
-    columns = (parked.c.rule, parked.c.target, parked.c.due_at, parked.c.count)
-    found = select(*columns).where(DUE, parked.c.due_at <= _NOW, _CAN_GO)
-    if runner is not None:
-        found = found.where(parked.c.runner == runner)
-    # Materialized, or SQLite reads an index that is sorted as the groups are, and with it all that is not due yet.
-    due = found.cte("due").prefix_with("MATERIALIZED")
-    return (
-        select(
-            due.c.rule,
-            due.c.target,
-            func.sum(due.c.count).label("deliveries"),
-            type_coerce(func.min(due.c.due_at), UtcTime).label("first_due_at"),
-        )
-        .group_by(due.c.rule, due.c.target)
-        .order_by(func.min(due.c.due_at), due.c.rule, due.c.target)
-    )
-
-
-def due_parked(limit: int, runner: str | None, *, smallest: bool = False) -> Select[Any]:
-    """Return the query for rows of a target due by `now`, the longest waiting or the smallest first.
-
-    Of a target that is disabled or paused, or whose breaker is open, only what is past its age is due.
-    """
-    order = (parked.c.count, parked.c.due_at) if smallest else (parked.c.due_at,)
-    found = (
-        select(parked)
-        .where(DUE, _TARGET, parked.c.due_at <= _NOW, _CAN_GO)
-        .order_by(*order, parked.c.parked_id)
-        .limit(limit)
-    )
-    return found if runner is None else found.where(parked.c.runner == runner)
 
 
 def parked_rows(state: str | None, runner: str | None, rule: str | None) -> Select[Any]:

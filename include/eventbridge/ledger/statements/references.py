@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, bindparam, select, type_coerce, update
+from sqlalchemy import BigInteger, bindparam, exists, select, type_coerce, update
 
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.statements.inserts import insert, insert_or_skip
-from eventbridge.ledger.tables import REFERENCE_WAITING, reference, rule_status
+from eventbridge.ledger.statements.loose_index_scan import on, one_of_each
+from eventbridge.ledger.tables import REFERENCE_DUE, REFERENCE_TAKEN, REFERENCE_WAITING, reference, rule_status
 
 _NOW = bindparam("now", type_=UtcTime)
 _FREE = REFERENCE_WAITING & reference.c.taken_by.is_(None)
@@ -27,6 +28,25 @@ REFERENCES_TAKEN_BY = REFERENCES.where(reference.c.taken_by == bindparam("of_bat
 
 #: What waits, taken or not, the oldest first.
 WAITING_REFERENCES = select(reference).where(REFERENCE_WAITING).order_by(reference.c.made_at, reference.c.reference_id)
+
+_taken = reference.alias("taken")
+_one = one_of_each([reference.c.rule], REFERENCE_DUE)
+_due = reference.alias("due")
+_of_rule = (_due.c.rule == reference.c.rule, on(_due, REFERENCE_DUE), _due.c.due_at <= _NOW)
+
+#: One reference that is due by now, of a rule of which no batch has taken up another: nothing more is taken of that.
+ONE_DUE = (
+    select(reference.c.reference_id)
+    .where(
+        reference.c.reference_id == _one.c.reference_id,
+        exists().where(*_of_rule),
+        ~exists().where(_taken.c.rule == reference.c.rule, on(_taken, REFERENCE_TAKEN)),
+    )
+    .limit(1)
+)
+
+#: One reference that a batch under way has taken up.
+ONE_REFERENCE_TAKEN = select(reference.c.reference_id).where(REFERENCE_TAKEN).limit(1)
 
 #: Which of some references are free to be taken; they stay so until the transaction ends.
 FREE_REFERENCES = (

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from eventbridge.document import Number
+from eventbridge.event.json_document import Number
 from eventbridge.match.kernel import tables as t
 from eventbridge.match.kernel.effects import Conjunction, Denial, Effect, Name
 from eventbridge.pattern.address import Block

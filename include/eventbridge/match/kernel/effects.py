@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from eventbridge.document import Number
+from eventbridge.event.json_document import Number
 from eventbridge.match.kernel import tables as t
 from eventbridge.match.kernel.line_tables import is_far, normal_form_of
 from eventbridge.pattern.address import parse_block

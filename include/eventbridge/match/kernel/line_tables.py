@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from eventbridge.document import Number
+from eventbridge.event.json_document import Number
 from eventbridge.match.kernel import tables as t
 from eventbridge.match.kernel.addresses import MAPPED
 from eventbridge.match.kernel.lines import segments

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eventbridge.document import as_document, parse_document
+from eventbridge.event.json_document import as_document, parse_document
 from eventbridge.match.explain import Finding, explain
 from eventbridge.match.kernel import tables as t
 from eventbridge.match.kernel.branches import Branch, branches_of
@@ -84,7 +84,7 @@ class Matcher:
         self._cut_off = False
 
     def _restore(self) -> None:
-        """Make anew what a call that another thread was in when this process was forked left in disorder."""
+        """Make again what a call that another thread was in when this process was forked left in disorder."""
         clear(self._tables.address)
         self._begin()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from eventbridge.document import JsonValue, Number, parse_value, type_name, write_document
 from eventbridge.errors import EventError, TransformFailed
+from eventbridge.event.json_document import JsonValue, Number, parse_value, type_name, write_document
 
 #: The longest integer that `cast` writes out of an exponent: 1e999999999 is a short text for a long number.
 MAXIMUM_DIGITS: Final = 1_000
@@ -29,7 +29,7 @@ def to_number(value: JsonValue) -> JsonValue:
         return Number("1" if value else "0")
     if isinstance(value, str) and Number.is_number(text := value.strip(_BLANK)):
         return Number(text)
-    raise TransformFailed(f"{shown(value)} is no number")
+    raise TransformFailed(f"{shown(value)} is not a number")
 
 
 def to_integer(value: JsonValue) -> JsonValue:

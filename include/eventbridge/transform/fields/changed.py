@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from eventbridge.document import JsonValue, write_document
 from eventbridge.errors import EventError, TransformFailed
-from eventbridge.event import Event, check_event
+from eventbridge.event.cloudevent import Event, check_event
+from eventbridge.event.json_document import JsonValue, write_document
 from eventbridge.transform.fields.draft import Draft, copied
 from eventbridge.transform.jsonpath import MISSING, Missing, Path
 from eventbridge.transform.original import Structured

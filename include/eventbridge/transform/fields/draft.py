@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from eventbridge.document import Document, JsonValue, type_name
 from eventbridge.errors import TransformFailed
+from eventbridge.event.json_document import Document, JsonValue, type_name
 from eventbridge.transform.jsonpath import MISSING, Missing, Path
 
 Container: TypeAlias = "dict[str, JsonValue] | list[JsonValue]"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from eventbridge.document import JsonValue, type_name
 from eventbridge.errors import TransformFailed
+from eventbridge.event.json_document import JsonValue, type_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from eventbridge.document import JsonValue
 from eventbridge.errors import TransformFailed
+from eventbridge.event.json_document import JsonValue
 from eventbridge.transform.fields.cast import to_string
 
 

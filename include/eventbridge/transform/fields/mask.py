@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eventbridge.document import JsonValue, Number, type_name
 from eventbridge.errors import TransformFailed
+from eventbridge.event.json_document import JsonValue, Number, type_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
-from eventbridge.document import JsonValue, Number
 from eventbridge.errors import TransformError
+from eventbridge.event.json_document import JsonValue, Number
 from eventbridge.transform.jsonpath import Path, parse_path
 from eventbridge.transform.mistake import either, member, mistake, nearest, shown
 from eventbridge.transform.source import source

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, cast
 
-from eventbridge.document import JsonValue, type_name
 from eventbridge.errors import TransformError
+from eventbridge.event.json_document import JsonValue, type_name
 from eventbridge.transform.fields.cast import TYPES
 from eventbridge.transform.fields.changed import Change, Convert, Delete, IfPresent, Put, Rename, Step
 from eventbridge.transform.fields.flatten import Flatten

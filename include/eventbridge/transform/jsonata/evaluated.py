@@ -6,7 +6,7 @@ import json
 from datetime import UTC
 
 from eventbridge.errors import TransformFailed
-from eventbridge.event import Event
+from eventbridge.event.cloudevent import Event
 from eventbridge.transform.fill import JSON
 from eventbridge.transform.jsonata.limits import UNDEFINED, VALUE
 from eventbridge.transform.jsonata.process import EVALUATOR

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, NoReturn
 import jsonata
 from jsonata.utils import Utils
 
-from eventbridge.document import JsonValue, Number, write_document
+from eventbridge.event.json_document import JsonValue, Number, write_document
 from eventbridge.transform.jsonata.limits import (
     ANSWER,
     CPU_SECONDS,

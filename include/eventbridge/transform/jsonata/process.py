@@ -20,7 +20,7 @@ ANSWER_SECONDS: Final = 120.0
 _PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from eventbridge.transform.jsonata.evaluator import main; main()"
 
 
-class Answer(NamedTuple):
+class Evaluation(NamedTuple):
     """What an evaluation came to: a status of `limits`, its CPU seconds, JSON or a message."""
 
     status: int
@@ -35,7 +35,7 @@ class Evaluator:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
-    def ask(self, expression: bytes, scope: bytes, event: bytes) -> Answer:
+    def ask(self, expression: bytes, scope: bytes, event: bytes) -> Evaluation:
         """Return the answer to one request.
 
         A process that somebody else ended (no memory, an operator) is asked once more. InfrastructureError if none
@@ -47,7 +47,7 @@ class Evaluator:
                 answer = self._ask(request)
                 if answer is not None:
                     return answer
-        return Answer(EXHAUSTED, CPU_SECONDS, b"the process that evaluates it was killed, twice")
+        return Evaluation(EXHAUSTED, CPU_SECONDS, b"the process that evaluates it was killed, twice")
 
     def close(self) -> None:
         """End the process."""
@@ -64,7 +64,7 @@ class Evaluator:
             process.returncode = 0  # not ours to wait for
             _drop(process)
 
-    def _ask(self, request: bytes) -> Answer | None:
+    def _ask(self, request: bytes) -> Evaluation | None:
         process = self._process = self._process or _start()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -79,7 +79,7 @@ class Evaluator:
                 if payload is not None:
                     if status == EXHAUSTED:
                         self.close()
-                    return Answer(status, seconds, payload)
+                    return Evaluation(status, seconds, payload)
         except BrokenPipeError:
             pass
         except BaseException:  # interrupted between request and answer: the next one must not get this answer
@@ -87,15 +87,15 @@ class Evaluator:
             raise
         return self._post_mortem(process)
 
-    def _post_mortem(self, process: subprocess.Popen[bytes]) -> Answer | None:
+    def _post_mortem(self, process: subprocess.Popen[bytes]) -> Evaluation | None:
         """Return what a process that ended without an answer died of; None if it may have been nobody's fault."""
         code = process.wait()
         self.close()
         if code == -signal.SIGXCPU:
             message = f"the expression took more than {CPU_SECONDS:g} s of CPU time"
-            return Answer(EXHAUSTED, 2 * CPU_SECONDS, message.encode())
+            return Evaluation(EXHAUSTED, 2 * CPU_SECONDS, message.encode())
         if code in (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS):
-            return Answer(EXHAUSTED, CPU_SECONDS, b"the expression brought down the process that evaluates it")
+            return Evaluation(EXHAUSTED, CPU_SECONDS, b"the expression brought down the process that evaluates it")
         if code > 0:
             raise InfrastructureError(f"the process that evaluates JSONata ended with exit code {code}")
         return None

@@ -1,20 +1,17 @@
-"""Delivery ids of many deliveries at once: what `eventbridge.identity.delivery_id` gives, by compiled code."""
+"""Delivery ids of many deliveries at once: what `eventbridge.event.ids.delivery_id` gives, by compiled code."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from eventbridge.identity import Fingerprint
 from eventbridge.scan.compiled import compiled
 from eventbridge.scan.memory import address_of, copy_bytes, put_byte, put_word, word_at
 from eventbridge.scan.texts import Texts
 from eventbridge.transform.kernel.blake2b import BLOCK, digest16
-
-_HALVES: Final = np.array([0x9E37_79B9_7F4A_7C15, 0xBF58_476D_1CE4_E5B9, 0x94D0_49BB_1331_11EB], np.uint64)
 
 
 class DeliveryIds:
@@ -43,20 +40,6 @@ class DeliveryIds:
             events, targets, address_of(message), address_of(state), address_of(ids)
         )  # fmt: skip
         return ids
-
-
-def fingerprints(ids: npt.NDArray[np.uint8], counts: npt.NDArray[np.int64]) -> list[Fingerprint]:
-    """Return `Fingerprint.of` for groups of ids that follow one another; `counts` are their sizes, none 0."""
-    if not len(counts):
-        return []
-    halves = ids.view(">u8").astype(np.uint64)
-    value = halves[:, 0] ^ (halves[:, 1] * _HALVES[0])
-    value = (value ^ (value >> np.uint64(30))) * _HALVES[1]
-    value = (value ^ (value >> np.uint64(27))) * _HALVES[2]
-    value ^= value >> np.uint64(31)
-    starts = np.cumsum(counts) - counts
-    sums, xors = np.add.reduceat(value, starts), np.bitwise_xor.reduceat(value, starts)
-    return [Fingerprint(*each) for each in zip(counts.tolist(), sums.tolist(), xors.tolist(), strict=True)]
 
 
 def _field(text: str) -> bytes:

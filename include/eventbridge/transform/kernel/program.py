@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
-from eventbridge.document import as_json_value, write_document
+from eventbridge.event.json_document import as_json_value, write_document
 from eventbridge.scan.tree import Step
 from eventbridge.transform.fill import JSON, TEXT, WRITERS, escape_halves, nothing_of
 from eventbridge.transform.jsonpath import Path, parse_path
 from eventbridge.transform.original import STRUCTURED
 from eventbridge.transform.source import sources
-from eventbridge.transform.template import Place, Placeholder, parse_template
+from eventbridge.transform.template import Placeholder, PlaceholderContext, parse_template
 
 # What an operation does.
 LITERAL: Final = 0  # write `text`
@@ -24,7 +24,7 @@ ABSENT: Final = 5  # hand back if there is a part at `path`
 JSON_TYPE: Final = 6  # hand back if the part at `path` is there, not null, and not the text `text`
 HAND_BACK: Final = 7
 
-PLACES: Final[dict[Place, int]] = {"value": 0, "string": 1, "text": 2}
+PLACES: Final[dict[PlaceholderContext, int]] = {"value": 0, "string": 1, "text": 2}
 
 
 class Operation(NamedTuple):

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eventbridge.document import MAXIMUM_DEPTH
+from eventbridge.event.json_document import MAXIMUM_DEPTH
 from eventbridge.scan.memory import address_of
 from eventbridge.scan.parts import Parts, find_parts
 from eventbridge.scan.texts import Texts

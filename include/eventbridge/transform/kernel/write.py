@@ -1,4 +1,4 @@
-"""Parts of an event written as `eventbridge.document.write_document` writes their values.
+"""Parts of an event written as `eventbridge.event.json_document.write_document` writes their values.
 
 Strings keep no escape that they can do without; objects and arrays lose their white space; numbers keep their text.
 Every function writes at `written` and returns the position behind what it wrote, `HANDED_BACK` if only the Python

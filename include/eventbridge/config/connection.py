@@ -1,0 +1,140 @@
+"""Connections: credentials and signing secrets by name; from EVENTBRIDGE_CONN_* where Airflow does not hold them."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from eventbridge.errors import ConnectionUnusable
+
+PREFIX = "EVENTBRIDGE_CONN_"
+
+_JSON_FIELDS = {"conn_type", "host", "port", "login", "password", "schema", "extra", "description"}
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A connection as Airflow knows it; its repr and messages about it never show login, password or extra."""
+
+    id: str
+    type: str
+    host: str = ""
+    port: int | None = None
+    login: str = field(default="", repr=False)
+    password: str = field(default="", repr=False)
+    schema: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def from_text(cls, connection_id: str, text: str) -> Connection:
+        """Read Airflow's URI form (`http://login:password@host:443/schema?key=value`) or its JSON form.
+
+        Raises ConnectionUnusable, without the text: it holds secrets.
+        """
+        try:
+            parts = _from_json(text) if text.lstrip().startswith("{") else _from_uri(text)
+        except ValueError as error:
+            raise ConnectionUnusable(
+                f"Connection {connection_id!r} cannot be read: {error}. "
+                "Write type://login:password@host:port/schema?key=value with %-escapes, or Airflow's JSON form."
+            ) from None
+        return cls(id=connection_id, **parts)
+
+
+def connections_from_environment(environ: Mapping[str, str]) -> Callable[[str], Connection]:
+    """Return a look-up of connections by id: EVENTBRIDGE_CONN_<ID>, the id in upper case.
+
+    The look-up raises ConnectionUnusable for an id that is not defined or whose text cannot be read.
+    """
+
+    def connection(connection_id: str) -> Connection:
+        name = PREFIX + connection_id.upper()
+        if not environ.get(name):
+            near = difflib.get_close_matches(name, [key for key in environ if key.startswith(PREFIX)], n=1)
+            hint = f" Did you mean {near[0].removeprefix(PREFIX).lower()!r}?" if near else ""
+            raise ConnectionUnusable(
+                f"Connection {connection_id!r} is not defined: set {name} to its URI, "
+                f"or make an Airflow connection of that id.{hint}"
+            )
+        return Connection.from_text(connection_id, environ[name])
+
+    return connection
+
+
+def _from_uri(uri: str) -> dict[str, Any]:
+    # Airflow's own reading (airflow.models.connection, 3.3): a second "://" gives the host its protocol
+    scheme, separator, rest = uri.partition("://")
+    if not separator or not scheme:
+        raise ValueError("it is no URI")
+    host_protocol = ""
+    if "://" in rest:
+        host_protocol, _, rest = rest.partition("://")
+        if not host_protocol.isalnum() or "://" in rest:
+            raise ValueError("'://' may stand twice at most, the second time after the host's protocol")
+    try:
+        parts = urlsplit(f"//{rest}")
+        host, port = _host(parts), parts.port
+    except ValueError:  # its message may quote a password that was not escaped
+        raise ValueError("its host or port is malformed (is a / or @ in the password not escaped?)") from None
+    return {
+        "type": scheme.lower().replace("-", "_"),
+        "host": f"{host_protocol}://{host}" if host_protocol else host,
+        "port": port,
+        "login": unquote(parts.username or ""),
+        "password": unquote(parts.password or ""),
+        "schema": unquote(parts.path[1:]),
+        "extra": _extra_of_query(parts.query),
+    }
+
+
+def _host(parts: SplitResult) -> str:
+    # not parts.hostname alone: it lowers the case of a path, and an escaped path is a host here too
+    host = parts.netloc.rpartition("@")[2]
+    if host.startswith("["):
+        return host[1 : host.index("]")]
+    name = unquote(host.partition(":")[0])
+    return name if "/" in name else name.lower()
+
+
+def _extra_of_query(query: str) -> dict[str, Any]:
+    pairs = dict(parse_qsl(query, keep_blank_values=True))
+    return _extra(pairs["__extra__"]) if "__extra__" in pairs else dict(pairs)
+
+
+def _extra(text: str) -> dict[str, Any]:
+    try:
+        extra = json.loads(text) if text else {}
+    except ValueError:
+        raise ValueError("its extra is not JSON") from None
+    if not isinstance(extra, dict):
+        raise ValueError("its extra is no JSON object")
+    return extra
+
+
+def _from_json(text: str) -> dict[str, Any]:
+    try:
+        fields = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"it begins like JSON but is none ({getattr(error, 'msg', 'bad text')})") from None
+    unknown = sorted(set(fields) - _JSON_FIELDS)
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is no field of a connection")
+    if not isinstance(fields.get("conn_type"), str):
+        raise ValueError("conn_type is missing")
+    extra = fields.get("extra") or {}
+    if not isinstance(extra, str | dict):
+        raise ValueError("its extra is no JSON object")
+    port = str(fields.get("port") or "")
+    if port and not port.isdecimal():
+        raise ValueError("its port is not a number")
+    texts = {name: str(fields.get(name) or "") for name in ("host", "login", "password", "schema")}
+    return {
+        "type": fields["conn_type"].lower().replace("-", "_"),
+        "port": int(port) if port else None,
+        "extra": _extra(extra) if isinstance(extra, str) else dict(extra),
+        **texts,
+    }

@@ -1,0 +1,71 @@
+"""What a setting may be, and how it is written: a folder, `60` or `1m`, `1048576` or `1MiB`, address blocks, URIs."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator
+
+from eventbridge.config.quantities import parse_duration, parse_size
+
+
+def _absolute(path: Path) -> Path:
+    return Path.cwd() / path.expanduser()
+
+
+# A number below 0 is read as one: that it is too small, and what is not, its field's limits say better.
+
+
+def _read_size(value: object) -> object:
+    if isinstance(value, str):
+        return -parse_size(value[1:]) if value.startswith("-") else parse_size(value)
+    return value
+
+
+def _read_seconds(value: object) -> object:
+    if isinstance(value, str) and not re.fullmatch(r"-?\d+(\.\d+)?", value, re.ASCII):
+        return -parse_duration(value[1:]) if value.startswith("-") else parse_duration(value)
+    return value
+
+
+def _read_count(value: object) -> object:
+    if isinstance(value, str) and not re.fullmatch(r"-?[0-9][0-9_]*", value, re.ASCII):
+        raise ValueError(f"{value!r} is no whole number such as 500 or 50_000")
+    return value
+
+
+def _read_networks(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return tuple(ip_network(each, strict=False) for each in re.split(r"[\s,]+", value.strip(" ,")) if each)
+    except ValueError:
+        raise ValueError(f"{value!r} is no list of address blocks such as 10.1.0.0/16, fd00::/8") from None
+
+
+def _with_scheme(uri: str) -> str:
+    if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", uri):
+        raise ValueError("it has no scheme such as file:// or sqlite://")  # not the value: it may hold a password
+    return uri
+
+
+def _no_folder(url: str) -> str:
+    parts = re.match(r"sqlite(?:\+\w+)?:///([^?]+)", url)
+    if parts is not None and Path(parts[1]).is_dir():
+        folder = parts[1].rstrip("/")
+        raise ValueError(
+            f"{parts[1]} is a folder, and a ledger is a file. Name one in it, such as sqlite:///{folder}/ledger.sqlite"
+        )
+    return url
+
+
+Folder = Annotated[Path, AfterValidator(_absolute)]
+Size = Annotated[int, BeforeValidator(_read_size)]
+Seconds = Annotated[float, BeforeValidator(_read_seconds)]
+Count = Annotated[int, BeforeValidator(_read_count)]
+Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], BeforeValidator(_read_networks)]
+Uri = Annotated[str, AfterValidator(_with_scheme)]
+LedgerUrl = Annotated[Uri, AfterValidator(_no_folder)]

@@ -1,0 +1,255 @@
+"""The settings of one installation, from EVENTBRIDGE_* names; built once by an entry point and passed down.
+
+Every field's unit and reason stand here and, the same, in docs/settings.md.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from eventbridge.config.setting_types import Count, Folder, LedgerUrl, Networks, Seconds, Size, Uri
+from eventbridge.errors import SettingsError
+
+PREFIX = "EVENTBRIDGE_"
+CONNECTION_PREFIX = "EVENTBRIDGE_CONN_"
+
+MIB = 1 << 20
+
+_LIMITS = {"ge": "at least", "gt": "above", "le": "at most"}
+_OUT_OF_RANGE = {"greater_than_equal", "greater_than", "less_than_equal"}
+
+
+def _is_s3(data: Mapping[str, Any]) -> bool:
+    return str(data["store_uri"]).startswith("s3:")  # each file costs a put there: few large ones
+
+
+def _setting(default: object, unit: str, reason: str, **limits: Any) -> Any:
+    if callable(default):
+        return Field(default_factory=default, description=reason, json_schema_extra={"unit": unit}, **limits)
+    return Field(default, description=reason, json_schema_extra={"unit": unit}, validate_default=True, **limits)
+
+
+class Settings(BaseModel):
+    """Where things lie and how much is taken at a time.
+
+    Seconds may be written as `60` or `1m`, bytes as `1048576` or `1MiB`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    home: Folder = _setting(
+        Path(".eventbridge"), "folder", "One place for all state of a single machine; the next three lie in it."
+    )
+    ledger_url: LedgerUrl = _setting(
+        lambda data: f"sqlite:///{data['home']}/ledger.sqlite",
+        "SQLAlchemy URL",
+        "The database of state. SQLite, in a file of one host; several hosts cannot share it.",
+        repr=False,  # it may hold a password
+    )
+    store_uri: Uri = _setting(
+        lambda data: f"file://{data['home']}/store",
+        "URI",
+        "The object store of data: archive, deliveries, audit; a folder, or s3://connection@bucket/prefix.",
+        repr=False,  # somebody may have written a key into it
+    )
+    bus_folder: Folder = _setting(
+        lambda data: data["home"] / "bus", "folder", "The embedded buses, one SQLite file each; a fast local disk."
+    )
+    rules_folder: Path = _setting(
+        Path("include/rules"),
+        "folder",
+        "The rule files; used as written, so that mistakes name files as you know them.",
+    )
+    event_max_bytes: Size = _setting(
+        MIB, "bytes", "The largest event taken; a larger one is a dead letter Malformed. Bounds memory.", ge=1024
+    )
+    batch_max_events: Count = _setting(
+        50_000,
+        "events",
+        "The most one batch takes: about 15 s of work, so that little is done twice after a crash.",
+        ge=1,
+    )
+    batch_max_bytes: Size = _setting(
+        64 * MIB, "bytes", "The most one batch takes, for large events; bounds what a worker holds at a time.", ge=MIB
+    )
+    batch_max_deliveries: Count = _setting(
+        1_000_000,
+        "deliveries",
+        "The most that one batch is planned to come to: what settling it and proving its books hold at a time.",
+        ge=1,
+    )
+    batch_max_chunks: Count = _setting(
+        64, "push tasks", "The most push tasks of one run: each costs the scheduler about 25 ms.", ge=1, le=1024
+    )
+    batch_deadline_seconds: Seconds = _setting(
+        60.0,
+        "seconds",
+        "How long a batch may deliver; the rest is parked: what a slow target or a closed pool costs its runner.",
+        gt=0,
+        le=3600,
+    )
+    prepare_budget_seconds: Seconds = _setting(
+        60.0,
+        "seconds",
+        "How long buffer and route may work in one run; what they recorded is kept for the next, so none is endless.",
+        gt=0,
+        le=3600,
+    )
+    route_slice_seconds: Seconds = _setting(
+        30.0,
+        "seconds",
+        "How long a Spark worker may take over one slice before it is ended and the slice is split: what a loop costs.",
+        gt=0,
+        le=3600,
+    )
+    route_costly_budget_seconds: Seconds = _setting(
+        2.0,
+        "seconds",
+        "CPU time a costly rule may take of a batch; the rest is routed in the slow lane later: what others wait.",
+        gt=0,
+        le=600,
+    )
+    route_costly_total_seconds: Seconds = _setting(
+        10.0,
+        "seconds",
+        "CPU time after which a worker begins with no further costly rule of a batch: what all together cost others.",
+        gt=0,
+        le=600,
+    )
+    route_reference_budget_seconds: Seconds = _setting(
+        20.0,
+        "seconds",
+        "CPU time that a costly rule may take of a batch in the slow lane; an event that takes all of it fails.",
+        gt=0,
+        le=600,
+    )
+    push_budget_seconds: Seconds = _setting(
+        20.0,
+        "seconds",
+        "How long one push task may send: what a hanging target costs its neighbours at most.",
+        gt=0,
+        le=600,
+    )
+    chunk_max_deliveries: Count | None = _setting(
+        None,
+        "deliveries",
+        "The most one push task sends, whatever its targets; not set = what their type says, see below.",
+        ge=1,
+    )
+    chunk_max_bytes: Size | None = _setting(
+        None,
+        "bytes",
+        "The most payload one push task holds, whatever its targets; not set = what their type says.",
+        ge=1024,
+    )
+    buffer_range_events: Count = _setting(
+        lambda data: 25_000 if _is_s3(data) else 10_000,
+        "events",
+        "How many events buffer lands and records at a time: what a crash makes it read again. In S3 25000.",
+        ge=1,
+    )
+    segment_answers: Count = _setting(
+        lambda data: 5_000 if _is_s3(data) else 2_000,
+        "answers",
+        "After so many answers push writes them down: the most that a crash sends again. In an S3 store 5000.",
+        ge=1,
+    )
+    segment_seconds: Seconds = _setting(
+        lambda data: 12.0 if _is_s3(data) else 1.0,  # twice in a push budget at most, if answers come soon
+        "seconds",
+        "After so long push writes down its answers and checks its claim: all that a crash sends again. In S3 12s.",
+        gt=0,
+        le=60,
+    )
+    disk_free_min_bytes: Size = _setting(
+        512 * MIB,
+        "bytes",
+        "With less free space listen plans no new batch: the ones under way must be able to finish.",
+        ge=0,
+    )
+    retry_max_per_target: Count = _setting(
+        100_000,
+        "deliveries",
+        "The most of one target that one retry run takes, but for what was parked together; if it is well.",
+        ge=1,
+    )
+    allow_addresses: Networks = _setting(
+        (),
+        "CIDR blocks",
+        "Addresses inside (private, loopback ...) that http targets may connect to; public ones always are allowed.",
+    )
+    spark_remote: Uri | None = _setting(
+        None,
+        "URL",
+        "The Spark Connect server, sc://host:port, for the command line; not set = its own. DAGs use a connection.",
+        repr=False,  # it may hold a token
+    )
+
+    @property
+    def rule_cache(self) -> Path:
+        """The folder in which rule files are known again; whoever removes it has them all read once more."""
+        return self.home / "rule_cache"
+
+    @model_validator(mode="after")
+    def _check_sizes(self) -> Settings:
+        if self.batch_max_bytes < self.event_max_bytes:
+            raise ValueError("EVENTBRIDGE_BATCH_MAX_BYTES is below EVENTBRIDGE_EVENT_MAX_BYTES: one event must fit")
+        return self
+
+    @classmethod
+    def from_mapping(cls, environ: Mapping[str, str]) -> Settings:
+        """Return the settings that `environ` (usually `os.environ`) gives; an empty value counts as absent.
+
+        Raises SettingsError listing every mistake: a value out of range, a name that is no setting (with the nearest).
+        """
+        given = {name: value for name, value in environ.items() if _is_ours(name) and value != ""}
+        known = {name.removeprefix(PREFIX).lower(): value for name, value in given.items()}
+        mistakes = [_unknown(name) for name in sorted(given) if not _is_setting(name)]
+        try:
+            settings = cls.model_validate({name: value for name, value in known.items() if name in cls.model_fields})
+        except ValidationError as error:
+            mistakes += _mistakes(error)
+        if mistakes:
+            raise SettingsError("\n".join(mistakes))
+        return settings
+
+
+def _is_ours(name: str) -> bool:
+    return name.startswith(PREFIX) and not name.startswith(CONNECTION_PREFIX)
+
+
+def _is_setting(name: str) -> bool:
+    return name == name.upper() and name.removeprefix(PREFIX).lower() in Settings.model_fields
+
+
+def _unknown(name: str) -> str:
+    names = [field.upper() for field in Settings.model_fields]
+    near = difflib.get_close_matches(name.removeprefix(PREFIX).upper(), names, n=1)
+    remedy = f"Did you mean {PREFIX}{near[0]}?" if near else "docs/settings.md lists all settings."
+    return f"{name} is no setting. {remedy}"
+
+
+def _limits(name: str) -> str:
+    """Return what a field may be, e.g. `at least 1 and at most 1024, in push tasks`."""
+    field = Settings.model_fields[name]
+    unit = field.json_schema_extra["unit"] if isinstance(field.json_schema_extra, dict) else ""
+    limits = {kind: getattr(each, kind) for each in field.metadata for kind in _LIMITS if hasattr(each, kind)}
+    words = " and ".join(f"{word} {limits[kind]}" for kind, word in _LIMITS.items() if kind in limits)
+    return f"it must be {words}, in {unit}"
+
+
+def _mistakes(error: ValidationError) -> list[str]:
+    found = []
+    for item in error.errors(include_url=False):
+        if item["type"] == "default_factory_not_called":  # only because another value is wrong
+            continue
+        limits = _limits(str(item["loc"][0])) if item["type"] in _OUT_OF_RANGE else ""
+        message = f"{item['input']} is out of range: {limits}" if limits else item["msg"].removeprefix("Value error, ")
+        name = f"{PREFIX}{str(item['loc'][0]).upper()}: " if item["loc"] else ""
+        found.append(f"{name}{message}")
+    return found

@@ -1,0 +1,1 @@
+"""Decisions that lose or save data: pure functions, the clock passed in."""

@@ -1,0 +1,156 @@
+"""What becomes of a delivery: attempt + answer + policy + now -> outcome. Pure; clock and dice are passed in."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+
+from eventbridge.decision.delivery_window import first_opening
+from eventbridge.model.answer import Answer
+from eventbridge.model.outcome import (
+    DELIVERED,
+    NOT_BEFORE,
+    DeadLettered,
+    Outcome,
+    RetryAt,
+    Unknown,
+)
+from eventbridge.rule.model import RetryPolicy
+from eventbridge.rule.window import DeliverBetween
+
+#: Longest wait that a target can ask for with `Retry-After`.
+RETRY_AFTER_MAX = timedelta(hours=1)
+#: Longest pause of a target that answers 429 and does not say how long.
+PENALTY_MAX = timedelta(seconds=10)
+
+_RETRYABLE_CODES = frozenset({401, 407, 408, 409, 425, 429})
+_DELAY_SECONDS = re.compile(r"[0-9]{1,300}")
+
+
+def decide(
+    answer: Answer,
+    policy: RetryPolicy,
+    *,
+    attempts: int,
+    arrived_at: datetime,
+    held_seconds: float,
+    now: datetime,
+    draw: float,
+    window: DeliverBetween | None = None,
+) -> Outcome:
+    """Return what becomes of a delivery whose attempt number `attempts` (1 = the first) was answered.
+
+    `arrived_at` is when the event's age began, `held_seconds` what of it does not count, `draw` a random number
+    in [0, 1) for the jitter. An answer `Interrupted` is `Unknown`: our stop is no failure of the target.
+    A retry that would fall due while the target's `window` is closed falls due when it opens; one that would beyond the
+    policy's maximum event age ends the delivery now.
+    """
+    if answer.accepted:
+        return DELIVERED
+    if answer.error_class == "Interrupted":
+        return Unknown()
+    if answer.code == 410:
+        return DeadLettered("TargetGone", _describe(answer), disable_target=True)
+    if answer.abort or not _is_retryable(answer):
+        return DeadLettered("NonRetryable", _describe(answer))
+    if attempts > policy.attempts:
+        return DeadLettered("MaximumRetryAttempts", f"{_describe(answer)}, attempt {attempts} of {policy.attempts + 1}")
+    due_at = now + timedelta(seconds=delay_seconds(policy, attempts, draw))
+    asked = retry_after(answer.retry_after, now)
+    if asked is not None:
+        due_at = max(due_at, asked)
+    due_at = first_opening(window, due_at)
+    too_old = expired(policy, arrived_at, held_seconds, due_at)
+    if too_old is not None:
+        return DeadLettered(too_old.reason, f"{_describe(answer)}, and {too_old.detail} when the next attempt is due")
+    return RetryAt(due_at, _name(answer))
+
+
+def is_failure(answer: Answer) -> bool:
+    """Return whether an answer speaks against the target and not against this one delivery; its breaker counts it."""
+    if answer.accepted or answer.abort or answer.error_class == "Interrupted":
+        return False
+    return _is_retryable(answer)
+
+
+def age_begins(arrived_at: datetime, not_before: datetime | None) -> datetime:
+    """Return from when on a delivery ages: nobody could have sent it before."""
+    return arrived_at if not_before is None else max(arrived_at, not_before)
+
+
+def too_early(not_before: datetime | None, window: DeliverBetween | None, now: datetime) -> RetryAt | None:
+    """Return until when a delivery is put off that may not be sent at `now`, which is no attempt; None: it may be."""
+    at = first_opening(window, now, not_before)
+    return None if at <= now else RetryAt(at, NOT_BEFORE)
+
+
+def expired(policy: RetryPolicy, arrived_at: datetime, held_seconds: float, now: datetime) -> DeadLettered | None:
+    """Return the end of a delivery whose age at `now`, time held not counted, has reached the policy's maximum."""
+    age_seconds = (now - arrived_at).total_seconds() - held_seconds
+    if age_seconds < policy.maximum_event_age_seconds:
+        return None
+    maximum = policy.maximum_event_age_seconds
+    return DeadLettered("MaximumEventAge", f"the event is {age_seconds:.0f} s old, the maximum is {maximum:.0f} s")
+
+
+def delay_seconds(policy: RetryPolicy, attempts_made: int, draw: float) -> float:
+    """Return the policy's wait after attempt number `attempts_made` (from 1) failed; `draw` is random in [0, 1).
+
+    BACKOFF_RETRY: 10 s to 20 s. EXPONENTIAL_DECAY_RETRY: 1, 2, 4 ... 512 s, then 512 s. Jitter comes last,
+    so that deliveries at the maximum stay spread.
+    """
+    try:
+        grown = policy.initial_seconds * policy.multiplier ** (attempts_made - 1)
+    except OverflowError:
+        grown = policy.maximum_seconds
+    factor = 1.0 - policy.jitter + 2.0 * policy.jitter * draw
+    return min(grown, policy.maximum_seconds) * factor
+
+
+def retry_after(header: str | None, now: datetime) -> datetime | None:
+    """Return the time that a `Retry-After` header asks for (RFC 9110, 10.2.3: seconds or an HTTP date).
+
+    At most `RETRY_AFTER_MAX` from `now`; None if there is no header or it is neither form.
+    """
+    if header is None:
+        return None
+    text = header.strip()
+    if _DELAY_SECONDS.fullmatch(text):
+        return now + timedelta(seconds=min(int(text), RETRY_AFTER_MAX.total_seconds()))
+    try:
+        asked = parsedate_to_datetime(text)
+        asked = asked.replace(tzinfo=UTC) if asked.tzinfo is None else asked.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+    return min(asked, now + RETRY_AFTER_MAX)
+
+
+def pause_asked(answer: Answer, policy: RetryPolicy, *, attempts: int, now: datetime, draw: float) -> datetime | None:
+    """Return until when a target wants nothing more at all, which it says by 429; None: it does not, or not any longer.
+
+    That is its `Retry-After`, else as long as the policy waits after attempt number `attempts`, at most `PENALTY_MAX`.
+    A 503 with `Retry-After` speaks for its own delivery alone: its target may take the next one.
+    """
+    if answer.code != 429:
+        return None
+    until = retry_after(answer.retry_after, now)
+    if until is None:
+        until = now + min(timedelta(seconds=delay_seconds(policy, attempts, draw)), PENALTY_MAX)
+    return until if until > now else None
+
+
+def _is_retryable(answer: Answer) -> bool:
+    if answer.code is None:
+        return answer.error_class != "InvalidHeader"
+    # RFC 9110, 15: a code outside 100..599 is treated as 5xx; so is a final 1xx, and a 2xx that was not accepted
+    return answer.code in _RETRYABLE_CODES or not 300 <= answer.code < 500
+
+
+def _name(answer: Answer) -> str:
+    return str(answer.error_class) if answer.code is None else f"HTTP {answer.code}"
+
+
+def _describe(answer: Answer) -> str:
+    what = f"{_name(answer)}, webhook-delivery: abort-message" if answer.abort else _name(answer)
+    return f"{what}: {answer.error}" if answer.error else what

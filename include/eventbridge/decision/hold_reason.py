@@ -1,0 +1,50 @@
+"""Decides what keeps parked deliveries, or references, from being taken up beside their due time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from eventbridge.decision.chunking import PoolSlots
+from eventbridge.model.held_rule import HeldRule
+from eventbridge.model.hold_reasons import POOL_CLOSED, RULE_DISABLED, RULE_HELD, RULE_REMOVED, TARGET_DISABLED
+from eventbridge.model.target_state import TargetStatus
+from eventbridge.rule import RuleSet
+
+
+def delivery_hold_reason(
+    rules: RuleSet,
+    statuses: Mapping[tuple[str, str], TargetStatus],
+    pools: Mapping[str, PoolSlots],
+    rule_name: str,
+    target: str,
+) -> str:
+    """Return why deliveries of a target must not be sent now, or "" if they may be when they are due."""
+    rule = rules.rules.get(rule_name)
+    if rule is None or target not in rule.destinations:
+        return RULE_REMOVED
+    if not rule.enabled:
+        return RULE_DISABLED
+    status = statuses.get((rule_name, target))
+    if status is not None and status.state == "disabled":
+        return TARGET_DISABLED
+    return _pool_hold_reason(pools, rule.pool_name)
+
+
+def reference_hold_reason(
+    rules: RuleSet, held_rules: Mapping[str, HeldRule], pools: Mapping[str, PoolSlots], rule_name: str
+) -> str:
+    """Return why references of a rule must not be routed now, or "" if they may be when they are due."""
+    rule = rules.rules.get(rule_name)
+    if rule is None:
+        return RULE_REMOVED
+    if not rule.enabled:
+        return RULE_DISABLED
+    held = held_rules.get(rule_name)
+    if held is not None and held.version == rule.version:
+        return RULE_HELD
+    return _pool_hold_reason(pools, rule.pool_name)
+
+
+def _pool_hold_reason(pools: Mapping[str, PoolSlots], name: str) -> str:
+    pool = pools.get(name)
+    return POOL_CLOSED if pool is not None and pool.slots == 0 else ""

@@ -1,0 +1,115 @@
+"""Operational events: what happened to targets, deliveries and rules, as CloudEvents for the bus `eventbridge`. Pure.
+
+Their ids follow from what happened, so that whoever says it again says it under the same id.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from eventbridge.model.target_state import TargetState, TargetStatus
+
+OperationType = Literal["target.degraded", "target.recovered", "target.disabled", "delivery.dead_lettered", "rule.held"]
+
+#: Delivery ids that one event of dead letters names.
+_IDS_NAMED = 10
+
+_UNWELL: tuple[TargetState, ...] = ("degraded", "half-open")
+
+
+@dataclass(frozen=True)
+class OperationalEvent:
+    """One event; `subject` is `<rule>/<target>`, a rule, or a bus."""
+
+    event_id: str
+    type: OperationType
+    subject: str
+    time: datetime
+    data: Mapping[str, Any]
+
+    def body(self) -> bytes:
+        """Return the CloudEvent in structured JSON."""
+        event = {
+            "specversion": "1.0",
+            "id": self.event_id,
+            "source": "/eventbridge",
+            "type": self.type,
+            "subject": self.subject,
+            "time": self.time.isoformat(),
+            "datacontenttype": "application/json",
+            "data": dict(self.data),
+        }
+        return json.dumps(event).encode()
+
+
+def of_target(old: TargetStatus, new: TargetStatus) -> OperationalEvent | None:
+    """Return what a change of a target's standing is worth telling; None for what only its breaker cares about."""
+    kind: OperationType | None = None
+    if new.state == "disabled" and old.state != "disabled":
+        kind = "target.disabled"
+    elif new.state in _UNWELL and old.state not in _UNWELL:
+        kind = "target.degraded"
+    elif new.state == "ok" and old.state != "ok":
+        kind = "target.recovered"
+    if kind is None:
+        return None
+    data = {"rule": new.rule, "target": new.target, "reason": new.reason, "before": old.state}
+    if kind == "target.recovered":
+        data["since"] = old.since.isoformat()  # when it became unwell
+    event_id = _id(kind, new.rule, new.target, new.since.isoformat())
+    return OperationalEvent(event_id, kind, f"{new.rule}/{new.target}", new.since, data)
+
+
+def of_dead_letters(
+    batch_id: str, bus: str, rule: str | None, target: str | None, reason: str, names: Sequence[str], time: datetime
+) -> OperationalEvent:
+    """Return the event for all that a batch gave up of one rule and target (None: no delivery) for one reason.
+
+    `names` are their delivery ids, or the places of events that never became deliveries; the first few are told.
+    """
+    data = {
+        "rule": rule,
+        "target": target,
+        "bus": bus,
+        "reason": reason,
+        "count": len(names),
+        "first": sorted(names)[:_IDS_NAMED],
+        "batch_id": batch_id,
+    }
+    event_id = _id("delivery.dead_lettered", batch_id, bus, rule or "", target or "", reason)
+    subject = f"{rule}/{target}" if rule is not None else bus
+    return OperationalEvent(event_id, "delivery.dead_lettered", subject, time, data)
+
+
+def of_rule_held_in_version(rule: str, version: str, reason: str, time: datetime) -> OperationalEvent:
+    """Return the event for a rule that is not routed in a version of it; held again after a release, it is another."""
+    data = {"rule": rule, "reason": reason, "held_at": version}
+    return OperationalEvent(_id("rule.held", rule, version, time.isoformat()), "rule.held", rule, time, data)
+
+
+def of_rule_held_at_delivery(
+    rule: str, target: str, delivery: str, place: str, reason: str, time: datetime, batch_id: str
+) -> OperationalEvent:
+    """Return the event for a rule that is held at a delivery, since a batch found at `time` that it cannot be made.
+
+    `place` is where its event lies on the bus, `<topic>/<queue>/<offset>`.
+    """
+    data = {
+        "rule": rule,
+        "reason": reason,
+        "held_at": delivery,
+        "target": target,
+        "place": place,
+        "batch_id": batch_id,
+    }
+    return OperationalEvent(_id("rule.held", rule, delivery, batch_id), "rule.held", rule, time, data)
+
+
+def _id(*parts: str) -> str:
+    text = json.dumps(parts)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

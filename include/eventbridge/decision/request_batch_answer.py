@@ -1,0 +1,158 @@
+"""What the answer to a bundle means for each of its deliveries. Pure.
+
+An answer that cannot be read counts for nothing: what a target meant is never guessed, as a delivery that was taken
+and comes again carries its id, and one that is taken for delivered and is not is lost.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple, NoReturn
+
+from eventbridge.model.answer import Answer
+
+#: The members of an answer's body by which it says what became of each delivery. No other body of a 2xx matters.
+RESULTS: Final = "delivery_results"
+INDEX: Final = "acknowledge_index"
+
+#: Statuses that may be the fault of one delivery, or of the size: a bundle that gets one is sent again in halves.
+DIVISIBLE: Final = frozenset({400, 413, 422, 431})
+
+_JSON_TYPE = re.compile(r"\s*[^/;\s]+/(?:[^;\s]*\+)?json\s*(?:;.*)?", re.IGNORECASE | re.DOTALL)
+#: An id is shown as far as it can be one: a longer text is cut by nobody before what is secret in it is hidden.
+_SHOWN_CHARACTERS = 100
+
+
+class Said(NamedTuple):
+    """What a 2xx says beside its status: the body, whole, and two headers as they came."""
+
+    body: bytes
+    content_type: str = ""
+    retry_after: str | None = None
+
+
+class Reading(NamedTuple):
+    """The answer to each delivery of a bundle, in their order.
+
+    None: the target has not looked at it, so it is sent again as if it had not been; `most` says in how large a
+    bundle, None: in any.
+    """
+
+    answers: tuple[Answer | None, ...]
+    most: int | None = None
+
+
+class _Unclear(Exception):
+    """A body that is none of those that we know; the message says why."""
+
+
+def read_answer(answer: Answer, said: Said, ids: Sequence[str]) -> Reading:
+    """Return what an answer means for the deliveries of a bundle, whose ids are given in their order.
+
+    2xx: all have it, unless its body tells their results or an acknowledge index. Any other answer is that to each of
+    them; but with a status that may be the fault of one of several, all of them are sent again in halves.
+    """
+    count = len(ids)
+    if not answer.accepted:
+        if count > 1 and answer.code in DIVISIBLE and not answer.abort:
+            return Reading((None,) * count, most=(count + 1) // 2)
+        return Reading((answer,) * count)
+    try:
+        told = _told(said, answer.code)
+        if told is None:
+            return Reading((answer,) * count)
+        if RESULTS in told and INDEX in told:
+            raise _Unclear(f"it has both {RESULTS} and {INDEX}")
+        if RESULTS in told:
+            return Reading(_by_results(answer, said, told[RESULTS], ids))
+        return Reading(_by_index(answer, said, told[INDEX], count))
+    except _Unclear as problem:
+        why = f"the answer (status {answer.code}) cannot be read: {problem}"
+        return Reading((_refused(answer, said, "UnclearResults", why),) * count)
+
+
+def _told(said: Said, code: int | None) -> dict[str, Any] | None:
+    """Return the body if it tells results or an index; None: the status is all there is. Raises _Unclear."""
+    declared = _JSON_TYPE.fullmatch(said.content_type) is not None
+    named = RESULTS.encode() in said.body or INDEX.encode() in said.body  # whatever type it is declared as
+    value = None
+    if said.body.strip() and (declared or named or code == 207):
+        try:
+            value = json.loads(said.body.decode(), parse_constant=_no_number, object_pairs_hook=_no_twins)
+        except (ValueError, RecursionError):
+            raise _Unclear("it should be JSON, and is none, or breaks off") from None
+    if isinstance(value, dict) and (RESULTS in value or INDEX in value):
+        return value
+    if code == 207:
+        raise _Unclear(f"207 promises results, and it has neither {RESULTS} nor {INDEX}")
+    return None
+
+
+def _by_index(answer: Answer, said: Said, index: Any, count: int) -> tuple[Answer | None, ...]:
+    if type(index) is not int or not 0 <= index <= count:
+        raise _Unclear(f"{INDEX} is a whole number from 0 to {count}, the number of deliveries")
+    if index == count:
+        return (answer,) * count
+    refused = _refused(answer, said, "NotAcknowledged", f"the target acknowledged {index} of {count}")
+    # Those behind the first that was not taken have no blame in it; a target that asks for time gets it for all.
+    behind = None if said.retry_after is None else refused
+    return ((answer,) * index) + (refused,) + (behind,) * (count - index - 1)
+
+
+def _by_results(answer: Answer, said: Said, results: Any, ids: Sequence[str]) -> tuple[Answer, ...]:
+    if not isinstance(results, list) or not all(isinstance(each, dict) for each in results):
+        raise _Unclear(f"{RESULTS} is a list of objects, one for each delivery")
+    named = sum("id" in each for each in results)
+    if named not in (0, len(results)):
+        raise _Unclear(f"{named} of {len(results)} results have an id: all or none must have one")
+    answers = [_of_result(answer, said, each) for each in results]
+    if not named:
+        if len(answers) != len(ids):
+            raise _Unclear(f"it has {len(answers)} results for {len(ids)} deliveries")
+        return tuple(answers)
+    by_id = {str(each["id"]).lower(): its for each, its in zip(results, answers, strict=True)}
+    if len(by_id) < len(results):
+        raise _Unclear("a delivery has two results")
+    if strangers := by_id.keys() - {each.lower() for each in ids}:
+        raise _Unclear(f"{_shown(min(strangers))} is no id of a delivery in this request")
+    missing = _refused(answer, said, "NotAcknowledged", "the results do not name it")
+    return tuple(by_id.get(each.lower(), missing) for each in ids)
+
+
+def _of_result(answer: Answer, said: Said, result: dict[str, Any]) -> Answer:
+    status, error, wait = result.get("status"), result.get("error"), result.get("retry_after")
+    if type(status) is not int or not 200 <= status <= 599:
+        raise _Unclear("each result has a status, a whole number from 200 to 599")
+    return answer._replace(
+        accepted=status < 300,
+        code=status,
+        error=error if isinstance(error, str) else None,
+        retry_after=str(wait) if type(wait) in (int, str) else said.retry_after,
+        response_head=json.dumps(result, ensure_ascii=False).encode(errors="backslashreplace"),
+    )
+
+
+def _refused(answer: Answer, said: Said, error_class: str, error: str) -> Answer:
+    return answer._replace(
+        accepted=False, code=None, error_class=error_class, error=error, retry_after=said.retry_after
+    )
+
+
+def _shown(text: str) -> str:
+    """Return a text as JSON, in which secrets are found, if it is short; a piece of it might be a piece of a secret."""
+    if len(text) > _SHOWN_CHARACTERS:
+        return f"a text of {len(text):,} characters"
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no JSON")
+
+
+def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a member stands there twice, and readers differ on which counts")
+    return found

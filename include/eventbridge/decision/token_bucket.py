@@ -1,0 +1,78 @@
+"""How fast a target may be sent to: tokens, one a delivery, shared by all pushes of that target. Pure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from eventbridge.decision.breaker import RAMP
+
+#: A ramp begins with so many deliveries a second, and doubles that every 2.5 s: 20,000 a second at its end.
+_RAMP_START = 5.0
+_RAMP_DOUBLING_SECONDS = 2.5
+#: Sums of fractions of a token end a little below a whole one.
+_DUST = 1e-6
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """What a target's bucket holds at a time."""
+
+    count: float
+    at: datetime
+
+
+@dataclass(frozen=True)
+class Lease:
+    """Tokens that one push may use within a second; if there are none, the next one is there in `wait_seconds`."""
+
+    granted: int
+    wait_seconds: float
+    left: Bucket
+
+
+def per_second(rate: float | None, ramp_until: datetime | None, now: datetime) -> float | None:
+    """Return how many deliveries a second a target may get now: by its own rate, and its ramp; None = any number."""
+    if ramp_until is None or now >= ramp_until:
+        return rate
+    elapsed = max(0.0, (RAMP - (ramp_until - now)).total_seconds())
+    ramped: float = _RAMP_START * 2.0 ** (elapsed / _RAMP_DOUBLING_SECONDS)
+    return ramped if rate is None else min(rate, ramped)
+
+
+def tokens_within(rate: float | None, ramp_until: datetime | None, now: datetime, seconds: float) -> float | None:
+    """Return how many deliveries a target may get in so many seconds from now; None = any number.
+
+    A ramp that ends before bounds nothing: towards its end it lets through what a push can send.
+    """
+    tokens = None if rate is None else rate * seconds
+    if ramp_until is None or ramp_until < now + timedelta(seconds=seconds):
+        return tokens
+    begins, ends = (per_second(None, ramp_until, now + timedelta(seconds=after)) for after in (0.0, seconds))
+    if begins is None or ends is None:
+        return tokens
+    ramped = (ends - begins) * _RAMP_DOUBLING_SECONDS / math.log(2)
+    return ramped if tokens is None else min(tokens, ramped)
+
+
+def lease(tokens: Bucket | None, rate: float, wanted: int, now: datetime) -> Lease:
+    """Return a lease of up to `wanted` tokens from a bucket (None: never used) that fills at `rate` a second.
+
+    The bucket holds what comes in one second, at least one token: in any t seconds there are at most
+    `rate * (t + 1)` tokens, and one. A clock that goes back fills nothing.
+    """
+    capacity = max(1.0, rate)
+    if tokens is None:
+        count = capacity
+    else:
+        count = min(capacity, tokens.count + max(0.0, (now - tokens.at).total_seconds()) * rate)
+    granted = min(wanted, math.floor(count + _DUST))
+    left = max(0.0, count - granted)
+    at = now if tokens is None else max(now, tokens.at)
+    return Lease(granted, 0.0 if granted else (1.0 - left) / rate + (at - now).total_seconds(), Bucket(left, at))
+
+
+def second_of(rate: float) -> int:
+    """Return how many tokens to lease at a time: a second's, at least one."""
+    return max(1, math.ceil(rate - _DUST))

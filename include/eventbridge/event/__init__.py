@@ -1,0 +1,1 @@
+"""A CloudEvent, the strict JSON document that it is, and the ids that are made of it."""

@@ -1,0 +1,231 @@
+"""What an event is: strict CloudEvents 1.0 in structured JSON.
+
+Called once per event by the buffer stage; what it refuses becomes a dead letter `Malformed` with the reason given here.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from calendar import monthrange
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from eventbridge.errors import EventError
+from eventbridge.event.json_document import JsonValue, Number, parse_document, type_name
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One CloudEvent: the attributes that identify and route it, the parsed whole, and the bytes as they arrived.
+
+    `document` holds every member as written, `data` or `data_base64` included; an attribute may be null there,
+    which CloudEvents takes as absent.
+    """
+
+    id: str
+    source: str
+    type: str
+    document: dict[str, JsonValue]
+    body: bytes
+
+
+def parse_event(body: bytes, *, max_bytes: int) -> Event:
+    """Return the CloudEvent that `body` holds.
+
+    Raises EventError with what is wrong and where: larger than `max_bytes`, not one strict JSON object,
+    or not CloudEvents 1.0 (https://github.com/cloudevents/spec, core and JSON format, v1.0.2).
+    """
+    if len(body) > max_bytes:
+        raise EventError(f"the event has {len(body):,} bytes; the largest allowed is {max_bytes:,}")
+    document = parse_document(body)
+    check_event(document)
+    # The checks have seen to it that these are strings; str() of a string is the string itself and tells mypy so.
+    return Event(str(document["id"]), str(document["source"]), str(document["type"]), document, body)
+
+
+def check_event(document: dict[str, JsonValue]) -> None:
+    """Raise EventError, with what is wrong and where, if a document is no CloudEvent 1.0."""
+    for name, value in document.items():
+        check = ATTRIBUTE_CHECKS.get(name)
+        if check is None:
+            check_extension(name, value)
+        elif value is not None or name == "data_base64":
+            check(value)
+    identity = [document.get(name) for name in REQUIRED]
+    if None in identity:
+        name = REQUIRED[identity.index(None)]
+        raise EventError(f"$.{name}: a CloudEvent must have it, and it is {_absence(document, name)}")
+    if "data_base64" in document and "data" in document:
+        raise EventError("$.data_base64: an event holds data or data_base64, never both")
+
+
+#: What every event has.
+REQUIRED = ("id", "source", "type", "specversion")
+
+_NAME = re.compile(r"[a-z0-9]+")
+
+# CloudEvents 1.0.2, section 3.1 (type String): control characters, unpaired surrogates and noncharacters are refused.
+_FORBIDDEN = re.compile(
+    "[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff"
+    + "".join(f"{chr(plane << 16 | 0xFFFE)}{chr(plane << 16 | 0xFFFF)}" for plane in range(1, 17))
+    + "]"
+)
+
+# RFC 3986, each part unrolled so that no input can make the search run longer than it is long.
+_ESCAPE = r"%[0-9A-Fa-f]{2}"
+_PATH = rf"[\w\-.~!$&'()*+,;=:@/]*(?:{_ESCAPE}[\w\-.~!$&'()*+,;=:@/]*)*"
+_TAIL = rf"[\w\-.~!$&'()*+,;=:@/?]*(?:{_ESCAPE}[\w\-.~!$&'()*+,;=:@/?]*)*"
+_USER = rf"[\w\-.~!$&'()*+,;=:]*(?:{_ESCAPE}[\w\-.~!$&'()*+,;=:]*)*@"
+_NAMED_HOST = rf"[\w\-.~!$&'()*+,;=]*(?:{_ESCAPE}[\w\-.~!$&'()*+,;=]*)*"
+_HOST = rf"(?:\[[0-9A-Fa-f:.]+\]|\[v[0-9A-Fa-f]+\.[\w\-.~!$&'()*+,;=:]+\]|{_NAMED_HOST})"
+_AUTHORITY = rf"//(?:{_USER})?{_HOST}(?::[0-9]*)?"
+_HIERARCHY = rf"(?:{_AUTHORITY}(?:/{_PATH})?|(?!//){_PATH})"
+_ENDS = rf"(?:\?{_TAIL})?(?:#{_TAIL})?"
+_URI = re.compile(rf"[A-Za-z][A-Za-z0-9+.\-]*:{_HIERARCHY}{_ENDS}", re.ASCII)
+# A relative reference's first segment has no colon: it would be read as a scheme.
+_RELATIVE = re.compile(rf"(?![^/?#]*:){_HIERARCHY}{_ENDS}", re.ASCII)
+
+# RFC 3339, section 5.6; what the digits may be is checked below.
+_TIME = re.compile(
+    r"(\d{4})-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])[Tt]([01]\d|2[0-3]):([0-5]\d):([0-5]\d|60)(?:\.\d+)?"
+    r"(?:[Zz]|([+-])([01]\d|2[0-3]):([0-5]\d))",
+    re.ASCII,
+)
+
+# RFC 2045, section 5.1.
+_TOKEN = r"[\w!#$%&'*+\-.^`|{}~]+"
+_MEDIA_TYPE = re.compile(
+    rf'{_TOKEN}/{_TOKEN}(?:[ \t]*;[ \t]*{_TOKEN}=(?:{_TOKEN}|"(?:[^"\\\r\n]|\\.)*"))*[ \t]*;?', re.ASCII
+)
+
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,9})", re.ASCII)
+
+
+def _absence(document: dict[str, JsonValue], name: str) -> str:
+    return "null" if name in document else "missing"
+
+
+def _shown(value: JsonValue) -> str:
+    match value:
+        case str():
+            text = repr(value)
+            return text if len(text) <= 80 else f"{text[:76]}...'"
+        case Number():
+            return value.text if len(value.text) <= 40 else f"{value.text[:40]}..."
+        case bool():
+            return "true" if value else "false"
+        case _:
+            return type_name(value)
+
+
+def _check_text(name: str, value: JsonValue) -> str:
+    if not isinstance(value, str):
+        raise EventError(f"$.{name}: must be a string, and is {_shown(value)}")
+    if not value:
+        raise EventError(f"$.{name}: must not be empty")
+    _check_characters(name, value)
+    return value
+
+
+def _check_characters(name: str, value: str) -> None:
+    found = _FORBIDDEN.search(value)
+    if found:
+        raise EventError(
+            f"$.{name}: the character U+{ord(found[0]):04X} at position {found.start()} is not allowed in an attribute"
+        )
+
+
+def _check_named(name: str) -> Callable[[JsonValue], None]:
+    def check(value: JsonValue) -> None:
+        _check_text(name, value)
+
+    return check
+
+
+def _check_version(value: JsonValue) -> None:
+    if value != "1.0":
+        raise EventError(f"$.specversion: must be '1.0', and is {_shown(value)}")
+
+
+def _check_source(value: JsonValue) -> None:
+    text = _check_text("source", value)
+    if not (_URI.fullmatch(text) or _RELATIVE.fullmatch(text)):
+        raise EventError(f"$.source: {_shown(value)} is not a URI reference (RFC 3986), such as '/airports/JFK'")
+
+
+def _check_schema(value: JsonValue) -> None:
+    # RFC 3986's absolute-URI has no fragment, but the CloudEvents JSON schema allows one, and JSON Schemas use it.
+    if not _URI.fullmatch(_check_text("dataschema", value)):
+        raise EventError(f"$.dataschema: {_shown(value)} is not an absolute URI (RFC 3986)")
+
+
+def _check_media_type(value: JsonValue) -> None:
+    if not _MEDIA_TYPE.fullmatch(_check_text("datacontenttype", value)):
+        raise EventError(f"$.datacontenttype: {_shown(value)} is not a media type such as 'application/json'")
+
+
+def _check_time(value: JsonValue) -> None:
+    text = _check_text("time", value)
+    found = _TIME.fullmatch(text)
+    if found is None or not _exists(*found.groups()):
+        raise EventError(f"$.time: {_shown(value)} is not a time such as '2013-01-01T10:17:00Z' (RFC 3339)")
+
+
+def _exists(
+    year: str, month: str, day: str, hour: str, minute: str, second: str, sign: str | None, hours: str, minutes: str
+) -> bool:
+    if day > "28" and int(day) > monthrange(int(year) or 2000, int(month))[1]:
+        return False
+    if second != "60":
+        return True
+    # A leap second is the last one of a day in UTC.
+    offset = 0 if sign is None else int(f"{sign}1") * (int(hours) * 60 + int(minutes))
+    return (int(hour) * 60 + int(minute) - offset) % 1440 == 1439
+
+
+def _check_base64(value: JsonValue) -> None:
+    if not isinstance(value, str):
+        raise EventError(f"$.data_base64: must be a string, and is {_shown(value)}")
+    try:
+        binascii.a2b_base64(value.encode("ascii"), strict_mode=True)
+    except (UnicodeEncodeError, binascii.Error) as error:
+        raise EventError(f"$.data_base64: is not base64 (RFC 4648): {error}") from None
+
+
+def _check_nothing(_: JsonValue) -> None:
+    """Data may be any JSON."""
+
+
+def check_extension(name: str, value: JsonValue) -> None:
+    """Raise EventError if a member that CloudEvents does not define is no extension."""
+    if not _NAME.fullmatch(name):
+        raise EventError(
+            f"$: {_shown(name)} is no attribute name: only lower-case letters a-z and digits are allowed. "
+            "What is not an attribute belongs into data"
+        )
+    match value:
+        case str():
+            _check_characters(name, value)
+        case Number():
+            if not (_INTEGER.fullmatch(value.text) and -(2**31) <= int(value.text) < 2**31):
+                raise EventError(
+                    f"$.{name}: a number in an attribute must be an integer of 32 bits, and is {_shown(value)}"
+                )
+        case dict() | list():
+            raise EventError(f"$.{name}: an attribute must be a string, boolean or integer, and is {_shown(value)}")
+
+
+#: What is checked of each member that CloudEvents defines, unless it is null; raises EventError.
+ATTRIBUTE_CHECKS: dict[str, Callable[[JsonValue], None]] = {
+    "id": _check_named("id"),
+    "source": _check_source,
+    "specversion": _check_version,
+    "type": _check_named("type"),
+    "subject": _check_named("subject"),
+    "time": _check_time,
+    "datacontenttype": _check_media_type,
+    "dataschema": _check_schema,
+    "data": _check_nothing,
+    "data_base64": _check_base64,
+}

@@ -1,0 +1,88 @@
+"""Identifiers: batches (UUIDv7), deliveries (UUIDv8 of a hash), and fingerprints of sets of deliveries."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import uuid
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from msgspec import Struct
+
+_MASK64 = (1 << 64) - 1
+
+
+def new_batch_id(now: datetime) -> str:
+    """Return a UUIDv7 (RFC 9562, section 5.7) of the aware time `now`: sorts by time, never reused."""
+    milliseconds = int(now.timestamp() * 1000) & ((1 << 48) - 1)
+    value = (milliseconds << 80) | secrets.randbits(80)
+    value = (value & ~(0xF << 76)) | (0x7 << 76)
+    value = (value & ~(0x3 << 62)) | (0x2 << 62)
+    return str(uuid.UUID(int=value))
+
+
+def batch_time(batch_id: str) -> datetime:
+    """Return the time, in UTC and whole milliseconds, that `new_batch_id` made a batch's id of."""
+    return datetime.fromtimestamp((uuid.UUID(batch_id).int >> 80) / 1000, UTC)
+
+
+def delivery_id(bus: str, source: str, event_id: str, rule: str, target: str, replay_id: str = "") -> bytes:
+    """Return the 16 bytes that name one event for one target of one rule, laid out as a UUIDv8.
+
+    The same arguments always give the same id, so a duplicate can be recognised by whoever receives it.
+    Each field is length-prefixed before hashing: ("a", "bc") and ("ab", "c") differ.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for field in (bus, source, event_id, rule, target, replay_id):
+        encoded = field.encode("utf-8", "surrogatepass")
+        digest.update(len(encoded).to_bytes(4, "big"))
+        digest.update(encoded)
+    raw = bytearray(digest.digest())
+    raw[6] = (raw[6] & 0x0F) | 0x80
+    raw[8] = (raw[8] & 0x3F) | 0x80
+    return bytes(raw)
+
+
+def delivery_id_text(raw: bytes) -> str:
+    """Return a delivery id as the UUID text that goes on the wire as `webhook-id`."""
+    digits = raw.hex()  # what uuid.UUID does, in a quarter of its time: once for every delivery of a push
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+class Fingerprint(Struct, frozen=True, array_like=True, gc=False):
+    """Count, sum and xor (64 bit) over the hashes of a set of delivery ids.
+
+    Equal sets have equal fingerprints; two sets that differ by a lost, added or doubled id do not
+    (but for a chance of about 2^-64). Order does not matter.
+    """
+
+    count: int = 0
+    sum: int = 0
+    xor: int = 0
+
+    @classmethod
+    def of(cls, ids: Iterable[bytes]) -> Fingerprint:
+        """Return the fingerprint of delivery ids of 16 bytes each."""
+        count = total = xor = 0
+        for raw in ids:
+            hashed = _hash64(raw)
+            count += 1
+            total += hashed
+            xor ^= hashed
+        return cls(count, total & _MASK64, xor)
+
+    def __add__(self, other: Fingerprint) -> Fingerprint:
+        return Fingerprint(self.count + other.count, (self.sum + other.sum) & _MASK64, self.xor ^ other.xor)
+
+    def as_list(self) -> list[int]:
+        """Return `[count, sum, xor]`, for JSON."""
+        return [self.count, self.sum, self.xor]
+
+
+def _hash64(raw: bytes) -> int:
+    # splitmix64's finaliser over both halves: the id is a hash already, but its version and variant bits are constant
+    value = int.from_bytes(raw[:8], "big") ^ ((int.from_bytes(raw[8:], "big") * 0x9E3779B97F4A7C15) & _MASK64)
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK64
+    return value ^ (value >> 31)

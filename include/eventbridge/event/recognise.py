@@ -1,0 +1,77 @@
+"""Recognises what is surely a CloudEvent, at a quarter of what `parse_event` costs; that one decides about the rest.
+
+What is recognised here `parse_event` accepts, with the same identity; tests compare the two. What is not may be an
+event all the same: with numbers that a float does not hold, halves of surrogate pairs, many brackets, extensions that
+are numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from eventbridge.errors import EventError
+from eventbridge.event.cloudevent import ATTRIBUTE_CHECKS, REQUIRED, check_extension
+from eventbridge.event.json_document import MAXIMUM_DEPTH
+
+
+def recognise(body: bytes, *, max_bytes: int) -> tuple[str, str, str] | None:
+    """Return id, source and type of what is surely an event of at most `max_bytes`; None: `parse_event` must say."""
+    if len(body) > max_bytes or body.count(b"{") + body.count(b"[") > MAXIMUM_DEPTH:
+        return None
+    try:
+        # The decoder is as strict as RFC 8259: UTF-8, no control characters, no NaN, nothing after the document.
+        document = _DECODER.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    if type(document) is not dict:
+        return None
+    for name, value in document.items():
+        if name in _PLAIN and type(value) is str and value.isascii() and value.isprintable() and value:
+            continue
+        if name != "data" and not _is_sure(name, value):
+            return None
+    for name in REQUIRED:
+        if document.get(name) is None:
+            return None
+    if "data_base64" in document and "data" in document:
+        return None
+    return document["id"], document["source"], document["type"]
+
+
+_DECODER: Final = msgspec.json.Decoder()
+
+#: Texts that are mostly the same are checked once; longer ones are not kept.
+_KEPT_LENGTH: Final = 256
+_PLAIN: Final = frozenset(("id", "type", "subject"))
+_REPEATED: Final = frozenset(("source", "specversion", "datacontenttype", "dataschema"))
+
+
+def _is_sure(name: str, value: Any) -> bool:
+    """Return whether a member of a document, other than data, is surely allowed."""
+    if type(value) is str:
+        if name in _REPEATED and len(value) <= _KEPT_LENGTH:
+            return _passes_again(name, value)
+        return _passes(name, value)
+    # null counts as absent, and a boolean is a fine extension; a number must be looked at as it is written
+    return (value is None or (type(value) is bool and name not in ATTRIBUTE_CHECKS)) and _passes(name, value)
+
+
+def _passes(name: str, value: str | bool | None) -> bool:
+    check: Callable[[Any], None] | None = ATTRIBUTE_CHECKS.get(name)
+    if value is None and check is not None:
+        return name != "data_base64"
+    try:
+        if check is None:
+            check_extension(name, value)
+        else:
+            check(value)
+    except EventError:
+        return False
+    return True
+
+
+_passes_again: Final = lru_cache(maxsize=4_096)(_passes)

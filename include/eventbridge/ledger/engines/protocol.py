@@ -1,0 +1,49 @@
+"""What the ledger asks of a database beyond SQL: how transactions begin, whose turn it is, the time, what errors mean.
+
+Everything else of the ledger is the same for every database; `contracts/ledger_contract.py` is what each must keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import Protocol
+
+from sqlalchemy import URL, Connection, Engine
+
+
+class LedgerEngine(Protocol):
+    """One database of one kind; made of a URL, opens nothing before `connect`, and is used by any thread."""
+
+    url: URL
+    #: Whether processes of several hosts may share a ledger.
+    spans_hosts: bool
+    #: The statement that a transaction begins with that changes the ledger, and one that only reads.
+    begin_writing: str
+    begin_reading: str
+    #: Whether a reader's own limit bounds every wait of its queries; if not, whoever asks must bound it.
+    bounds_readers: bool
+    #: Words of the database's messages -> what to do; the first that occurs counts. May name {file}, {folder}, {url}.
+    remedies: Sequence[tuple[str, str]]
+
+    def connect(self) -> Connection:
+        """Open a connection on which `begin_writing` and `begin_reading` begin transactions."""
+
+    def turn_to_write(self) -> AbstractContextManager[None]:
+        """Keep other writers out where the database does not by itself; raises LedgerError when it takes too long."""
+
+    def lock_migration(self, connection: Connection) -> None:
+        """Keep other processes from migrating until the transaction ends."""
+
+    def now(self) -> datetime:
+        """Return the time by the database's clock, aware, in UTC; asked for each delivery, so it must be cheap."""
+
+    def is_full(self, cause: str) -> bool:
+        """Return whether a message means that there is no room left."""
+
+    def reader(self, limit_seconds: float) -> Engine:
+        """Return what opens connections that cannot change the ledger and wait at most so long for it.
+
+        Raises FileNotFoundError for a ledger that is not there, and makes none.
+        """

@@ -1,0 +1,128 @@
+"""Ledgers in a SQLite file: one host, a write-ahead log, one writer at a time."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event
+
+from eventbridge.disk_space import is_full
+from eventbridge.errors import SettingsError
+from eventbridge.ledger.engines.sqlite_write_lock import FULL, LOCKED, UNOPENABLE, turn_to_write
+
+_IO_ERROR = "disk I/O error"
+
+
+class SqliteEngine:
+    """The engine of one file; see LedgerEngine."""
+
+    spans_hosts = False
+    # The lock at once: a transaction that began by reading could not get it without starting over.
+    begin_writing = "BEGIN IMMEDIATE"
+    begin_reading = "BEGIN"
+    bounds_readers = True
+    remedies: Sequence[tuple[str, str]] = (
+        (
+            LOCKED,
+            "Another process has held the ledger for longer than the busy timeout: find it with `fuser -v {file} "
+            "{file}.lock`, let it finish or end it, then run this again",
+        ),
+        (
+            "readonly database",
+            "Give this process write permission for {file} and for its folder {folder} "
+            "(`ls -ld {folder} {file}` shows whose they are)",
+        ),
+        (
+            "file is not a database",
+            "{file} is not a ledger: correct EVENTBRIDGE_LEDGER_URL, or put the ledger back from a backup",
+        ),
+        (
+            "disk image is malformed",
+            "{file} is damaged: put the ledger back from a backup; the store still has every event and manifest",
+        ),
+        (
+            UNOPENABLE,
+            "Make sure that the folder {folder} exists (`mkdir -p {folder}`) and that this process may write to it "
+            "(`ls -ld {folder}`)",
+        ),
+        (_IO_ERROR, "Look at the disk that holds {folder} (`dmesg`, `df -h {folder}`), then run this again"),
+    )
+
+    def __init__(self, url: URL, busy_timeout_seconds: float) -> None:
+        if url.database in (None, "", ":memory:"):
+            raise SettingsError(
+                "A ledger in memory forgets what it must not. Set EVENTBRIDGE_LEDGER_URL to sqlite:///<file>."
+            )
+        # a process may change its folder between two connections
+        self.url = url.set(database=str(Path(str(url.database)).absolute()))
+        self._file = Path(str(self.url.database))
+        self._busy_timeout_seconds = busy_timeout_seconds
+        options = {"timeout": busy_timeout_seconds, "check_same_thread": False}
+        self._pool = create_engine(self.url, poolclass=NullPool, connect_args=options)
+        event.listen(self._pool, "connect", partial(_set_up, busy_timeout_seconds))
+
+    def connect(self) -> Connection:
+        """Open a connection; the file is made if it is not there."""
+        return self._pool.connect()
+
+    def turn_to_write(self) -> AbstractContextManager[None]:
+        """Keep out all other writers, by a lock on `<file>.lock`."""
+        return turn_to_write(self._file, self._busy_timeout_seconds)
+
+    def lock_migration(self, connection: Connection) -> None:
+        """Do nothing: whoever writes is alone."""
+
+    def now(self) -> datetime:
+        """Return the host's time: SQLite has no clock but that of the one host that uses the file."""
+        return datetime.now(UTC)
+
+    def is_full(self, cause: str) -> bool:
+        """Return whether the disk is full, which SQLite may also tell as an I/O error."""
+        return FULL in cause or (_IO_ERROR in cause and is_full(self._file))
+
+    def reader(self, limit_seconds: float) -> Engine:
+        """Return what opens read-only connections, which SQLite itself lets wait at most so long."""
+        if not self._file.exists():  # SQLite would make an empty one
+            raise FileNotFoundError(f"there is no ledger at {self._file}")
+        # NullPool: processes that fork from this one must not share its connection
+        pool = create_engine(self.url, poolclass=NullPool)
+        event.listen(pool, "connect", partial(_only_read, limit_seconds))
+        return pool
+
+
+def _set_up(patience_seconds: float, connection: Any, _record: object) -> None:
+    connection.isolation_level = None  # transactions begin where the ledger says so
+    cursor = connection.cursor()
+    _keep_a_log_ahead(cursor, patience_seconds)
+    cursor.execute("PRAGMA synchronous = FULL")
+    cursor.execute("PRAGMA foreign_keys = ON")
+    cursor.close()
+
+
+def _only_read(limit_seconds: float, connection: Any, _record: object) -> None:
+    connection.execute(f"PRAGMA busy_timeout = {int(limit_seconds * 1000)}")
+    connection.execute("PRAGMA query_only = ON")
+
+
+def _keep_a_log_ahead(cursor: Any, patience_seconds: float) -> None:
+    """Switch a new file to a write-ahead log, which only one connection can do at a time.
+
+    SQLite refuses the others at once, whatever the busy timeout: they would wait for one another.
+    """
+    until = time.monotonic() + patience_seconds
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if LOCKED not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+        else:
+            return

@@ -1,0 +1,159 @@
+"""Statements about parked deliveries that are due.
+
+The doorbell asks them several times a second, so none may cost what is parked: not what is due later, and not what is
+due either. Each enters an index once for each kind of row, or reads a bounded number of rows.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    FromClause,
+    Select,
+    bindparam,
+    case,
+    exists,
+    func,
+    select,
+    type_coerce,
+    union_all,
+)
+
+from eventbridge.ledger.columns import UtcTime
+from eventbridge.ledger.statements.loose_index_scan import on, one_of_each
+from eventbridge.ledger.tables import DUE, DUE_KIND, DUE_TRIED, DUE_UNTRIED, TAKEN, parked, target_status
+
+#: How many of the rows that are due longest are looked at one by one, before targets are.
+FIRST_ROWS = 100
+#: Of how many due rows the smallest are taken where the smallest are asked for.
+SMALLEST_OF = 1_000
+
+_NOW = bindparam("now", type_=UtcTime)
+_TARGET = (parked.c.rule == bindparam("of_rule")) & (parked.c.target == bindparam("of_target"))
+
+
+def _alone(status: FromClause) -> ColumnElement[bool]:
+    """Return the condition that nothing is sent to a target now: disabled, paused, or its breaker is open."""
+    return (
+        (status.c.state == "disabled")
+        | (status.c.state.in_(["degraded", "half-open"]) & (status.c.until > _NOW))
+        | (status.c.paused_until > _NOW)
+    )
+
+
+def _left_alone(rows: FromClause) -> ColumnElement[bool]:
+    same_target = (target_status.c.rule == rows.c.rule, target_status.c.target == rows.c.target)
+    return exists().where(*same_target, _alone(target_status))
+
+
+def _due_by_now(rows: FromClause) -> ColumnElement[bool]:
+    """Return the condition as one that no index is searched by: another column of the same row finds it."""
+    return type_coerce(rows.c.due_at, BigInteger) + 0 <= _NOW
+
+
+#: Whether nothing is sent to a target now.
+LEFT_ALONE = select(target_status.c.rule).where(
+    target_status.c.rule == bindparam("of_rule"),
+    target_status.c.target == bindparam("of_target"),
+    _alone(target_status),
+)
+
+_first = (
+    select(parked.c.rule, parked.c.target, parked.c.expires_at, parked.c.held)
+    .where(DUE, parked.c.due_at <= _NOW)
+    .order_by(parked.c.due_at)
+    .limit(FIRST_ROWS)
+    .subquery()
+)
+_can_go = ~_left_alone(_first) | (_first.c.expires_at <= _NOW) | (_first.c.held != "")
+
+#: How many of the first due rows there are, and how many of them can be delivered or given up.
+FIRST_DUE = select(func.count().label("seen"), func.coalesce(func.sum(case((_can_go, 1), else_=0)), 0).label("can_go"))
+
+#: One row that a batch under way has taken up.
+ONE_TAKEN = select(parked.c.parked_id).where(TAKEN).limit(1)
+
+
+@cache  # to put it together takes longer than to run it
+def due_targets(runner: str | None) -> Select[Any]:
+    """Return the query for targets with deliveries due by `now`, the longest waiting first; see `due_parked`.
+
+    A target that is left alone waits since what is past its age was due, that which passed it first.
+    """
+    one = one_of_each(DUE_KIND, DUE)
+    same = parked.alias("same")
+    of_kind = [same.c[column.name] == column for column in DUE_KIND]
+    first = select(same.c.due_at).where(*of_kind, on(same, DUE), same.c.due_at <= _NOW).order_by(same.c.due_at)
+    of_target = [same.c.rule == parked.c.rule, same.c.target == parked.c.target, same.c.runner == parked.c.runner]
+    past_age = (
+        select(same.c.due_at)
+        .where(*of_target, on(same, DUE), same.c.expires_at <= _NOW, _due_by_now(same))
+        .order_by(same.c.expires_at)
+    )
+    due_at = case(
+        (_left_alone(parked) & (parked.c.held == ""), _value(past_age)),
+        else_=_value(first),
+    )
+    found = select(parked.c.rule, parked.c.target, due_at.label("due_at")).where(parked.c.parked_id == one.c.parked_id)
+    if runner is not None:
+        found = found.where(parked.c.runner == runner)
+    # Materialized, or SQLite finds each time once more wherever it is named.
+    due = found.cte("due").prefix_with("MATERIALIZED")
+    first_due_at = func.min(due.c.due_at)
+    return (
+        select(due.c.rule, due.c.target, type_coerce(first_due_at, UtcTime).label("first_due_at"))
+        .where(due.c.due_at.is_not(None))
+        .group_by(due.c.rule, due.c.target)
+        .order_by(first_due_at, due.c.rule, due.c.target)
+    )
+
+
+def _value(query: Select[Any]) -> Any:
+    return query.limit(1).correlate(parked).scalar_subquery()
+
+
+def due_parked(limit: int, runner: str | None, *, smallest: bool = False, alone: bool = False) -> Select[Any]:
+    """Return the query for rows of a target due by `now`, the longest waiting or the smallest first.
+
+    Of a target that is left alone (`alone`) only what is past its age, or held its reason, and can only be given up.
+    """
+    found = select(parked).where(DUE, _TARGET, parked.c.due_at <= _NOW)
+    if alone:
+        past_age = select(parked.c.parked_id).where(DUE, _TARGET, parked.c.expires_at <= _NOW, _due_by_now(parked))
+        reasoned = select(parked.c.parked_id).where(DUE, _TARGET, parked.c.held > "", _due_by_now(parked))
+        some = [past_age.order_by(parked.c.expires_at), reasoned.order_by(parked.c.held)]
+        found = select(parked).where(parked.c.parked_id.in_(_any_of(some, limit, runner)))
+    elif smallest:
+        oldest = select(parked.c.parked_id).where(DUE, _TARGET, parked.c.due_at <= _NOW).order_by(parked.c.due_at)
+        found = select(parked).where(parked.c.parked_id.in_(_any_of([oldest], max(limit, SMALLEST_OF), runner)))
+    elif runner is not None:
+        found = found.where(parked.c.runner == runner)
+    order = (parked.c.count, parked.c.due_at) if smallest else (parked.c.due_at,)
+    return found.order_by(*order, parked.c.parked_id).limit(limit)
+
+
+def _any_of(queries: list[Select[Any]], limit: int, runner: str | None) -> Select[Any]:
+    """Return the query for the ids that any of some queries finds, at most so many of each."""
+    limited = [(each if runner is None else each.where(parked.c.runner == runner)).limit(limit) for each in queries]
+    return select(union_all(*(select(each.subquery().c.parked_id) for each in limited)).subquery().c.parked_id)
+
+
+def due_of_ordered(limit: int) -> Select[Any]:
+    """Return the query for due rows of an ordered target: what was tried first, then the longest waiting."""
+    due = select(parked.c.parked_id).where(_TARGET, parked.c.due_at <= _NOW).order_by(parked.c.due_at)
+    return (
+        select(parked)
+        .where(parked.c.parked_id.in_(_any_of([due.where(DUE_TRIED), due.where(DUE_UNTRIED)], limit, None)))
+        .order_by(parked.c.attempts == 0, parked.c.due_at, parked.c.parked_id)
+        .limit(limit)
+    )
+
+
+#: Targets of which batches under way have taken rows, by one row of each.
+TAKEN_TARGETS = select(parked.c.rule, parked.c.target).where(
+    parked.c.parked_id == one_of_each([parked.c.rule, parked.c.target], TAKEN).c.parked_id
+)

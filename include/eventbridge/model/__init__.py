@@ -1,0 +1,1 @@
+"""What everybody passes on: frozen values that know neither the ledger nor a framework."""

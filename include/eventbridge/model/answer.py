@@ -1,0 +1,27 @@
+"""What a target said to one request."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+
+class Answer(NamedTuple):
+    """What a target said to one request.
+
+    `accepted` answers that carry no HTTP code come from targets such as files. `code` is an HTTP status,
+    None where there was no response; then `error_class` names what happened instead
+    (`Timeout`, `ConnectionRefused`, `HostUnknown`, `TlsError`, `Interrupted`, `NetworkError`, `FileError`;
+    `AddressRefused`: it would have gone inside; `NoToken`: its credentials could not be had;
+    `InvalidHeader`: it cannot be sent as it is, now or later).
+    """
+
+    accepted: bool
+    started_at: datetime
+    duration_ms: float
+    code: int | None = None
+    error_class: str | None = None
+    error: str | None = None
+    retry_after: str | None = None  # the header as it came
+    abort: bool = False  # header `webhook-delivery: abort-message`
+    response_head: bytes = b""  # at most 20 KB

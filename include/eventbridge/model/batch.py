@@ -1,0 +1,60 @@
+"""A batch, the offset ranges that it took, and the files that its stages published."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from eventbridge.model.file_detail import FileDetail
+from eventbridge.model.queue import Queue
+
+BatchKind = Literal["normal", "retry", "replay", "redrive"]
+BatchState = Literal["planned", "buffered", "routed", "settling", "committed"]
+FileKind = Literal["buffer", "delivery", "outcome", "settlement", "dead_letter"]
+
+
+@dataclass(frozen=True)
+class Range:
+    """Offsets `start` (included) to `end` (excluded) of one queue."""
+
+    queue: Queue
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The unit that one DAG run moves; `bus` is empty where no event of one is routed."""
+
+    batch_id: str
+    kind: BatchKind
+    runner: str
+    bus: str
+    state: BatchState
+    rule_set: str  # hash of the frozen rule set
+    planned_at: datetime
+    deadline_at: datetime | None = None
+    replay_id: str = ""
+    committed_at: datetime | None = None
+    bus_committed_at: datetime | None = None  # when the bus itself was told; None = the next listen repeats it
+
+    @property
+    def routes(self) -> bool:
+        """Whether route is one of its stages: it accounts for all its delivery files, else for what its chunks name."""
+        return self.kind not in ("retry", "redrive") or self.bus != ""
+
+
+@dataclass(frozen=True)
+class BatchFile:
+    """A file that a stage published for a batch under a key; the first recorder of a key wins.
+
+    `path` is None where a slice had nothing to write. `detail` is what buffer or route records of it.
+    """
+
+    batch_id: str
+    kind: FileKind
+    key: str
+    path: str | None
+    rows: int
+    detail: FileDetail = None

@@ -1,0 +1,67 @@
+"""A chunk, and the pieces of delivery files that it is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, NamedTuple
+
+ChunkState = Literal["NEW", "STARTED", "ERROR", "TIMEOUT", "COMPLETED"]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows of one delivery file, all of one rule and target, with what earlier batches know of them.
+
+    `rows` is text made by `eventbridge.model.rowset.encode`. `attempts` counts those made in earlier batches;
+    `lineage` names the (batch_id, chunk_id) pairs that made them, oldest first;
+    `parked_id` is the parked row the piece was taken from, None in a normal batch.
+    """
+
+    file: str
+    rows: str
+    count: int
+    size: int  # payload bytes
+    rule: str
+    target: str
+    attempts: int = 0
+    held_seconds: float = 0.0
+    lineage: tuple[tuple[str, int], ...] = ()
+    parked_id: int | None = None
+
+
+#: The error of a chunk whose push ended without a word.
+PUSH_LOST = "Its push was killed, or was still at work when the batch was settled; what it had written down counts."
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """What one push task handles. Not handed out = settled as Unknown and parked, due now or held."""
+
+    batch_id: str
+    chunk_id: int
+    pool: str
+    weight: int
+    pieces: tuple[Piece, ...]
+    rows: int
+    size: int
+    handed_out: bool = True
+    map_index: int | None = None  # position among the chunks handed out
+    held: str = ""  # not handed out and to be held: why
+    claim: int = 0
+    state: ChunkState = "NEW"
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    worker: str = ""  # host and process that claimed it last
+    succeeded: int = 0
+    failed: int = 0
+    error: str = ""
+
+
+class ChunkTotal(NamedTuple):
+    """What the chunks of a batch that are handed out to one pool come to."""
+
+    pool: str
+    chunks: int
+    rows: int
+    size: int

@@ -1,0 +1,24 @@
+"""How far a consumer group has come in one queue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from eventbridge.model.queue import Queue
+
+
+@dataclass(frozen=True)
+class ConsumerOffset:
+    """The committed offset of a consumer group (= runner) in one queue: the smallest not yet settled.
+
+    It counts on the log of `bus_identity`; empty: registered by a version that did not know, or the bus has none.
+    """
+
+    group: str
+    bus: str
+    queue: Queue
+    offset: int
+    message_id: str
+    changed_at: datetime
+    bus_identity: str = ""

@@ -1,0 +1,9 @@
+"""Why deliveries or references are held: each reason ends by a person, a rule file or a pool."""
+
+from __future__ import annotations
+
+POOL_CLOSED = "pool closed"
+RULE_DISABLED = "rule disabled"
+RULE_HELD = "rule held"
+RULE_REMOVED = "rule removed"
+TARGET_DISABLED = "target disabled"

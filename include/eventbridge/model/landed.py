@@ -1,0 +1,21 @@
+"""What buffer records of a sub-range that it landed."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from eventbridge.model.queue import Queue
+
+
+class LandedRange(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="record", tag="range"):
+    """Offsets `start` (included) to `end` (excluded) of one queue, landed in one buffer file: read or a gap."""
+
+    queue: Queue
+    start: int
+    end: int
+    read: int = 0  # valid + duplicate + malformed
+    valid: int = 0
+    duplicate: int = 0
+    malformed: int = 0
+    size: int = 0  # body bytes
+    gaps: tuple[tuple[int, int], ...] = ()  # offsets that the log does not hold: first (included), last (excluded)

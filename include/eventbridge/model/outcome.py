@@ -1,0 +1,51 @@
+"""What an attempt came to, and the verdicts that outcomes are frozen into."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+VerdictName = Literal["Delivered", "DeadLettered", "RetryAt", "Unknown"]
+
+#: Highest first. Two outcomes of one delivery are merged by rank, never by clock.
+VERDICT_RANK: tuple[VerdictName, ...] = ("Delivered", "DeadLettered", "RetryAt", "Unknown")
+
+
+#: Why a delivery is put off that may not be sent yet.
+NOT_BEFORE = "NotBefore"
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """The target has it."""
+
+
+@dataclass(frozen=True)
+class RetryAt:
+    """It is to be tried again, not before `due_at`; `reason` has few values (`HTTP 503`, `Timeout`), to group by."""
+
+    due_at: datetime
+    reason: str
+
+
+@dataclass(frozen=True)
+class DeadLettered:
+    """It is given up; `disable_target` where the target said that it is gone (410)."""
+
+    reason: str
+    detail: str
+    disable_target: bool = False
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """It was in flight, or never sent, when its push had to stop; it is tried again under the same id."""
+
+
+Outcome = Delivered | RetryAt | DeadLettered | Unknown
+
+#: The outcome of every answer that is accepted, whatever else is known of its delivery.
+DELIVERED = Delivered()
+#: Why a delivery is put off whose target asked for a pause.
+TARGET_PAUSED = "TargetPaused"

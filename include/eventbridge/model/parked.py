@@ -1,0 +1,82 @@
+"""Deliveries that wait in the ledger for another batch, row by row and in sum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, NamedTuple
+
+from eventbridge.model.place import Span
+
+ParkedState = Literal["due", "held", "closed"]
+
+#: The chunk of what was in none: part of a parked row's name, which a database compares, so never null.
+NO_CHUNK = -1
+
+
+@dataclass(frozen=True)
+class Parked:
+    """Deliveries of one batch, chunk and target that wait for another batch.
+
+    Named by (batch_id, settlement, chunk_id, rule, target, reason, attempts, lane, and the due_at and held it was
+    parked with): to park the same name again with the same files is to park nothing.
+    State `due`: may be taken once `due_at` has come; `held`: waits for a person; `closed`: a committed batch took it.
+    """
+
+    batch_id: str
+    chunk_id: int
+    runner: str
+    rule: str
+    target: str
+    reason: str
+    attempts: int
+    due_at: datetime
+    files: tuple[tuple[str, str], ...]  # (delivery file, encoded rows)
+    count: int
+    size: int
+    lane: str = "slow"
+    held: str = ""
+    held_seconds: float = 0.0
+    lineage: tuple[tuple[str, int], ...] = ()
+    expires_at: datetime | None = None
+    order_shard: int | None = None  # of an ordered target
+    order_spans: tuple[Span, ...] = ()  # where in their queues its deliveries lie
+    state: ParkedState = "due"
+    parked_at: datetime | None = None
+    held_since: datetime | None = None
+    taken_by: str | None = None
+    closed_by: str | None = None
+    settlement: int = 0  # the settlement that said so: 0, or the number of a supplement
+    parked_id: int | None = None  # given by the ledger
+
+
+class DueTarget(NamedTuple):
+    """A target with deliveries that are due."""
+
+    rule: str
+    target: str
+    first_due_at: datetime  # of what has been due the longest
+
+
+@dataclass(frozen=True)
+class ParkedCount:
+    """How many rows and deliveries of a target wait in one state for one reason, and when the first is due."""
+
+    rule: str
+    target: str
+    state: ParkedState
+    reason: str
+    rows: int
+    count: int
+    next_due_at: datetime
+
+
+@dataclass(frozen=True)
+class WaitingTarget:
+    """What of one target waits in one state for one reason (`held`), none of it taken by a batch."""
+
+    rule: str
+    target: str
+    state: ParkedState
+    held: str
+    newest_held_since: datetime | None  # when the last of it was held; None = it is not held

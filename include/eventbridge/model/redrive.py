@@ -1,0 +1,42 @@
+"""A wish to deliver dead letters again, and what of them a batch took up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+RedriveState = Literal["running", "done", "cancelled"]
+
+
+@dataclass(frozen=True)
+class Redrive:
+    """A wish to deliver dead letters again, carried out by batches in turn.
+
+    `run` names who asked: to ask again under the same name is to ask for the same redrive. `selection` is JSON.
+    `rate` is in letters a second, None: as fast as it goes; before `next_at` no further batch is planned.
+    """
+
+    redrive_id: str
+    run: str
+    selection: Mapping[str, Any]
+    started_at: datetime
+    next_at: datetime
+    rate: float | None = None
+    retransform: bool = False
+    again: bool = False  # also what was redriven before
+    state: RedriveState = "running"
+    ended_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Redriven:
+    """Rows of a dead letter file that a batch took up; `turn` counts the batches that took of this file, from 0."""
+
+    file: str
+    turn: int
+    redrive_id: str
+    batch_id: str
+    rows: str  # made by `eventbridge.model.rowset.encode`
+    count: int

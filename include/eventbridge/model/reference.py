@@ -1,0 +1,33 @@
+"""A rule's share of a batch that is routed later."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from eventbridge.model.parked import ParkedState
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A rule's share of a batch that is not routed yet: rows of buffer files that its pattern let through.
+
+    Named by (batch_id, rule, reason). State `due`: may be taken once `due_at` has come; `held`: waits for a person,
+    since `due_at`; `closed`: a committed batch took it. `made_at` is when its oldest event was first referred.
+    """
+
+    batch_id: str
+    runner: str
+    rule: str
+    reason: str
+    files: tuple[tuple[str, str], ...]  # (buffer file, encoded rows)
+    count: int
+    due_at: datetime
+    made_at: datetime
+    expires_at: datetime | None = None
+    state: ParkedState = "due"
+    tries: int = 0  # batches that took it, or what it was part of, up for nothing
+    held_seconds: float = 0.0  # that do not count towards its age
+    taken_by: str | None = None
+    closed_by: str | None = None
+    reference_id: int | None = None  # given by the ledger

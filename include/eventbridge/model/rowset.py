@@ -1,0 +1,57 @@
+"""Sets of row numbers of one file as short text: what a piece, a parked row or a slice names of a delivery file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+
+def encode(rows: Iterable[int]) -> str:
+    """Return row numbers as sorted runs, both ends included: `{0, 1, 2, 7}` is `"0-2,7"`.
+
+    Raises ValueError for a negative number: it would vanish from the text in silence.
+    """
+    runs: list[str] = []
+    start = last = -2
+    for row in sorted(set(rows)):
+        if row < 0:
+            raise ValueError(f"{row} is no row number: rows count from 0")
+        if row == last + 1:
+            last = row
+            continue
+        if last >= 0:
+            runs.append(run(start, last))
+        start = last = row
+    if last >= 0:
+        runs.append(run(start, last))
+    return ",".join(runs)
+
+
+def runs(text: str) -> Iterator[range]:
+    """Yield the runs of `encode`'s text in ascending order."""
+    for text_of_run in filter(None, text.split(",")):
+        start, _, last = text_of_run.partition("-")
+        yield range(int(start), int(last or start) + 1)
+
+
+def decode(text: str) -> Iterator[int]:
+    """Yield the row numbers of `encode`'s text in ascending order."""
+    for each in runs(text):
+        yield from each
+
+
+def count(text: str) -> int:
+    """Return how many rows the text names, without listing them."""
+    return sum(map(len, runs(text)))
+
+
+def joined_run(text: str, following: str) -> str | None:
+    """Return the run that the rows of both texts are; None if they are not, in this order, one run."""
+    if "," in text or "," in following:
+        return None
+    (first,), (second,) = runs(text), runs(following)
+    return run(first[0], second[-1]) if first.stop == second.start else None
+
+
+def run(start: int, last: int) -> str:
+    """Return the text of one run of row numbers, both ends included; neither may be negative."""
+    return str(start) if start == last else f"{start}-{last}"

@@ -1,0 +1,31 @@
+"""The verdict on one delivery of a batch: a row of its settlement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from eventbridge.model.outcome import VerdictName
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a batch came to with a delivery; `eventbridge.store.schemas.SETTLEMENT` says what the fields are."""
+
+    delivery_id: bytes
+    rule: str
+    target: str
+    chunk_id: int | None
+    file: str
+    row: int
+    verdict: VerdictName
+    attempts: int
+    due_at: datetime | None
+    lane: str | None
+    held: str | None
+    reason: str | None
+    detail: str | None
+    published_at: datetime
+    arrived_at: datetime
+    not_before: datetime | None
+    settled_at: datetime | None

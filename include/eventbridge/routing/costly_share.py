@@ -1,0 +1,274 @@
+"""Route one costly rule's share of a batch within its budget: what a worker of route does, in this process or on Spark.
+
+Nothing here may import the ledger or Spark: a Spark worker imports this module and should be ready soon.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from msgspec import structs
+
+from eventbridge.errors import BudgetSpent, TransformFailed, UserError
+from eventbridge.event.cloudevent import Event, parse_event
+from eventbridge.event.ids import Fingerprint, delivery_id, delivery_id_text
+from eventbridge.model import rowset
+from eventbridge.model.routed import RoutedPiece, RoutedShare
+from eventbridge.routing.cpu_budget import OutOfTime, ShareBudget, interruptible
+from eventbridge.routing.job import RouteJob, RuleShare, SliceResult
+from eventbridge.routing.not_before import Waiting
+from eventbridge.routing.order_keys import by_shard, order_key
+from eventbridge.routing.pieces import AT_ONCE, PieceLimits, pieces_of
+from eventbridge.routing.share_turns import CROWDED, CostlyTotal, referred
+from eventbridge.routing.sql_answers import EventRow, SqlAnswer, answered_files, read_answers
+from eventbridge.rule import Rule, RuleSet, Target
+from eventbridge.store import layout
+from eventbridge.store.parquet import read_rows, write_table
+from eventbridge.store.protocol import Store
+from eventbridge.store.schemas import DELIVERY
+from eventbridge.transform import Rendered, Renderer, Scope, compile_transform
+
+#: Why what is left of a share is left; and why an event fails that `where` fails for.
+BUDGET = "Budget"
+ROUTE_FAILED = "RouteFailed"
+
+#: Events read at a time: a budget may be over long before a share is.
+_EVENTS_AT_ONCE = 500
+#: Why a row has a failure, if not because its transform failed; no column of a delivery file.
+_REASON = "reason"
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_total = CostlyTotal()
+
+#: Returns the renderer of a target.
+CompileTarget = Callable[[Target], Renderer]
+
+
+def compile_target(target: Target) -> Renderer:
+    """Return the renderer of a target, as `eventbridge.transform` compiles it."""
+    return compile_transform(target.transform, content_mode=target.content_mode)
+
+
+def route_share(
+    store: Store, rule_set: RuleSet, job: RouteJob, share: RuleShare, compile_target: CompileTarget = compile_target
+) -> SliceResult:
+    """Render an event after the other, all targets of each, until all are done or the budget is spent.
+
+    Writes one delivery file for what was done. A budget is CPU time; a renderer that loops is interrupted, or, if it
+    does not come back to Python, ended with its process by whoever runs it.
+    """
+    if share.answers is None and _total.is_over(job):  # answers: Spark was asked already
+        return referred(share, CROWDED)
+    rule = rule_set.rules[share.rule]
+    deliveries = _Deliveries(job, rule)
+    answers = _answers(store, rule, share)
+    own = [target for target in rule.targets.values() if target.transform.form != "SQL" and not share.give_up]
+    renderers = {target.name: compile_target(target) for target in own}
+    budget = ShareBudget(share.cpu_seconds)
+    files = share.files if answers is None else answered_files(share.files, answers)
+    done: dict[str, list[int]] = {file: [] for file, _ in share.files}
+    turned_down: dict[str, list[int]] = {file: [] for file, _ in share.files}
+    spent = well = 0
+    with interruptible():
+        for place, row, event in _events(store, job, files):
+            answer = answers[place] if answers is not None else SqlAnswer(kept=True)
+            try:
+                if share.give_up:
+                    rendered = deliveries.failed(place, row, event, *reversed(share.give_up))
+                elif answer.failure is not None:
+                    rendered = deliveries.failed(place, row, event, f"where: {answer.failure}", ROUTE_FAILED)
+                elif answer.kept:
+                    rendered = deliveries.render(place, row, event, renderers | answer.renderers(rule), budget)
+                else:
+                    rendered = []
+                    turned_down[place[0]].append(place[1])
+            except (OutOfTime, BudgetSpent):
+                if not (share.last_resort and not any(done.values())):
+                    break
+                text = f"it took more than {share.cpu_seconds:g} CPU-seconds, all that a batch may spend on its rule"
+                rendered = deliveries.failed(place, row, event, text)
+                spent += 1
+            deliveries.take(rendered)
+            done[place[0]].append(place[1])
+            well += not rendered or any(each.get("failure") is None for each in rendered)
+            if spent or budget.late:
+                break
+    _total.charge(job, budget.spent_seconds)
+    left = {file: sorted(set(rowset.decode(rows)) - set(done[file])) for file, rows in share.files}
+    path = deliveries.write(store, share)
+    detail = structs.replace(
+        deliveries.detail(),
+        done=_row_sets(done),
+        turned_down=_row_sets(turned_down),
+        left=_row_sets(left),
+        reason=(ROUTE_FAILED if share.hold else BUDGET) if any(left.values()) else "",
+        rendered=well,
+        error=share.hold if any(left.values()) else "",
+    )
+    return SliceResult(share.slice_id, path, deliveries.count, detail)
+
+
+def _row_sets(rows: dict[str, list[int]]) -> tuple[tuple[str, str], ...]:
+    return tuple((file, rowset.encode(numbers)) for file, numbers in rows.items() if numbers)
+
+
+def _answers(store: Store, rule: Rule, share: RuleShare) -> dict[EventRow, SqlAnswer] | None:
+    if not rule.in_sql or share.give_up:
+        return None
+    if share.answers is None:
+        raise UserError(
+            f"The rule {rule.name} has `where` or a transform of the form SQL, which only Spark can evaluate. "
+            "Route it on Spark: by `eventbridge deliver`, or by the DAGs"
+        )
+    return read_answers(store, share.answers)
+
+
+def _events(
+    store: Store, job: RouteJob, files: Iterable[tuple[str, str]]
+) -> Iterator[tuple[EventRow, dict[str, Any], Event]]:
+    for file, rows in files:
+        numbers = list(rowset.decode(rows))
+        for start in range(0, len(numbers), _EVENTS_AT_ONCE):
+            some = numbers[start : start + _EVENTS_AT_ONCE]
+            table = read_rows(store, file, rowset.encode(some))
+            for number, row in zip(some, table.to_pylist(), strict=True):
+                yield (file, number), row, parse_event(row["body"], max_bytes=job.event_max_bytes)
+
+
+@dataclass
+class _Deliveries:
+    """The rows of a share's delivery file, by target."""
+
+    job: RouteJob
+    rule: Rule
+    rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+
+    def render(
+        self,
+        place: EventRow,
+        row: dict[str, Any],
+        event: Event,
+        renderers: dict[str, Renderer],
+        budget: ShareBudget,
+    ) -> list[dict[str, Any]]:
+        """Return the delivery rows of one event; raises OutOfTime or BudgetSpent."""
+        rows = []
+        for target in sorted(self.rule.targets):
+            common = self._row(place, row, event, target)
+            name = delivery_id_text(common["delivery_id"])
+            scope = Scope(self.rule.name, self.job.bus, target, name, row["arrived_at"], budget.of_evaluations)
+            with budget.running():
+                outcome = _rendered(renderers[target], event, scope)
+            rows.append(common | outcome | self._waiting(target, row["arrived_at"], event))
+        return rows
+
+    def _waiting(self, target: str, arrived_at: datetime, event: Event) -> dict[str, Any]:
+        waiting = Waiting.of(self.rule.targets[target])
+        if waiting is None:
+            return {}
+        try:
+            return {"not_before": waiting.not_before(arrived_at, lambda: event.document)}
+        except TransformFailed as error:
+            return {"payload": None, "content_type": None, "headers": None, "failure": str(error)}
+
+    def failed(
+        self, place: EventRow, row: dict[str, Any], event: Event, text: str, reason: str = ""
+    ) -> list[dict[str, Any]]:
+        """Return the delivery rows of an event all of whose targets fail; for no `reason`, as TransformFailed."""
+        said = {"failure": text, _REASON: reason}
+        return [self._row(place, row, event, target) | said for target in sorted(self.rule.targets)]
+
+    def take(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Keep the rows of an event that is done."""
+        for row in rows:
+            self.rows.setdefault(row["target"], []).append(row)
+
+    @property
+    def count(self) -> int:
+        """How many deliveries there are."""
+        return sum(map(len, self.rows.values()))
+
+    def write(self, store: Store, share: RuleShare) -> str | None:
+        """Write the delivery file, sorted by target; return its path, None if there is nothing to write."""
+        rows = [row for target in sorted(self.rows) for row in self.rows[target]]
+        if not rows:
+            return None
+        part = re.sub(r"[^\w.-]", "_", share.slice_id, flags=re.ASCII) + f"-{uuid.uuid4().hex}"
+        path = layout.deliveries(self.job.planned_at, self.job.batch_id, self.job.attempt, part)
+        write_table(store, path, pa.Table.from_pylist(rows, schema=DELIVERY))
+        return path
+
+    def detail(self) -> RoutedShare:
+        """Return what is recorded of the file."""
+        matched: dict[str, Fingerprint] = {}
+        failed: dict[str, int] = {}
+        pieces: list[RoutedPiece] = []
+        failed_rows: list[int] = []
+        reasons: dict[str, list[int]] = {}
+        first = 0
+        for target in sorted(self.rows):
+            rows, name = self.rows[target], f"{self.rule.name}/{target}"
+            of_target = [first + index for index, row in enumerate(rows) if row.get("failure") is not None]
+            matched[name] = Fingerprint.of(row["delivery_id"] for row in rows)
+            if of_target:
+                failed[name] = len(of_target)
+            failed_rows += of_target
+            for index in of_target:
+                if reason := rows[index - first].get(_REASON):
+                    reasons.setdefault(reason, []).append(index)
+            ready = [(first + index, row) for index, row in enumerate(rows) if row.get("failure") is None]
+            pieces += self._pieces(target, ready)
+            first += len(rows)
+        return RoutedShare(
+            rule=self.rule.name,
+            matched=matched,
+            failed=failed,
+            failed_rows=rowset.encode(failed_rows),
+            pieces=tuple(pieces),
+            failure_reasons={reason: rowset.encode(numbers) for reason, numbers in reasons.items()},
+        )
+
+    def _pieces(self, target: str, ready: list[tuple[int, dict[str, Any]]]) -> Iterator[RoutedPiece]:
+        limits = PieceLimits(self.job.piece_max_deliveries, self.job.piece_max_bytes)
+        head = (self.rule.pool_name, self.rule.weight, self.rule.name, target)
+        for shard, of_shard in by_shard(ready).items():
+            numbers = [(number, len(row["payload"]), _wait(row)) for number, row in of_shard]
+            columns = np.array(numbers, np.int64).T
+            yield from pieces_of(head, columns[0], columns[1], columns[2], limits, shard)
+
+    def _row(self, place: EventRow, row: dict[str, Any], event: Event, target: str) -> dict[str, Any]:
+        taken = ("topic", "broker", "queue_id", "offset", "source", "event_id", "published_at", "arrived_at")
+        raw_id = delivery_id(self.job.bus, event.source, event.id, self.rule.name, target, self.job.replay_id)
+        return {name: row[name] for name in taken} | {
+            "delivery_id": raw_id,
+            "rule": self.rule.name,
+            "target": target,
+            "rule_version": self.rule.version,
+            "bus": self.job.bus,
+            "event_file": place[0],
+            "event_row": place[1],
+            "order_key": order_key(self.rule.targets[target], event.document, row),
+        }
+
+
+def _wait(row: dict[str, Any]) -> int:
+    first: datetime | None = row.get("not_before")
+    return AT_ONCE if first is None else (first - _EPOCH) // timedelta(microseconds=1)
+
+
+def _rendered(renderer: Renderer, event: Event, scope: Scope) -> dict[str, Any]:
+    try:
+        rendered: Rendered = renderer.render(event, scope)
+    except TransformFailed as error:
+        return {"failure": str(error)}
+    headers = json.dumps(dict(rendered.headers)) if rendered.headers else None
+    return {"payload": rendered.payload, "content_type": rendered.content_type, "headers": headers}

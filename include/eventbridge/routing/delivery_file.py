@@ -1,0 +1,147 @@
+"""The delivery file of a slice, made block by block, and what the manifest says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eventbridge.event.fingerprints import fingerprints
+from eventbridge.event.ids import Fingerprint
+from eventbridge.model import rowset
+from eventbridge.model.routed import RoutedPiece
+from eventbridge.routing.block import SliceOrigin, block_of, runs_of
+from eventbridge.routing.events import MatchedRows, SliceEvents
+from eventbridge.routing.order_keys import UNORDERED
+from eventbridge.routing.pieces import PieceLimits, pieces_of
+from eventbridge.routing.program import Route, RouteProgram
+from eventbridge.scan.texts import padded_texts
+from eventbridge.transform.kernel.render import Deliveries, Events
+
+#: Deliveries whose ids and parts are made at a time, if no single target has more.
+_RUN: Final = 100_000
+
+
+@dataclass
+class Account:
+    """What the manifest says of the deliveries written so far; see `Routed`."""
+
+    limits: PieceLimits
+    rows: int = 0
+    matched: dict[str, Fingerprint] = field(default_factory=dict)
+    failed: dict[str, int] = field(default_factory=dict)
+    failed_rows: list[int] = field(default_factory=list)
+    pieces: list[RoutedPiece] = field(default_factory=list)
+    reference_rendered: int = 0
+
+    def enter(
+        self,
+        program: RouteProgram,
+        deliveries: Deliveries,
+        sizes: npt.NDArray[np.int64],
+        shards: npt.NDArray[np.int16],
+        failed: npt.NDArray[np.bool_],
+        waits: npt.NDArray[np.int64],
+    ) -> None:
+        """Enter all deliveries of one or more targets, which are the next rows of the file; `waits` as in `Block`."""
+        starts, counts = runs_of(deliveries.targets)
+        targets = deliveries.targets[starts]
+        found = fingerprints(deliveries.ids, counts)
+        totals = np.add.reduceat(sizes, starts)
+        failures = np.add.reduceat(failed.astype(np.int64), starts)
+        # With thousands of rules most have a few rows each: what follows is all that happens per target.
+        columns = (targets, starts, counts, totals, failures)
+        for (target, start, count, size, fails), each in zip(
+            zip(*[column.tolist() for column in columns], strict=True), found, strict=True
+        ):
+            route: Route = program.routes[target]
+            self.matched[route.name] = each
+            first = self.rows + start
+            if shards[start] != UNORDERED:
+                span = slice(start, start + count)
+                self._enter_shards(route, first, sizes[span], shards[span], failed[span], waits[span])
+            elif not fails and route.waiting is None and self.limits.hold(count, size):
+                self.pieces.append(RoutedPiece(*route.head, rowset.run(first, first + count - 1), count, size))
+            else:
+                span = slice(start, start + count)
+                self._enter_parts(route, first, sizes[span], failed[span], waits[span])
+        self.rows += len(sizes)
+
+    def _enter_failed(self, route: Route, first: int, failed: npt.NDArray[np.bool_]) -> None:
+        if failed.any():
+            self.failed[route.name] = int(failed.sum())
+            self.failed_rows += (np.flatnonzero(failed) + first).tolist()
+
+    def _enter_shards(
+        self,
+        route: Route,
+        first: int,
+        sizes: npt.NDArray[np.int64],
+        shards: npt.NDArray[np.int16],
+        failed: npt.NDArray[np.bool_],
+        waits: npt.NDArray[np.int64],
+    ) -> None:
+        """Enter the deliveries of an ordered target, those of each shard in pieces of their own that name it."""
+        self._enter_failed(route, first, failed)
+        for shard in np.unique(shards[~failed]).tolist():
+            chosen = np.flatnonzero((shards == shard) & ~failed)
+            self.pieces += pieces_of(route.head, chosen + first, sizes[chosen], waits[chosen], self.limits, shard)
+
+    def _enter_parts(
+        self,
+        route: Route,
+        first: int,
+        sizes: npt.NDArray[np.int64],
+        failed: npt.NDArray[np.bool_],
+        waits: npt.NDArray[np.int64],
+    ) -> None:
+        self._enter_failed(route, first, failed)
+        rows = np.flatnonzero(~failed)
+        self.pieces += pieces_of(route.head, rows + first, sizes[rows], waits[rows], self.limits)
+
+
+def delivery_tables(
+    program: RouteProgram, events: SliceEvents, matched: MatchedRows, origin: SliceOrigin, account: Account
+) -> Iterator[pa.Table]:
+    """Yield the rows of all deliveries, sorted by pool, rule, target and offset, and enter them into the account.
+
+    A transform that fails leaves a row with its `failure` and no payload.
+    """
+    sources, event_ids = padded_texts(events.table["source"]), padded_texts(events.table["event_id"])
+    texts, ids = Events(events.texts, events.arrived_at), program.ids_of(origin.replay_id)
+    for numbers, targets in _runs(matched, program.rule_of_route):
+        deliveries = Deliveries(numbers, targets, ids.of(sources, event_ids, numbers, targets))
+        sizes, waits = np.zeros((2, len(numbers)), np.int64)
+        failed = np.zeros(len(numbers), np.bool_)
+        shards = np.full(len(numbers), UNORDERED, np.int16)
+        for payloads in program.renderers.render(texts, deliveries):
+            block = block_of(program, events, deliveries, payloads, origin)
+            sizes[payloads.first : payloads.last] = block.sizes
+            shards[payloads.first : payloads.last] = block.shards
+            failed[payloads.first : payloads.last] = block.failed
+            waits[payloads.first : payloads.last] = block.waits
+            account.reference_rendered += block.handed_back
+            yield block.table
+        account.enter(program, deliveries, sizes, shards, failed, waits)
+
+
+def _runs(
+    matched: MatchedRows, rule_of_route: npt.NDArray[np.int64]
+) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    """Yield events and targets of all deliveries in the order of the targets, whole targets at a time."""
+    counts = matched.counts[rule_of_route]
+    ends = np.cumsum(counts)
+    first, done = 0, 0
+    while first < len(counts):
+        last = max(int(np.searchsorted(ends, done + _RUN, side="right")), first + 1)
+        of_run = counts[first:last]
+        total = int(of_run.sum())
+        if total:
+            shift = matched.starts[rule_of_route[first:last]] - (np.cumsum(of_run) - of_run)
+            numbers = matched.events[np.arange(total) + np.repeat(shift, of_run)]
+            yield numbers, np.repeat(np.arange(first, last), of_run)
+        first, done = last, done + total

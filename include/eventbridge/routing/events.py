@@ -1,0 +1,138 @@
+"""The events of a slice as route needs them: columns of Arrow and bytes, none of them a Python object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eventbridge.event.cloudevent import Event, parse_event
+from eventbridge.match.leaves import flatten
+from eventbridge.match.reference import matches_leaves
+from eventbridge.routing.program import RouteProgram
+from eventbridge.scan.texts import Texts, padded_texts
+from eventbridge.store.parquet import read_span
+from eventbridge.store.protocol import Store
+
+#: What a delivery row takes over from its event, and what is needed to make it.
+_COLUMNS = (
+    "topic",
+    "broker",
+    "queue_id",
+    "offset",
+    "source",
+    "event_id",
+    "published_at",
+    "arrived_at",
+    "body",
+    "status",
+)
+
+#: Events that stay parsed for the next target that no compiled code renders for; about 20 MB of small ones.
+_KEPT: Final = 4_000
+
+
+@dataclass
+class SliceEvents:
+    """The valid events of a slice; `rows` are their row numbers in the buffer file."""
+
+    table: pa.Table
+    rows: npt.NDArray[np.int32]
+    max_bytes: int
+    _parsed: dict[int, Event] = field(default_factory=dict)
+    _only: dict[str, str | None] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, store: Store, file: str, first: int, last: int, max_bytes: int) -> SliceEvents:
+        """Read rows `first` to `last` (excluded) of a buffer file."""
+        table = read_span(store, file, first, last, _COLUMNS)
+        rows = np.arange(first, last, dtype=np.int32)
+        valid = pc.equal(table["status"], "valid").combine_chunks()
+        if valid.true_count < len(rows):
+            table, rows = table.filter(valid), rows[valid.to_numpy(zero_copy_only=False)]
+        return cls(table, rows, max_bytes)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @cached_property
+    def places(self) -> pa.Table:
+        """Return what deliveries take over, made ready to be taken row by row: all but the events themselves."""
+        return self.table.drop_columns(["body", "status"]).combine_chunks()
+
+    @cached_property
+    def texts(self) -> Texts:
+        """Return the events' JSON."""
+        return padded_texts(self.table["body"])
+
+    @cached_property
+    def arrived_at(self) -> npt.NDArray[np.int64]:
+        """Return when each event arrived, in microseconds since 1970."""
+        times: npt.NDArray[np.int64] = self.table["arrived_at"].cast(pa.int64()).to_numpy()
+        return times
+
+    def only(self, name: str) -> str | None:
+        """Return the one text that a column holds, None if it holds several."""
+        if name not in self._only:
+            texts = pc.unique(self.table[name]).to_pylist()
+            self._only[name] = texts[0] if len(texts) == 1 else None
+        return self._only[name]
+
+    def parsed(self, number: int) -> Event:
+        """Return an event parsed; for what no compiled code can do. Buffer has parsed the same bytes, so it can be."""
+        event = self._parsed.get(number)
+        if event is None:
+            event = parse_event(self.table["body"][number].as_py(), max_bytes=self.max_bytes)
+            if len(self._parsed) < _KEPT:
+                self._parsed[number] = event
+        return event
+
+
+@dataclass(frozen=True)
+class MatchedRows:
+    """Which events each rule matches, by their numbers, ascending: bus order, as a file holds one queue."""
+
+    starts: npt.NDArray[np.int64]
+    events: npt.NDArray[np.int64]
+
+    def of(self, rule: int) -> npt.NDArray[np.int64]:
+        """Return the events that rule number `rule` matches."""
+        return self.events[self.starts[rule] : self.starts[rule + 1]]
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """Return per rule how many events it matches."""
+        return np.diff(self.starts)
+
+
+def match_rows(program: RouteProgram, events: SliceEvents) -> tuple[MatchedRows, int]:
+    """Match all events against all rules; also return how often the reference matcher had to decide."""
+    found = program.matcher.match_texts(events.texts)
+    numbers = np.repeat(np.arange(len(events), dtype=np.int64), np.diff(found.offsets))
+    rules = found.rules
+    handed_back = found.handed_back
+    if len(found.malformed):  # the strict parser took them, so here nobody may lose them
+        also = [(number, rule) for number in found.malformed for rule in _matching(program, events.parsed(int(number)))]
+        numbers = np.concatenate((numbers, np.array([number for number, _ in also], np.int64)))
+        rules = np.concatenate((rules, np.array([rule for _, rule in also], np.int32)))
+        by_number = np.argsort(numbers, kind="stable")
+        numbers, rules = numbers[by_number], rules[by_number]
+        handed_back += len(found.malformed)
+    return _by_rule(numbers, rules, len(program.rules)), handed_back
+
+
+def _matching(program: RouteProgram, event: Event) -> list[int]:
+    leaves = flatten(event.document)
+    return [rule for rule, pattern in enumerate(program.patterns) if matches_leaves(pattern, leaves)]
+
+
+def _by_rule(events: npt.NDArray[np.int64], rules: npt.NDArray[np.int32], rule_count: int) -> MatchedRows:
+    # NumPy sorts 16 bits by radix, six times as fast as 32.
+    narrow = rules.astype(np.uint16) if rule_count <= 1 << 16 else rules
+    starts = np.concatenate(([0], np.cumsum(np.bincount(rules, minlength=rule_count))))
+    return MatchedRows(starts, events[np.argsort(narrow, kind="stable")])

@@ -1,0 +1,129 @@
+"""What route asks of its workers and what they answer; travels as JSON.
+
+Nothing here may import the ledger or Spark: a Spark worker imports this module and should be ready soon.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from msgspec import Struct, json, structs
+
+from eventbridge.model.routed import RoutedShare, RoutedSlice
+from eventbridge.rule import RuleSet
+from eventbridge.store.protocol import Store
+
+
+class RouteJob(Struct, frozen=True, kw_only=True):
+    """What all slices of one batch share.
+
+    `attempt` is unique per try of the route stage; `replay_id` is part of every delivery id.
+    """
+
+    batch_id: str
+    runner: str
+    bus: str
+    rule_set: str  # hash
+    planned_at: datetime
+    store_uri: str
+    attempt: str
+    event_max_bytes: int
+    piece_max_deliveries: int
+    piece_max_bytes: int
+    replay_id: str = ""
+    slice_seconds: float = 0.0  # a Spark worker that takes longer over one slice is ended; 0 = never
+    costly_seconds: float = 0.0  # once a worker has spent so much on shares it begins no more; 0 = never (share_turns)
+
+    def another_try(self) -> RouteJob:
+        """Return the job of another try: what it leaves in the store has names of its own."""
+        return structs.replace(self, attempt=uuid.uuid4().hex)
+
+
+class Slice(Struct, frozen=True, tag="slice"):
+    """Rows `row_from` (included) to `row_to` (excluded) of one buffer file; `slice_id` is the same at every try.
+
+    Sorted by their ids, as chunks are cut, the slices of a batch follow the order of queue and offset.
+    """
+
+    slice_id: str
+    file: str
+    row_from: int
+    row_to: int
+
+
+class RuleShare(Struct, frozen=True, tag="share"):
+    """What of a batch one costly rule has to route: rows of buffer files that its pattern let through, oldest first.
+
+    At most `cpu_seconds` are spent on it. `last_resort`: an event that takes them all by itself fails.
+    `give_up` (reason, text): every event fails so, unseen.
+    Of a rule with Spark SQL `answers` is the file of what Spark made of its events, as far as it came (sql_answers);
+    `hold` says why Spark can make nothing of the others: they are left, and the rule is held.
+    """
+
+    slice_id: str
+    rule: str
+    files: tuple[tuple[str, str], ...]  # (buffer file, encoded rows)
+    cpu_seconds: float
+    last_resort: bool = False
+    give_up: tuple[str, str] | None = None
+    answers: str | None = None
+    hold: str = ""
+
+
+#: What a worker is asked to do.
+Task = Slice | RuleShare
+
+
+class JobTasks(Struct, frozen=True):
+    """A job and its tasks, as they travel to the workers."""
+
+    job: RouteJob
+    tasks: tuple[Task, ...]
+
+    def to_json(self) -> bytes:
+        """Return both as JSON."""
+        return _ENCODER.encode(self)
+
+    @classmethod
+    def from_json(cls, text: bytes) -> JobTasks:
+        """Read what `to_json` wrote; raises msgspec.DecodeError for anything else."""
+        return _TASKS_DECODER.decode(text)
+
+
+class SliceResult(Struct, frozen=True):
+    """What became of a task: the delivery file (None: nothing matched), its rows, and what is recorded of them."""
+
+    slice_id: str
+    path: str | None
+    rows: int
+    detail: RoutedSlice | RoutedShare
+
+    def to_json(self) -> bytes:
+        """Return the result as JSON."""
+        return _ENCODER.encode(self)
+
+    @classmethod
+    def from_json(cls, text: bytes) -> SliceResult:
+        """Read what `to_json` wrote; raises msgspec.DecodeError for anything else."""
+        return _RESULT_DECODER.decode(text)
+
+
+_ENCODER = json.Encoder()
+_TASKS_DECODER = json.Decoder(JobTasks)
+_RESULT_DECODER = json.Decoder(SliceResult)
+
+#: What routes one task: `route_task.route_task`, or what stands in for it.
+RouteTask = Callable[[Store, RuleSet, RouteJob, Task], SliceResult]
+
+
+class Router(Protocol):
+    """Where slices, and costly rules' shares, are routed: in this process or on Spark."""
+
+    def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
+        """Route every task and yield its result as it is finished, in any order.
+
+        Raises SparkError where Spark cannot be reached or a task fails; what was yielded before stays valid.
+        """

@@ -1,0 +1,71 @@
+"""Route one slice of a buffer file: what a worker of route does, in this process or on Spark.
+
+Nothing here may import the ledger or Spark: a Spark worker imports this module and should be ready soon.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from typing import Final
+
+from eventbridge.model import rowset
+from eventbridge.model.routed import RoutedSlice
+from eventbridge.routing.block import SliceOrigin
+from eventbridge.routing.delivery_file import Account, delivery_tables
+from eventbridge.routing.events import MatchedRows, SliceEvents, match_rows
+from eventbridge.routing.job import RouteJob, Slice, SliceResult
+from eventbridge.routing.pieces import PieceLimits
+from eventbridge.routing.program import RouteProgram, route_program
+from eventbridge.rule import RuleSet
+from eventbridge.store import layout
+from eventbridge.store.parquet import TableWriter
+from eventbridge.store.protocol import Store
+
+#: Rows per row group of a delivery file: what a push reads at least.
+ROW_GROUP_ROWS: Final = 4_000
+
+
+def route_slice(store: Store, rule_set: RuleSet, job: RouteJob, piece: Slice) -> SliceResult:
+    """Match and transform the valid events of a slice and write one delivery file; safe to run any number of times.
+
+    Every call writes under a name of its own, so one that is repeated or runs twice leaves garbage, never a duplicate.
+    A transform that fails leaves a row with its `failure` and no payload. Of costly rules only the survivors of their
+    patterns are noted. Raises StoreError; EventError cannot happen, as buffer parsed the same bytes.
+    """
+    events = SliceEvents.read(store, piece.file, piece.row_from, piece.row_to, job.event_max_bytes)
+    program = route_program(job.rule_set, rule_set, job.bus)
+    cleared = program.matcher.clears
+    matched, handed_back = match_rows(program, events)
+    cleared = program.matcher.clears - cleared
+    account = Account(PieceLimits(job.piece_max_deliveries, job.piece_max_bytes))
+    path = None
+    if matched.counts[program.rule_of_route].any():
+        part = re.sub(r"[^\w.-]", "_", piece.slice_id, flags=re.ASCII) + f"-{uuid.uuid4().hex}"
+        path = layout.deliveries(job.planned_at, job.batch_id, job.attempt, part)
+        writer = TableWriter(store, path, ROW_GROUP_ROWS)
+        for table in delivery_tables(
+            program, events, matched, SliceOrigin(job.bus, job.replay_id, piece.file), account
+        ):
+            writer.write(table)
+        writer.close()
+    detail = RoutedSlice(
+        file=piece.file,
+        row_from=piece.row_from,
+        row_to=piece.row_to,
+        rows_in=len(events),
+        matched=account.matched,
+        failed=account.failed,
+        failed_rows=rowset.encode(account.failed_rows),
+        pieces=tuple(account.pieces),
+        reference_matched=handed_back,
+        reference_rendered=account.reference_rendered,
+        clears=cleared,
+        survivors=_survivors(program, events, matched),
+    )
+    return SliceResult(piece.slice_id, path, account.rows, detail)
+
+
+def _survivors(program: RouteProgram, events: SliceEvents, matched: MatchedRows) -> dict[str, str]:
+    found = {name: events.rows[matched.of(rule)].tolist() for name, rule in program.costly.items()}
+    return {name: rowset.encode(rows) for name, rows in found.items() if rows}

@@ -1,0 +1,116 @@
+"""What Spark SQL made of a rule's events: written by the driver that asked, read by the worker that routes the share.
+
+Nothing here may import the ledger or Spark: a Spark worker imports this module and should be ready soon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from eventbridge.errors import TransformFailed
+from eventbridge.event.cloudevent import Event
+from eventbridge.model import rowset
+from eventbridge.rule import Rule
+from eventbridge.store.parquet import read_table, write_table
+from eventbridge.store.protocol import Store
+from eventbridge.transform import Rendered, Renderer, Scope
+from eventbridge.transform.fill import JSON, TEXT
+
+#: Where an event lies: buffer file and row.
+EventRow = tuple[str, int]
+
+_VALUE = pa.struct(
+    [
+        pa.field("target", pa.string(), nullable=False),
+        pa.field("text", pa.string()),
+        pa.field("is_json", pa.bool_(), nullable=False),
+        pa.field("failure", pa.string()),
+    ]
+)
+_SCHEMA = pa.schema(
+    [
+        pa.field("file", pa.string(), nullable=False),
+        pa.field("row", pa.int32(), nullable=False),
+        pa.field("kept", pa.bool_(), nullable=False),
+        pa.field("failure", pa.string()),
+        pa.field("values", pa.list_(_VALUE), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Value:
+    """What an SQL expression gave: a text, JSON or plain (None: null); or the error that it ended with."""
+
+    text: str | None
+    is_json: bool = False
+    failure: str | None = None
+
+
+@dataclass(frozen=True)
+class SqlAnswer:
+    """What Spark made of one event: whether `where` keeps it, or how that failed; the value of each SQL target."""
+
+    kept: bool
+    failure: str | None = None
+    values: Mapping[str, Value] = field(default_factory=dict)
+
+    def renderers(self, rule: Rule) -> dict[str, Renderer]:
+        """Return a renderer of this one event for each SQL target."""
+        return {
+            name: _Given(self.values[name], missing_is_error=target.transform.missing == "error")
+            for name, target in rule.targets.items()
+            if target.transform.form == "SQL"
+        }
+
+
+class _Given:
+    """Renders what is known already."""
+
+    def __init__(self, value: Value, *, missing_is_error: bool) -> None:
+        self._value = value
+        self._missing_is_error = missing_is_error
+
+    def render(self, event: Event, scope: Scope) -> Rendered:
+        """Return the value; raises TransformFailed if there is none."""
+        value = self._value
+        if value.failure is not None:
+            raise TransformFailed(value.failure)
+        if value.text is None and self._missing_is_error:
+            raise TransformFailed("the expression is null for this event")
+        if value.text is None:
+            return Rendered(b"null", JSON)
+        return Rendered(value.text.encode(), JSON if value.is_json else TEXT)
+
+
+def write_answers(store: Store, path: str, answers: Mapping[EventRow, SqlAnswer]) -> None:
+    """Write the answers as one file."""
+    rows = [
+        {
+            "file": file,
+            "row": row,
+            "kept": answer.kept,
+            "failure": answer.failure,
+            "values": [{"target": target, **vars(value)} for target, value in answer.values.items()],
+        }
+        for (file, row), answer in answers.items()
+    ]
+    write_table(store, path, pa.Table.from_pylist(rows, schema=_SCHEMA), schema=_SCHEMA)
+
+
+def read_answers(store: Store, path: str) -> dict[EventRow, SqlAnswer]:
+    """Read what `write_answers` wrote."""
+    return {
+        (row["file"], row["row"]): SqlAnswer(
+            row["kept"], row["failure"], {each.pop("target"): Value(**each) for each in row["values"]}
+        )
+        for row in read_table(store, path).to_pylist()
+    }
+
+
+def answered_files(files: Iterable[tuple[str, str]], answers: Mapping[EventRow, SqlAnswer]) -> list[tuple[str, str]]:
+    """Return what of a share's files has an answer: pairs of buffer file and row set."""
+    return [(file, rowset.encode(row for row in rowset.decode(rows) if (file, row) in answers)) for file, rows in files]

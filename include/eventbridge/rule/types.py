@@ -1,0 +1,141 @@
+"""What a type of target or source says about itself, in one entry of its registry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from eventbridge.rule.registry import Registry
+from eventbridge.rule.vocabulary import FIELDS, NOT_FOR_QUEUES
+
+if TYPE_CHECKING:
+    from eventbridge.rule.fields import Fields
+    from eventbridge.rule.model import Source, Target, Transform
+
+#: What a target takes at a time: one delivery, several in one request (a bundle), the payloads of a block side by side.
+Takes = Literal["deliveries", "bundles", "blocks"]
+
+_MIB = 1 << 20
+
+
+class ChunkSize(NamedTuple):
+    """The most that one push task handles: deliveries, and payload bytes."""
+
+    deliveries: int
+    size: int
+
+
+#: A request for each delivery: 250 a second last as long as a push budget (20 s). Also what is parked together, and
+#: what a target gets of which nobody knows that it can do more.
+SMALL_CHUNK: Final = ChunkSize(5_000, 8 * _MIB)
+
+#: Deliveries that go many to a request: a push holds each as an object of its own, about 1.3 KiB beside its payload.
+BUNDLED_CHUNK: Final = ChunkSize(20_000, 32 * _MIB)
+
+#: Payloads taken by the thousand where they lie, a second's work; they are in memory once, as the file holds them.
+BULK_CHUNK: Final = ChunkSize(100_000, 128 * _MIB)
+
+#: What is usual for what a target takes.
+CHUNK_SIZES: Final[Mapping[Takes, ChunkSize]] = {
+    "deliveries": SMALL_CHUNK,
+    "bundles": BUNDLED_CHUNK,
+    "blocks": BULK_CHUNK,
+}
+
+
+class Obstacle(NamedTuple):
+    """What on this machine is in the way of a target: the field that leads there, what is wrong, the remedy."""
+
+    field: str
+    message: str
+    remedy: str
+
+
+def _takes_deliveries(_: Any) -> Takes:
+    return "deliveries"
+
+
+def _no_obstacle(_: Any) -> Obstacle | None:
+    return None
+
+
+@dataclass(frozen=True)
+class TargetType:
+    """A type of target: its fields, how a rule file's mapping becomes them, what opens it, and what it takes.
+
+    `fields` is a model derived from `Target` that adds the fields of this type alone.
+    `opener` is `module:function` of a function that takes a `targets.opening.Opening` and returns a target; it is
+    imported when the first target is opened. `read` returns the values of the type's fields from a rule file (with
+    `transform` None: of a dead letter queue), by default whatever the model accepts; `words` are their names there,
+    where they are others than the model's. `chunk_size` None: what is usual for what it takes.
+    """
+
+    name: str
+    fields: type[Target]
+    opener: str
+    takes: Callable[[Any], Takes] = _takes_deliveries
+    chunk_size: Callable[[Any], ChunkSize] | None = None
+    read: Callable[[Fields, Transform | None], dict[str, Any]] | None = None
+    words: tuple[str, ...] | None = None
+    obstacle: Callable[[Any], Obstacle | None] = _no_obstacle
+
+    @property
+    def own_words(self) -> tuple[str, ...]:
+        """Return the names that the type's fields have in a rule file."""
+        return self.words if self.words is not None else own_fields(self.fields)
+
+    def chunk_size_of(self, target: Target) -> ChunkSize:
+        """Return how large the chunks of a target of this type may be."""
+        return CHUNK_SIZES[self.takes(target)] if self.chunk_size is None else self.chunk_size(target)
+
+
+@dataclass(frozen=True)
+class SourceType:
+    """A type of source: its fields, how a rule file's mapping becomes them, and what opens it.
+
+    `fields` is a model derived from `Source`. `opener` is `module:function` of a function that takes a
+    `sources.opening.Opening` and returns a `LogSource` or a `QueueSource`; if it is a `Publisher` too, events can be
+    published to it. `read` and `words`: as `TargetType` has them, `words` with those of `topics` and `start_at` that
+    have a meaning for the type (both, where it names none).
+    """
+
+    name: str
+    fields: type[Source]
+    opener: str
+    read: Callable[[Fields], dict[str, Any]] | None = None
+    words: tuple[str, ...] | None = None
+
+    @property
+    def own_words(self) -> tuple[str, ...]:
+        """Return the names that the type's fields have in a rule file."""
+        return self.words if self.words is not None else ("topics", *own_fields(self.fields), "start_at")
+
+
+def own_fields(model: Any) -> tuple[str, ...]:
+    """Return the names of the fields that a model has and the one it is derived from has not."""
+    inherited = {name for parent in model.__mro__[1:] for name in getattr(parent, "model_fields", {})}
+    return tuple(name for name in model.model_fields if name not in inherited)
+
+
+TARGET_TYPES: Final = Registry(
+    "eventbridge.targets",
+    TargetType,
+    {"http": "eventbridge.targets.http_fields:HTTP", "file": "eventbridge.targets.file.fields:FILE"},
+)
+
+
+SOURCE_TYPES: Final = Registry(
+    "eventbridge.sources", SourceType, {"embedded": "eventbridge.sources.embedded.fields:EMBEDDED"}
+)
+
+
+def fields_of(what: str) -> list[str]:
+    """Return the fields of a thing of the vocabulary, with those that its built-in types have beside them all."""
+    own: list[str] = []
+    if what == "a source":
+        own = [word for name in SOURCE_TYPES.built_in for word in SOURCE_TYPES.get(name).own_words]
+    elif what in ("a target", "a dead letter queue"):
+        own = [word for name in TARGET_TYPES.built_in for word in TARGET_TYPES.get(name).own_words]
+    words = dict.fromkeys([*FIELDS[what], *own])
+    return [word for word in words if what != "a dead letter queue" or word not in NOT_FOR_QUEUES]

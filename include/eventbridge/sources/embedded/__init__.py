@@ -1,0 +1,1 @@
+"""The source type `embedded`: a durable log for one machine, one SQLite file a bus."""

@@ -1,0 +1,29 @@
+"""What a rule file says of a source of the type `embedded`; read wherever rules are, so it imports no more."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from eventbridge.rule.fields import Fields
+from eventbridge.rule.model import Source
+from eventbridge.rule.types import SourceType
+
+
+class EmbeddedFields(Source):
+    """A log on this machine; each of its topics is made with so many queues."""
+
+    type: Literal["embedded"] = "embedded"
+    queues: int = 4
+
+
+def _read(fields: Fields) -> dict[str, Any]:
+    return {"queues": fields.whole("queues", 4, 1, 256)}
+
+
+EMBEDDED = SourceType(
+    "embedded",
+    EmbeddedFields,
+    "eventbridge.sources.embedded.open:open_embedded",
+    read=_read,
+    words=("topics", "queues", "start_at"),
+)

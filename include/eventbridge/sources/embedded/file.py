@@ -1,0 +1,266 @@
+"""The file below an embedded bus: made whole or not at all, opened durable, written by one process at a time.
+
+Used by `eventbridge.sources.embedded.bus` only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import random
+import secrets
+import sqlite3
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from eventbridge.disk_space import full_disk, is_full
+from eventbridge.errors import BusError
+
+BUSY_SECONDS = 30.0
+
+#: "EvBu": tells an event bus from any other SQLite file.
+_APPLICATION_ID = 0x45764275
+_VERSION = 1
+
+# A position is the queue's number in the high bits and the offset in the low ones (see embedded.py):
+# the primary key is then the row id, a range of a queue one stretch of the table, and no second index is needed.
+_SCHEMA = """
+CREATE TABLE queue (
+    number            INTEGER PRIMARY KEY,
+    topic             TEXT    NOT NULL,
+    queue_id          INTEGER NOT NULL,
+    first_offset      INTEGER NOT NULL DEFAULT 0,
+    end_offset        INTEGER NOT NULL DEFAULT 0,
+    last_published_at INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (topic, queue_id)
+) STRICT;
+CREATE TABLE message (
+    position     INTEGER PRIMARY KEY,
+    published_at INTEGER NOT NULL,
+    body         BLOB    NOT NULL
+) STRICT;
+CREATE TABLE committed_offset (
+    consumer_group TEXT    NOT NULL,
+    queue          INTEGER NOT NULL REFERENCES queue (number),
+    next_offset    INTEGER NOT NULL,
+    committed_at   INTEGER NOT NULL,
+    PRIMARY KEY (consumer_group, queue)
+) STRICT, WITHOUT ROWID;
+"""
+_META = "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID"
+
+_DAMAGED = "Move the file away, or restore it from a backup, and look at the disk"
+_DENIED = "Let the user who runs this write to the file and to its folder"
+_REMEDIES = {
+    sqlite3.SQLITE_BUSY: f"Another process held it for {BUSY_SECONDS:.0f} s: find it with fuser, end it and try again",
+    sqlite3.SQLITE_CANTOPEN: _DENIED,
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_IOERR: "Look at the disk and its free space, and try again",
+    sqlite3.SQLITE_NOTADB: "The file is no event bus: move it away, or name another bus folder",
+    sqlite3.SQLITE_PERM: _DENIED,
+    sqlite3.SQLITE_READONLY: _DENIED,
+}
+_SYSTEM_REMEDIES = {errno.EACCES: _DENIED, errno.EPERM: _DENIED}
+
+
+class BusFile:
+    """A bus's file, open: statements in a turn of their own (`reading`) or in a durable transaction (`writing`).
+
+    The file is made if it is not there. Threads may share it; a process forked from its opener may not use it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._process = os.getpid()
+        self._turn = threading.RLock()
+        self._connection = _open(path)
+        try:
+            self.identity = self._find_identity()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._turn, bus_errors(self.path):
+            self._connection.close()
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Keep other threads out and turn what goes wrong into BusError; each statement sees the newest commit."""
+        if os.getpid() != self._process:
+            raise BusError(f"{self.path}: this process was forked from the one that opened the bus. Open it again")
+        with self._turn, bus_errors(self.path):
+            yield self._connection
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[sqlite3.Connection]:
+        """Let several statements see the bus as it is at one moment."""
+        with self.reading() as connection, _transaction(connection, "BEGIN"):
+            yield connection
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """Make the statements one transaction, on disk when the block has ended, undone if it raises."""
+        with self.reading() as connection, _sole_writer(self.path), _transaction(connection, "BEGIN IMMEDIATE"):
+            yield connection
+
+    def _find_identity(self) -> str:
+        # A file that was made before buses had an identity has no table for it.
+        if not self.rows("SELECT 1 FROM sqlite_schema WHERE name = 'meta'"):
+            with self.writing() as connection:
+                if not self.rows("SELECT 1 FROM sqlite_schema WHERE name = 'meta'"):  # nor made by another meanwhile
+                    _give_identity(connection)
+        ((identity,),) = self.rows("SELECT value FROM meta WHERE name = 'identity'")
+        return str(identity)
+
+    def rows(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
+        """Return all rows of one short query."""
+        with self.reading() as connection:
+            return connection.execute(statement, values).fetchall()
+
+
+@contextlib.contextmanager
+def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
+    connection.execute(begin)
+    try:
+        yield
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+@contextlib.contextmanager
+def bus_errors(path: Path) -> Iterator[None]:
+    """Turn what SQLite and the system raise into BusError with the file and a remedy."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        # The low byte is the kind, the rest its detail (https://sqlite.org/rescode.html).
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and is_full(path)):
+            raise BusError(_sentence(path, full_disk(path), "")) from error
+        raise BusError(_sentence(path, str(error), _REMEDIES.get(code, ""))) from error
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise BusError(_sentence(path, full_disk(path), "")) from error
+        remedy = _SYSTEM_REMEDIES.get(error.errno or 0, "Look at the bus folder and try again")
+        raise BusError(_sentence(path, error.strerror or str(error), remedy)) from error
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    with bus_errors(path):
+        if not path.exists():
+            _make_folder(path.parent)
+            _make_file(path)
+        # Whoever made the file may not have come to this yet: no publish may be acknowledged in a file without a name.
+        _sync(path.parent)
+        connection = _connect(path)
+        try:
+            _check_version(connection, path)
+            _make_durable(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+@contextlib.contextmanager
+def _sole_writer(path: Path) -> Iterator[None]:
+    # SQLite's own lock lets a commit run beside another connection's checkpoint, which in all versions before 3.51.3
+    # can, rarely, lose committed pages (https://sqlite.org/wal.html#walresetbug). Under this one both have their turn.
+    lock = path.with_name(f"{path.name}.lock")
+    with bus_errors(path):
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        _wait_for(descriptor, path)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _wait_for(descriptor: int, path: Path) -> None:
+    # flock has no time limit of its own.
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise BusError(_sentence(path, "the bus is locked", _REMEDIES[sqlite3.SQLITE_BUSY])) from None
+        time.sleep(random.uniform(0.0002, 0.002))
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+
+
+def _make_durable(connection: sqlite3.Connection) -> None:
+    # FULL: a commit returns when the log is on disk. 16 MiB of log between checkpoints is three times as fast as 4.
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA wal_autocheckpoint = 4000")
+    connection.execute("PRAGMA journal_size_limit = 67108864")
+
+
+def _check_version(connection: sqlite3.Connection, path: Path) -> None:
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (journal,) = connection.execute("PRAGMA journal_mode").fetchone()
+    if application != _APPLICATION_ID or journal != "wal":
+        raise BusError(_sentence(path, "this is no event bus", _REMEDIES[sqlite3.SQLITE_NOTADB]))
+    if version != _VERSION:
+        raise BusError(
+            _sentence(path, f"the bus has version {version}, this program knows version {_VERSION}", "Update it")
+        )
+
+
+def _make_file(path: Path) -> None:
+    # Made under another name and linked into place: several processes may come at once, and each finds it whole.
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        connection = _connect(draft)
+        try:
+            _make_durable(connection)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {_VERSION}")
+            connection.executescript(_SCHEMA)
+            _give_identity(connection)
+        finally:
+            connection.close()
+        _sync(draft)
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _give_identity(connection: sqlite3.Connection) -> None:
+    connection.execute(_META)
+    connection.execute("INSERT INTO meta (name, value) VALUES ('identity', ?)", (str(uuid.uuid4()),))
+
+
+def _make_folder(folder: Path) -> None:
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    for place in reversed(missing):
+        place.mkdir(exist_ok=True)
+        _sync(place.parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sentence(path: Path, what: str, remedy: str) -> str:
+    return f"{path}: {what.rstrip('.')}." + (f" {remedy}." if remedy else "")

@@ -1,0 +1,1 @@
+"""Proves the books of a batch and moves the offsets."""

@@ -1,0 +1,176 @@
+"""Reads the books of a batch out of its files: nothing here trusts a counter kept on the side."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from eventbridge.decision.balance import Books, Fingerprints
+from eventbridge.event.fingerprints import Ids, fingerprint
+from eventbridge.event.ids import Fingerprint
+from eventbridge.model import rowset
+from eventbridge.model.batch import Batch
+from eventbridge.model.landed import LandedRange
+from eventbridge.model.outcome import VERDICT_RANK
+from eventbridge.model.routed import Routed, RoutedShare, RoutedSlice, UnroutableEvent
+from eventbridge.stages.commit.fingerprints import ID_COLUMNS, add, by_target, of_parked
+from eventbridge.stages.letters.batch_files import taken_ids
+from eventbridge.stages.letters.queue_copies import COPY, copy_fingerprints
+from eventbridge.stages.route.costly_rules import survivors
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.segments.segments import segments
+from eventbridge.stages.settle.deliveries import batch_deliveries
+from eventbridge.stages.settle.settlement import settlements
+from eventbridge.store.columns import codes_of, flag_column, ids_of, valid_of
+from eventbridge.store.parquet import read_table
+
+
+def books_of(work: Runtime, batch: Batch) -> Books:
+    """Return the books of a settled or committed batch.
+
+    Raises StoreError if a file cannot be read; BooksError for a file of dead letters that it took from another batch.
+    """
+    numbers = _event_numbers(work, batch)
+    verdicts, delivered = _verdicts(work, batch)
+    dead, records = _dead_letters(work, batch)
+    parked = work.ledger.parked_of(batch.batch_id)
+    shares = _shares(work, batch)
+    return Books(
+        **numbers,
+        malformed_records=records["Malformed"],
+        unroutable_records=records["RouteFailed"],
+        unproven=_unproven(work, batch, delivered),
+        matched=_matched(work, batch),
+        recorded=_recorded(work, batch),
+        survived={rule: _of_events(files) for rule, files in survivors(work, batch).items()},
+        routed=add({share.rule: _of_events(share.done)} for share in shares),
+        turned_down=add({share.rule: _of_events(share.turned_down)} for share in shares),
+        admitted=_admitted(work, batch),
+        referred=add({row.rule: _of_events(row.files)} for row in work.ledger.references_of(batch.batch_id)),
+        delivered=verdicts["Delivered"],
+        parked_by_settlement=add([verdicts["RetryAt"], verdicts["Unknown"]]),
+        parked=of_parked(work, (row for row in parked if row.reason != COPY)),
+        copies_due=copy_fingerprints(work, batch),
+        copies=of_parked(work, (row for row in parked if row.reason == COPY)),
+        dead_by_settlement=verdicts["DeadLettered"],
+        dead=dead,
+    )
+
+
+def _event_numbers(work: Runtime, batch: Batch) -> dict[str, int]:
+    statuses: Counter[str] = Counter()
+    gaps = 0
+    routed = work.ledger.files(batch.batch_id, "delivery")
+    for file in work.ledger.files(batch.batch_id, "buffer"):
+        if isinstance(file.detail, LandedRange):
+            gaps += sum(end - start for start, end in file.detail.gaps)
+        if file.path is not None:
+            table = read_table(work.store, file.path, columns=["status"], coded=["status"])
+            codes, names = codes_of(table["status"])
+            statuses.update(dict(zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True)))
+    taken = sum(ids.count for ids in taken_ids(work, batch).values()) if batch.routes else 0
+    return {
+        "range_total": sum(part.end - part.start for part in work.ledger.ranges(batch.batch_id)) + taken,
+        "gaps": gaps,
+        "read": statuses.total(),
+        "malformed": statuses["malformed"],
+        "duplicate": statuses["duplicate"],
+        "valid": statuses["valid"],
+        "rows_in": sum(file.detail.rows_in for file in routed if isinstance(file.detail, RoutedSlice)),
+        "unroutable": sum(isinstance(file.detail, UnroutableEvent) for file in routed),
+    }
+
+
+def _matched(work: Runtime, batch: Batch) -> Fingerprints:
+    if not batch.routes:
+        return add([of_parked(work, work.ledger.parked_taken_by(batch.batch_id)), taken_ids(work, batch)])
+    return _named(work, batch)
+
+
+def _recorded(work: Runtime, batch: Batch) -> Fingerprints:
+    if not batch.routes:
+        return _named(work, batch)
+    files = work.ledger.files(batch.batch_id, "delivery")
+    return add(file.detail.matched for file in files if isinstance(file.detail, Routed))
+
+
+def _named(work: Runtime, batch: Batch) -> Fingerprints:
+    return add(by_target(table) for _, _, table in batch_deliveries(work, batch, ID_COLUMNS))
+
+
+def _shares(work: Runtime, batch: Batch) -> list[RoutedShare]:
+    files = work.ledger.files(batch.batch_id, "delivery")
+    return [file.detail for file in files if isinstance(file.detail, RoutedShare)]
+
+
+def _admitted(work: Runtime, batch: Batch) -> Fingerprints:
+    """Return the events that costly rules have deliveries of, as their delivery files say."""
+    found: dict[str, set[tuple[str, int]]] = defaultdict(set)
+    for file in work.ledger.files(batch.batch_id, "delivery"):
+        if isinstance(file.detail, RoutedShare) and file.path is not None:
+            table = read_table(work.store, file.path, columns=["event_file", "event_row"])
+            places = zip(table["event_file"].to_pylist(), table["event_row"].to_pylist(), strict=True)
+            found[file.detail.rule].update(places)
+    return {rule: _of_places(places) for rule, places in found.items()}
+
+
+def _of_events(files: Iterable[Sequence[str]]) -> Fingerprint:
+    """Return the fingerprint of events by where they lie: pairs of buffer file and row set."""
+    return _of_places((file, row) for file, rows in files for row in rowset.decode(rows))
+
+
+def _of_places(places: Iterable[tuple[str, int]]) -> Fingerprint:
+    names = (f"{file}#{row}" for file, row in places)
+    return Fingerprint.of(hashlib.blake2b(name.encode(), digest_size=16).digest() for name in names)
+
+
+def _verdicts(work: Runtime, batch: Batch) -> tuple[Mapping[str, Fingerprints], list[Ids]]:
+    """Return the fingerprints of each verdict, and the ids of what is Delivered."""
+    parts: dict[str, list[Fingerprints]] = {name: [] for name in VERDICT_RANK}
+    delivered = []
+    for _, table in settlements(work, batch.batch_id, [*ID_COLUMNS, "verdict"]):
+        codes, names = codes_of(table["verdict"])
+        for number, name in enumerate(names):
+            chosen = codes == number
+            rows = table if chosen.all() else table.filter(flag_column(chosen))
+            parts[name].append(by_target(rows))
+            if name == "Delivered":
+                delivered.append(ids_of(rows["delivery_id"]))
+    return {name: add(found) for name, found in parts.items()}, delivered
+
+
+def _unproven(work: Runtime, batch: Batch, delivered: Sequence[Ids]) -> int:
+    """Return how many of what is settled as Delivered no outcome proves; nothing is looked up if all were, once."""
+    proofs = []
+    for file in segments(work, batch.batch_id):
+        if file.path is not None:
+            table = read_table(work.store, file.path, columns=["delivery_id", "outcome"], coded=["outcome"])
+            codes, names = codes_of(table["outcome"])
+            proven = np.array([name == "Delivered" for name in [*names, ""]])[codes]
+            proofs.append(ids_of(table["delivery_id"])[proven])
+    if _sum(proofs) == _sum(delivered):
+        return 0
+    known = {raw.tobytes() for ids in proofs for raw in ids}
+    return sum(raw.tobytes() not in known for ids in delivered for raw in ids)
+
+
+def _sum(parts: Iterable[Ids]) -> Fingerprint:
+    return sum(map(fingerprint, parts), start=Fingerprint())
+
+
+def _dead_letters(work: Runtime, batch: Batch) -> tuple[Fingerprints, Counter[str]]:
+    """Return the fingerprints of dead deliveries, and how many records there are, by reason, of what never was one."""
+    found = []
+    others: Counter[str] = Counter()
+    for file in work.ledger.files(batch.batch_id, "dead_letter"):
+        if file.path is not None:
+            table = read_table(
+                work.store, file.path, columns=[*ID_COLUMNS, "reason"], coded=["rule", "target", "reason"]
+            )
+            is_delivery = valid_of(table["delivery_id"])
+            found.append(by_target(table.filter(flag_column(is_delivery))))
+            others.update(table.filter(flag_column(~is_delivery))["reason"].to_pylist())
+    return add(found), others

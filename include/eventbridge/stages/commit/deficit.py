@@ -1,0 +1,105 @@
+"""What a settlement and its batch do not have in common: a deficit is closed, a surplus stops the commit."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import numpy.typing as npt
+
+from eventbridge.errors import BooksError
+from eventbridge.event.ids import delivery_id_text
+from eventbridge.model.batch import Batch
+from eventbridge.model.row_vectors import Rows
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.settle.deliveries import batch_deliveries
+from eventbridge.stages.settle.parking import schedule_retries
+from eventbridge.stages.settle.settlement import publish_settlement, settlements
+from eventbridge.stages.settle.verdicts import MATCHED_COLUMNS, Judge
+from eventbridge.store.columns import codes_of, flag_column, numbers_of
+
+log = logging.getLogger(__name__)
+
+#: Delivery ids an error names before it says how many more there are.
+_IDS_SHOWN = 20
+
+
+def close_deficit(work: Runtime, batch: Batch, first: str) -> bool:
+    """Give Unknown, in a supplement settlement, to exactly the deliveries that the settlement does not name.
+
+    Returns whether there were any. A delivery it names twice, or that the batch never had, is a surplus: raises
+    BooksError with the ids.
+    """
+    named = _named(work, batch)
+    judge = Judge(work, batch)
+    missing = []
+    for file, rows, table in batch_deliveries(work, batch, MATCHED_COLUMNS):
+        lacking = named.take(file, rows)
+        if lacking.any():
+            missing.append(judge.verdicts(file, rows[lacking], table.filter(flag_column(lacking))))
+    if surplus := named.left():
+        raise _surplus(work, batch, surplus)
+    if not missing:
+        return False
+    count = sum(table.num_rows for table in missing)
+    log.error("ALARM the settlement of batch %s misses %d deliveries: parked", batch.batch_id, count)
+    number = int(work.ledger.files(batch.batch_id, "settlement")[-1].key) + 1
+    publish_settlement(work, batch, number, missing, first)
+    schedule_retries(work, batch.batch_id)
+    return True
+
+
+class _Named:
+    """How often a settlement names each row of delivery files, less how often they were found in the batch."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, Rows] = {}
+
+    def add(self, file: str, rows: Rows) -> None:
+        counts = np.bincount(rows)
+        known = self._counts.get(file, np.zeros(0, np.int64))
+        longer, shorter = (counts, known) if len(counts) > len(known) else (known, counts)
+        longer[: len(shorter)] += shorter
+        self._counts[file] = longer
+
+    def take(self, file: str, rows: Rows) -> npt.NDArray[np.bool_]:
+        """Count rows of the batch, and return which of them the settlement does not name."""
+        counts = np.zeros(int(rows.max(initial=-1)) + 1, np.int64)
+        self.add(file, rows[:0])
+        known = self._counts[file]
+        counts[: len(known)] = known[: len(counts)]
+        order = np.argsort(rows, kind="stable")
+        starts = np.searchsorted(rows[order], rows[order])  # of a row that is there twice: where it is there first
+        lacking = np.zeros(len(rows), bool)
+        lacking[order] = np.arange(len(rows)) - starts >= counts[rows[order]]
+        np.subtract.at(known, rows[~lacking], 1)
+        return lacking
+
+    def left(self) -> set[tuple[str, int]]:
+        """Return the places of what is named too often."""
+        return {(file, row) for file, counts in self._counts.items() for row in np.flatnonzero(counts > 0).tolist()}
+
+
+def _named(work: Runtime, batch: Batch) -> _Named:
+    named = _Named()
+    for _, table in settlements(work, batch.batch_id, ["file", "row"]):
+        file_of, files = codes_of(table["file"])
+        rows = numbers_of(table["row"])
+        for number, file in enumerate(files):
+            named.add(file, rows[file_of == number])
+    return named
+
+
+def _surplus(work: Runtime, batch: Batch, places: set[tuple[str, int]]) -> BooksError:
+    ids = set()
+    for _, table in settlements(work, batch.batch_id, ["file", "row", "delivery_id"]):
+        ids |= {
+            delivery_id_text(row["delivery_id"]) for row in table.to_pylist() if (row["file"], row["row"]) in places
+        }
+    found = sorted(ids)
+    more = f" and {len(found) - _IDS_SHOWN} more" if len(found) > _IDS_SHOWN else ""
+    return BooksError(
+        f"batch {batch.batch_id} cannot be committed: its settlement names deliveries that the batch does not have, "
+        f"or names them twice: {', '.join(found[:_IDS_SHOWN])}{more}. Nothing was committed. "
+        f"`eventbridge batch repair {batch.batch_id} --dry-run` shows how it is settled again"
+    )

@@ -1,0 +1,174 @@
+"""Stage commit: proves the books, writes the manifest, moves the offsets, and only then tells the bus."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from eventbridge.decision.balance import Books, Fingerprints, differences, settles_all
+from eventbridge.errors import BooksError, BusError, OffsetGapError
+from eventbridge.event.ids import Fingerprint
+from eventbridge.model.batch import Batch, BatchFile, FileKind
+from eventbridge.model.landed import LandedRange
+from eventbridge.model.reference import Reference
+from eventbridge.model.routed import RoutedSlice
+from eventbridge.stages.commit.books import books_of
+from eventbridge.stages.commit.deficit import close_deficit
+from eventbridge.stages.guards.log_identity import refuse_other_log
+from eventbridge.stages.notify.publish import publish_operational_events
+from eventbridge.stages.runtime.damaged_files import naming_the_repair
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.told import told
+from eventbridge.stages.settle.settlement import first_settlement
+from eventbridge.store import layout
+from eventbridge.store.formats import FORMAT, require_known_format
+
+log = logging.getLogger(__name__)
+
+#: What makes up a batch, in the order in which it is made.
+FILE_KINDS: tuple[FileKind, ...] = ("buffer", "delivery", "outcome", "settlement", "dead_letter")
+
+
+@told("commit")
+def commit(work: Runtime, batch_id: str) -> bool:
+    """Commit a settled batch and return whether it is committed now; before that stage it does nothing.
+
+    Raises BooksError, and moves nothing, when the books do not balance or a file cannot be read.
+    A bus that cannot be told is an alarm, no failure: the ledger is the truth, the next listen repeats it.
+    """
+    batch = work.ledger.batch(batch_id)
+    if batch.state == "settling":
+        _prove_and_commit(work, batch)
+        batch = work.ledger.batch(batch_id)
+    publish_operational_events(work)
+    if batch.state != "committed":
+        return False
+    if batch.kind == "normal" and batch.bus_committed_at is None:
+        tell_bus(work, batch)
+    return True
+
+
+def tell_bus(work: Runtime, batch: Batch) -> bool:
+    """Commit the ledger's offsets of a batch's runner on the bus itself; False and an alarm if the bus refuses."""
+    bus = work.rules_of(batch).buses[batch.bus]
+    try:
+        source = work.open_source(bus)
+        try:
+            refuse_other_log(work, batch.runner, bus, source)
+            source.commit(batch.runner, work.ledger.committed_offsets(batch.runner))
+        finally:
+            source.close()
+    except (BusError, OffsetGapError) as error:
+        log.error("ALARM the bus %s did not take the offsets of batch %s: %s", batch.bus, batch.batch_id, error)
+        return False
+    work.ledger.mark_bus_committed(batch.batch_id)
+    return True
+
+
+def _prove_and_commit(work: Runtime, batch: Batch) -> None:
+    first = first_settlement(work, batch)
+    with naming_the_repair(batch.batch_id, "committed"):
+        books = books_of(work, batch)
+        if not settles_all(books) and close_deficit(work, batch, first):
+            books = books_of(work, batch)
+    wrong = differences(books)
+    if wrong:
+        work.ledger.prove_settled_by(batch.batch_id, first)  # else what was read is of two settlements
+        raise BooksError(
+            f"batch {batch.batch_id} cannot be committed, its books do not balance: "
+            + "; ".join(map(str, wrong))
+            + ". Nothing was committed; clear the tasks write_dead_letters and schedule_retries of this run, "
+            + f"and if it stays, run `eventbridge audit --batch {batch.batch_id}`"
+        )
+    _write_manifest(work, batch, books, first)
+    work.ledger.commit_batch(batch.batch_id, batch.runner, work.ledger.ranges(batch.batch_id), work.clock(), first)
+
+
+def _write_manifest(work: Runtime, batch: Batch, books: Books, first: str) -> None:
+    path = layout.manifest(batch.planned_at, batch.batch_id)
+    manifest = manifest_of(work, batch, books)
+    text = json.dumps(manifest, indent=1, sort_keys=True).encode()
+    if work.store.create(path, text) or (written := work.store.get(path)) == text:
+        return
+    work.ledger.prove_settled_by(batch.batch_id, first)
+    if _settlements(path, written)[:1] != manifest["files"]["settlement"][:1]:
+        work.store.put(path, text)  # of who was about to commit, or died then, before the batch was settled again
+        return
+    raise BooksError(
+        f"{path} exists and says something else than the books of batch {batch.batch_id}: "
+        "two ledgers write into one store. Stop the other one before this runner goes on"
+    )
+
+
+def _settlements(path: str, manifest: bytes) -> list[str]:
+    """Return the settlements that a manifest names, none if it is damaged; raises NewerFormatError."""
+    try:
+        said = dict(json.loads(manifest))
+        require_known_format(path, said.get("format"))
+        return list(said["files"]["settlement"])
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
+def manifest_of(work: Runtime, batch: Batch, books: Books) -> dict[str, Any]:
+    """Return the audit of record of a batch, as JSON: what it took, from where, and what became of it."""
+    taken = work.ledger.parked_taken_by(batch.batch_id)
+    taken_references = work.ledger.references_taken_by(batch.batch_id)
+    files = {kind: work.ledger.files(batch.batch_id, kind) for kind in FILE_KINDS}
+    manifest = {
+        "format": FORMAT,
+        "batch_id": batch.batch_id,
+        "kind": batch.kind,
+        "runner": batch.runner,
+        "bus": batch.bus,
+        "rule_set": batch.rule_set,
+        "planned_at": batch.planned_at.isoformat(),
+        "parents": sorted({row.batch_id for row in taken} | {row.batch_id for row in taken_references}),
+        "taken": sorted(
+            [row.batch_id, row.chunk_id, row.rule, row.target, row.attempts, list(map(list, row.files))]
+            for row in taken
+        ),
+        "ranges": [[*part.queue, part.start, part.end] for part in work.ledger.ranges(batch.batch_id)],
+        "gaps": [
+            [*file.detail.queue, start, end]
+            for file in files["buffer"]
+            if isinstance(file.detail, LandedRange)
+            for start, end in file.detail.gaps
+        ],
+        "files": {kind: [file.path for file in found if file.path] for kind, found in files.items()},
+        "counts": {
+            name: getattr(books, name)
+            for name in ("range_total", "gaps", "read", "malformed", "duplicate", "valid", "rows_in", "unroutable")
+        },
+        "fingerprints": {name: _as_json(getattr(books, name)) for name in ("matched", "delivered", "parked", "dead")},
+    }
+    # Named only if there are any: a manifest of a version that knew none must still be what the audit makes of it.
+    if_any = {
+        "matching": _matching(files["delivery"]),
+        "taken_references": _references(taken_references),
+        "taken_dead_letters": [[each.file, each.rows] for each in work.ledger.redriven_by(batch.batch_id)],
+        "references": _references(work.ledger.references_of(batch.batch_id)),
+        "turned_down": _as_json(books.turned_down),
+    }
+    return manifest | {name: value for name, value in if_any.items() if value}
+
+
+def _matching(files: Iterable[BatchFile]) -> dict[str, int]:
+    """Return what compiled code did not do alone in a batch, or not at one go; see `RoutedSlice`."""
+    slices = [file.detail for file in files if isinstance(file.detail, RoutedSlice)]
+    counts = {
+        "reference_matched": sum(each.reference_matched for each in slices),
+        "reference_rendered": sum(each.reference_rendered for each in slices),
+        "clears": sum(each.clears for each in slices),
+    }
+    return {name: count for name, count in counts.items() if count}
+
+
+def _references(found: Iterable[Reference]) -> list[list[Any]]:
+    return sorted([row.batch_id, row.rule, row.reason, list(map(list, row.files))] for row in found)
+
+
+def _as_json(fingerprints: Fingerprints) -> dict[str, list[int]]:
+    return {key: value.as_list() for key, value in sorted(fingerprints.items()) if value != Fingerprint()}

@@ -1,0 +1,85 @@
+"""The guard against a lost ledger: an empty or restored one must never look like a first start."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from pathlib import PurePosixPath
+
+from eventbridge.errors import LedgerLostError, NotFoundError, StoreError, StoreFileMissing
+from eventbridge.event.ids import new_batch_id
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.store import layout
+
+#: A ledger that planned something this recently was not restored just now: no need to list manifests.
+_TRUSTED_SECONDS = 600.0
+
+
+def claim_runner(work: Runtime, runner: str) -> None:
+    """Write down which ledger holds a runner's state, or raise LedgerLostError if it is another one.
+
+    By conditional create: of two ledgers that start with one store, one wins.
+    """
+    path = layout.runner(runner)
+    content = {"runner": runner, "ledger": work.ledger.ledger_id, "since": work.ledger.now().isoformat()}
+    try:
+        written = work.store.get(path)
+    except StoreFileMissing:
+        if work.ledger.committed_offsets(runner):
+            raise LedgerLostError(
+                f"The ledger knows how far runner {runner!r} has come, but {work.store.uri} has never seen it: "
+                "the store was deleted or replaced, and with it the archive and the payloads of what is parked. "
+                "Restore it, or point EVENTBRIDGE_STORE_URI at the store that belongs to this ledger. "
+                "To begin again on purpose, name an empty ledger as well by EVENTBRIDGE_LEDGER_URL."
+            ) from None
+        if work.store.create(path, json.dumps(content).encode()):
+            return
+        written = work.store.get(path)
+    try:
+        owner = json.loads(written)["ledger"]
+    except (ValueError, KeyError, TypeError):
+        raise StoreError(f"{path} in {work.store.uri} does not say which ledger it belongs to. Restore it.") from None
+    if owner != work.ledger.ledger_id:
+        raise LedgerLostError(
+            f"The state of runner {runner!r} is in the ledger {owner}, and this ledger is {work.ledger.ledger_id}. "
+            + _remedy(work)
+        )
+
+
+def refuse_lost_ledger(work: Runtime, *, always: bool = False) -> None:
+    """Raise LedgerLostError if the newest manifest in the store is of a batch that the ledger does not know.
+
+    Looks only if the ledger planned nothing in the last 10 minutes, or `always`: a listing has its price.
+    """
+    latest = work.ledger.latest_batch()
+    now = work.ledger.now()
+    if not always and latest is not None and (now - latest.planned_at).total_seconds() < _TRUSTED_SECONDS:
+        return
+    found = work.store.list("manifests/", _name_before(latest.planned_at) if latest is not None else "")
+    if not found:
+        return
+    newest = PurePosixPath(found[-1]).stem
+    try:
+        work.ledger.batch(newest)
+    except NotFoundError:
+        raise LedgerLostError(
+            f"The store {work.store.uri} holds the manifest of batch {newest}, and this ledger does not know it: "
+            f"the ledger is older than the store. {_remedy(work)}"
+        ) from None
+
+
+def _name_before(planned_at: datetime) -> str:
+    """Return a name that sorts before the manifests of the batches planned then: what is listed are a few of them.
+
+    Not the name of the newest batch that is known: those planned at one moment are in no order.
+    """
+    since = planned_at - timedelta(seconds=_TRUSTED_SECONDS)
+    return layout.manifest(since, new_batch_id(since))
+
+
+def _remedy(work: Runtime) -> str:
+    return (
+        "Point EVENTBRIDGE_LEDGER_URL at the ledger that belongs to this store, or restore its latest copy. "
+        "To begin again on purpose, which delivers again what start_at covers, name an empty store by "
+        "EVENTBRIDGE_STORE_URI."
+    )

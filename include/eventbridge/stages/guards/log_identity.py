@@ -1,0 +1,86 @@
+"""The guard against a lost bus: a committed offset counts on the log that it was committed on, and on no other.
+
+Called by listen and buffer, which stop, by status, which says so, and for rules that leave a runner that was stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from eventbridge.errors import OffsetGapError
+from eventbridge.model.consumer_offset import ConsumerOffset
+from eventbridge.model.queue import Queue
+from eventbridge.rule import Bus
+from eventbridge.sources.protocol import LogSource
+from eventbridge.stages.runtime.runtime import Runtime
+
+
+def refuse_other_log(work: Runtime, runner: str, bus: Bus, source: LogSource) -> None:
+    """Raise OffsetGapError if the bus's log is not, or no longer, the one that the runner's offsets count on.
+
+    Offsets of which that is not known yet count on this log from now on: they lie within it.
+    """
+    rows = work.ledger.consumer_offsets(runner)
+    for told in offset_gaps(bus, source, rows).values():
+        raise OffsetGapError(told)
+    identity = source.identity()
+    if identity and not all(row.bus_identity for row in rows):
+        work.ledger.identify_bus(runner, identity)
+
+
+def offset_gaps(bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset]) -> Mapping[Queue, str]:
+    """Return why offsets do not count on this log, with the remedy, for those queues of the bus where it is so.
+
+    A topic that the rule file no longer names is not consumed, and not looked at.
+    """
+    identity, ends = source.identity(), source.ends()
+    return {
+        row.queue: _told(row, source, identity, ends.get(row.queue, 0))
+        for row in rows
+        if row.queue.topic in bus.source.topics and not _counts(row, identity, ends.get(row.queue, 0))
+    }
+
+
+def standing(row: ConsumerOffset, bus: Bus, source: LogSource) -> int:
+    """Return where a rule stands that comes from another runner: at its offset, if that counts on this log.
+
+    If it does not, the rule has seen nothing of this log: start_at decides, but no event is passed over for `latest`.
+    """
+    if _counts(row, source.identity(), source.end(row.queue)):
+        return row.offset
+    return source.earliest(row.queue) if bus.source.start_at == "latest" else start_offset(bus, source, row.queue)
+
+
+def start_offset(bus: Bus, source: LogSource, queue: Queue) -> int:
+    """Return where `start_at` says that a new group begins in a queue."""
+    match bus.source.start_at:
+        case "earliest":
+            return source.earliest(queue)
+        case "latest":
+            return source.end(queue)
+        case at:
+            return source.offset_at(queue, at)
+
+
+def _counts(row: ConsumerOffset, identity: str, end: int) -> bool:
+    same = not row.bus_identity or not identity or row.bus_identity == identity
+    return same and row.offset <= end
+
+
+def _told(row: ConsumerOffset, source: LogSource, identity: str, end: int) -> str:
+    queue = "/".join(str(part) for part in row.queue if part != "")
+    remedy = (
+        "Put the right log back in its place, and keep this one: what was published since lies in it. Or, to go on "
+        "with what is there now, give the runner's rules a runner of a new name: it starts at the bus's start_at, "
+        "where that is latest at the earliest event."
+    )
+    if row.bus_identity and identity and row.bus_identity != identity:
+        return (
+            f"The runner {row.group!r} stands at offset {row.offset} of {queue} of the bus {row.bus!r} whose identity "
+            f"is {row.bus_identity}, and {source.uri} has the identity {identity}: the bus was deleted or replaced, "
+            f"and what was published below that offset would be passed over. {remedy}"
+        )
+    return (
+        f"The runner {row.group!r} stands at offset {row.offset} of {queue}, which ends at {end}: the log of the bus "
+        f"{row.bus!r}, {source.uri}, was truncated or replaced. {remedy}"
+    )

@@ -1,0 +1,1 @@
+"""From the bus into the store: plan a batch, land its events."""

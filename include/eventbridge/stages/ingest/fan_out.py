@@ -1,0 +1,54 @@
+"""How many events the next batch may take, by what the last ones came to; called by listen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from eventbridge.decision.batch_size import FanOut, Part, events_handed_out, part_of_chunks
+from eventbridge.decision.chunking import PoolSlots, chunks_for
+from eventbridge.model.batch import Batch
+from eventbridge.model.landed import LandedRange
+from eventbridge.rule import RuleSet
+from eventbridge.rule.model import PRIORITY_POOLS
+from eventbridge.stages.runtime.runtime import Runtime
+
+#: Batches that are looked at, until they have so many events: a few may have matched everything, or nothing.
+_MOST_BATCHES = 10
+_ENOUGH_EVENTS = 1_000
+
+
+def events_to_hand_out(work: Runtime, runner: str, rules: RuleSet, pools: Mapping[str, PoolSlots] | None) -> int | None:
+    """Return how many events fit a batch whose deliveries are all to be handed out; None: there is no telling yet.
+
+    A rule's own pool, or one that rules name, does not bound the batch: what it has no room for is that rule's affair,
+    and goes to the slow lane, where it costs the other rules nothing. Of a shared pool that has no free slot at the
+    moment one is counted on; one that is closed holds what it gets.
+    """
+    events = 0
+    parts: list[Part] = []
+    for batch in work.ledger.batches(limit=_MOST_BATCHES, runner=runner):
+        if batch.kind == "normal" and batch.state == "committed" and events < _ENOUGH_EVENTS:
+            landed = [file.detail for file in work.ledger.files(batch.batch_id, "buffer")]
+            events += sum(each.read for each in landed if isinstance(each, LandedRange))
+            parts += _parts(work, batch, rules)
+    most = work.settings.batch_max_chunks
+    room = {
+        name: chunks_for(pool._replace(free=max(1, pool.free)), most)
+        for name, pool in (pools or {}).items()
+        if name in PRIORITY_POOLS and pool.slots
+    }
+    return events_handed_out(FanOut.of(events, parts), room, most, work.settings.batch_max_deliveries)
+
+
+def _parts(work: Runtime, batch: Batch, rules: RuleSet) -> Iterator[Part]:
+    """Yield what a batch handed out, and what it had no room for: not what waits for a target that is not well."""
+    for total in work.ledger.chunk_totals(batch.batch_id):
+        yield part_of_chunks(total, work.chunk_sizes.small)
+    withheld = work.ledger.withheld_pieces(batch.batch_id)
+    statuses = work.ledger.target_statuses() if withheld else {}
+    for pool, piece in withheld:
+        status, rule = statuses.get((piece.rule, piece.target)), rules.rules.get(piece.rule)
+        target = rule.targets.get(piece.target) if rule is not None else None
+        if target is not None and (status is None or status.state == "ok"):
+            most = work.chunk_sizes.of(target)
+            yield Part(pool, piece.count, max(piece.count / most.deliveries, piece.size / most.size))

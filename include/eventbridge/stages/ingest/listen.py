@@ -1,0 +1,164 @@
+"""Stage listen: takes the runner's unfinished batch, or plans the next one from what its bus holds."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import closing
+
+from eventbridge.decision.batch_size import Waiting, events_within, plan_ranges
+from eventbridge.decision.chunking import PoolSlots
+from eventbridge.errors import BusError, NotFoundError, OffsetGapError, RuleFileError, StoreError, UserError
+from eventbridge.event.ids import new_batch_id
+from eventbridge.model.batch import Batch, Range
+from eventbridge.model.landed import LandedRange
+from eventbridge.model.queue import Queue
+from eventbridge.rule import Bus, RuleSet
+from eventbridge.sources.protocol import LogSource
+from eventbridge.stages.guards.ledger_identity import claim_runner, refuse_lost_ledger
+from eventbridge.stages.guards.log_identity import refuse_other_log, start_offset
+from eventbridge.stages.ingest.fan_out import events_to_hand_out
+from eventbridge.stages.ingest.handover import assign, inherited_offsets, old_runners, refuse_to_skip
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.told import told
+from eventbridge.store.rule_sets import freeze_rules
+
+log = logging.getLogger(__name__)
+
+
+@told("listen", of="runner")
+def listen(work: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None = None) -> str | None:
+    """Return the id of the runner's unfinished batch, else of a new one, else (nothing to take) None.
+
+    Today's rule files are read for a new batch only: with mistakes in them (RuleFileError) the unfinished one goes on.
+    It takes as many events as settings allow, and as the last batches' deliveries say can be handed out: `pools` holds
+    the Airflow pools as they stand, None: not known, they bound nothing.
+    Raises NotFoundError for a runner that no rule names, LedgerLostError and OffsetGapError where going on would
+    lose or repeat history, StoreError while the disk is short, BusError where the bus cannot answer.
+    """
+    return _listen(work, runner, pools)
+
+
+def _listen(work: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None) -> str | None:
+    repeat_bus_commits(work, runner)
+    unfinished = work.ledger.unfinished_batch(runner)
+    if unfinished is not None:
+        claim_runner(work, runner)
+        refuse_lost_ledger(work)
+        return unfinished.batch_id
+    rules = work.rule_set().for_runner(runner)
+    if not rules.buses:
+        raise NotFoundError(f"No rule names the runner {runner!r}. `eventbridge rules check` lists the runners.")
+    (bus,) = rules.buses.values()
+    with closing(work.open_source(bus)) as source:
+        known = _standing(work, runner, bus)
+        offsets = _registered(work, runner, bus, source, rules, known)
+        refuse_other_log(work, runner, bus, source)
+        assign(work, rules, runner)
+        most = events_to_hand_out(work, runner, rules, pools)
+        ranges = _plan(work, runner, bus, source, offsets, most)
+    if not ranges:
+        return None
+    _refuse_short_disk(work)
+    if known:  # else that was made sure of before registering
+        refuse_lost_ledger(work)
+    planned = _publish(work, runner, bus, rules, ranges)
+    # Somebody else planned first, and has perhaps committed since: this attempt stood still in between.
+    return planned if planned is not None else _listen(work, runner, pools)
+
+
+def repeat_bus_commits(work: Runtime, runner: str) -> None:
+    """Tell the bus again what a commit could not tell it; if that fails too, warn and leave it to the next listen.
+
+    The ledger is the truth, so what is told is where the group stands now: an old batch's end would move it back.
+    """
+    pending = work.ledger.bus_commits_pending(runner)
+    if not pending:
+        return
+    newest = pending[-1]
+    try:
+        bus = work.rule_set().buses.get(newest.bus) or work.rules_of(newest).buses[newest.bus]
+        with closing(work.open_source(bus)) as source:
+            refuse_other_log(work, runner, bus, source)
+            standing = work.ledger.committed_offsets(runner)
+            source.commit(runner, {queue: standing[queue] for queue in source.queues() if queue in standing})
+    # What is wrong with today's rules, or with today's bus, is no reason to leave a batch.
+    except (BusError, OffsetGapError, RuleFileError) as error:
+        log.warning("the bus %s still does not take the offsets of %s: %s", newest.bus, runner, error)
+        return
+    for batch in pending:
+        work.ledger.mark_bus_committed(batch.batch_id)
+
+
+def _registered(
+    work: Runtime, runner: str, bus: Bus, source: LogSource, rules: RuleSet, known: Mapping[Queue, int]
+) -> Mapping[Queue, int]:
+    """Return where the group stands in each queue of its bus, having registered the queues that are not `known`."""
+    claim_runner(work, runner)
+    new = [queue for queue in source.queues() if queue not in known]
+    olds = old_runners(work, rules, runner, bus.name)
+    if known:
+        refuse_other_log(work, runner, bus, source)
+        refuse_to_skip(work, bus, source, runner, known, olds)
+    else:
+        refuse_lost_ledger(work, always=True)
+    if new:
+        # A queue that appears later starts at its beginning: nothing of it can have been seen before.
+        offsets = {queue: source.earliest(queue) if known else start_offset(bus, source, queue) for queue in new}
+        if not known:
+            offsets |= inherited_offsets(work, bus, source, olds)
+        work.ledger.register_queues(runner, bus.name, offsets, source.identity())
+        known = work.ledger.committed_offsets(runner)
+    return known
+
+
+def _standing(work: Runtime, runner: str, bus: Bus) -> Mapping[Queue, int]:
+    others = {row.bus for row in work.ledger.consumer_offsets(runner)} - {bus.name}
+    if others:
+        raise UserError(
+            f"The runner {runner!r} has consumed the bus {others.pop()!r} until now and its rules name {bus.name!r}. "
+            f"Give the rules of {bus.name!r} a runner of another name: offsets of two buses cannot be told apart."
+        )
+    return work.ledger.committed_offsets(runner)
+
+
+def _plan(
+    work: Runtime, runner: str, bus: Bus, source: LogSource, offsets: Mapping[Queue, int], most: int | None
+) -> list[Range]:
+    existing = set(source.queues())
+    waiting = []
+    for queue, offset in sorted(offsets.items()):
+        if queue.topic not in bus.source.topics:  # the file no longer names it; where the group stands is kept
+            continue
+        if queue in existing:
+            waiting.append(Waiting(queue, offset, source.earliest(queue), source.end(queue)))
+    settings = work.settings
+    max_events = settings.batch_max_events if most is None else min(most, settings.batch_max_events)
+    limit = events_within(max_events, settings.batch_max_bytes, _mean_bytes(work, runner))
+    return [Range(*take) for take in plan_ranges(waiting, limit)]
+
+
+def _mean_bytes(work: Runtime, runner: str) -> float | None:
+    """Return what a message of the runner's last landed batch came to, in bytes."""
+    for batch in work.ledger.batches(limit=10, runner=runner):
+        files = work.ledger.files(batch.batch_id, "buffer") if batch.kind == "normal" else []
+        landed = [file.detail for file in files if isinstance(file.detail, LandedRange)]
+        if read := sum(each.read for each in landed):
+            return sum(each.size for each in landed) / read
+    return None
+
+
+def _refuse_short_disk(work: Runtime) -> None:
+    free, least = work.store.free_bytes(), work.settings.disk_free_min_bytes
+    if free is not None and free < least:
+        raise StoreError(
+            f"The store {work.store.uri} has {free:,} bytes left, less than EVENTBRIDGE_DISK_FREE_MIN_BYTES "
+            f"({least:,}): no new batch is planned. Free some space or lower the limit."
+        )
+
+
+def _publish(work: Runtime, runner: str, bus: Bus, rules: RuleSet, ranges: list[Range]) -> str | None:
+    frozen = freeze_rules(work.store, rules)
+    now = work.ledger.now()
+    batch = Batch(new_batch_id(now), "normal", runner, bus.name, "planned", frozen, planned_at=now)
+    return batch.batch_id if work.ledger.plan_batch(batch, ranges) else None

@@ -1,0 +1,1 @@
+"""Dead letter files: select, read, copy to a queue."""

@@ -1,0 +1,161 @@
+"""The files a redrive batch begins with: its requests as a delivery file, or its events as a buffer file."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+
+from eventbridge.decision.ordering import shard_of
+from eventbridge.event.ids import Fingerprint
+from eventbridge.event.json_document import parse_document
+from eventbridge.model import rowset
+from eventbridge.model.batch import Batch, BatchFile
+from eventbridge.model.chunk import Chunk, Piece
+from eventbridge.model.lane import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
+from eventbridge.routing.order_keys import UNORDERED, order_key
+from eventbridge.rule import RuleSet
+from eventbridge.stages.letters.files import dead_letter_files, read_letters
+from eventbridge.stages.letters.reader import Letter
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.store import layout, schemas
+from eventbridge.store.parquet import write_table
+from eventbridge.store.schemas import ROW_GROUP_ROWS
+
+_KEY = "redrive"
+_SAME = (
+    "delivery_id", "rule", "target", "rule_version", "bus", "topic", "broker", "queue_id", "offset", "source",
+    "event_id",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LetterFile:
+    """A file that is in the store, as it is to be recorded, and the chunks of its rows (none: route cuts them)."""
+
+    file: BatchFile
+    chunks: tuple[Chunk, ...] = ()
+
+
+def write_deliveries(work: Runtime, batch: Batch, letters: Sequence[Letter]) -> LetterFile:
+    """Write the letters' requests as deliveries whose age begins with the batch; return the file and its chunks."""
+    path = layout.deliveries(batch.planned_at, batch.batch_id, uuid.uuid4().hex, "000000")
+    rules = work.rules_of(batch)
+    rows = sorted((_delivery(batch, rules, letter) for letter in letters), key=_order)
+    write_table(work.store, path, pa.Table.from_pylist(rows, schema=schemas.DELIVERY))
+    file = BatchFile(batch.batch_id, "delivery", _KEY, path, len(rows))
+    return LetterFile(file, tuple(_chunks(work, batch, path, rows)))
+
+
+def write_events(work: Runtime, batch: Batch, letters: Sequence[Letter]) -> LetterFile:
+    """Write the letters' events as a buffer file, whose age begins with the batch; return the file."""
+    path = layout.buffer(batch.bus, batch.planned_at, batch.batch_id, uuid.uuid4().hex)
+    rows = [_event(batch, letter) for letter in letters]
+    write_table(work.store, path, pa.Table.from_pylist(rows, schema=schemas.BUFFER), row_group_rows=ROW_GROUP_ROWS)
+    return LetterFile(BatchFile(batch.batch_id, "buffer", _KEY, path, len(rows)))
+
+
+def newest(letters: Sequence[Letter]) -> list[Letter]:
+    """Return one letter for each delivery id: the newest, as the oldest come first."""
+    return list({letter.record["delivery_id"]: letter for letter in letters}.values())
+
+
+def is_of_letters(batch: Batch, file: BatchFile) -> bool:
+    """Return whether a file is what a redrive began with."""
+    return batch.kind == "redrive" and file.key == _KEY
+
+
+def make_again(work: Runtime, batch: Batch, file: BatchFile) -> LetterFile:
+    """Write what a redrive began with once more, at another place: the same rows from the same letters."""
+    taken = {each.file: each.rows for each in work.ledger.redriven_by(batch.batch_id)}
+    letters = [
+        Letter(path, row, record)
+        for path in reversed(dead_letter_files(work))  # the oldest come first, as when it was planned
+        if path in taken
+        for row, record in zip(
+            rowset.decode(taken[path]), read_letters(work.store, path, taken[path]).to_pylist(), strict=True
+        )
+    ]
+    write = write_events if file.kind == "buffer" else write_deliveries
+    return write(work, batch, newest(letters))
+
+
+def taken_ids(work: Runtime, batch: Batch) -> dict[str, Fingerprint]:
+    """Return the fingerprints, by `<rule>/<target>`, of the deliveries whose dead letters a batch took, each once."""
+    ids: dict[str, set[bytes]] = {}
+    for each in work.ledger.redriven_by(batch.batch_id):
+        table = read_letters(work.store, each.file, each.rows, ["delivery_id", "rule", "target"])
+        for row in table.to_pylist():
+            ids.setdefault(f"{row['rule']}/{row['target']}", set()).add(row["delivery_id"])
+    return {key: Fingerprint.of(found) for key, found in ids.items()}
+
+
+def _delivery(batch: Batch, rules: RuleSet, letter: Letter) -> dict[str, Any]:
+    record = letter.record
+    target = rules.rules[record["rule"]].targets[record["target"]]
+    return {name: record[name] for name in _SAME} | {
+        "order_key": order_key(target, parse_document(record["event"]), record) if target.ordered else None,
+        "not_before": None,
+        "published_at": record["arrived_at"],
+        "arrived_at": batch.planned_at,
+        # the letter itself: it holds the event, and the attempts made before
+        "event_file": letter.file,
+        "event_row": letter.row,
+        "payload": record["request"],
+        "content_type": record["request_content_type"],
+        "headers": record["request_headers"],
+        "failure": None,
+    }
+
+
+def _order(row: dict[str, Any]) -> tuple[Any, ...]:
+    shard = UNORDERED if row["order_key"] is None else shard_of(row["order_key"])
+    return (row["rule"], row["target"], shard, row["topic"], row["broker"], row["queue_id"], row["offset"])
+
+
+def _event(batch: Batch, letter: Letter) -> dict[str, Any]:
+    record = letter.record
+    return {name: record[name] for name in ("topic", "broker", "queue_id", "offset", "source", "event_id")} | {
+        "message_id": "",
+        "published_at": record["arrived_at"],
+        "arrived_at": batch.planned_at,
+        "status": "valid",
+        "reason": None,
+        "type": parse_document(record["event"])["type"],  # it was an event: only those become deliveries
+        "body": record["event"],
+    }
+
+
+def _chunks(work: Runtime, batch: Batch, path: str, rows: Sequence[dict[str, Any]]) -> Iterator[Chunk]:
+    for number, piece in enumerate(_pieces(work, path, rows)):
+        yield Chunk(
+            batch_id=batch.batch_id,
+            chunk_id=number,
+            pool=SLOW_LANE_POOL,
+            weight=SLOW_LANE_WEIGHT,
+            pieces=(piece,),
+            rows=piece.count,
+            size=piece.size,
+            handed_out=number < work.settings.batch_max_chunks,
+            map_index=number if number < work.settings.batch_max_chunks else None,
+        )
+
+
+def _pieces(work: Runtime, path: str, rows: Sequence[dict[str, Any]]) -> Iterator[Piece]:
+    """Yield pieces of one target and order shard each, none larger than a chunk may be; the rows are sorted."""
+    most = work.chunk_sizes.small
+    for (rule, target, _), of_target in groupby(enumerate(rows), key=lambda each: _order(each[1])[:3]):
+        numbers: list[int] = []
+        size = 0
+        for number, row in of_target:
+            more = len(row["payload"])
+            if numbers and (len(numbers) == most.deliveries or size + more > most.size):
+                yield Piece(path, rowset.encode(numbers), len(numbers), size, rule, target)
+                numbers, size = [], 0
+            numbers.append(number)
+            size += more
+        yield Piece(path, rowset.encode(numbers), len(numbers), size, rule, target)

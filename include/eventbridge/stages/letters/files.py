@@ -1,0 +1,56 @@
+"""The dead letter files of batches: which there are, and their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import pyarrow as pa
+
+from eventbridge.errors import BooksError
+from eventbridge.stages.runtime.damaged_files import naming_the_repair
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.store import layout
+from eventbridge.store.parquet import read_rows, read_table
+from eventbridge.store.protocol import Store
+
+#: Why dead letter files cannot be read that were passed over, by file.
+Damaged = dict[str, BooksError]
+
+
+def dead_letter_files(work: Runtime, *, before: datetime | None = None) -> list[str]:
+    """Return the recorded dead letter files, the newest batch's first; only of batches planned before a time."""
+    return [
+        file.path
+        for batch in work.ledger.batches(limit=None)
+        if before is None or batch.planned_at < before
+        for file in work.ledger.files(batch.batch_id, "dead_letter")
+        if file.path is not None
+    ]
+
+
+def read_letters(store: Store, file: str, rows: str | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+    """Return the rows that a row set names, or all of a dead letter file, of the named columns or of all.
+
+    Raises BooksError, which names the repair of the file's batch, if it cannot be read.
+    """
+    with naming_the_repair(layout.batch_of_dead_letters(file), "read"):
+        return read_table(store, file, columns) if rows is None else read_rows(store, file, rows, columns)
+
+
+def read_unless_damaged(
+    store: Store, file: str, rows: str | None = None, columns: Sequence[str] | None = None, *, damaged: Damaged | None
+) -> pa.Table | None:
+    """Return what `read_letters` returns; None for a file that cannot be read, which is added to `damaged`.
+
+    A file that is in `damaged` already is not tried again. Without `damaged` nothing is passed over.
+    """
+    if damaged is None:
+        return read_letters(store, file, rows, columns)
+    if file in damaged:
+        return None
+    try:
+        return read_letters(store, file, rows, columns)
+    except BooksError as error:
+        damaged[file] = error
+        return None

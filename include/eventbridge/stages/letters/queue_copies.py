@@ -1,0 +1,163 @@
+"""Copies of dead letters for the dead letter queues of their targets: deliveries of their own.
+
+A copy is parked, and points at the row of its dead letter file. Whoever reads the rows of a piece reads a copy as any
+delivery: under an id of its own, to the queue, with the letter as JSON for a payload.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eventbridge.event.ids import Fingerprint, batch_time, delivery_id, delivery_id_text
+from eventbridge.event.json_document import write_document
+from eventbridge.model import rowset
+from eventbridge.model.batch import Batch, BatchFile
+from eventbridge.model.parked import NO_CHUNK, Parked
+from eventbridge.rule import RuleSet, Target
+from eventbridge.rule.model import queue_of
+from eventbridge.stages.letters.files import read_letters
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.store import schemas
+from eventbridge.store.parquet import read_rows, read_table
+from eventbridge.store.protocol import Store
+
+#: Why a copy is parked the first time; what its attempts come to is parked as that of any delivery.
+COPY = "DeadLetterQueue"
+#: Why a copy is held that its queue would not take: no dead letter is made of a dead letter.
+QUEUE_EXHAUSTED = "dead letter queue exhausted"
+
+_FOLDER = "dead_letters/"
+
+
+def is_letter(file: str) -> bool:
+    """Return whether the deliveries of a file are copies of dead letters."""
+    return file.startswith(_FOLDER)
+
+
+def read_deliveries(
+    store: Store, file: str, rows: str, columns: Sequence[str], *, coded: Sequence[str] = ()
+) -> pa.Table:
+    """Return rows of a delivery file or, of a dead letter file, the copies that they stand for.
+
+    Columns of schema DELIVERY; a copy has no event of its own, so `event_file` and `event_row` name the letter.
+    Of a delivery file the texts `coded` come as dictionaries.
+    """
+    if not is_letter(file):
+        return read_rows(store, file, rows, columns=columns, coded=coded)
+    records = read_letters(store, file, rows).to_pylist()
+    copies = [_copy(file, row, each) for row, each in zip(rowset.decode(rows), records, strict=True)]
+    return pa.Table.from_pylist(copies, schema=schemas.DELIVERY).select(list(columns))
+
+
+def parked_copies(work: Runtime, batch: Batch) -> list[Parked]:
+    """Return the parked rows of a batch's dead letters whose targets have a queue: due at once, whenever asked for."""
+    rules = work.rules_of(batch)
+    return [
+        parked
+        for file in work.ledger.files(batch.batch_id, "dead_letter")
+        for parked in _of_file(work, batch, rules, file)
+    ]
+
+
+def copy_fingerprints(work: Runtime, batch: Batch) -> dict[str, Fingerprint]:
+    """Return the fingerprints, by `<rule>/<queue>`, of the copies that a batch's dead letters call for."""
+    rules = work.rules_of(batch)
+    ids: dict[str, list[bytes]] = defaultdict(list)
+    for file in work.ledger.files(batch.batch_id, "dead_letter"):
+        if file.path is not None:
+            columns = ["delivery_id", "rule", "target", "bus", "source", "event_id", "batch_id"]
+            for record in read_table(work.store, file.path, columns=columns).to_pylist():
+                if _queue(rules, record) is not None:
+                    ids[f"{record['rule']}/{queue_of(record['target'])}"].append(_copy_id(record))
+    return {key: Fingerprint.of(values) for key, values in ids.items()}
+
+
+def _of_file(work: Runtime, batch: Batch, rules: RuleSet, file: BatchFile) -> Iterator[Parked]:
+    if file.path is None:
+        return
+    table = read_table(work.store, file.path, columns=["delivery_id", "rule", "target", "event", "request"])
+    sizes = [
+        sum(size or 0 for size in both)
+        for both in zip(*(pc.binary_length(table[name]).to_pylist() for name in ("event", "request")), strict=True)
+    ]
+    rows: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for number, record in enumerate(table.select(["delivery_id", "rule", "target"]).to_pylist()):
+        if _queue(rules, record) is not None:
+            rows[record["rule"], record["target"]].append(number)
+    for (rule, target), numbers in rows.items():
+        age = rules.rules[rule].destinations[queue_of(target)].retry.maximum_event_age_seconds
+        yield Parked(
+            batch_id=batch.batch_id,
+            settlement=int(file.key),  # each file's own: part of the row's name
+            chunk_id=NO_CHUNK,
+            runner=rules.rules[rule].runner,
+            rule=rule,
+            target=queue_of(target),
+            reason=COPY,
+            attempts=0,
+            due_at=batch.planned_at,
+            files=((file.path, rowset.encode(numbers)),),
+            count=len(numbers),
+            size=sum(sizes[number] for number in numbers),
+            expires_at=batch_time(batch.batch_id) + timedelta(seconds=age),
+        )
+
+
+def _queue(rules: RuleSet, record: dict[str, Any]) -> Target | None:
+    rule = rules.rules.get(record["rule"])
+    target = rule.targets.get(record["target"]) if rule is not None else None
+    return target.dead_letter_queue if target is not None and record["delivery_id"] is not None else None
+
+
+def _copy_id(record: dict[str, Any]) -> bytes:
+    return delivery_id(
+        record["bus"],
+        record["source"],
+        record["event_id"],
+        record["rule"],
+        queue_of(record["target"]),
+        record["batch_id"],  # a delivery that dies twice has two letters
+    )
+
+
+def _copy(file: str, row: int, record: dict[str, Any]) -> dict[str, Any]:
+    kept = ("rule", "rule_version", "bus", "topic", "broker", "queue_id", "offset", "source", "event_id")
+    return {name: record[name] for name in kept} | {
+        "delivery_id": _copy_id(record),
+        "target": queue_of(record["target"]),
+        "order_key": None,
+        "not_before": None,
+        "published_at": record["last_attempt_at"] or record["arrived_at"],
+        "arrived_at": batch_time(record["batch_id"]),  # its age is that of the letter
+        "event_file": file,
+        "event_row": row,
+        "payload": write_document(_plain(record | {"delivery_id": delivery_id_text(record["delivery_id"])})).encode(),
+        "content_type": "application/json",
+        "headers": None,
+        "failure": None,
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return a letter as JSON values: times as ISO 8601, bytes as text, else as base64 behind `base64:`."""
+    match value:
+        case datetime():
+            return value.isoformat()
+        case bytes():
+            try:
+                return value.decode()
+            except UnicodeDecodeError:
+                return "base64:" + base64.b64encode(value).decode()
+        case dict():
+            return {key: _plain(item) for key, item in value.items()}
+        case list():
+            return [_plain(item) for item in value]
+        case _:
+            return value

@@ -1,0 +1,133 @@
+"""Reads dead letters back out of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from eventbridge.errors import NotFoundError
+from eventbridge.model import rowset
+from eventbridge.stages.letters.files import Damaged, dead_letter_files, read_letters, read_unless_damaged
+from eventbridge.stages.letters.selection import SELECTED_BY, Selection, checked_name, is_named, name_of
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.store import schemas
+from eventbridge.store.plain_rows import plain_rows
+
+_LONG_COLUMNS = ("event", "request", "request_headers", "attempts")
+_LIST_COLUMNS = [name for name in schemas.DEAD_LETTER.names if name not in _LONG_COLUMNS]
+_NAME_COLUMNS = ["delivery_id", "rule", "target", "reason", "bus", "topic", "broker", "queue_id", "offset"]
+_LISTED_CANDIDATES = 10
+
+
+@dataclass(frozen=True)
+class DeadLetterName:
+    """Where one dead letter lies, and how a person names it: by delivery id or, Malformed, by where its event lies."""
+
+    name: str
+    about: str  # rule/target and reason
+    file: str
+    row: int
+
+
+@dataclass(frozen=True)
+class Letter:
+    """One dead letter: its file in the store, its row there, and its columns; the long ones only if asked for."""
+
+    file: str
+    row: int
+    record: dict[str, Any]
+
+
+def dead_letters(work: Runtime, selection: Selection | None = None, *, whole: bool = False) -> Iterator[dict[str, Any]]:
+    """Yield the columns of the selected dead letters; see `letters`."""
+    return (letter.record for letter in letters(work, selection, whole=whole))
+
+
+def letters(
+    work: Runtime, selection: Selection | None = None, *, whole: bool = False, damaged: Damaged | None = None
+) -> Iterator[Letter]:
+    """Yield the selected dead letters, those of the newest batch first; `whole` = with event, request and attempts.
+
+    A file that cannot be read is passed over and added to `damaged`; without `damaged` it raises BooksError.
+    Raises UserError if the selection's SQL is not a condition.
+    """
+    chosen = Chosen(work, selection or Selection(), dead_letter_files(work), damaged)
+    for file in chosen.files:
+        rows = chosen.rows_of(file)
+        if rows:
+            columns = None if whole else _LIST_COLUMNS
+            table = read_unless_damaged(work.store, file, rowset.encode(rows), columns, damaged=damaged)
+            if table is not None:
+                yield from (Letter(file, *each) for each in zip(rows, plain_rows(table), strict=True))
+
+
+class Chosen:
+    """Which rows of some dead letter files a selection chooses; SQL is asked once, about all of them.
+
+    A file that cannot be read has no rows, and is added to `damaged`; without `damaged` it raises BooksError.
+    """
+
+    def __init__(self, work: Runtime, selection: Selection, files: list[str], damaged: Damaged | None = None) -> None:
+        self.files = files
+        self._damaged = damaged
+        self._work = work
+        self._selection = selection
+        self._keys: set[tuple[Any, ...]] | None = None
+        if selection.sql is not None and files:
+            from eventbridge.store.dead_letter_sql import keys_where  # DuckDB is needed here only
+
+            self._keys = keys_where(
+                lambda file, columns: read_unless_damaged(work.store, file, columns=columns, damaged=damaged),
+                files,
+                selection.sql,
+            )
+
+    def rows_of(self, file: str) -> list[int]:
+        """Return the chosen rows of a file, in ascending order."""
+        columns = [*SELECTED_BY, "batch_id"]
+        if self._selection.error is not None:
+            columns.append("attempts")  # with their answers: long
+        table = read_unless_damaged(self._work.store, file, columns=columns, damaged=self._damaged)
+        records = [] if table is None else plain_rows(table)
+        return [row for row, each in enumerate(records) if self._selection.fits(each) and self._meets_sql(each)]
+
+    def _meets_sql(self, record: dict[str, Any]) -> bool:
+        if self._keys is None:
+            return True
+        from eventbridge.store.dead_letter_sql import KEY
+
+        return tuple(name_of(record) if column == "name" else record[column] for column in KEY) in self._keys
+
+
+def find_dead_letters(work: Runtime, name: str, damaged: Damaged | None = None) -> list[DeadLetterName]:
+    """Return the dead letters that `name` names, the newest batch's first: several if a delivery died several times.
+
+    `name` is a delivery id or its beginning, or where the event lies: `<bus>/<topic>/<queue>/<offset>`, the bus may
+    be left out. A file that cannot be read is passed over and added to `damaged`; without `damaged` it raises
+    BooksError. Raises UserError for what is neither, NotFoundError if nothing, or more than one delivery, has it.
+    """
+    found = list(_named(work, checked_name(name), damaged))
+    names = dict.fromkeys(each.name for each in found)
+    if not found:
+        raise NotFoundError(f"there is no dead letter {name!r}. `eventbridge dead-letters list` shows the newest.")
+    if len(names) > 1:
+        listed = [f"  {each.name}  {each.about}" for each in found[:_LISTED_CANDIDATES]]
+        more = [f"  and {len(found) - _LISTED_CANDIDATES} more"] if len(found) > _LISTED_CANDIDATES else []
+        raise NotFoundError("\n".join([f"{name!r} is the name of {len(names)} dead letters:", *listed, *more]))
+    return found
+
+
+def read_dead_letter(work: Runtime, found: DeadLetterName) -> dict[str, Any]:
+    """Return one dead letter whole; raises BooksError if its file cannot be read."""
+    (record,) = plain_rows(read_letters(work.store, found.file, rowset.encode([found.row])))
+    return record
+
+
+def _named(work: Runtime, wanted: str, damaged: Damaged | None) -> Iterator[DeadLetterName]:
+    for file in dead_letter_files(work):
+        table = read_unless_damaged(work.store, file, columns=_NAME_COLUMNS, damaged=damaged)
+        for row, record in enumerate([] if table is None else table.to_pylist()):
+            if is_named(record, wanted):
+                about = f"{record['rule']}/{record['target']} " if record["rule"] else ""
+                yield DeadLetterName(name_of(record), about + record["reason"], file, row)

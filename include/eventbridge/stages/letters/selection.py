@@ -1,0 +1,160 @@
+"""Which dead letters a command or a redrive is about: by rule, target, reason, error text, time, names, SQL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from eventbridge.config.quantities import parse_duration
+from eventbridge.errors import UserError
+from eventbridge.event.ids import delivery_id_text
+from eventbridge.rule.fields import nearest
+
+#: Why a delivery, or an event that never became one, is given up.
+REASONS = (
+    "MaximumRetryAttempts",
+    "MaximumEventAge",
+    "NonRetryable",
+    "TransformFailed",
+    "RouteFailed",
+    "Malformed",
+    "TargetGone",
+    "RuleRemoved",
+)
+
+#: Columns of a dead letter that a selection looks at; one by error text looks at `attempts` as well.
+SELECTED_BY = (
+    "delivery_id", "rule", "target", "reason", "detail", "bus", "topic", "broker", "queue_id", "offset",
+    "arrived_at", "last_attempt_at",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A dead letter is selected if every field that is set fits it; none is set: all are.
+
+    `error` is text, in whatever case, within the detail or an attempt's error. `since` (included) and `until`
+    (excluded) are about the last attempt or, where none was made, about when the event arrived. `names` are delivery
+    ids, or their beginnings, and places `[bus/]topic/queue/offset`. `sql` is a condition in DuckDB's SQL.
+    """
+
+    rule: str | None = None
+    target: str | None = None
+    reason: str | None = None
+    error: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    names: tuple[str, ...] = ()
+    sql: str | None = None
+
+    def fits(self, record: Mapping[str, Any]) -> bool:
+        """Return whether a record with the columns SELECTED_BY, and `attempts`, fits; `sql` is asked elsewhere."""
+        at = record["last_attempt_at"] or record["arrived_at"]
+        return (
+            self.rule in (None, record["rule"])
+            and self.target in (None, record["target"])
+            and self.reason in (None, record["reason"])
+            and (self.since is None or at >= self.since)
+            and (self.until is None or at < self.until)
+            and (not self.names or any(is_named(record, name) for name in self.names))
+            and (self.error is None or _mentions(record, self.error.casefold()))
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields that are set, as JSON values."""
+        values: dict[str, Any] = {key: value for key, value in vars(self).items() if value not in (None, ())}
+        return {
+            key: value.isoformat() if isinstance(value, datetime) else list(value) if key == "names" else value
+            for key, value in values.items()
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Selection:
+        """Read what `as_json` wrote."""
+        times = {key: datetime.fromisoformat(values[key]) for key in ("since", "until") if key in values}
+        return cls(**{**values, **times, "names": tuple(values.get("names", ()))})
+
+
+def make_selection(
+    now: datetime,
+    *,
+    rule: str | None = None,
+    target: str | None = None,
+    reason: str | None = None,
+    error: str | None = None,
+    since: str | None = None,
+    until: str | None = None,
+    names: Sequence[str] = (),
+    sql: str | None = None,
+) -> Selection:
+    """Return the selection that a person wrote; empty text counts as not written.
+
+    Times are ISO 8601, in UTC unless they say otherwise, or durations such as `2h`, which long ago it was.
+    Raises UserError for an unknown reason, a time that is none, or a name that names nothing.
+    """
+    if reason and reason not in REASONS:
+        raise UserError(f"unknown reason {reason!r}. {nearest(reason, REASONS) or 'Reasons: ' + ', '.join(REASONS)}")
+    return Selection(
+        rule=rule or None,
+        target=target or None,
+        reason=reason or None,
+        error=error or None,
+        since=_time("since", since, now),
+        until=_time("until", until, now),
+        names=tuple(checked_name(name) for name in names if name.strip()),
+        sql=sql.strip() or None if sql else None,
+    )
+
+
+def checked_name(name: str) -> str:
+    """Return the name of a dead letter as it is compared; raises UserError for what cannot be one."""
+    wanted = name.strip().lower()
+    if re.fullmatch(r"[0-9a-f][0-9a-f-]*|/?[^/]+/([^/]+/)+[^/]+", wanted):
+        return wanted
+    raise UserError(
+        f"{name!r} names no dead letter. Write a delivery id or its beginning, or <topic>/<queue>/<offset> "
+        "of the event, as `eventbridge dead-letters list` shows them."
+    )
+
+
+def is_named(record: Mapping[str, Any], wanted: str) -> bool:
+    """Return whether a record has a name that `checked_name` returned."""
+    if "/" in wanted:
+        return f"/{place_of(record)}".lower().endswith(f"/{wanted.lstrip('/')}")
+    return record["delivery_id"] is not None and record["delivery_id"].hex().startswith(wanted.replace("-", ""))
+
+
+def name_of(record: Mapping[str, Any]) -> str:
+    """Return the delivery id or, of an event that never became a delivery, `<bus>/<topic>/<queue>/<offset>`."""
+    return place_of(record) if record["delivery_id"] is None else delivery_id_text(record["delivery_id"])
+
+
+def place_of(record: Mapping[str, Any]) -> str:
+    """Return where the event of a dead letter lies, `<bus>/<topic>/[<broker>/]<queue>/<offset>`."""
+    parts = (record["bus"], record["topic"], record["broker"], str(record["queue_id"]), str(record["offset"]))
+    return "/".join(part for part in parts if part)
+
+
+def _mentions(record: Mapping[str, Any], text: str) -> bool:
+    told = [record["detail"], *(each[key] for each in record["attempts"] for key in ("error_class", "error"))]
+    return any(text in each.casefold() for each in told if each)
+
+
+def _time(name: str, text: str | None, now: datetime) -> datetime | None:
+    if not text or not text.strip():
+        return None
+    try:
+        return now - timedelta(seconds=parse_duration(text.strip()))
+    except (ValueError, OverflowError):  # no duration, or one to before the year 1
+        pass
+    try:
+        at = datetime.fromisoformat(text.strip())
+        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise UserError(
+            f"{name} {text!r} is not a time. "
+            "Write 2026-11-22T08:00:00 (UTC unless it says otherwise), or 2h: so long ago."
+        ) from None

@@ -1,0 +1,1 @@
+"""Operational events, published to the bus `eventbridge`."""

@@ -1,0 +1,117 @@
+"""Publishes operational events to the bus `eventbridge`: called at the end of every stage that may have queued some.
+
+They lie in the ledger, queued by the very transaction that made them true, until they are on the bus. A process that
+dies in between leaves them to the next stage of any batch; one that dies after publishing has them published again,
+under the same ids.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from datetime import datetime, timedelta
+from typing import Any
+
+from eventbridge.decision.operational_event import OperationalEvent, of_dead_letters
+from eventbridge.errors import BusError, RuleFileError
+from eventbridge.event.ids import delivery_id_text
+from eventbridge.model.batch import Batch
+from eventbridge.model.queue import Queue
+from eventbridge.rule.operations_bus import OPERATIONS_BUS
+from eventbridge.sources.protocol import Trimmable
+from eventbridge.stages.runtime.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 500
+
+
+def publish_operational_events(work: Runtime) -> int:
+    """Publish what waits and return how many events that are; a bus that does not take them is an alarm, no failure."""
+    published = 0
+    while events := work.ledger.waiting_operational_events(_AT_ONCE):
+        try:
+            with closing(work.open_publisher(OPERATIONS_BUS)) as bus:
+                bus.publish([(event.body(), event.subject) for event in events])
+        except BusError as error:
+            log.error("ALARM %d operational events or more wait in the ledger: %s", len(events), error)
+            return published
+        work.ledger.drop_operational_events([event.event_id for event in events])
+        published += len(events)
+    if published:  # nothing else lets the bus grow
+        _trim(work)
+    return published
+
+
+def _trim(work: Runtime) -> None:
+    """Drop from the bus what is older than its retention and was taken by every runner whose rules name it today.
+
+    Where that cannot be told, or the bus does not answer, nothing is dropped now.
+    """
+    before = work.clock() - timedelta(seconds=OPERATIONS_BUS.retention_seconds)
+    try:
+        with closing(work.open_source(OPERATIONS_BUS)) as bus:
+            if not isinstance(bus, Trimmable):  # it has a retention of its own
+                return
+            if all(bus.offset_at(queue, before) == bus.earliest(queue) for queue in bus.queues()):
+                return
+            bus.trim(before, _not_taken(work, bus.identity()))
+    except (BusError, RuleFileError) as error:
+        log.warning("the bus %s keeps what is older than its retention for now: %s", OPERATIONS_BUS.name, error)
+
+
+def _not_taken(work: Runtime, identity: str) -> dict[Queue, int]:
+    """Return the lowest offset of each queue at which a runner stands that has, or hands over, a rule on the bus.
+
+    A rule that moved goes on where its old runner stands. A runner that no rule names needs nothing.
+    """
+    assigned = work.ledger.runners_of_targets()
+    runners = set()
+    for rule in work.rule_set().rules.values():
+        if rule.bus == OPERATIONS_BUS.name:
+            runners |= {rule.runner, *(assigned.get((rule.name, target), rule.runner) for target in rule.targets)}
+    kept: dict[Queue, int] = {}
+    for row in work.ledger.consumer_offsets():
+        if row.bus == OPERATIONS_BUS.name and row.group in runners and row.bus_identity in ("", identity):
+            kept[row.queue] = min(row.offset, kept.get(row.queue, row.offset))
+    return kept
+
+
+#: What one event tells of: bus, rule, target, reason.
+_Kind = tuple[str, str | None, str | None, str]
+
+
+class DeadLetterNews:
+    """What of a batch became dead letters, by rule, target and reason.
+
+    Not what was itself an operational event: an alert that cannot be delivered must not make another for ever.
+    """
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        self._names: dict[_Kind, list[str]] = defaultdict(list)
+        self._answered_at: dict[_Kind, datetime] = {}
+
+    def add(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Take dead letter records into account."""
+        for record in records:
+            if record["bus"] == OPERATIONS_BUS.name:
+                continue
+            delivery = record.get("delivery_id")
+            place = f"{record['topic']}/{record['queue_id']}/{record['offset']}"
+            kind = (record["bus"], record.get("rule"), record.get("target"), record["reason"])
+            self._names[kind].append(place if delivery is None else delivery_id_text(delivery))
+            answered = [each["started_at"] + timedelta(milliseconds=each["duration_ms"]) for each in record["attempts"]]
+            self._answered_at[kind] = max([*answered, self._answered_at.get(kind, self._batch.planned_at)])
+
+    def events(self) -> list[OperationalEvent]:
+        """Return an event for each rule, target and reason; the same for the same batch, whenever it is asked.
+
+        Its time is when the last answer came for which one was given up; the batch's, where it was without an attempt.
+        """
+        return [
+            of_dead_letters(self._batch.batch_id, *kind, names, self._answered_at[kind])
+            for kind, names in self._names.items()
+        ]

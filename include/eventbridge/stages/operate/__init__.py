@@ -1,0 +1,1 @@
+"""What operators call: status, audit, repair, release, targets, deliver."""

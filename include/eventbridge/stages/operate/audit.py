@@ -1,0 +1,185 @@
+"""Recomputes the books of committed batches from the store, and follows every parked delivery to where it is today."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from eventbridge.decision.balance import Books, differences
+from eventbridge.errors import BooksError, NewerFormatError, NotFoundError, StoreError
+from eventbridge.event.ids import Fingerprint
+from eventbridge.model import rowset
+from eventbridge.model.batch import Batch
+from eventbridge.model.parked import Parked
+from eventbridge.model.queue import Queue
+from eventbridge.model.reference import Reference
+from eventbridge.stages.commit.books import books_of
+from eventbridge.stages.commit.stage import FILE_KINDS
+from eventbridge.stages.operate.manifest import manifest_differences
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.store.parquet import count_rows
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an audit found: how much it looked at, the sums, and every difference (none = nothing is lost)."""
+
+    batches: int = 0
+    open_batches: int = 0
+    events: Mapping[str, int] = field(default_factory=dict)
+    deliveries: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    differences: tuple[str, ...] = ()
+
+
+def find_batch(work: Runtime, name: str) -> str:
+    """Return the id of the batch whose id begins with `name`; raises NotFoundError if there is none, or several."""
+    found = [batch.batch_id for batch in work.ledger.batches(limit=None) if batch.batch_id.startswith(name.lower())]
+    if name and len(found) == 1:
+        return found[0]
+    if name and found:
+        raise NotFoundError(f"{len(found)} batches begin with {name!r}, as {found[0]}. Write more of the id.")
+    raise NotFoundError(f"there is no batch {name!r}. `eventbridge status` lists the newest.")
+
+
+def audit(work: Runtime, batch_id: str | None = None) -> Audit:
+    """Audit one batch, or all of them with offsets, parked generations and manifests; changes nothing.
+
+    Batches that are not committed yet are counted and left out: their books are still open.
+    """
+    batches = [work.ledger.batch(batch_id)] if batch_id else work.ledger.batches(limit=None)
+    committed = [batch for batch in batches if batch.state == "committed"]
+    found: list[str] = []
+    books = []
+    for batch in committed:
+        try:
+            books.append((batch, books_of(work, batch)))
+        except StoreError as error:
+            found.append(f"batch {batch.batch_id}: a file cannot be read: {error}")
+            found += _also_missing(work, batch, str(error))
+        except BooksError as error:  # of dead letters that it took from another batch
+            found.append(f"batch {batch.batch_id}: {error}")
+            found += _also_missing(work, batch, str(error))
+    for batch, its_books in books:
+        found += [f"batch {batch.batch_id}: {each}" for each in differences(its_books)]
+        try:
+            found += [f"batch {batch.batch_id}: {each}" for each in manifest_differences(work, batch, its_books)]
+        except NewerFormatError as error:
+            found.append(f"batch {batch.batch_id}: {error}")
+    if batch_id is None:
+        found += _offset_differences(work, committed)
+        found += _parked_differences(work)
+        found += _reference_differences(work)
+        found += _unknown_manifests(work, {batch.batch_id for batch in batches})
+    return Audit(
+        batches=len(committed),
+        open_batches=len(batches) - len(committed),
+        events=_event_sums(books),
+        deliveries=_delivery_sums(work, books, with_parked=batch_id is None),
+        differences=tuple(found),
+    )
+
+
+def _also_missing(work: Runtime, batch: Batch, told: str) -> Iterator[str]:
+    """Yield the files of a batch that are missing, but for what was told: reading ended at the first."""
+    for kind in FILE_KINDS:
+        for file in work.ledger.files(batch.batch_id, kind):
+            if file.path is not None and file.path not in told and not work.store.exists(file.path):
+                yield f"batch {batch.batch_id}: {file.path} is missing"
+
+
+def _offset_differences(work: Runtime, committed: list[Batch]) -> Iterator[str]:
+    """Committed ranges of a group's queue must follow one another without a hole, up to the committed offset."""
+    by_queue: dict[tuple[str, Queue], list[tuple[int, int, str]]] = defaultdict(list)
+    for batch in committed:
+        if batch.kind == "normal":
+            for part in work.ledger.ranges(batch.batch_id):
+                by_queue[batch.runner, part.queue].append((part.start, part.end, batch.batch_id))
+    offsets = {(row.group, row.queue): row.offset for row in work.ledger.consumer_offsets()}
+    for (group, queue), parts in by_queue.items():
+        parts.sort()
+        for (_, end, _), (start, _, batch_id) in pairwise(parts):
+            if start != end:
+                yield f"group {group}, {queue}: batch {batch_id} starts at {start}, the one before ended at {end}"
+        reached, committed_offset = parts[-1][1], offsets.get((group, queue))
+        if reached != committed_offset:
+            yield f"group {group}, {queue}: committed offset {committed_offset}, but batches reach {reached}"
+
+
+def _parked_differences(work: Runtime) -> Iterator[str]:
+    """Every delivery ever parked is today delivered, dead-lettered, or a parked row whose file exists."""
+    states = {batch.batch_id: batch.state for batch in work.ledger.batches(limit=None)}
+    rows_in: dict[str, int | None] = {}
+    for row in work.ledger.parked():
+        name = f"parked row {row.parked_id} of {row.rule}/{row.target}"
+        if row.state == "closed":
+            yield from _closing_differences(row, name, states)
+        else:
+            yield from _file_differences(work, row, name, rows_in)
+
+
+def _closing_differences(row: Parked | Reference, name: str, states: Mapping[str, str]) -> Iterator[str]:
+    if row.closed_by is None or row.closed_by != row.taken_by or states.get(row.closed_by) != "committed":
+        yield f"{name}: closed by {row.closed_by}, which did not commit it"
+
+
+def _reference_differences(work: Runtime) -> Iterator[str]:
+    """Every event ever referred is today routed, or named by a reference whose file exists."""
+    states = {batch.batch_id: batch.state for batch in work.ledger.batches(limit=None)}
+    rows_in: dict[str, int | None] = {}
+    for row in work.ledger.references():
+        name = f"reference {row.reference_id} of {row.rule}"
+        if row.state == "closed":
+            yield from _closing_differences(row, name, states)
+        else:
+            yield from _file_differences(work, row, name, rows_in)
+
+
+def _file_differences(
+    work: Runtime, row: Parked | Reference, name: str, rows_in: dict[str, int | None]
+) -> Iterator[str]:
+    for file, rows in row.files:
+        if file not in rows_in:
+            try:
+                rows_in[file] = count_rows(work.store, file)
+            except StoreError:
+                rows_in[file] = None
+        held = rows_in[file]
+        if held is None:
+            yield f"{name}: its file {file} cannot be read"
+        elif max(rowset.decode(rows), default=-1) >= held:
+            yield f"{name}: names rows that {file} does not have"
+
+
+def _unknown_manifests(work: Runtime, known: set[str]) -> Iterator[str]:
+    for path in work.store.list("manifests/"):
+        batch_id = path.rsplit("/", 1)[-1].removesuffix(".json")
+        if batch_id not in known:
+            yield f"{path}: this ledger does not know the batch; another ledger wrote into this store"
+
+
+def _event_sums(books: list[tuple[Batch, Books]]) -> dict[str, int]:
+    names = ("range_total", "gaps", "read", "malformed", "duplicate", "valid")
+    return {name: sum(getattr(each, name) for _, each in books) for name in names}
+
+
+def _delivery_sums(work: Runtime, books: list[tuple[Batch, Books]], *, with_parked: bool) -> dict[str, dict[str, int]]:
+    """Return per `<rule>/<target>`: matched, delivered, dead, and what is parked today."""
+    sums: dict[str, dict[str, int]] = defaultdict(lambda: {"matched": 0, "delivered": 0, "dead": 0, "parked": 0})
+    for batch, each in books:
+        columns: list[tuple[str, Mapping[str, Fingerprint]]] = [("delivered", each.delivered), ("dead", each.dead)]
+        columns.append(("matched", each.copies))
+        if batch.routes or batch.kind == "redrive":
+            columns.append(("matched", each.matched))
+        if not with_parked:
+            columns += [("parked", each.parked), ("parked", each.copies)]
+        for name, fingerprints in columns:
+            for key, value in fingerprints.items():
+                sums[key][name] += value.count
+    if with_parked:
+        committed = {batch.batch_id for batch, _ in books}
+        for row in work.ledger.parked():
+            if row.state != "closed" and row.batch_id in committed:
+                sums[f"{row.rule}/{row.target}"]["parked"] += row.count
+    return {key: dict(sums[key]) for key in sorted(sums)}

@@ -1,0 +1,105 @@
+"""What became of the chunks of the newest batches, and of those that failed: the exception, and the last failed answer.
+
+For people: `eventbridge status --chunks` and `--failures`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from eventbridge.model.batch import Batch, BatchKind
+from eventbridge.model.chunk import Chunk, ChunkState
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.segments.segments import segments
+from eventbridge.store.parquet import read_table
+
+#: How many batches are looked through for failures.
+_BATCHES_SEARCHED = 500
+
+
+@dataclass(frozen=True)
+class ChunkStatus:
+    """One chunk. `source`: the bus that its batch took its events from, or `parked`; `targets`: `rule/target`.
+
+    `seconds` is how long its last push worked on it, None before it ended; `succeeded` and `failed` count what that
+    push delivered and what it did not; `error` is the exception that ended it. `last_failure` is the last answer of a
+    target that was none to be glad of; only sought for failures.
+    """
+
+    batch_id: str
+    chunk_id: int
+    kind: BatchKind
+    source: str
+    state: ChunkState
+    handed_out: bool
+    targets: tuple[str, ...]
+    rows: int
+    succeeded: int
+    failed: int
+    claim: int
+    worker: str
+    started_at: datetime | None
+    ended_at: datetime | None
+    seconds: float | None
+    error: str
+    last_failure: str = ""
+
+
+def chunk_statuses(work: Runtime, *, batches: int) -> list[ChunkStatus]:
+    """Return the chunks of the newest `batches` batches, those of the newest first."""
+    found = work.ledger.batches(limit=batches)
+    return [_status(batch, chunk) for batch in found for chunk in work.ledger.chunks(batch.batch_id)]
+
+
+def chunk_failures(work: Runtime, *, limit: int) -> list[ChunkStatus]:
+    """Return the newest chunks, at most `limit`, that ended in ERROR or TIMEOUT or have failed deliveries."""
+    failures: list[ChunkStatus] = []
+    for batch in work.ledger.batches(limit=_BATCHES_SEARCHED):
+        for chunk in work.ledger.chunks(batch.batch_id):
+            if len(failures) == limit:
+                return failures
+            if chunk.state in ("ERROR", "TIMEOUT") or chunk.failed:
+                failures.append(_status(batch, chunk, _last_failure(work, batch, chunk)))
+    return failures
+
+
+def _status(batch: Batch, chunk: Chunk, last_failure: str = "") -> ChunkStatus:
+    ended = chunk.started_at is not None and chunk.ended_at is not None
+    return ChunkStatus(
+        batch_id=batch.batch_id,
+        chunk_id=chunk.chunk_id,
+        kind=batch.kind,
+        source=batch.bus or "parked",
+        state=chunk.state,
+        handed_out=chunk.handed_out,
+        targets=tuple(dict.fromkeys(f"{piece.rule}/{piece.target}" for piece in chunk.pieces)),
+        rows=chunk.rows,
+        succeeded=chunk.succeeded,
+        failed=chunk.failed,
+        claim=chunk.claim,
+        worker=chunk.worker,
+        started_at=chunk.started_at,
+        ended_at=chunk.ended_at,
+        seconds=(chunk.ended_at - chunk.started_at).total_seconds() if ended else None,  # type: ignore[operator]
+        error=chunk.error,
+        last_failure=last_failure,
+    )
+
+
+def _last_failure(work: Runtime, batch: Batch, chunk: Chunk) -> str:
+    for text in _failures(work, batch, chunk):
+        return text
+    return ""
+
+
+def _failures(work: Runtime, batch: Batch, chunk: Chunk) -> Iterator[str]:
+    """Yield what targets answered to the failed attempts of a chunk, the last first."""
+    columns = ["rule", "target", "outcome", "reason", "code", "error_class", "error"]
+    for file in reversed(segments(work, batch.batch_id, chunk.chunk_id)):
+        if file.path is not None:
+            for row in reversed(read_table(work.store, file.path, columns=columns).to_pylist()):
+                if row["outcome"] != "Delivered":
+                    said = row["error_class"] or (f"HTTP {row['code']}" if row["code"] else row["reason"])
+                    yield ": ".join(filter(None, [f"{row['rule']}/{row['target']}", said, row["error"]]))

@@ -1,0 +1,137 @@
+"""All stages in a row in this process: what a run of `deliver_<runner>` and of `retry_deliveries` does, no Airflow.
+
+Called by `eventbridge deliver` and by tests; the DAGs call the same stages one by one.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+
+from eventbridge.decision.chunking import PoolSlots
+from eventbridge.errors import EventBridgeError
+from eventbridge.model.lane import SLOW_LANE_POOL
+from eventbridge.routing.job import Router
+from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.ingest.buffer import buffer
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.push.stage import push
+from eventbridge.stages.retry.deferred import due_references, plan_references
+from eventbridge.stages.retry.plan import plan_retries, settle_stale
+from eventbridge.stages.route.stage import route
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.parking import schedule_retries
+
+log = logging.getLogger(__name__)
+
+#: Chunks pushed at the same time: a chunk whose target hangs must not stop the others.
+_PUSHES_AT_ONCE = 4
+#: The slow lane, as wide as this process makes it.
+_LANES = {SLOW_LANE_POOL: PoolSlots(_PUSHES_AT_ONCE, _PUSHES_AT_ONCE)}
+#: How often to look whether a batch that somebody else is at work on, or died with, is done.
+_LOOK_AGAIN_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Idle:
+    """What `deliver_until_idle` did: batches committed of each kind, and when the next parked delivery falls due."""
+
+    batches: int
+    retry_batches: int
+    next_due_at: datetime | None
+
+
+def deliver_batch(work: Runtime, runner: str, router: Router, stop: threading.Event) -> str | None:
+    """Move one batch of a runner through all stages and return its id; None = nothing is available."""
+    batch_id = listen(work, runner)
+    if batch_id is None:
+        return None
+    buffer(work, batch_id)
+    push_and_settle(work, batch_id, route(work, batch_id, router), stop)
+    return batch_id
+
+
+def deliver_retries(work: Runtime, runner: str, stop: threading.Event) -> str | None:
+    """Move one retry batch of a runner through its stages and return its id; None = nothing is due."""
+    settle_stale(work, runner)
+    plan = plan_retries(work, runner, _LANES)
+    if plan.batch_id is not None:
+        push_and_settle(work, plan.batch_id, plan.chunk_ids, stop)
+    return plan.batch_id
+
+
+def deliver_references(work: Runtime, runner: str, router: Router, stop: threading.Event) -> str | None:
+    """Move one batch of references of a runner through its stages and return its id; None = none is due."""
+    batch_id = plan_references(work, runner)
+    if batch_id is not None:
+        push_and_settle(work, batch_id, route(work, batch_id, router), stop)
+    return batch_id
+
+
+def deliver_until_idle(
+    work: Runtime,
+    runner: str,
+    router: Router,
+    *,
+    wait_seconds: float = 0.0,
+    stop: threading.Event | None = None,
+) -> Idle:
+    """Deliver until no event is available and nothing parked is due, or falls due within `wait_seconds`."""
+    stop = stop or threading.Event()
+    batches = retry_batches = 0
+    told = False
+    while not stop.is_set():
+        normal = deliver_batch(work, runner, router, stop)
+        retried = deliver_retries(work, runner, stop)
+        referred = deliver_references(work, runner, router, stop)
+        batches += normal is not None
+        retry_batches += (retried is not None) + (referred is not None)
+        if normal is None and retried is None and referred is None:
+            due_at = next_due_at(work, runner)
+            if due_at is None:
+                break
+            wait = (due_at - work.clock()).total_seconds()
+            if wait > wait_seconds:
+                break
+            if wait <= 0 and not told:
+                # a batch whose process died is settled a minute and a half after it was planned, by settle_stale
+                log.warning("deliveries that are due were taken up by a batch that is not done: waiting for it")
+                told = True
+            stop.wait(max(_LOOK_AGAIN_SECONDS, wait))
+    return Idle(batches, retry_batches, next_due_at(work, runner))
+
+
+def next_due_at(work: Runtime, runner: str) -> datetime | None:
+    """Return when the next parked delivery, or reference, of a runner falls due; None = none waits for a time."""
+    statuses = work.ledger.target_statuses()
+    due = []
+    for row in work.ledger.parked_counts(runner=runner):
+        if row.state == "due" and row.next_due_at is not None:
+            status = statuses.get((row.rule, row.target))
+            wait = status.until if status is not None and status.state in ("degraded", "half-open") else None
+            pause = status.paused_until if status is not None else None
+            # an open breaker lets nothing through before, nor does a pause
+            due.append(max(row.next_due_at, wait or row.next_due_at, pause or row.next_due_at))
+    reference = due_references(work, runner)
+    return min([*due, reference] if reference is not None else due, default=None)
+
+
+def push_and_settle(work: Runtime, batch_id: str, chunk_ids: Sequence[int], stop: threading.Event) -> None:
+    """Push chunks of a batch, then settle, park and commit it."""
+    with ThreadPoolExecutor(_PUSHES_AT_ONCE, thread_name_prefix="push") as pool:
+        pushes = [pool.submit(push, work, batch_id, chunk_id, stop) for chunk_id in chunk_ids]
+    for chunk_id, done in zip(chunk_ids, pushes, strict=True):
+        error = done.exception()
+        if isinstance(error, EventBridgeError):
+            # an everyday thing: what the push left without an outcome is settled as Unknown and parked
+            log.error("push of chunk %d of batch %s failed: %s", chunk_id, batch_id, error)
+        elif error is not None:
+            raise error
+    write_dead_letters(work, batch_id)
+    schedule_retries(work, batch_id)
+    commit(work, batch_id)

@@ -1,0 +1,33 @@
+"""Takes a target that was disabled, or is degraded, back into service."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from eventbridge.decision.breaker import pause_of
+from eventbridge.model.hold_reasons import TARGET_DISABLED
+from eventbridge.stages.letters.queue_copies import QUEUE_EXHAUSTED
+from eventbridge.stages.notify.publish import publish_operational_events
+from eventbridge.stages.runtime.runtime import Runtime
+
+
+def enable_target(work: Runtime, rule: str, target: str) -> int:
+    """Set a target's status to ok and make due what was held or put off for it; returns how many deliveries that are.
+
+    Harmless if the target is well: nothing is held for it then, only its pause ends. A dead letter queue is a target
+    of its own, named `<target>/dead_letter_queue`; what it would not take is tried again.
+    """
+    status = work.ledger.target_statuses().get((rule, target))
+    hastened = 0
+    if status is not None and (until := pause_of(status, work.ledger.now())) is not None:
+        # while the pause is still there: who dies before it ends does this again
+        second = until.replace(microsecond=0)  # parked rows are due at whole seconds
+        hastened = work.ledger.hasten_parked(rule, target, second, second + timedelta(seconds=1))
+    if status is not None and (status.state != "ok" or status.paused_until is not None):
+        work.ledger.set_target_status(rule, target, "ok", "enabled by hand")
+    held = [row for row in work.ledger.parked(state="held", rule=rule) if row.target == target]
+    # deliveries held for a target that is gone go on ageing while they wait: `aged`
+    work.ledger.release_parked(rule, target, aged=True, held=TARGET_DISABLED)
+    work.ledger.release_parked(rule, target, held=QUEUE_EXHAUSTED)
+    publish_operational_events(work)
+    return hastened + sum(row.count for row in held if row.held in (TARGET_DISABLED, QUEUE_EXHAUSTED))

@@ -1,0 +1,68 @@
+"""Lets a rule go on that is held: what of it waits for that is due."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from eventbridge.decision.hold_reason import reference_hold_reason
+from eventbridge.model.held_rule import HeldRule
+from eventbridge.stages.operate.release_held import HeldDelivery, skip_held, try_held_again
+from eventbridge.stages.runtime.runtime import Runtime
+
+
+@dataclass(frozen=True)
+class Released:
+    """What was released of a rule: its hold (None: it was not held), references that are due now, and their events.
+
+    `waits_for` says why references that wait go on waiting: something else holds them. `retried`, `skipped` and
+    `unsendable` are the deliveries that the rule was held at, as none of its target may be given up; the last stay so.
+    `disabled` are its targets for which deliveries are held until the target is enabled, whatever is released.
+    """
+
+    rule: str
+    hold: HeldRule | None = None
+    references: int = 0
+    events: int = 0
+    waits_for: str = ""
+    retried: tuple[HeldDelivery, ...] = ()
+    skipped: tuple[HeldDelivery, ...] = ()
+    unsendable: tuple[HeldDelivery, ...] = ()
+    disabled: tuple[str, ...] = ()
+
+    @property
+    def nothing(self) -> bool:
+        """Whether there was nothing to release."""
+        deliveries = self.retried or self.skipped or self.unsendable
+        return self.hold is None and not (self.references or self.waits_for or deliveries)
+
+
+def release_rule(work: Runtime, rule: str, skip: str | None = None) -> Released:
+    """Let a rule go on: lift the hold of one whose routing failed by itself, try again what it is held at.
+
+    With `skip`, a delivery's id or the beginning of it, only that is done: it becomes a dead letter; raises
+    NotFoundError if the rule is not held at it. Harmless if the rule is not held; one that fails again is held again.
+    """
+    if skip is not None:
+        return Released(rule, skipped=(skip_held(work, rule, skip),))
+    retried, unsendable = try_held_again(work, rule)
+    statuses = work.ledger.target_statuses().items()
+    disabled = sorted(target for (of, target), status in statuses if of == rule and status.state == "disabled")
+    return replace(
+        _release_routing(work, rule), retried=tuple(retried), unsendable=tuple(unsendable), disabled=tuple(disabled)
+    )
+
+
+def _release_routing(work: Runtime, rule: str) -> Released:
+    """Lift a rule's hold and make its references due; they age from then on. Of a disabled rule only the hold."""
+    hold = work.ledger.held_rules().get(rule)
+    if hold is not None:
+        work.ledger.release_rule(rule)
+    held = [each for each in work.ledger.waiting_references() if (each.rule, each.state) == (rule, "held")]
+    waiting = [each for each in held if each.taken_by is None]
+    if not waiting:
+        return Released(rule, hold)
+    if waits_for := reference_hold_reason(work.rule_set(), {}, {}, rule):
+        return Released(rule, hold, waits_for=waits_for)
+    # After the hold is lifted: who dies in between releases them by the next call, or by the next retry run.
+    references = work.ledger.release_references(rule)
+    return Released(rule, hold, references, sum(each.count for each in waiting))

@@ -1,0 +1,283 @@
+"""Repairs a batch with a surplus, or with a file that cannot be read or is wrong, and commits it if it was not.
+
+Called by `eventbridge batch repair`. What is set aside stays in the store; an audit record says what, and why.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+import pyarrow as pa
+
+from eventbridge.decision.balance import differences
+from eventbridge.errors import BooksError, StoreFileDamaged, StoreFileMissing
+from eventbridge.event.ids import delivery_id_text
+from eventbridge.model.batch import Batch, BatchFile, FileKind
+from eventbridge.model.routed import RoutedSlice
+from eventbridge.routing.job import Router, Slice
+from eventbridge.stages.commit.books import books_of
+from eventbridge.stages.commit.stage import FILE_KINDS, commit
+from eventbridge.stages.letters.batch_files import is_of_letters, make_again
+from eventbridge.stages.operate.manifest import manifest_differences, write_manifest_again
+from eventbridge.stages.route.one_by_one import result_file
+from eventbridge.stages.route.stage import job_of
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.settle.deliveries import batch_deliveries
+from eventbridge.stages.settle.letters import letters_again, write_dead_letters
+from eventbridge.stages.settle.parking import schedule_retries
+from eventbridge.stages.settle.settlement import create_settlement, first_settlement, settlement_key, settlements
+from eventbridge.stages.settle.verdicts import verdicts_of
+from eventbridge.store import layout
+from eventbridge.store.parquet import read_table, write_table
+
+
+@dataclass(frozen=True)
+class Repair:
+    """What is wrong with a batch and what its repair does; `record` is where the store says so, "" in a dry run."""
+
+    batch_id: str
+    surplus: tuple[str, ...] = ()  # delivery ids that the settlement names twice, or that the batch does not have
+    set_aside: tuple[str, ...] = ()  # files that count for nothing any more
+    made_again: tuple[str, ...] = ()  # files that are made again, at their place
+    settled_anew: bool = False
+    unproven: int = 0  # deliveries whose answers are in a file set aside: Unknown, tried again
+    committed: bool = False
+    record: str = ""
+    unreadable: tuple[str, ...] = field(default=())
+    wrong: tuple[str, ...] = field(default=())  # files that can be read and say something else than the batch's others
+
+    @property
+    def needed(self) -> bool:
+        """Whether there is anything to repair."""
+        return bool(self.surplus or self.unreadable or self.wrong)
+
+
+def repair_batch(work: Runtime, batch_id: str, router: Router, *, dry_run: bool) -> Repair:
+    """Repair a batch and finish it, or say with `dry_run` what that would do; nothing is done where nothing is wrong.
+
+    A delivery file is routed again from the archive, what a redrive began with is written from its letters, letters
+    are written from the settlement, and the manifest of a committed batch from all of these. With an outcome segment
+    or a settlement that cannot be read, or a surplus, a batch that is not committed is settled again from what its
+    readable segments show: a delivery without an answer is Unknown and tried again under the same id.
+    Raises BooksError for what cannot be made again: put that file back from a copy of the store.
+    """
+    batch = work.ledger.batch(batch_id)
+    old = first_settlement(work, batch)
+    unreadable = {kind: list(_unreadable(work, batch, kind)) for kind in FILE_KINDS}
+    _refuse(batch, unreadable)
+    made_again, broken = _divided(unreadable)
+    surplus = () if broken or made_again or batch.state != "settling" else _surplus(work, batch)
+    wrong = [] if made_again or broken or surplus else _wrong_letters(work, batch)
+    known = Repair(
+        batch_id,
+        made_again=tuple(str(file.path) for file in (*made_again, *wrong)),
+        unreadable=tuple(str(file.path) for file in (*made_again, *broken)),
+        wrong=tuple(str(file.path) for file in wrong),
+        committed=batch.state == "committed",
+    )
+    if known.made_again and dry_run:  # what else is wrong shows once they can be read
+        return known
+    record = _make_again(work, batch, [*made_again, *wrong], router, known) if known.made_again else ""
+    if batch.state == "committed":
+        return _with_manifest(work, batch, replace(known, record=record), dry_run=dry_run)
+    found = _settled_anew(work, batch, broken, old, known, dry_run=dry_run)
+    found = replace(found, record=found.record or record)
+    if dry_run or not found.needed:
+        return found
+    if work.ledger.batch(batch_id).state in ("routed", "settling"):
+        write_dead_letters(work, batch_id)
+        schedule_retries(work, batch_id)
+        return replace(found, committed=commit(work, batch_id))
+    return found
+
+
+def _unreadable(work: Runtime, batch: Batch, kind: FileKind) -> Iterator[BatchFile]:
+    for file in work.ledger.files(batch.batch_id, kind):
+        if file.path is not None:
+            try:
+                read_table(work.store, file.path)
+            except (StoreFileMissing, StoreFileDamaged):
+                yield file
+
+
+def _divided(unreadable: dict[FileKind, list[BatchFile]]) -> tuple[list[BatchFile], list[BatchFile]]:
+    """Return which files are made again, and for which ones the batch is settled again, its letters included."""
+    made_again = [*unreadable["buffer"], *unreadable["delivery"]]  # what is routed is routed from the first
+    broken = [*unreadable["outcome"], *unreadable["settlement"]]
+    (broken or made_again).extend(unreadable["dead_letter"])  # letters follow from all the others
+    return made_again, broken
+
+
+def _refuse(batch: Batch, unreadable: dict[FileKind, list[BatchFile]]) -> None:
+    lost = [file for kind in ("buffer", "delivery") for file in unreadable[kind] if not _can_be_made_again(batch, file)]
+    if batch.state == "committed":
+        lost += [*unreadable["outcome"], *unreadable["settlement"]]
+    elif batch.state in ("planned", "buffered"):
+        lost += unreadable["delivery"]
+    if lost:
+        raise BooksError(
+            f"batch {batch.batch_id}, {batch.state}: nothing can make these files again: "
+            + ", ".join(str(file.path) for file in lost)
+            + ". Put them back from a copy of the store; nothing was changed"
+        )
+
+
+def _can_be_made_again(batch: Batch, file: BatchFile) -> bool:
+    return is_of_letters(batch, file) or isinstance(file.detail, RoutedSlice)
+
+
+def _make_again(work: Runtime, batch: Batch, files: Sequence[BatchFile], router: Router, known: Repair) -> str:
+    """Make files again, at their places; return the record, written before: afterwards they can be read."""
+    record = ""
+    for of_letters in (True, False):  # slices are routed from what is of letters
+        some = [file for file in files if file.kind != "dead_letter" and is_of_letters(batch, file) == of_letters]
+        if not some:
+            continue
+        made = [
+            str(make_again(work, batch, file).file.path) if of_letters else _routed(work, batch, file, router)
+            for file in some
+        ]
+        record = record or _write_record(work, batch, known)
+        for file, path in zip(some, made, strict=True):
+            work.store.put(str(file.path), work.store.get(path))
+            work.store.delete(path)
+    for path, table in _letters(work, batch, [file for file in files if file.kind == "dead_letter"]):
+        record = record or _write_record(work, batch, known)
+        write_table(work.store, path, table)
+    return record
+
+
+def _with_manifest(work: Runtime, batch: Batch, known: Repair, *, dry_run: bool) -> Repair:
+    """Prove the books of a committed batch and make its manifest again if that is lost, damaged or wrong."""
+    books = books_of(work, batch)
+    if wrong := differences(books):
+        raise BooksError(
+            f"batch {batch.batch_id}: all its files can be read, but its books do not balance: "
+            f"{'; '.join(map(str, wrong))}. One of its files is not what it was: put that back from a copy of the store"
+        )
+    if not list(manifest_differences(work, batch, books)):
+        return known
+    path = layout.manifest(batch.planned_at, batch.batch_id)
+    found = replace(known, wrong=(*known.wrong, path), made_again=(*known.made_again, path))
+    if dry_run:
+        return found
+    record = found.record or _write_record(work, batch, found)
+    write_manifest_again(work, batch, books)
+    return replace(found, record=record)
+
+
+def _wrong_letters(work: Runtime, batch: Batch) -> list[BatchFile]:
+    """Return the dead letter files whose rows are not those that follow from the batch's other files."""
+    files = [file for file in work.ledger.files(batch.batch_id, "dead_letter") if file.path is not None]
+    try:
+        again = letters_again(work, batch, files)
+        return [file for file, table in again if not read_table(work.store, str(file.path)).equals(table)]
+    except (StoreFileMissing, StoreFileDamaged, BooksError):
+        return []  # of another batch, which cannot be read: nothing to compare with; the books are proved in any case
+
+
+def _letters(work: Runtime, batch: Batch, files: Sequence[BatchFile]) -> Iterator[tuple[str, pa.Table]]:
+    """Yield what dead letter files are made again as: same verdicts, so the same letters; raises BooksError."""
+    try:
+        for file, table in letters_again(work, batch, files):
+            if table.num_rows != file.rows:
+                raise _other_rows(batch, file)
+            yield str(file.path), table
+    except (StoreFileMissing, StoreFileDamaged) as error:
+        raise BooksError(
+            f"batch {batch.batch_id}: its dead letters cannot be made again, as what they are made of cannot be read. "
+            f"{error} Put it back from a copy of the store, or, if it is another batch's, repair that one; "
+            "then run this again"
+        ) from error
+
+
+def _routed(work: Runtime, batch: Batch, file: BatchFile, router: Router) -> str:
+    """Return what a delivery file is made again as: same events, same rules, so the same rows; raises BooksError."""
+    had = file.detail
+    assert isinstance(had, RoutedSlice)  # see _can_be_made_again
+    task = Slice(file.key, had.file, had.row_from, had.row_to)
+    (result,) = router.route_slices(job_of(work, batch), [task])
+    made = result_file(batch.batch_id, result)
+    has = made.detail
+    same = isinstance(has, RoutedSlice) and (has.rows_in, has.matched, has.pieces) == (
+        had.rows_in,
+        had.matched,
+        had.pieces,
+    )
+    if made.path is None or made.rows != file.rows or not same:
+        raise _other_rows(batch, file)
+    return made.path
+
+
+def _other_rows(batch: Batch, file: BatchFile) -> BooksError:
+    return BooksError(
+        f"batch {batch.batch_id}: {file.path}, made again, has other rows than it had. "
+        "Put it back from a copy of the store, then run this again"
+    )
+
+
+def _settled_anew(
+    work: Runtime, batch: Batch, broken: Sequence[BatchFile], old: str, known: Repair, *, dry_run: bool
+) -> Repair:
+    lost = [file for file in broken if file.kind == "outcome"]
+    surplus: tuple[str, ...] = ()
+    if batch.state == "settling" and not any(file.kind == "settlement" for file in broken):
+        surplus = _surplus(work, batch)
+    if not broken and not surplus:
+        return known
+    aside: list[BatchFile] = [*lost]
+    settlement: BatchFile | None = None
+    verdicts: list[pa.Table] = []
+    if batch.state == "settling":
+        aside += [*work.ledger.files(batch.batch_id, "settlement"), *work.ledger.files(batch.batch_id, "dead_letter")]
+        verdicts = list(verdicts_of(work, batch, without={file.key for file in lost}))
+    found = replace(
+        known,
+        surplus=surplus,
+        set_aside=tuple(str(file.path) for file in aside),
+        settled_anew=batch.state == "settling",
+        unproven=sum(table["verdict"].to_pylist().count("Unknown") for table in verdicts),
+    )
+    if dry_run:
+        return found
+    record = _write_record(work, batch, found)
+    if batch.state == "settling":
+        settlement = _write_settlement(work, batch, verdicts)
+    if not work.ledger.set_aside(batch.batch_id, batch.state, aside, old, settlement):
+        raise BooksError(
+            f"batch {batch.batch_id} cannot be settled again: deliveries that it parked were taken by another batch, "
+            "or it has moved on. Wait until `eventbridge status` shows no open retry batch, then run this again"
+        )
+    return replace(found, record=record)
+
+
+def _surplus(work: Runtime, batch: Batch) -> tuple[str, ...]:
+    named: Counter[tuple[str, int, bytes]] = Counter()
+    for _, table in settlements(work, batch.batch_id, ["file", "row", "delivery_id"]):
+        named.update(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    for file, rows, table in batch_deliveries(work, batch, ["delivery_id"]):
+        for row, delivery_id in zip(rows.tolist(), table["delivery_id"].to_pylist(), strict=True):
+            named[file, row, delivery_id] -= 1
+    return tuple(sorted({delivery_id_text(delivery_id) for _, _, delivery_id in +named}))
+
+
+def _write_settlement(work: Runtime, batch: Batch, verdicts: Sequence[pa.Table]) -> BatchFile:
+    known = work.ledger.files(batch.batch_id, "settlement")
+    number = int(known[-1].key) + 1 if known else 1
+    # one of that number may be there: of a repair that died before it was recorded
+    while not create_settlement(work, layout.settlement(batch.planned_at, batch.batch_id, number), verdicts):
+        number += 1
+    path = layout.settlement(batch.planned_at, batch.batch_id, number)
+    rows = sum(table.num_rows for table in verdicts)
+    return BatchFile(batch.batch_id, "settlement", settlement_key(number), path, rows)
+
+
+def _write_record(work: Runtime, batch: Batch, found: Repair) -> str:
+    text = json.dumps(asdict(found) | {"at": work.clock().isoformat(), "state": batch.state}, indent=1).encode()
+    number = 0
+    while not work.store.create(layout.repair(batch.planned_at, batch.batch_id, number), text):
+        number += 1
+    return layout.repair(batch.planned_at, batch.batch_id, number)

@@ -1,0 +1,214 @@
+"""Where every runner stands: lag, in flight and available per queue, batches, chunks, what waits, what is not well."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
+
+from eventbridge.decision.hold_reason import reference_hold_reason
+from eventbridge.decision.ordering import HELD_AT
+from eventbridge.model.batch import Batch
+from eventbridge.model.held_rule import HeldRule
+from eventbridge.model.parked import ParkedState
+from eventbridge.model.queue import Queue
+from eventbridge.model.reference import Reference
+from eventbridge.model.target_state import TargetStatus
+from eventbridge.rule import RuleSet
+from eventbridge.stages.guards.log_identity import offset_gaps
+from eventbridge.stages.runtime.runtime import Runtime
+
+
+@dataclass(frozen=True)
+class QueueStatus:
+    """One queue as a runner sees it; numbers are events.
+
+    lag = end - committed, in flight = pulled - committed, available = end - pulled,
+    where pulled is the end of what an uncommitted batch took. None where `gap` says why the offsets do not count on
+    this log: it is not, or no longer, the one that they were committed on, so that there is nothing to subtract.
+    """
+
+    runner: str
+    bus: str
+    queue: Queue
+    committed: int
+    pulled: int
+    end: int
+    gap: str = ""
+
+    @property
+    def lag(self) -> int | None:
+        """Events not yet settled."""
+        return None if self.gap else self.end - self.committed
+
+    @property
+    def in_flight(self) -> int | None:
+        """Events taken by a batch that is not committed."""
+        return None if self.gap else self.pulled - self.committed
+
+    @property
+    def available(self) -> int | None:
+        """Events no batch has taken."""
+        return None if self.gap else self.end - self.pulled
+
+
+@dataclass(frozen=True)
+class NewRunner:
+    """A runner whose group has not been registered, as it never ran, and where it will start."""
+
+    runner: str
+    bus: str
+    start_at: str | datetime
+
+
+@dataclass(frozen=True)
+class ParkedStatus:
+    """How many deliveries of a target wait in one state for one reason.
+
+    `next_due_at` is when the first of them is due, None if all are held; `held` says what they are held for.
+    """
+
+    rule: str
+    target: str
+    state: ParkedState
+    reason: str
+    count: int
+    next_due_at: datetime | None
+    held: str
+
+
+@dataclass(frozen=True)
+class ReferenceStatus:
+    """How many events of a rule wait to be routed, in one state, for one reason, since the oldest was first referred.
+
+    `next_due_at` is when the first of them is due, None if all are held; `held` says what they are held for.
+    """
+
+    rule: str
+    state: ParkedState
+    reason: str
+    events: int
+    since: datetime
+    next_due_at: datetime | None
+    held: str
+
+
+@dataclass(frozen=True)
+class Status:
+    """What `eventbridge status` shows."""
+
+    now: datetime
+    queues: tuple[QueueStatus, ...]
+    unregistered: tuple[NewRunner, ...]
+    batches: tuple[Batch, ...]  # newest first
+    chunks: Mapping[str, int]  # of batches that are not committed
+    parked: tuple[ParkedStatus, ...]
+    references: tuple[ReferenceStatus, ...]
+    held_rules: tuple[HeldRule, ...]  # in the version that today's file has, or held at a delivery
+    targets: tuple[TargetStatus, ...]  # those that are not ok
+
+
+def status(work: Runtime, *, batches: int = 10) -> Status:
+    """Return how all runners of today's rule files stand, with the newest batches; asks the buses, changes nothing."""
+    rules = work.rule_set()
+    queues: list[QueueStatus] = []
+    unregistered = []
+    for runner, bus in sorted(rules.runners().items()):
+        found = queue_statuses(work, rules, runner, bus)
+        if found is None:
+            unregistered.append(NewRunner(runner, bus, rules.buses[bus].source.start_at))
+        else:
+            queues += found
+    return Status(
+        now=work.clock(),
+        queues=tuple(queues),
+        unregistered=tuple(unregistered),
+        batches=tuple(work.ledger.batches(limit=batches)),
+        chunks=work.ledger.chunk_counts(),
+        parked=tuple(parked_statuses(work)),
+        references=tuple(reference_statuses(work, rules)),
+        held_rules=tuple(held_rules(work, rules)),
+        targets=tuple(each for each in work.ledger.target_statuses().values() if each.state != "ok"),
+    )
+
+
+def held_rules(work: Runtime, rules: RuleSet) -> Iterator[HeldRule]:
+    """Yield the rules that are not routed, and each delivery that a rule is held at, as it may not be given up."""
+    for name, each in work.ledger.held_rules().items():
+        if name in rules.rules and rules.rules[name].version == each.version:
+            yield each
+    for waiting in work.ledger.waiting_targets():
+        rule, since = rules.rules.get(waiting.rule), waiting.newest_held_since
+        if rule is not None and since is not None and waiting.state == "held" and waiting.held.startswith(HELD_AT):
+            yield HeldRule(rule.name, rule.version, f"{waiting.held} of the target {waiting.target}", since)
+
+
+def queue_statuses(work: Runtime, rules: RuleSet, runner: str, bus: str) -> list[QueueStatus] | None:
+    """Return how each queue of a runner's bus stands; None before the runner's group was registered."""
+    rows = work.ledger.consumer_offsets(runner)
+    if not rows:
+        return None
+    batch = work.ledger.unfinished_batch(runner)
+    pulled = {part.queue: part.end for part in work.ledger.ranges(batch.batch_id)} if batch else {}
+    with closing(work.open_source(rules.buses[bus])) as source:
+        gaps = offset_gaps(rules.buses[bus], source, rows)
+        ends = source.ends()
+    named = rules.buses[bus].source.topics
+    return [
+        QueueStatus(
+            runner,
+            bus,
+            row.queue,
+            row.offset,
+            pulled.get(row.queue, row.offset),
+            ends.get(row.queue, 0 if row.queue.topic in named else row.offset),
+            gaps.get(row.queue, ""),
+        )
+        for row in rows
+    ]
+
+
+def parked_statuses(work: Runtime) -> list[ParkedStatus]:
+    """Return what waits, taken by a batch or not, by rule, target, state and reason."""
+    held_for: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for waiting in work.ledger.waiting_targets():
+        if waiting.state == "held":
+            held_for[waiting.rule, waiting.target].add(waiting.held)
+    return [
+        ParkedStatus(
+            row.rule,
+            row.target,
+            row.state,
+            row.reason,
+            row.count,
+            next_due_at=row.next_due_at if row.state == "due" else None,
+            held=", ".join(sorted(held_for[row.rule, row.target])) if row.state == "held" else "",
+        )
+        for row in work.ledger.parked_counts()
+    ]
+
+
+#: What a held reference waits for if nothing in rule files and ledger holds it: pools are Airflow's.
+_POOL_OR_RUN = "its pool, if that is closed, or the next retry run"
+
+
+def reference_statuses(work: Runtime, rules: RuleSet) -> list[ReferenceStatus]:
+    """Return what of costly rules waits to be routed, taken by a batch or not, by rule, state and reason."""
+    held_rules = work.ledger.held_rules()
+    groups: dict[tuple[str, ParkedState, str], list[Reference]] = defaultdict(list)
+    for each in work.ledger.waiting_references():
+        groups[each.rule, each.state, each.reason].append(each)
+    return [
+        ReferenceStatus(
+            rule,
+            state,
+            reason,
+            sum(each.count for each in group),
+            since=min(each.made_at for each in group),
+            next_due_at=min(each.due_at for each in group) if state == "due" else None,
+            held=(reference_hold_reason(rules, held_rules, {}, rule) or _POOL_OR_RUN) if state == "held" else "",
+        )
+        for (rule, state, reason), group in sorted(groups.items())
+    ]

@@ -1,0 +1,1 @@
+"""Delivers what a chunk names, target by target."""

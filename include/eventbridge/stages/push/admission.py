@@ -1,0 +1,40 @@
+"""Who may send to a target that is not well: nobody, one push that probes it, or everybody again."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from eventbridge.decision.breaker import Admission, admits
+from eventbridge.model.batch import Batch
+from eventbridge.model.target_state import TargetStatus
+from eventbridge.stages.runtime.runtime import Runtime
+
+
+def admission(work: Runtime, batch: Batch, status: TargetStatus | None, until: datetime) -> Admission:
+    """Return what a push may send to a target until its budget ends at `until`.
+
+    New deliveries are no probes: they wait in the slow lane. Of several pushes that could probe one does.
+    """
+    found = admits(status, work.ledger.now())
+    if found in ("all", "none") or status is None:
+        return found
+    if batch.kind == "normal":
+        return "none"
+    if found == "apart":
+        return "all"
+    return "probes" if work.ledger.claim_probe(status.rule, status.target, until) else "none"
+
+
+def must_halt(status: TargetStatus, *, heeds_others: bool, now: datetime) -> bool:
+    """Return whether a push under way must send nothing more to a target that stands so.
+
+    One that probes finds out by itself, and an ordered one has no breaker: only that it is disabled ends these.
+    """
+    if not heeds_others:
+        return status.state == "disabled"
+    return admits(status, now) in ("none", "probes")
+
+
+def must_cut_off(status: TargetStatus, batch: Batch, now: datetime) -> bool:
+    """Return whether a push under way must start nothing more of a target that others found to be slow."""
+    return batch.kind == "normal" and admits(status, now) == "apart"

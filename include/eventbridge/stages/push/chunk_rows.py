@@ -1,0 +1,70 @@
+"""Reads what a chunk names of its delivery files: each file once, however many pieces of it there are."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eventbridge.model import rowset
+from eventbridge.model.chunk import Piece
+from eventbridge.stages.letters.queue_copies import read_deliveries
+from eventbridge.stages.push.pending import ITEM_COLUMNS, Values
+from eventbridge.store.protocol import Store
+
+
+class ReadPiece(NamedTuple):
+    """The deliveries of a piece, `ITEM_COLUMNS`, and the number of the first one's request.
+
+    Each delivery of a chunk has a number of its own. `values` are those of all rows of the file that the chunk has, of
+    which the piece's begin at `start`.
+    """
+
+    piece: Piece
+    rows: pa.Table
+    first: int
+    values: Values
+    start: int
+
+    def each(self) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows as Python values."""
+        return self.values.rows(self.start, self.rows.num_rows)
+
+
+def read_pieces(store: Store, pieces: Sequence[Piece]) -> list[ReadPiece]:
+    """Return the deliveries of all pieces, those of one file side by side in memory."""
+    by_file: dict[str, list[Piece]] = defaultdict(list)
+    for piece in pieces:
+        by_file[piece.file].append(piece)
+    found: list[ReadPiece] = []
+    first = 0
+    for file, of_file in by_file.items():
+        for read in _read(store, file, of_file, first):
+            found.append(read)
+            first += read.rows.num_rows
+    return found
+
+
+def _read(store: Store, file: str, pieces: Sequence[Piece], first: int) -> Iterator[ReadPiece]:
+    if len(pieces) == 1:
+        rows = read_deliveries(store, file, pieces[0].rows, ITEM_COLUMNS)
+        yield ReadPiece(pieces[0], rows, first, Values(rows), 0)
+        return
+    numbers = [_numbers(piece.rows) for piece in pieces]
+    in_turn = np.concatenate(numbers)
+    wanted = np.unique(in_turn)
+    table = read_deliveries(store, file, rowset.encode(wanted.tolist()), ITEM_COLUMNS)
+    if not np.array_equal(wanted, in_turn):  # pieces lie in one another: each gets its rows side by side
+        table = table.take(np.searchsorted(wanted, in_turn))
+    values, start = Values(table), 0
+    for piece, count in zip(pieces, map(len, numbers), strict=True):
+        yield ReadPiece(piece, table.slice(start, count), first + start, values, start)
+        start += count
+
+
+def _numbers(rows: str) -> npt.NDArray[np.int64]:
+    return np.concatenate([np.zeros(0, np.int64), *(np.arange(run.start, run.stop) for run in rowset.runs(rows))])

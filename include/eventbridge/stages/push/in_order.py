@@ -1,0 +1,292 @@
+"""One shard of an ordered target in a chunk: deliveries of a key one after the other, under the shard's lease."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from eventbridge.decision.answer_to_outcome import decide, expired, is_failure, too_early
+from eventbridge.decision.ordering import (
+    BLOCKED,
+    REFERENCE_FIRST,
+    RELEASED,
+    SKIPPED,
+    Open,
+    Turns,
+    is_due_for_renewal,
+    last_start,
+    lease_until,
+)
+from eventbridge.model.answer import Answer
+from eventbridge.model.outcome import DeadLettered, Outcome, RetryAt, Unknown
+from eventbridge.stages.push.flush import flush, not_flushed
+from eventbridge.stages.push.ordered_backlog import open_deliveries
+from eventbridge.stages.push.ordered_item import OrderedItem, Shard
+from eventbridge.stages.push.pauses import heed
+from eventbridge.stages.push.rows import unsent_row
+from eventbridge.stages.push.run import Send, TargetRun
+from eventbridge.stages.push.steps import Nap, Steps
+from eventbridge.targets.steps import Aside
+
+#: How long a push waits for its next retry with nothing else to do; how often a waiting one looks up.
+_LINGER_SECONDS = 2.0
+_NAP_SECONDS = 0.2
+#: How often a shard looks whether another one of its target has left it room in flight.
+_ROOM_SECONDS = 0.02
+#: How long what waits for events that are not routed yet is left alone.
+_REFERENCE_SECONDS = 10.0
+
+
+class InTurn:
+    """Sends what a chunk has of one shard.
+
+    A delivery goes once every earlier one of its key has its verdict; one that fails, or may not be sent yet, blocks
+    its key, the others go on. What must wait is reported as RetryAt without an attempt. Nothing starts that the shard's
+    lease would not outlast.
+    """
+
+    def __init__(self, run: TargetRun, send: Send, shard: Shard, in_flight: int) -> None:
+        self._run = run
+        self._send_by = send
+        self._shard = shard
+        self._in_flight = in_flight
+        self._policy = run.settings.policy
+        self._window = run.settings.window
+        self._until = run.until
+        self._clock = run.clock
+        self._keeps = shard.spec.errors_tolerance == "none"
+        self._timeout = shard.spec.timeout_seconds
+        self._lease = run.until
+        self._unclear = False
+        self._open = Open()
+
+    def deliver(self, items: Sequence[OrderedItem], failed: Sequence[OrderedItem]) -> Steps[None]:
+        """Send until all is answered or must wait, the budget is over, or the run must end."""
+        run, shard = self._run, self._shard
+        if not (yield from self._wait_for_lease()):
+            run.report.spent = not run.stop_asked
+            return
+        places = [item.place for item in items]
+        target = (shard.rule, shard.spec.name)
+        self._open = yield from _made(
+            partial(open_deliveries, shard.work, shard.batch, target, shard.number, places, shard.own)
+        )
+        for item in failed:
+            self._open.add(item.key, item.place, head=True)
+        turns = Turns((item.key, item.place, item) for item in items)
+        while turns and not run.stop_asked and not self._closed() and self._clock() < self._until:
+            ready = self._next_ones(turns)
+            if not turns:
+                break
+            if not (yield from (self._send_some(turns, ready) if ready else self._nap_until_due(turns))):
+                break
+        yield from self._end(turns)
+
+    def _next_ones(self, turns: Turns[OrderedItem]) -> list[OrderedItem]:
+        """Return what may be sent now, one of a key at most; report what is decided without being sent."""
+        now = self._clock()
+        ready: list[OrderedItem] = []
+        for key, first in turns.heads():
+            item: OrderedItem | None = first
+            while item is not None and (outcome := self._without_sending(item, now)) is not None:
+                self._run.write(item, outcome, None)
+                turns.next(key)
+                if isinstance(outcome, RetryAt) and outcome.reason not in (BLOCKED, REFERENCE_FIRST):
+                    self._block(turns, key, outcome.due_at)
+                item = turns.head(key)
+            if item is not None and (item.due_at is None or item.due_at <= now):
+                ready.append(item)
+        return ready[: self._in_flight]
+
+    def _without_sending(self, item: OrderedItem, now: datetime) -> Outcome | None:
+        """Return what becomes of a delivery that is not to be sent (now), None if it is."""
+        if item.note == SKIPPED:
+            return DeadLettered(item.reason or "NonRetryable", "skipped by `eventbridge rules release --skip`")
+        if item.failure is not None:
+            return self._kept(DeadLettered("TransformFailed", item.failure), now)
+        if item.attempts == 0 and (reason := self._open.reason_to_wait(item.key, item.place)):
+            due_at = now + timedelta(seconds=1.0 if reason == BLOCKED else _REFERENCE_SECONDS)
+            return RetryAt(due_at, reason)
+        if (early := too_early(item.not_before, self._window, now)) is not None:
+            return early
+        if item.note == RELEASED:
+            return None  # a person wants it tried, whatever its age
+        end = expired(self._policy, item.arrived_at, item.held_seconds, now)
+        return None if end is None else self._kept(end, now)
+
+    def _kept(self, end: DeadLettered, now: datetime) -> Outcome:
+        """Return the end of a delivery, or, where none may be given up, that its rule is held at it."""
+        return RetryAt(now, end.reason) if self._keeps else end
+
+    def _send_some(self, turns: Turns[OrderedItem], ready: Sequence[OrderedItem]) -> Steps[bool]:
+        """Send what in-flight limit and rate let through now; False if nothing more can be sent in this push."""
+        if not self._shard.room.acquire(blocking=False):
+            yield Nap(_ROOM_SECONDS, self._run.settings.stop)
+            return True
+        try:
+            paced = yield from self._paced(ready)
+            if not paced:
+                return (yield from self._nap_until_token())
+            if not (yield from self._renew()):
+                return False
+            yield from self._send(turns, paced)
+            return True
+        finally:
+            self._shard.room.release()
+
+    def _send(self, turns: Turns[OrderedItem], ready: Sequence[OrderedItem]) -> Steps[None]:
+        target, run = self._send_by.target, self._run
+        until = min(self._until, last_start(self._lease, self._timeout))
+        requests = [replace(item.request, index=index) for index, item in enumerate(ready)]
+        answers: list[tuple[OrderedItem, Answer]] = []
+        unsure = True
+        try:
+            with closing(self._send_by.deliver(requests, until)) as steps:
+                for step in steps:
+                    if isinstance(step, tuple):
+                        index, answer = step
+                        answers.append((ready[index], answer))
+                    else:
+                        yield step
+                    if run.stop_asked:
+                        break
+            unsure = run.stop_asked
+        finally:
+            self._unclear = self._unclear or unsure
+        lost = flush(target)
+        for item, answer in answers:
+            self._take(turns, item, answer if lost is None else not_flushed(answer, lost))
+
+    def _take(self, turns: Turns[OrderedItem], item: OrderedItem, answer: Answer) -> None:
+        run = self._run
+        now, draw = run.dice.throw(answer)
+        tried = replace(item, attempts=item.attempts + 1, note="")
+        outcome: Outcome
+        if answer.error_class == "Interrupted":
+            self._unclear, outcome = True, Unknown()
+        else:
+            heed(answer, self._policy, tried.attempts, run.pace, run.breaker, now, draw)
+            run.breaker.answered(item.delivery_id, now, failed=is_failure(answer))
+            outcome = decide(
+                answer,
+                self._policy,
+                attempts=tried.attempts,
+                arrived_at=item.arrived_at,
+                held_seconds=item.held_seconds,
+                now=now,
+                draw=draw,
+                window=self._window,
+            )
+        ended = isinstance(outcome, DeadLettered)
+        if isinstance(outcome, DeadLettered):
+            if outcome.disable_target:
+                run.report.gone = True
+                self._shard.gone.set()
+            outcome = self._kept(outcome, now)
+        run.write(tried, outcome, answer)
+        if isinstance(outcome, Unknown):
+            turns.close(item.key)  # what follows has no outcome either: it comes back behind it
+        elif isinstance(outcome, RetryAt):
+            soon = min(self._until, now + timedelta(seconds=_LINGER_SECONDS))
+            if not ended and outcome.due_at < soon:
+                turns.put_back(item.key, replace(tried, due_at=outcome.due_at))
+            else:
+                turns.next(item.key)
+                self._block(turns, item.key, outcome.due_at)
+        else:
+            turns.next(item.key)
+
+    def _block(self, turns: Turns[OrderedItem], key: str, due_at: datetime) -> None:
+        """Report all that is left of a key as waiting for its first, until that is due again."""
+        blocked = turns.close(key)
+        now = self._clock()
+        if blocked:
+            self._run.report.retried += len(blocked)
+            outcome = RetryAt(max(due_at, now), BLOCKED)
+            self._run.settings.rows.put_all(unsent_row(item, outcome, now) for item in blocked)
+
+    def _nap_until_due(self, turns: Turns[OrderedItem]) -> Steps[bool]:
+        """Wait a little for the next retry; False if none falls due soon enough to wait for."""
+        now = self._clock()
+        due = min(item.due_at or now for _, item in turns.heads())
+        if due >= min(self._until, now + timedelta(seconds=_LINGER_SECONDS)):
+            return False
+        return (yield from self._run.presence.nap(min((due - now).total_seconds(), _NAP_SECONDS)))
+
+    def _paced(self, ready: Sequence[OrderedItem]) -> Steps[list[OrderedItem]]:
+        """Return those, the first ones, that the target's rate lets through now."""
+        pace = self._run.pace
+        paced: list[OrderedItem] = []
+        for number, item in enumerate(ready):
+            taken = pace.take(self._clock(), len(ready) - number)
+            if not taken and pace.is_short:
+                yield from _made(lambda: pace.fetch(self._clock()))
+                taken = pace.take(self._clock(), len(ready) - number)
+            if not taken:
+                break
+            paced.append(item)
+        return paced
+
+    def _nap_until_token(self) -> Steps[bool]:
+        """Wait a little for the target's next token; False if it is too far away."""
+        now, pace = self._clock(), self._run.pace
+        token_at = pace.next_at or now
+        linger = _LINGER_SECONDS if pace.beside is None else math.inf  # nobody waits for the rate of a redrive
+        if (token_at - now).total_seconds() >= min((self._until - now).total_seconds(), linger):
+            return False
+        return (yield from self._run.presence.nap(min((token_at - now).total_seconds(), _NAP_SECONDS)))
+
+    def _end(self, turns: Turns[OrderedItem]) -> Steps[None]:
+        run = self._run
+        left = False
+        for key, item in turns.heads():
+            if item.due_at is None:
+                left = True
+            else:  # it was tried, and its next try comes later
+                turns.next(key)
+                self._block(turns, key, item.due_at)
+        now = self._clock()
+        stopped = self._shard.gone.is_set() or run.stop_asked or run.presence.cut == "others"
+        stopped = stopped or run.pause.at(now) is not None or run.pace.has_bound(now)
+        run.report.spent = left and not stopped
+        if not self._unclear:
+            shard = self._shard
+            end_lease = shard.work.ledger.end_lease
+            yield from _made(partial(end_lease, shard.rule, shard.spec.name, shard.number, shard.holder))
+
+    def _wait_for_lease(self) -> Steps[bool]:
+        while not self._run.stop_asked and self._clock() < self._until:
+            if (yield from self._take_lease()):
+                return True
+            yield Nap(_NAP_SECONDS, self._run.settings.stop)
+        return False
+
+    def _renew(self) -> Steps[bool]:
+        """Return whether the lease, made longer if need be, is still ours."""
+        if not is_due_for_renewal(self._lease, self._clock(), self._timeout):
+            return True
+        return (yield from self._take_lease())
+
+    def _take_lease(self) -> Steps[bool]:
+        shard = self._shard
+        until = lease_until(self._clock(), self._timeout)
+        take_lease = shard.work.ledger.take_lease
+        taken = yield from _made(partial(take_lease, shard.rule, shard.spec.name, shard.number, shard.holder, until))
+        if taken:
+            self._lease = until
+        return bool(taken)
+
+    def _closed(self) -> bool:
+        return self._run.closed or self._shard.gone.is_set()
+
+
+def _made(call: Callable[[], Any]) -> Steps[Any]:
+    """Have a call to ledger or store made, and return what it returns."""
+    aside = Aside(call)
+    yield aside
+    return aside.result()

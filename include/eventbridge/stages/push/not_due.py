@@ -1,0 +1,32 @@
+"""Puts deliveries off that may not be sent yet: too early for them, or their target's window is closed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from eventbridge.decision.answer_to_outcome import too_early
+from eventbridge.rule.window import DeliverBetween
+from eventbridge.stages.push.pending import Item
+from eventbridge.stages.push.rows import OutcomeRows, unsent_row
+
+
+def put_off(
+    items: Iterable[Item],
+    window: DeliverBetween | None,
+    now: datetime,
+    rows: OutcomeRows,
+) -> list[Item]:
+    """Return the deliveries of a target that may be sent now; of the others rows of schema OUTCOME go to `rows`.
+
+    Such a row is no attempt: a RetryAt that says when the delivery may be sent.
+    """
+    ready, early = [], []
+    for item in items:
+        due = too_early(item.not_before, window, now)
+        if due is None:
+            ready.append(item)
+        else:
+            early.append(unsent_row(item, due, now))
+    rows.put_all(early)
+    return ready

@@ -1,0 +1,85 @@
+"""Reads what of an ordered target's shard is open beside what a push has in hand: what its deliveries must wait for."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from eventbridge.decision.ordering import HELD_AT, PLACE_COLUMNS, Open, is_marked, may_block, place_of, spans_of
+from eventbridge.model import rowset
+from eventbridge.model.batch import Batch
+from eventbridge.model.parked import Parked
+from eventbridge.model.place import Place
+from eventbridge.model.routed import Routed
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.store.parquet import read_rows
+
+#: Deliveries whose keys are read. Of a shard with more before what is in hand nothing goes: its backlog comes first.
+_KEYS_READ_AT_MOST = 100_000
+
+
+def open_deliveries(
+    work: Runtime, batch: Batch, target: tuple[str, str], shard: int, going: Sequence[Place], own: set[int]
+) -> Open:
+    """Return what is open of a shard beside the parked rows `own` that a push has in hand.
+
+    Taken rows included; to be read under the shard's lease.
+    """
+    found = Open()
+    spans = spans_of(going)
+    waiting = []
+    for row in work.ledger.open_of_target(*target, shard):
+        if row.parked_id not in own and (_is_head(row) or may_block(row.order_spans, spans)):
+            waiting.append(row)
+    if sum(row.count for row in waiting) > _KEYS_READ_AT_MOST:
+        found.close_shard(shard)
+    else:
+        for key, place, head in _keys(work, waiting):
+            found.add(key, place, head=head)
+    for place in _referred(work, batch, target[0]):
+        found.add_reference(place)
+    _add_failed(work, batch, target, found)
+    return found
+
+
+def _is_head(row: Parked) -> bool:
+    """Return whether a row's deliveries are the first of their keys: nothing else of an ordered target is tried."""
+    return row.attempts > 0 or row.held.startswith(HELD_AT) or is_marked(row.held)
+
+
+def _keys(work: Runtime, waiting: Iterable[Parked]) -> Iterator[tuple[str, Place, bool]]:
+    files: dict[tuple[str, bool], list[int]] = defaultdict(list)
+    for row in waiting:
+        for file, rows in row.files:
+            files[file, _is_head(row)].extend(rowset.decode(rows))
+    for (file, head), numbers in files.items():
+        table = read_rows(work.store, file, rowset.encode(sorted(set(numbers))), [*PLACE_COLUMNS, "order_key"])
+        for row in table.to_pylist():
+            if row["order_key"] is not None:
+                yield row["order_key"], place_of(row), head
+
+
+def _referred(work: Runtime, batch: Batch, rule: str) -> Iterator[Place]:
+    """Yield the first event of each buffer file that references of a rule name, but for those taken by this batch."""
+    for reference in work.ledger.waiting_references():
+        if reference.rule != rule or reference.taken_by == batch.batch_id:
+            continue
+        for file, rows in reference.files:
+            first = next(iter(rowset.decode(rows)), None)
+            if first is not None:  # a buffer file holds one queue, in its order
+                table = read_rows(work.store, file, rowset.encode([first]), PLACE_COLUMNS)
+                yield place_of(table.to_pylist()[0])
+
+
+def _add_failed(work: Runtime, batch: Batch, target: tuple[str, str], found: Open) -> None:
+    """Add the deliveries of a batch whose transform failed, if their target does not let them be given up."""
+    rule, name = target
+    if not batch.routes or work.rules_of(batch).rules[rule].targets[name].errors_tolerance != "none":
+        return
+    for file in work.ledger.files(batch.batch_id, "delivery"):
+        if file.path is None or not isinstance(file.detail, Routed) or f"{rule}/{name}" not in file.detail.failed:
+            continue
+        columns = [*PLACE_COLUMNS, "order_key", "rule", "target"]
+        for row in read_rows(work.store, file.path, file.detail.failed_rows, columns).to_pylist():
+            if (row["rule"], row["target"]) == target and row["order_key"] is not None:
+                found.add(row["order_key"], place_of(row), head=True)

@@ -1,0 +1,98 @@
+"""What a chunk has of an ordered target, shard by shard."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from eventbridge.decision.answer_to_outcome import age_begins
+from eventbridge.decision.ordering import BLOCKED, PLACE_COLUMNS, REFERENCE_FIRST, is_marked, place_of, shard_of
+from eventbridge.model.batch import Batch
+from eventbridge.model.chunk import Chunk, Piece
+from eventbridge.model.parked import Parked
+from eventbridge.rule import Target as TargetRule
+from eventbridge.stages.push.in_order import InTurn
+from eventbridge.stages.push.ordered_item import OrderedItem, Shard
+from eventbridge.stages.push.pending import request_of
+from eventbridge.stages.push.run import Send, TargetRun
+from eventbridge.stages.push.steps import Steps
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.segments.segments import Shown
+from eventbridge.store.parquet import read_rows
+
+_COLUMNS = [
+    "delivery_id", "arrived_at", "payload", "content_type", "headers", "order_key", "failure", "not_before",
+    *PLACE_COLUMNS,
+]  # fmt: skip
+
+
+class OrderedDeliveries:
+    """What a chunk has of one shard, `items`; of what is `failed` already it only has to know."""
+
+    def __init__(
+        self, shard: Shard, items: Sequence[OrderedItem], failed: Sequence[OrderedItem], in_flight: int
+    ) -> None:
+        self.total = len(items)
+        self._shard = shard
+        self._items = items
+        self._failed = failed
+        self._in_flight = in_flight
+
+    def deliver(self, run: TargetRun, send: Send) -> Steps[None]:
+        """Send until all is answered or must wait, the budget is over, or the run must end."""
+        return InTurn(run, send, self._shard, self._in_flight).deliver(self._items, self._failed)
+
+
+def ordered_deliveries(
+    work: Runtime, batch: Batch, chunk: Chunk, pieces: Sequence[Piece], done: Mapping[bytes, Shown], spec: TargetRule
+) -> list[OrderedDeliveries]:
+    """Return the deliveries of each shard of an ordered target that a chunk has; they share its in-flight limit.
+
+    Deliveries without an order key, routed before the target was ordered, are not among them.
+    """
+    items: dict[int, list[OrderedItem]] = defaultdict(list)
+    failed: dict[int, list[OrderedItem]] = defaultdict(list)
+    for item in _items(work, batch, pieces):
+        seen = done.get(item.delivery_id)
+        shard = shard_of(item.key)
+        if seen is None or seen.verdict == "Unknown" or seen.reason in (BLOCKED, REFERENCE_FIRST):
+            items[shard].append(item)
+        elif seen.verdict == "RetryAt":
+            failed[shard].append(item)
+    gone = threading.Event()
+    in_flight = max(1, spec.max_in_flight // max(1, len(items)))
+    room = threading.Semaphore(spec.max_in_flight // in_flight)
+    return [
+        OrderedDeliveries(
+            Shard(work, batch, chunk, spec, pieces[0].rule, shard, gone, room), found, failed[shard], in_flight
+        )
+        for shard, found in sorted(items.items())
+    ]
+
+
+def _items(work: Runtime, batch: Batch, pieces: Iterable[Piece]) -> Iterator[OrderedItem]:
+    taken = {row.parked_id: row for row in work.ledger.parked_taken_by(batch.batch_id)}
+    for piece in pieces:
+        for row in read_rows(work.store, piece.file, piece.rows, columns=_COLUMNS).to_pylist():
+            if row["order_key"] is not None:
+                yield _item(piece, row, taken.get(piece.parked_id))
+
+
+def _item(piece: Piece, row: dict[str, Any], parked: Parked | None) -> OrderedItem:
+    return OrderedItem(
+        delivery_id=row["delivery_id"],
+        rule=piece.rule,
+        target=piece.target,
+        request=request_of(row),
+        arrived_at=age_begins(row["arrived_at"], row["not_before"]),
+        attempts=piece.attempts,
+        held_seconds=piece.held_seconds,
+        not_before=row["not_before"],
+        key=row["order_key"],
+        place=place_of(row),
+        failure=row["failure"],
+        note=parked.held if parked is not None and is_marked(parked.held) else "",
+        reason=parked.reason if parked is not None else "",
+    )

@@ -1,0 +1,51 @@
+"""What a push knows of one delivery of an ordered target, and of the shard that it belongs to."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from eventbridge.model.batch import Batch
+from eventbridge.model.chunk import Chunk
+from eventbridge.model.place import Place
+from eventbridge.model.queue import Queue
+from eventbridge.rule import Target as TargetRule
+from eventbridge.stages.push.pending import Item
+from eventbridge.stages.runtime.runtime import Runtime
+
+_NOWHERE = Place(Queue("", "", 0), 0)
+
+
+@dataclass(slots=True, eq=False)
+class OrderedItem(Item):
+    """A delivery with its key and place; `failure`: it has no payload; `note`: what a person said to it, and why."""
+
+    key: str = ""
+    place: Place = _NOWHERE
+    failure: str | None = None
+    note: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What the runs of an ordered target share, and who one is for the ledger; `gone`: the target said that it is."""
+
+    work: Runtime
+    batch: Batch
+    chunk: Chunk
+    spec: TargetRule
+    rule: str
+    number: int
+    gone: threading.Event
+    room: threading.Semaphore  # rounds at a time, over all shards of the target
+
+    @property
+    def holder(self) -> str:
+        """The name of the lease's holder: this claim of this chunk, and nobody else ever."""
+        return f"{self.batch.batch_id}/{self.chunk.chunk_id}/{self.chunk.claim}"
+
+    @property
+    def own(self) -> set[int]:
+        """The parked rows that the chunk has in hand."""
+        return {piece.parked_id for piece in self.chunk.pieces if piece.parked_id is not None}

@@ -1,0 +1,45 @@
+"""The pause that a target asks for by 429, as one push's run of it keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from eventbridge.decision.answer_to_outcome import pause_asked
+from eventbridge.model.answer import Answer
+from eventbridge.model.outcome import TARGET_PAUSED, RetryAt
+from eventbridge.rule.model import RetryPolicy
+from eventbridge.stages.push.breaker import RunBreaker
+from eventbridge.stages.push.pending import Item
+from eventbridge.stages.push.rows import OutcomeRows, unsent_row
+from eventbridge.stages.push.token_lease import Pace
+
+
+def heed(
+    answer: Answer, policy: RetryPolicy, attempts: int, pace: Pace, breaker: RunBreaker, now: datetime, draw: float
+) -> bool:
+    """Pause if an answer asks for it; return whether it was on its way when the target had asked already.
+
+    Such an answer is no further word against the target: it asked once, however many requests heard it.
+    """
+    until = pause_asked(answer, policy, attempts=attempts, now=now, draw=draw)
+    if until is None:
+        return False
+    known = pace.pause.at(now) is not None
+    pace.pause.ask(until)
+    breaker.paused(until)
+    return known
+
+
+def put_off_paused(items: Iterable[Item], until: datetime, now: datetime, rows: OutcomeRows) -> list[Item]:
+    """Put off until `until` what of `items` this push has not tried, and return the rest.
+
+    A row of schema OUTCOME goes to `rows` for each, which is no attempt.
+    """
+    tried: list[Item] = []
+    untried: list[Item] = []
+    for item in items:
+        (untried if item.due_at is None else tried).append(item)
+    due = RetryAt(until, TARGET_PAUSED)
+    rows.put_all(unsent_row(item, due, now) for item in untried)
+    return tried

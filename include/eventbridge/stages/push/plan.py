@@ -1,0 +1,186 @@
+"""What a push has to do for each target of its chunk: one run, those of an ordered target, or only rows to write."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property, partial
+
+from eventbridge.decision.answer_to_outcome import expired
+from eventbridge.decision.breaker import pause_of
+from eventbridge.model.batch import Batch
+from eventbridge.model.chunk import Chunk, Piece
+from eventbridge.model.outcome import DeadLettered
+from eventbridge.model.redrive import Redrive
+from eventbridge.model.target_state import TargetStatus
+from eventbridge.rule import Target as TargetRule
+from eventbridge.rule.types import TARGET_TYPES
+from eventbridge.stages.push.admission import admission
+from eventbridge.stages.push.breaker import RunBreaker
+from eventbridge.stages.push.by_block import Block, BlockDeliveries, blocks_of
+from eventbridge.stages.push.chunk_rows import ReadPiece
+from eventbridge.stages.push.connections import SharedConnections
+from eventbridge.stages.push.not_due import put_off
+from eventbridge.stages.push.ordered_chunk import ordered_deliveries
+from eventbridge.stages.push.pending import Item, items_of
+from eventbridge.stages.push.rows import OutcomeRows, unsent_row
+from eventbridge.stages.push.run import RunSettings, TargetRun
+from eventbridge.stages.push.singly import SingleDeliveries
+from eventbridge.stages.push.token_lease import Pace, Pause
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.segments.segments import Shown
+from eventbridge.targets.http_fields import HttpFields
+
+
+@dataclass(frozen=True)
+class ChunkRuns:
+    """Makes the runs of a push of one chunk from what was `read` of it; what needs no run goes to `rows`."""
+
+    work: Runtime
+    batch: Batch
+    chunk: Chunk
+    read: Sequence[ReadPiece]
+    until: datetime
+    stop: threading.Event
+    rows: OutcomeRows
+
+    def of(self, done: Mapping[bytes, Shown]) -> list[TargetRun]:
+        """Return the runs, not started, for what of the chunk is not `done`."""
+        by_target: dict[tuple[str, str], list[ReadPiece]] = defaultdict(list)
+        for each in self.read:
+            by_target[each.piece.rule, each.piece.target].append(each)
+        statuses = self.work.ledger.target_statuses()
+        rules = self.work.rules_of(self.batch).rules
+        runs: list[TargetRun] = []
+        for (rule, target), found in by_target.items():
+            spec = rules[rule].destinations.get(target) if rule in rules else None
+            status = statuses.get((rule, target))
+            of_target = self._of_target(rule, target, spec, status, found, done)
+            pause = Pause()
+            if (until := pause_of(status, self.work.clock())) is not None:
+                pause.ask(until)
+            for run in of_target:
+                run.keep(pause, self._redrive_pace())
+            runs += of_target
+        return runs
+
+    @cached_property
+    def _connections(self) -> SharedConnections:
+        return SharedConnections(self.work.connections)
+
+    @cached_property
+    def _redrive(self) -> Redrive | None:
+        """Return the redrive that the batch is one of, if it has a rate."""
+        taken = self.work.ledger.redriven_by(self.batch.batch_id) if self.batch.kind == "redrive" else []
+        found = self.work.ledger.redrive(taken[0].redrive_id) if taken else None
+        return found if found is not None and found.rate is not None else None
+
+    def _redrive_pace(self) -> Pace | None:
+        """Return what a run takes the redrive's tokens by; they lie beside those of targets, under no rule's name."""
+        redrive = self._redrive
+        if redrive is None:
+            return None
+        return Pace(partial(self.work.ledger.lease_tokens, "", redrive.redrive_id), redrive.rate)
+
+    def _of_target(
+        self,
+        rule: str,
+        target: str,
+        spec: TargetRule | None,
+        status: TargetStatus | None,
+        found: Sequence[ReadPiece],
+        done: Mapping[bytes, Shown],
+    ) -> Sequence[TargetRun]:
+        blocks = self._blocks(spec, status, found) if not done else None
+        if blocks is not None:
+            assert spec is not None, "without it there are no blocks"
+            return [TargetRun(self._settings(rule, spec, status), BlockDeliveries(blocks))] if blocks else []
+        items = [item for each in found for item in items_of(each.each(), each.piece, done, each.first)]
+        runs: list[TargetRun] = []
+        if spec is not None and spec.ordered and (status is None or status.state != "disabled"):
+            items = [item for item in items if item.request.order_key is None]
+            runs += self._ordered(rule, spec, [each.piece for each in found], done)
+        if not items:
+            return runs
+        if spec is None:
+            self._give_up(items, DeadLettered("RuleRemoved", f"no rule file names {rule}/{target} any more"))
+            return runs
+        admitted = admission(self.work, self.batch, status, self.until)
+        if admitted == "none":
+            self._give_up_expired(items, spec)  # the rest keeps no outcome: settlement parks it, or holds it
+        elif ready := put_off(items, spec.deliver_between, self.work.clock(), self.rows):
+            settings = self._settings(rule, spec, status, probing=admitted == "probes")
+            runs.append(TargetRun(settings, SingleDeliveries(ready)))
+        return runs
+
+    def _blocks(
+        self, spec: TargetRule | None, status: TargetStatus | None, found: Iterable[ReadPiece]
+    ) -> list[Block] | None:
+        """Return the deliveries of a target as blocks; None if each must be looked at, or sent, by itself."""
+        if spec is None or spec.ordered or spec.deliver_between is not None or spec.rate_per_second is not None:
+            return None
+        if self._redrive is not None or TARGET_TYPES.get(spec.type).takes(spec) != "blocks":
+            return None
+        ramped = status is not None and status.until is not None and status.until > self.work.clock()
+        if ramped or (status is not None and status.state != "ok"):
+            return None
+        blocks: list[Block] = []
+        for each in found:
+            of_piece = blocks_of(each.rows, each.piece, each.first)
+            if of_piece is None:
+                return None
+            blocks += of_piece
+        return blocks
+
+    def _ordered(
+        self,
+        rule: str,
+        spec: TargetRule,
+        pieces: Sequence[Piece],
+        done: Mapping[bytes, Shown],
+    ) -> Iterator[TargetRun]:
+        for deliveries in ordered_deliveries(self.work, self.batch, self.chunk, pieces, done, spec):
+            settings = self._settings(rule, spec, None)
+            breaker = RunBreaker(rule, spec.name, disable_after_seconds=spec.disable_after_seconds, opens=False)
+            yield TargetRun(replace(settings, breaker=breaker, patient=False, heeds_others=False), deliveries)
+
+    def _settings(
+        self, rule: str, spec: TargetRule, status: TargetStatus | None, *, probing: bool = False
+    ) -> RunSettings:
+        """Return what a run is made with beside its deliveries."""
+        ramp_until = status.until if status is not None and not probing else None
+        return RunSettings(
+            rule,
+            spec.name,
+            open_target=partial(self.work.open_target, rule, spec, self._connections.for_target()),
+            opens_at_once=partial(self._connections.knows, spec.connection if isinstance(spec, HttpFields) else None),
+            policy=spec.retry,
+            breaker=RunBreaker(
+                rule,
+                spec.name,
+                probed=status if probing else None,
+                disable_after_seconds=spec.disable_after_seconds,
+            ),
+            pace=Pace(partial(self.work.ledger.lease_tokens, rule, spec.name), spec.rate_per_second, ramp_until),
+            until=self.until,
+            clock=self.work.clock,
+            stop=self.stop,
+            rows=self.rows,
+            window=spec.deliver_between,
+            patient=self.batch.kind != "normal",
+            seated=isinstance(spec, HttpFields),
+        )
+
+    def _give_up(self, items: Iterable[Item], verdict: DeadLettered) -> None:
+        now = self.work.clock()
+        self.rows.put_all(unsent_row(item, verdict, now) for item in items)
+
+    def _give_up_expired(self, items: Iterable[Item], spec: TargetRule) -> None:
+        now = self.work.clock()
+        for item in items:
+            verdict = expired(spec.retry, item.arrived_at, item.held_seconds, now)
+            if verdict is not None:
+                self._give_up([item], verdict)

@@ -1,0 +1,204 @@
+"""A run: one target's share of a chunk. Sharing a chunk shares a process, never a fate."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from eventbridge.decision.breaker import Tally
+from eventbridge.model.answer import Answer
+from eventbridge.model.outcome import DELIVERED, DeadLettered, Outcome, RetryAt
+from eventbridge.rule.model import RetryPolicy
+from eventbridge.rule.window import DeliverBetween
+from eventbridge.stages.push.breaker import RunBreaker
+from eventbridge.stages.push.jitter import Dice
+from eventbridge.stages.push.pending import Item, TargetReport
+from eventbridge.stages.push.progress import Presence
+from eventbridge.stages.push.rows import OutcomeRows, outcome_row, unsent_row
+from eventbridge.stages.push.steps import OWN_THREAD, Steps, drive
+from eventbridge.stages.push.token_lease import Pace, Pause
+from eventbridge.targets.http_engine import Seat
+from eventbridge.targets.protocol import Request, Target
+from eventbridge.targets.steps import Aside, Step, is_seated
+
+#: Longest nap of a run that waits for a retry to fall due, if nobody wakes it.
+NAP_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What a run is made with beside its deliveries.
+
+    `patient`: it waits for its target's next token as long as the budget lasts, else as long as for a retry; and it
+    waits though the others of its batch are done. `heeds_others`: what other pushes find out of its target ends it.
+    `seated`: its target is one that is expected to share an event loop. `opens_at_once`: to open it waits for nothing.
+    """
+
+    rule: str
+    target: str
+    open_target: Callable[[], Target]
+    policy: RetryPolicy
+    breaker: RunBreaker
+    pace: Pace
+    until: datetime
+    clock: Callable[[], datetime]
+    stop: threading.Event
+    rows: OutcomeRows
+    window: DeliverBetween | None = None
+    patient: bool = False
+    heeds_others: bool = True
+    seated: bool = False
+    opens_at_once: Callable[[], bool] = lambda: False
+
+
+class Deliveries(Protocol):
+    """What a run has to deliver, and the order in which it may: each kind has its own."""
+
+    total: int
+
+    def deliver(self, run: TargetRun, send: Send) -> Steps[None]:
+        """Send until all is answered or must wait, the budget is over, or the run must end."""
+
+
+class TargetRun:
+    """Delivers to one target until all is answered, the budget is over, its breaker opens, or `stop` is set.
+
+    Rows of schema OUTCOME go to `rows`, only once the target has flushed what they report.
+    """
+
+    def __init__(self, settings: RunSettings, deliveries: Deliveries) -> None:
+        self.settings = settings
+        self.report = TargetReport(settings.rule, settings.target, total=deliveries.total)
+        self.breaker = settings.breaker
+        self.heeds_others = settings.heeds_others and not settings.breaker.probing
+        self.pace = settings.pace
+        self.pause = settings.pace.pause
+        self.presence = Presence(settings.clock, patient=settings.patient)
+        self.dice = Dice(settings.clock)
+        self.clock = settings.clock
+        self.until = settings.until
+        self._budget = settings.until - settings.clock()
+        self._deliveries = deliveries
+        self._halted = False
+        self._ended = False
+
+    def tally(self) -> Tally | None:
+        """Return what the breaker is told at the end of the run; nothing of its end if it crashed or never began."""
+        ended = self._ended and self.report.crashed is None
+        return self.breaker.take(self.presence.told_with(self.report.ended) if ended else None)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was started and has put its last row."""
+        return self._ended
+
+    def halt(self) -> None:
+        """End the run: others have found that nothing must be sent to its target now."""
+        self._halted = True
+
+    def keep(self, pause: Pause, beside: Pace | None) -> None:
+        """Start nothing while its target wants a pause, one for all its runs, nor without a token of `beside`."""
+        self.pause = self.pace.pause = pause
+        self.pace.beside = beside
+
+    @property
+    def stop_asked(self) -> bool:
+        """Whether the whole push is to stop."""
+        return self.settings.stop.is_set()
+
+    @property
+    def halted(self) -> bool:
+        """Whether others have found that nothing must be sent to its target now."""
+        return self._halted
+
+    @property
+    def refused(self) -> bool:
+        """Whether its target must be sent nothing more, whatever there is."""
+        return self.report.gone or self.breaker.tripped or self._halted
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more may be sent to this target by this push."""
+        return self.refused or bool(self.presence.cut)
+
+    def run(self) -> None:
+        """Deliver, in this thread."""
+        drive(self.steps(None))
+
+    def steps(self, seat: Seat | None) -> Steps[None]:
+        """Deliver, from a seat or in a thread of its own; what goes wrong is reported, never raised."""
+        self.report.late = 2 * (self.until - self.presence.begin()) < self._budget
+        with ExitStack() as last:  # libcurl closes once the last name is looked up, which a name server may put off
+            try:
+                if not self.stop_asked:
+                    yield from self._deliver(seat, last)
+            except GeneratorExit:  # nobody carries it any further: it has not ended
+                raise
+            except BaseException as error:  # carried to the push task, which fails with it
+                self.report.crashed = error
+                self._leave()
+            else:
+                self._leave()
+
+    def _deliver(self, seat: Seat | None, last: ExitStack) -> Steps[None]:
+        opened = Aside(self.settings.open_target)
+        if self.settings.opens_at_once():
+            opened.run()
+        else:
+            yield opened
+        target = opened.result()
+        if seat is None or not is_seated(target):
+            last.callback(target.close)
+            if seat is not None:
+                yield OWN_THREAD
+            seat = None
+        self.pace.defers = seat is not None
+        yield from self._deliveries.deliver(self, Send(target, seat))
+
+    def fail(self, error: BaseException) -> None:
+        """End it because of what whoever carried it met."""
+        if not self._ended:
+            self.report.crashed = error
+            self._leave()
+
+    def _leave(self) -> None:
+        self.presence.ended_at = self.clock()
+        try:
+            if not self.presence.hurried:  # else the slow lane tries what failed again, and judges
+                self.breaker.leave(self.presence.ended_at)
+        finally:
+            self._ended = True
+            self.settings.rows.wake()
+
+    def write(self, item: Item, outcome: Outcome, answer: Answer | None) -> None:
+        """Put the row for an outcome, and count it; `answer` None: it was decided without an attempt."""
+        if answer is not None:
+            self.presence.answered(answer, again=item.due_at is not None)
+        if outcome is DELIVERED:
+            self.report.delivered += 1
+        elif isinstance(outcome, DeadLettered):
+            self.report.dead_lettered += 1
+            self.report.gone |= outcome.disable_target
+        elif isinstance(outcome, RetryAt):
+            self.report.retried += 1
+        row = outcome_row(item, outcome, answer) if answer is not None else unsent_row(item, outcome, self.clock())
+        self.settings.rows.put(row)
+
+
+@dataclass(frozen=True)
+class Send:
+    """A target that is open, and the seat that it is sent to from, None: this thread is its own."""
+
+    target: Target
+    seat: Seat | None
+
+    def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[Step, None, None]:
+        """Send requests, as `SeatedTarget.steps` says where there is a seat, else as `Target.deliver`."""
+        if self.seat is None:
+            return self.target.deliver(requests, until)
+        assert is_seated(self.target), "nobody else gets a seat"
+        return self.target.steps(requests, until, self.seat)

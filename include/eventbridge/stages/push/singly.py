@@ -1,0 +1,231 @@
+"""Deliveries that are looked at one by one, in any order, and tried again by the push itself where that is soon."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from datetime import datetime, timedelta
+
+from eventbridge.decision.answer_to_outcome import decide, expired, is_failure
+from eventbridge.model.answer import Answer
+from eventbridge.model.outcome import DELIVERED, Outcome, RetryAt, Unknown
+from eventbridge.stages.push import run as runs
+from eventbridge.stages.push.admission_gate import Feed
+from eventbridge.stages.push.flush import flush, must_flush, not_flushed
+from eventbridge.stages.push.pauses import heed, put_off_paused
+from eventbridge.stages.push.pending import Item
+from eventbridge.stages.push.run import Send, TargetRun
+from eventbridge.stages.push.steps import Steps
+from eventbridge.targets.protocol import Request, Target
+from eventbridge.targets.steps import Aside
+
+#: How long a push waits for its next retry with nothing else to do, if other targets of the batch are at work anyway.
+#: A longer wait is the slow lane's: here it would keep the whole batch from being committed.
+_LINGER_SECONDS = 2.0
+
+
+class SingleDeliveries:
+    """Items of one target. A retry that falls due within the budget needs no round through the ledger."""
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        self.total = len(items)
+        self._items = items
+
+    def deliver(self, run: TargetRun, send: Send) -> Steps[None]:
+        """Send until all are answered or must wait, the budget is over, or the run must end."""
+        return Rounds(run, send, self._items).deliver()
+
+
+class Rounds:
+    """Sends the items of one run, in rounds of all that may be sent at a time."""
+
+    def __init__(self, run: TargetRun, send: Send, items: Iterable[Item]) -> None:
+        self._run = run
+        self._send = send
+        self._policy = run.settings.policy
+        self._until = run.until
+        self._clock = run.clock
+        self._waiting = list(items)
+        self._of_index = {item.request.index: item for item in self._waiting}
+        self._unflushed: list[tuple[Item, Answer]] = []
+        self._unjudged: set[int] = set()  # requests that were sent in a bundle and have no answer: they go again
+        self._interrupted = False
+
+    def deliver(self) -> Steps[None]:
+        """Send until all are answered or must wait, the budget is over, or the run must end."""
+        run = self._run
+        while self._waiting and not self._over():
+            ready = self._ready()
+            if ready:
+                yield from self._round(ready)
+            elif self._waiting and not (yield from self._nap()):
+                break
+        now = self._clock()
+        paused_until = run.pause.at(now)
+        if paused_until is not None and not run.stop_asked and not run.refused:
+            run.report.held_up = True
+            self._waiting = put_off_paused(self._waiting, paused_until, now, run.settings.rows)
+        run.report.held_up |= run.pace.has_bound(now)  # its last tokens were on their way
+        over = run.presence.ended_by_budget(now, self._until - timedelta(seconds=runs.NAP_SECONDS))
+        run.report.spent = over and not run.refused and self._has_unsettled_work()
+
+    def decide_all(self, items: Iterable[Item], answer: Answer) -> None:
+        """Decide what becomes of items that are not among those of this run and have one answer together."""
+        for item in items:
+            self._of_index[item.request.index] = item
+            self._decide(item, answer)
+
+    def take_up(self, items: Iterator[Item]) -> None:
+        """Add items to those that are to be sent."""
+        taken = list(items)
+        self._waiting += taken
+        self._of_index.update((item.request.index, item) for item in taken)
+
+    def _ready(self) -> list[Item]:
+        now = self._clock()
+        ready = [item for item in self._waiting if item.due_at is None or item.due_at <= now]
+        self._waiting = [item for item in self._waiting if item.due_at is not None and item.due_at > now]
+        alive = []
+        for item in ready:
+            verdict = expired(self._policy, item.arrived_at, item.held_seconds, now)
+            if verdict is None:
+                alive.append(item)
+            else:
+                self._run.breaker.given_up(item.delivery_id, now)
+                self._run.write(item, verdict, None)
+        return self._admitted(alive)
+
+    def _admitted(self, alive: list[Item]) -> list[Item]:
+        """Return what may be sent in the next round, what was tried before first; the rest waits on."""
+        if alive and not self._run.pace.open(self._clock()):
+            self._waiting += alive
+            return []
+        report = self._run.report
+        alive.sort(key=lambda item: item.due_at is None)
+        room = self._run.breaker.room(self._clock())
+        if room is None:
+            report.held_up = False
+            return alive
+        tried = sum(item.due_at is not None for item in alive)
+        report.held_up = report.held_up or len(alive) > tried + room
+        self._waiting += alive[tried + room :]
+        return alive[: tried + room]
+
+    def _round(self, ready: list[Item]) -> Steps[None]:
+        target, run = self._send.target, self._run
+        feed = Feed([item.request for item in ready], self._may_send)
+        answered: set[int] = set()
+        with closing(self._send.deliver(feed, self._until)) as steps:
+            for step in steps:
+                if not isinstance(step, tuple):
+                    yield self._fetch_tokens() if step is None and run.pace.is_short else step
+                    if run.stop_asked and not target.more_of_answer:
+                        break
+                    continue
+                index, answer = step
+                answered.add(index)
+                self._unflushed.append((self._of_index[index], answer))
+                if must_flush(target, len(self._unflushed), self._unflushed[0][1], answer):
+                    self._settle_answers(target)
+                ends = run.stop_asked or run.halted or run.report.gone
+                if ends and not target.more_of_answer:
+                    break
+        self._settle_answers(target)
+        taken = ready[: len(ready) - feed.left]
+        if len(answered) < len(taken):
+            self._unjudged.update({item.request.index for item in taken} - answered)
+        # what was not started comes first again if there is still time, else it stays without an outcome
+        self._waiting = [item for item in ready if item.request.index not in answered] + self._waiting
+
+    def _fetch_tokens(self) -> Aside:
+        return Aside(lambda: self._run.pace.fetch(self._clock()))
+
+    def _may_send(self, request: Request, left: int) -> bool | None:
+        """Return whether a request of a round, in which `left` are not sent yet, may be sent now; None: ask again."""
+        run = self._run
+        if run.stop_asked or run.closed:
+            return False
+        fresh = self._of_index[request.index].due_at is None
+        if not (run.breaker.at_rest and run.pace.free):
+            now = self._clock()
+            no_room = fresh and run.breaker.room(now) == 0
+            if no_room or not run.pace.take(now, len(self._waiting) + left):
+                if not no_room and run.pace.is_short:
+                    return None
+                run.report.held_up = True
+                return False
+        run.report.sent += fresh and request.index not in self._unjudged
+        return True
+
+    def _settle_answers(self, target: Target) -> None:
+        batch, self._unflushed = self._unflushed, []
+        if not batch:
+            return
+        lost = flush(target)
+        for item, answer in batch:
+            self._decide(item, answer if lost is None else not_flushed(answer, lost))
+
+    def _decide(self, item: Item, answer: Answer) -> None:
+        run = self._run
+        now, draw = run.dice.throw(answer)
+        item.attempts += 1
+        outcome: Outcome = DELIVERED
+        if answer.accepted and run.breaker.at_rest:  # as nearly all are: what follows would come to the same
+            run.breaker.accepted(1, now)
+        elif answer.error_class == "Interrupted":
+            self._interrupted, outcome = True, Unknown()
+        else:
+            outcome = decide(
+                answer,
+                self._policy,
+                attempts=item.attempts,
+                arrived_at=item.arrived_at,
+                held_seconds=item.held_seconds,
+                now=now,
+                draw=draw,
+                window=run.settings.window,
+            )
+            self._judge(item, answer, outcome, now, draw)
+        run.write(item, outcome, answer)
+        if isinstance(outcome, RetryAt):
+            item.due_at = outcome.due_at
+            self._waiting.append(item)
+
+    def _judge(self, item: Item, answer: Answer, outcome: Outcome, now: datetime, draw: float) -> None:
+        """Tell the breaker of an answer, and whether this push will soon try that delivery again."""
+        breaker, pace = self._run.breaker, self._run.pace
+        if heed(answer, self._policy, item.attempts, pace, breaker, now, draw):
+            return
+        again = isinstance(outcome, RetryAt) and outcome.due_at < self._soon(now)
+        probing = breaker.probing
+        breaker.answered(item.delivery_id, now, failed=is_failure(answer), again=again)
+        if probing and not breaker.probing:
+            pace.ramp(now)
+
+    def _soon(self, now: datetime) -> datetime:
+        return min(self._until, now + timedelta(seconds=_LINGER_SECONDS))
+
+    def _nap(self) -> Steps[bool]:
+        """Wait a little for something to fall due; False if the others would have to wait for that."""
+        now, next_at = self._clock(), self._run.pace.next_at
+        due = min((item.due_at for item in self._waiting if item.due_at is not None), default=self._until)
+        if next_at is not None and next_at > now:
+            due = next_at if any(item.due_at is None for item in self._waiting) else max(due, next_at)
+        wait = (min(due, self._until) - now).total_seconds()
+        return (yield from self._run.presence.nap(min(wait, runs.NAP_SECONDS)))
+
+    def _over(self) -> bool:
+        run = self._run
+        if run.stop_asked or run.closed:
+            return True
+        now = self._clock()
+        soon = self._soon(now)
+        token_at = run.pace.next_at
+        if token_at is not None and token_at >= (self._until if run.settings.patient else soon):
+            run.report.held_up = True
+            return True
+        return now >= self._until or all(item.due_at is not None and item.due_at >= soon for item in self._waiting)
+
+    def _has_unsettled_work(self) -> bool:
+        late = [] if self._run.pace.has_bound(self._clock()) else self._waiting  # what waits for a token is not late
+        return self._interrupted or any(item.due_at is None or item.due_at <= self._until for item in late)

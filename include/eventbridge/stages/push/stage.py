@@ -1,0 +1,246 @@
+"""Stage push: delivers one chunk, all its targets side by side, and writes down every answer before it counts.
+
+Called once per chunk by a mapped Airflow task, or in a row by `eventbridge deliver`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import pyarrow as pa
+
+from eventbridge.decision.breaker import pause_of
+from eventbridge.model.batch import Batch
+from eventbridge.model.chunk import Chunk, ChunkState
+from eventbridge.stages.notify.publish import publish_operational_events
+from eventbridge.stages.push.admission import must_cut_off, must_halt
+from eventbridge.stages.push.chunk_rows import read_pieces
+from eventbridge.stages.push.http_loop import HttpLoop
+from eventbridge.stages.push.pending import TargetReport
+from eventbridge.stages.push.plan import ChunkRuns
+from eventbridge.stages.push.rows import OutcomeRow, OutcomeRows, outcome_table
+from eventbridge.stages.push.run import TargetRun
+from eventbridge.stages.push.stragglers import Company
+from eventbridge.stages.push.threads import Threads
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.told import tell, told
+from eventbridge.stages.segments.segments import segments, shown, write_segment
+from eventbridge.telemetry.protocol import NO_TELEMETRY, PushEnded, TargetPushed
+
+log = logging.getLogger(__name__)
+
+#: Targets of one chunk, of those that hold a thread, that are delivered to at a time; the others wait for a place.
+_THREADS_AT_ONCE = 64
+#: How often the collector looks up when no answer comes.
+_TICK_SECONDS = 0.05
+
+#: How long a push that is stopped or fails waits for its targets' threads to notice: Airflow kills it after 5 s.
+_LAST_ANSWERS_SECONDS = 2.0
+#: How long a push that is over waits for its targets to close their connections: all but those of an unknown host do.
+_LET_GO_SECONDS = 0.5
+
+#: How often the ledger is told of attempts, and asked what other pushes found of their targets.
+_TELL_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class PushReport:
+    """What one push of one chunk did; all zero if there was nothing to do (stale, past the deadline, settled)."""
+
+    claimed: bool = False
+    delivered: int = 0
+    dead_lettered: int = 0
+    retried: int = 0
+    left: int = 0
+    targets: tuple[TargetReport, ...] = field(default=())
+
+
+@told("push")
+def push(work: Runtime, batch_id: str, chunk_id: int, stop: threading.Event | None = None) -> PushReport:
+    """Deliver what of a chunk has no outcome yet, within the push budget; setting `stop` ends it early.
+
+    The budget begins once the deliveries have been read.
+
+    Does nothing unless the batch is routed and before its deadline. Raises the first error that was not a
+    delivery's own (a target that cannot be opened, the store, the ledger); the other targets are served first.
+    """
+    batch = work.ledger.batch(batch_id)
+    now = work.clock()
+    if batch.state != "routed" or batch.deadline_at is None or now >= batch.deadline_at:
+        return PushReport()
+    chunk = work.ledger.claim_chunk(batch_id, chunk_id, f"{socket.gethostname()}:{os.getpid()}")
+    if chunk is None:
+        return PushReport()
+    report = _Push(work, batch, chunk, stop or threading.Event()).run()
+    if work.telemetry is not NO_TELEMETRY:
+        tell(work.telemetry.push_ended, _ended(batch_id, chunk_id, report, now, work.clock()))
+    publish_operational_events(work)
+    return report
+
+
+def _ended(batch_id: str, chunk_id: int, report: PushReport, started: datetime, ended: datetime) -> PushEnded:
+    targets = tuple(
+        TargetPushed(each.rule, each.target, each.total, each.sent, each.delivered, each.dead_lettered, each.retried)
+        for each in report.targets
+    )
+    return PushEnded(batch_id, chunk_id, started, ended, targets)
+
+
+class _Push:
+    def __init__(self, work: Runtime, batch: Batch, chunk: Chunk, stop: threading.Event) -> None:
+        self._work = work
+        self._batch = batch
+        self._chunk = chunk
+        self._stop = stop
+        self._rows = OutcomeRows(work.settings.segment_answers)
+        self._segment_number = 0
+        self._stale = False
+        self._stopped_at: float | None = None
+        self._threads: Callable[[], list[threading.Thread]] = list
+
+    def run(self) -> PushReport:
+        done = shown(self._work, segments(self._work, self._batch.batch_id, self._chunk.chunk_id))
+        read = read_pieces(self._work.store, self._chunk.pieces)
+        until = self._work.clock() + timedelta(seconds=self._work.settings.push_budget_seconds)
+        runs = ChunkRuns(self._work, self._batch, self._chunk, read, until, self._stop, self._rows).of(done)
+        self._company = Company(self._work, self._batch, self._chunk.chunk_id, runs, until)
+        try:
+            self._collect(runs)
+        except BaseException as error:
+            self._stop.set()
+            self._let_go(_LAST_ANSWERS_SECONDS)
+            self._end("ERROR", runs, error)
+            raise
+        return self._finish(runs)
+
+    def _finish(self, runs: list[TargetRun]) -> PushReport:
+        reports = tuple(run.report for run in runs)
+        crash = next((report.crashed for report in reports if report.crashed is not None), None)
+        left = sum(report.total - report.settled for report in reports)
+        if not self._stale:
+            if crash is None:
+                spent = self._stop.is_set() or any(report.spent for report in reports)
+                self._end("TIMEOUT" if spent else "COMPLETED", runs, None)
+            else:
+                self._end("ERROR", runs, crash)
+        self._let_go(_LET_GO_SECONDS)
+        if crash is not None:
+            raise crash
+        return PushReport(
+            claimed=True,
+            delivered=sum(report.delivered for report in reports),
+            dead_lettered=sum(report.dead_lettered for report in reports),
+            retried=sum(report.retried for report in reports),
+            left=left,
+            targets=reports,
+        )
+
+    def _collect(self, runs: list[TargetRun]) -> None:
+        pending = list(runs)
+        settings = self._work.settings
+        written_at = told_at = woken_at = time.monotonic()
+        self._start(runs)
+        while True:
+            while pending and pending[-1].ended:
+                pending.pop()
+            if time.monotonic() - woken_at >= _TICK_SECONDS:
+                self._company.wake()
+                woken_at = time.monotonic()
+            finished = self._abandoned() or not pending
+            if not finished:
+                self._rows.wait(_TICK_SECONDS)
+            count, age = len(self._rows), time.monotonic() - written_at
+            if count and (finished or count >= settings.segment_answers or age >= settings.segment_seconds):
+                self._write(*self._rows.take())
+                written_at = time.monotonic()
+            elif not count:
+                written_at = time.monotonic()
+            self._company.look()
+            if time.monotonic() - told_at >= _TELL_SECONDS and not finished:
+                self._tell(runs)
+                told_at = time.monotonic()
+            if finished and not self._rows:
+                return
+
+    def _start(self, runs: Iterable[TargetRun]) -> None:
+        threads = Threads("push", _THREADS_AT_ONCE)
+        seated = []
+        for run in runs:
+            if run.settings.seated:
+                seated.append(run)
+            else:
+                threads.add(run.run)
+        loop = HttpLoop(seated, threads).start()
+        self._threads = lambda: [*loop, *threads.running()]
+
+    def _let_go(self, seconds: float) -> None:
+        """Wait a moment for the threads of this push; who works on is on its own, and hinders nobody."""
+        until = time.monotonic() + seconds
+        for thread in self._threads():
+            thread.join(timeout=max(0.0, until - time.monotonic()))
+
+    def _abandoned(self) -> bool:
+        """Return whether the push was stopped and its threads had their time to notice: one that hangs is left."""
+        if not self._stop.is_set():
+            return False
+        if self._stopped_at is None:
+            self._stopped_at = time.monotonic()
+        return time.monotonic() - self._stopped_at > _LAST_ANSWERS_SECONDS
+
+    def _write(self, tables: list[pa.Table], rows: list[OutcomeRow]) -> None:
+        if self._stale:
+            return
+        for row in rows:
+            if row.reason == "TargetGone":
+                self._work.ledger.set_target_status(row.rule, row.target, "disabled", "the target answered 410")
+        table = pa.concat_tables([*tables, outcome_table(rows)])
+        chunk = self._chunk
+        recorded = write_segment(self._work, self._batch, chunk.chunk_id, chunk.claim, self._segment_number, table)
+        self._segment_number += 1
+        if not recorded:
+            log.warning(
+                "chunk %s of batch %s: claim %s is stale, another push or the settlement took over; stopping",
+                self._chunk.chunk_id,
+                self._batch.batch_id,
+                self._chunk.claim,
+            )
+            self._stale = True
+            self._stop.set()
+
+    def _tell(self, runs: Iterable[TargetRun]) -> None:
+        """Tell the ledger of the attempts since the last time, and end the runs whose target must get nothing now."""
+        if self._stale:
+            return
+        tallies = [tally for run in runs if (tally := run.breaker.take()) is not None]
+        if tallies:
+            self._work.ledger.note_attempts(tallies)
+        statuses = self._work.ledger.target_statuses()
+        for run in runs:
+            status, now = statuses.get((run.report.rule, run.report.target)), self._work.clock()
+            if status is not None and must_halt(status, heeds_others=run.heeds_others, now=now):
+                run.halt()
+            elif status is not None and run.heeds_others and must_cut_off(status, self._batch, now):
+                run.presence.cut = "others"
+            if (pause := pause_of(status, now)) is not None:
+                run.pause.ask(pause)
+        self._company.ask()
+
+    def _end(self, state: ChunkState, runs: list[TargetRun], error: BaseException | None) -> None:
+        self._company.measure()
+        self._work.ledger.end_chunk(
+            self._batch.batch_id,
+            self._chunk.chunk_id,
+            self._chunk.claim,
+            state,
+            succeeded=sum(run.report.delivered for run in runs),
+            failed=sum(run.report.dead_lettered + run.report.retried for run in runs),
+            error=f"{type(error).__name__}: {error}" if error is not None else "",
+            tallies=[tally for run in runs if (tally := run.tally()) is not None],
+        )

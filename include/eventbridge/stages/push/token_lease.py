@@ -1,0 +1,142 @@
+"""The pace of one run: tokens leased from the ledger, a second's at a time, shared with all pushes of its target.
+
+And the pause that its target asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from eventbridge.decision.breaker import RAMP
+from eventbridge.decision.token_bucket import Lease, per_second, second_of
+
+#: How long leased tokens count: what a slow target did not use by then would be a burst later.
+_LEASE = timedelta(seconds=1)
+
+
+class Pause:
+    """Until when a target wants to be sent nothing; one for all its runs in a push, and any thread may use it."""
+
+    def __init__(self) -> None:
+        self._until: datetime | None = None
+
+    def ask(self, until: datetime) -> None:
+        """Ask for it until a time; the latest counts."""
+        self._until = max(until, self._until or until)
+
+    def at(self, now: datetime) -> datetime | None:
+        """Return until when it lasts; None: there is none (any more)."""
+        until = self._until
+        if until is None or now < until:
+            return until
+        self._until = None  # one that is asked for at this very moment is told by the ledger in a second
+        return None
+
+    @property
+    def last(self) -> datetime | None:
+        """Until when it lasts, or lasted until a moment ago."""
+        return self._until
+
+
+class Pace:
+    """Says whether one more delivery may be sent now; belongs to the run's thread, but for its `pause`.
+
+    `rate` None, no ramp and no pause: always. `lease` takes (deliveries a second, wanted) to the ledger.
+    `beside` is a further one whose tokens it takes too: what a redrive allows, say.
+    """
+
+    def __init__(
+        self, lease: Callable[[float, int], Lease], rate: float | None, ramp_until: datetime | None = None
+    ) -> None:
+        self._lease = lease
+        self._rate = rate
+        self._ramp_until = ramp_until
+        self._held = 0
+        self._held_until: datetime | None = None
+        self._token_at: datetime | None = None  # when there may be tokens again; None: perhaps now
+        self._refused_at: datetime | None = None
+        self._short = 0  # it was asked for so many tokens, and has none
+        self.pause = Pause()
+        self.defers = (
+            False  # it leases when told to `fetch`, not in `take`: who asks has no time to wait for the ledger
+        )
+        self.beside: Pace | None = None
+
+    @property
+    def free(self) -> bool:
+        """Whether `take` says yes at any time, and counts nothing."""
+        unbound = self._rate is None and self._ramp_until is None and self.beside is None
+        return unbound and self.pause.last is None
+
+    @property
+    def next_at(self) -> datetime | None:
+        """When something may be sent again; None: perhaps now."""
+        beside = self.beside.next_at if self.beside is not None else None
+        return max(filter(None, (self._token_at, self.pause.last, beside)), default=None)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether `fetch` is to be called before it can be said that there is no token."""
+        return any(limit._short for limit in self._limits)
+
+    @property
+    def _limits(self) -> list[Pace]:
+        return [self] if self.beside is None else [self, self.beside]
+
+    def fetch(self, now: datetime) -> None:
+        """Lease the tokens that `take` found lacking."""
+        for limit in self._limits:
+            if limit._short:
+                limit._fetch(now)
+
+    def ramp(self, now: datetime) -> None:
+        """Begin a ramp: the target has just healed."""
+        self._ramp_until = now + RAMP
+
+    def open(self, now: datetime) -> bool:
+        """Return whether it is worth asking for a token."""
+        if self.pause.at(now) is not None or (self.beside is not None and not self.beside.open(now)):
+            return False
+        return self._token_at is None or now >= self._token_at or per_second(self._rate, self._ramp_until, now) is None
+
+    def take(self, now: datetime, wanted: int) -> bool:
+        """Take one token of `wanted`, leasing some if there is none; False: not before `next_at`."""
+        limits = self._limits
+        if self.pause.at(now) is not None or not all(limit._holds(now, wanted, self.defers) for limit in limits):
+            self._refused_at = self._refused_at if self.is_short else now
+            return False
+        for limit in limits:
+            limit._spend()
+        return True
+
+    def has_bound(self, now: datetime) -> bool:
+        """Return whether it refused a token, and there was none again until a second ago at most."""
+        return self._refused_at is not None and now - max(self._refused_at, self.next_at or self._refused_at) < _LEASE
+
+    def _holds(self, now: datetime, wanted: int, defers: bool) -> bool:
+        """Return whether it has a token, of `wanted`, or needs none; leases some if it has none, unless it defers."""
+        if per_second(self._rate, self._ramp_until, now) is None:
+            return True
+        if self._held_until is not None and now >= self._held_until:
+            self._held = 0
+        if not self._held:
+            if self._token_at is not None and now < self._token_at:
+                return False
+            self._short = wanted
+            if not defers:
+                self._fetch(now)
+        return self._held > 0
+
+    def _fetch(self, now: datetime) -> None:
+        rate = per_second(self._rate, self._ramp_until, now)
+        wanted, self._short = self._short, 0
+        if rate is None:
+            return
+        found = self._lease(rate, min(wanted, second_of(rate)))
+        self._held, self._held_until = found.granted, now + _LEASE
+        self._token_at = None if found.granted else now + timedelta(seconds=found.wait_seconds)
+
+    def _spend(self) -> None:
+        """Use the token that it `holds`."""
+        self._held = max(0, self._held - 1)

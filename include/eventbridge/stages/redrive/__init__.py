@@ -1,0 +1,1 @@
+"""Plans batches of dead letters that are delivered again."""

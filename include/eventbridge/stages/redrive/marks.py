@@ -1,0 +1,113 @@
+"""What became of dead letters that were delivered again; asked by `dead-letters list`, `show` and `redrives`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from eventbridge.event.ids import delivery_id
+from eventbridge.model import rowset
+from eventbridge.model.batch import Batch
+from eventbridge.model.redrive import Redrive, Redriven
+from eventbridge.stages.letters.files import Damaged, read_unless_damaged
+from eventbridge.stages.letters.reader import Letter
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.settle.settlement import settlements
+
+UNDER_WAY = "under way"
+PARKED = "parked"
+UNMATCHED = "unmatched"
+UNREADABLE = "unreadable"
+_OPEN = ("RetryAt", "Unknown")
+_ID_COLUMNS = ["delivery_id", "bus", "source", "event_id", "rule", "target"]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """That a dead letter was redriven: by which redrive and batch, when, and what came of it.
+
+    `outcome` is Delivered, DeadLettered (there is a newer letter), `parked` (it is tried again), `unmatched` (today's
+    rule, asked by --retransform, does not match the event) or `under way`, also while some of its batch is a reference.
+    """
+
+    redrive_id: str
+    batch_id: str
+    at: datetime
+    outcome: str
+
+
+class Marks:
+    """Finds the mark of each letter; keeps what it has read, so that a batch's verdicts are read once.
+
+    A dead letter file that cannot be read is passed over and told in `damaged`.
+    """
+
+    def __init__(self, work: Runtime) -> None:
+        self._work = work
+        self.damaged: Damaged = {}
+        self._redriven = work.ledger.redriven()
+        self._batches: dict[str, Batch] = {}
+        self._outcomes: dict[str, dict[bytes, str]] = {}
+
+    def of(self, letter: Letter) -> Mark | None:
+        """Return what the newest redrive of a letter came to, None if it was never redriven."""
+        for taken in reversed(self._redriven.get(letter.file, [])):
+            if letter.row in rowset.decode(taken.rows):
+                batch = self._batch(taken.batch_id)
+                return Mark(taken.redrive_id, taken.batch_id, batch.planned_at, self._outcome(batch, letter.record))
+        return None
+
+    def counts(self, redrive: Redrive) -> Counter[str]:
+        """Return how many letters a redrive has taken, by what they came to; `unreadable`: their file is damaged."""
+        found: Counter[str] = Counter()
+        for taken in self._taken_by(redrive):
+            batch = self._batch(taken.batch_id)
+            table = read_unless_damaged(self._work.store, taken.file, taken.rows, _ID_COLUMNS, damaged=self.damaged)
+            if table is None:
+                found[UNREADABLE] += taken.count
+                continue
+            found.update(self._outcome(batch, record) for record in table.to_pylist())
+        return found
+
+    def _taken_by(self, redrive: Redrive) -> list[Redriven]:
+        return [each for rows in self._redriven.values() for each in rows if each.redrive_id == redrive.redrive_id]
+
+    def _outcome(self, batch: Batch, record: dict[str, Any]) -> str:
+        wanted = record["delivery_id"]
+        if batch.routes:
+            bus, source, event_id, rule, target = (record[name] for name in _ID_COLUMNS[1:])
+            wanted = delivery_id(bus, source, event_id, rule, target, batch.replay_id)
+        if batch.state != "committed":
+            return UNDER_WAY
+        found = self._outcomes_of(batch.batch_id).get(wanted)
+        return found or (UNDER_WAY if self._is_referred(batch.batch_id) else UNMATCHED)
+
+    def _is_referred(self, batch_id: str) -> bool:
+        """Return whether something of a batch, or of those that routed it later, is not routed yet."""
+        made = self._work.ledger.references_of(batch_id)
+        return any(each.closed_by is None or self._is_referred(each.closed_by) for each in made)
+
+    def _outcomes_of(self, batch_id: str) -> dict[bytes, str]:
+        """Return the last known verdict of every delivery of a batch; followed to who routed or retried it later."""
+        found = self._outcomes.get(batch_id)
+        if found is None:
+            found = {}
+            for _, table in settlements(self._work, batch_id, ["delivery_id", "verdict"]):
+                rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
+                found |= {name: PARKED if verdict in _OPEN else verdict for name, verdict in rows}
+            routed = {each.closed_by for each in self._work.ledger.references_of(batch_id)}
+            for other in sorted(each for each in routed if each is not None):
+                found |= self._outcomes_of(other)
+            later = {row.closed_by for row in self._work.ledger.parked_of(batch_id) if row.closed_by is not None}
+            for other in sorted(later):
+                known = self._outcomes_of(other)
+                found |= {key: known[key] for key, value in found.items() if value == PARKED and key in known}
+            self._outcomes[batch_id] = found
+        return found
+
+    def _batch(self, batch_id: str) -> Batch:
+        if batch_id not in self._batches:
+            self._batches[batch_id] = self._work.ledger.batch(batch_id)
+        return self._batches[batch_id]

@@ -1,0 +1,178 @@
+"""Plans the batches of kind redrive: dead letters that a selection chooses, delivered again, a batch at a time.
+
+Called by the DAG `redrive_dead_letters` and by `eventbridge dead-letters redrive`; the other stages then run as for any
+batch. Without retransform a batch begins at push: its delivery file holds the requests as they were, under the same
+delivery ids. With it a batch begins at route: its buffer file holds the events, which today's rule routes again under
+a replay id, the redrive's own.
+"""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from eventbridge.decision.chunking import PoolSlots
+from eventbridge.errors import UserError
+from eventbridge.event.ids import new_batch_id
+from eventbridge.model.batch import Batch
+from eventbridge.model.redrive import Redrive
+from eventbridge.rule import RuleSet
+from eventbridge.stages.guards.ledger_identity import refuse_lost_ledger
+from eventbridge.stages.letters.batch_files import LetterFile, newest, write_deliveries, write_events
+from eventbridge.stages.letters.files import Damaged, dead_letter_files
+from eventbridge.stages.letters.reader import Chosen, Letter
+from eventbridge.stages.letters.selection import Selection
+from eventbridge.stages.redrive.search import Search
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.told import told
+from eventbridge.store.rule_sets import freeze_rules
+
+#: Letters a second: at 0.1 the wait between two batches of one letter is that of the window.
+LOWEST_RATE = 0.1
+HIGHEST_RATE = 1_000_000.0
+
+
+@dataclass(frozen=True)
+class RedrivePlan:
+    """The batch that was planned, or is to be gone on with; `batch_id` None: see `wait_until`, None: it has ended.
+
+    `damaged` says why dead letter files cannot be read that were passed over, once it has ended.
+    """
+
+    batch_id: str | None = None
+    wait_until: datetime | None = None
+    damaged: Damaged = field(default_factory=dict)
+
+
+@dataclass
+class Survey:
+    """What a redrive would take of each `<rule>/<target>`, what not and why, and which files it cannot read."""
+
+    taken: Counter[str] = field(default_factory=Counter)
+    left: Counter[tuple[str, str]] = field(default_factory=Counter)
+    damaged: Damaged = field(default_factory=dict)
+
+
+def begin_redrive(
+    work: Runtime, selection: Selection, run: str, *, rate: float | None, retransform: bool, again: bool
+) -> Redrive:
+    """Record a redrive and return it; for a `run` that has one already, that one, whatever is asked for now.
+
+    It takes dead letters of batches planned before now: what dies again is not redriven by the same redrive.
+    Raises UserError for a rate that cannot be kept (see `refuse_rate`), or for SQL that is not a condition.
+    """
+    refuse_rate(rate)
+    now = work.ledger.now()
+    Chosen(work, selection, dead_letter_files(work), {})  # what is not a condition is told before anything is recorded
+    wish = Redrive(
+        redrive_id=str(uuid.uuid4()),
+        run=run,
+        selection=selection.as_json(),
+        started_at=now,
+        next_at=now,
+        rate=rate,
+        retransform=retransform,
+        again=again,
+    )
+    return work.ledger.begin_redrive(wish)
+
+
+def refuse_rate(rate: float | None) -> None:
+    """Raise UserError for a rate that is not a number from 0.1 to 1,000,000 letters a second.
+
+    NaN above all: the ledger would keep it as no rate at all.
+    """
+    if rate is not None and not (math.isfinite(rate) and LOWEST_RATE <= rate <= HIGHEST_RATE):
+        raise UserError(
+            f"a rate of {rate:g} letters a second cannot be kept. "
+            f"Write one from {LOWEST_RATE:g} to {HIGHEST_RATE:,.0f}, or none."
+        )
+
+
+def survey(work: Runtime, selection: Selection, *, retransform: bool, again: bool) -> Survey:
+    """Return what a redrive would take now, and what it would leave and why; changes nothing."""
+    now = work.ledger.now()
+    return survey_of(work, Redrive("", "", selection.as_json(), now, now, retransform=retransform, again=again))
+
+
+def survey_of(work: Runtime, wish: Redrive) -> Survey:
+    """Return what a redrive would still take, and what it would leave and why; of one that is done, what it left."""
+    search = Search(work, wish, {})
+    found = Survey(damaged=search.damaged)
+    for letter, why_not in search.letters():
+        if why_not:
+            found.left[_key(letter), why_not] += 1
+        else:
+            found.taken[_key(letter)] += 1
+    return found
+
+
+@told("plan_redrive", of="")
+def plan_redrive(work: Runtime, redrive_id: str, pools: Mapping[str, PoolSlots] | None = None) -> RedrivePlan:
+    """Plan the next batch of a redrive, or return the one that is not finished; without letters left it is done.
+
+    A batch holds letters of one runner or, with retransform, of one target. Two letters of one delivery id are
+    delivered once, as the newer says. Of two planners at once one gets nothing and is told to come again.
+    """
+    refuse_lost_ledger(work)
+    redrive = work.ledger.redrive(redrive_id)
+    now = work.ledger.now()
+    unfinished = _unfinished(work, redrive)
+    if unfinished is not None:
+        # what was routed belongs to the pushes under way until its deadline, and then to settle_stale
+        open_until = unfinished.deadline_at
+        if unfinished.state == "routed" and open_until is not None and open_until <= now:
+            return RedrivePlan(wait_until=now + timedelta(seconds=1))
+        return RedrivePlan(unfinished.batch_id)
+    if redrive.state != "running":
+        return RedrivePlan()
+    if redrive.next_at > now:
+        return RedrivePlan(wait_until=redrive.next_at)
+    search = Search(work, redrive, pools or {})
+    letters = search.first_letters()
+    if not letters:
+        work.ledger.end_redrive(redrive_id, "done")
+        return RedrivePlan(damaged=search.damaged)
+    return _plan(work, redrive, search, letters, now)
+
+
+def _plan(work: Runtime, redrive: Redrive, search: Search, letters: Sequence[Letter], now: datetime) -> RedrivePlan:
+    first = letters[0].record
+    rule = search.rules.rules[first["rule"]]
+    rules = search.rules
+    if redrive.retransform:
+        only = rule.model_copy(update={"targets": {first["target"]: rule.targets[first["target"]]}})
+        rules = RuleSet(buses={rule.bus: search.rules.buses[rule.bus]}, rules={rule.name: only})
+    batch = Batch(
+        batch_id=new_batch_id(now),
+        kind="redrive",
+        runner=rule.runner,
+        bus=rule.bus if redrive.retransform else "",
+        state="buffered" if redrive.retransform else "routed",
+        rule_set=freeze_rules(work.store, rules),
+        planned_at=now,
+        deadline_at=None if redrive.retransform else now + timedelta(seconds=work.settings.batch_deadline_seconds),
+        replay_id=redrive.redrive_id if redrive.retransform else "",
+    )
+    write = write_events if redrive.retransform else write_deliveries
+    made: LetterFile = write(work, batch, newest(letters))
+    next_at = now if redrive.rate is None else now + timedelta(seconds=len(letters) / redrive.rate)
+    taken = search.taken(batch.batch_id, letters)
+    if not work.ledger.plan_redriven(batch, made.file, made.chunks, taken, next_at):
+        return RedrivePlan(wait_until=now)
+    return RedrivePlan(batch.batch_id)
+
+
+def _unfinished(work: Runtime, redrive: Redrive) -> Batch | None:
+    taken = [each for rows in work.ledger.redriven().values() for each in rows if each.redrive_id == redrive.redrive_id]
+    batches = (work.ledger.batch(batch_id) for batch_id in sorted({each.batch_id for each in taken}))
+    return next((batch for batch in batches if batch.state != "committed"), None)
+
+
+def _key(letter: Letter) -> str:
+    record = letter.record
+    return f"{record['rule']}/{record['target']}" if record["rule"] else record["bus"]

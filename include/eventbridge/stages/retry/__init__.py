@@ -1,0 +1,1 @@
+"""Plans batches of what is due: parked deliveries and deferred references."""

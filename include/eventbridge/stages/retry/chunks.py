@@ -1,0 +1,167 @@
+"""Which parked rows a retry batch takes: a chunk of each target that has some due, and more of one that can take more.
+
+Called by `plan_retries`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+
+from eventbridge.decision.breaker import GOOD_PROBES, admits
+from eventbridge.decision.chunking import PoolSlots, chunks_for
+from eventbridge.decision.fair_turns import fair_shares, in_turn
+from eventbridge.decision.token_bucket import second_of, tokens_within
+from eventbridge.model.parked import Parked
+from eventbridge.model.target_state import TargetStatus
+from eventbridge.rule import RuleSet, Target
+from eventbridge.rule.types import ChunkSize
+from eventbridge.stages.retry.ordered import is_ordered, ordered_due
+from eventbridge.stages.runtime.runtime import Runtime
+
+#: Rows of the ledger that are read of one target; each is of up to a chunk of deliveries.
+_MOST_ROWS = 5_000
+
+Chunk = list[Parked]
+
+
+@dataclass(frozen=True)
+class _Due:
+    """A target with deliveries due, the first chunk of them, and how many more chunks it might take, 0 for none."""
+
+    rule: str
+    target: str
+    first: Chunk
+    size: ChunkSize
+    most: int  # deliveries
+    wants: int = 0
+
+
+@dataclass(frozen=True)
+class RetryChunks:
+    """Takes what is due at one moment; `slots` are the slow lane's, None: not known, as many as a batch has chunks."""
+
+    work: Runtime
+    rules: RuleSet
+    runner: str | None
+    slots: PoolSlots | None
+
+    def take(self) -> list[Chunk]:
+        """Return the rows of each chunk: the first ones of all targets, then what they take beside.
+
+        Targets take turns where more are due than a batch has chunks. What room the first chunks leave is shared
+        fairly by those that are well and have more due than a chunk, of which no other batch has any.
+        """
+        settings = self.work.settings
+        due = []
+        for rule, target in self._in_turn():
+            if found := self._first(rule, target):
+                due.append(found)
+            if len(due) == settings.batch_max_chunks:
+                break
+        chunks = [each.first for each in due]
+        room = chunks_for(self.slots, settings.batch_max_chunks) - len(chunks)
+        left = settings.batch_max_deliveries - sum(map(_count, chunks))
+        shares = fair_shares(max(0, room), [each.wants for each in due])
+        for each, share in zip(due, shares, strict=True):
+            more = self._more(each, share, left) if share and left > 0 else []
+            left -= sum(map(_count, more))
+            chunks += more
+        return chunks
+
+    @cached_property
+    def _now(self) -> datetime:
+        return self.work.clock()
+
+    @cached_property
+    def _busy(self) -> set[tuple[str, str]]:
+        return self.work.ledger.taken_targets()
+
+    @cached_property
+    def _statuses(self) -> dict[tuple[str, str], TargetStatus]:
+        return dict(self.work.ledger.target_statuses())
+
+    def _in_turn(self) -> list[tuple[str, str]]:
+        """Return the targets with deliveries due, the longest waiting first; or, if they are too many, in turn."""
+        due = {
+            (each.rule, each.target): each.first_due_at for each in self.work.ledger.due_targets(self._now, self.runner)
+        }
+        most = self.work.settings.batch_max_chunks
+        return list(due) if len(due) <= most else in_turn(due, self.work.ledger.last_taken(len(due) // most + 1))
+
+    def _first(self, rule: str, target: str) -> _Due | None:
+        """Return the first chunk of a target; None if nothing of it may go now."""
+        status = self._statuses.get((rule, target))
+        ordered = is_ordered(self.rules, rule, target)
+        admitted = "all" if ordered else admits(status, self._now)  # an ordered target has no breaker
+        busy = (rule, target) in self._busy
+        if admitted in ("probes", "apart") and busy:
+            return None  # a target that is not well gets one chunk at a time
+        probes = admitted == "probes"  # they need few deliveries, and what is not sent of a chunk is parked again
+        spec = self._spec(rule, target)
+        size = self.work.chunk_sizes.of(spec) if admitted == "all" else self.work.chunk_sizes.small
+        rows = self._rows(rule, target, smallest=probes)
+        read = len(rows)
+        if ordered and (status is None or status.state != "disabled"):
+            rows = [row for row in rows if row.order_shard is None]
+            rows += ordered_due(self.work, rule, target, self._now, self.runner)
+        most = self._most(spec, status)
+        given_up = any(row.held for row in rows)
+        if probes and not given_up:  # what is to be given up needs no probe
+            most = min(most, GOOD_PROBES)
+        first = _within(rows, min(size.deliveries, most), size.size)
+        if not first:
+            return None
+        all_of_it = len(first) == read < _MOST_ROWS
+        well = admitted == "all" and not (ordered or busy or given_up or spec is None or all_of_it)
+        wants = math.ceil((most - _count(first)) / size.deliveries) if well else 0
+        return _Due(rule, target, first, size, most, wants)
+
+    def _more(self, due: _Due, share: int, left: int) -> list[Chunk]:
+        """Return up to `share` chunks that follow a target's first, of `left` deliveries in all."""
+        taken = {row.parked_id for row in due.first}
+        rows = [row for row in self._rows(due.rule, due.target) if row.parked_id not in taken]
+        left = min(left, due.most - _count(due.first))
+        chunks: list[Chunk] = []
+        while rows and len(chunks) < share and rows[0].count <= left:
+            chunk = _within(rows, min(due.size.deliveries, left), due.size.size)
+            chunks.append(chunk)
+            rows = rows[len(chunk) :]
+            left -= _count(chunk)
+        return chunks
+
+    def _rows(self, rule: str, target: str, *, smallest: bool = False) -> list[Parked]:
+        most = min(self.work.settings.retry_max_per_target, _MOST_ROWS)  # a row holds a delivery at least
+        return self.work.ledger.due_parked(self._now, rule, target, most, self.runner, smallest=smallest)
+
+    def _most(self, spec: Target | None, status: TargetStatus | None) -> int:
+        """Return how many deliveries of a target fit a run: what its rate does not let through is parked again."""
+        most = self.work.settings.retry_max_per_target
+        ramp_until = status.until if status is not None and status.state == "ok" else None
+        rate = spec.rate_per_second if spec is not None else None
+        tokens = tokens_within(rate, ramp_until, self._now, self.work.settings.push_budget_seconds)
+        return most if tokens is None else min(most, second_of(tokens))
+
+    def _spec(self, rule: str, target: str) -> Target | None:
+        found = self.rules.rules.get(rule)
+        return found.destinations.get(target) if found is not None else None
+
+
+def _count(rows: Sequence[Parked]) -> int:
+    return sum(row.count for row in rows)
+
+
+def _within(rows: Sequence[Parked], max_deliveries: int, max_bytes: int) -> Chunk:
+    """Return the first rows that fit a chunk; one row always does, as it was part of a chunk before."""
+    kept: list[Parked] = []
+    count = size = 0
+    for row in rows:
+        count += row.count
+        size += row.size
+        if kept and (count > max_deliveries or size > max_bytes):
+            break
+        kept.append(row)
+    return kept

@@ -1,0 +1,120 @@
+"""Plans the batches that take up references: one rule's, oldest first, in the slow lane at that rule's cost alone.
+
+Called by the DAG `retry_deliveries` and by `eventbridge deliver`; route and the later stages then run as for any batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from eventbridge.decision.chunking import PoolSlots
+from eventbridge.decision.hold_reason import reference_hold_reason
+from eventbridge.event.ids import new_batch_id
+from eventbridge.model.batch import Batch
+from eventbridge.model.reference import Reference
+from eventbridge.rule import RuleSet
+from eventbridge.stages.retry.plan import REMOVED_RULE_GRACE, plan_retries
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.told import told
+from eventbridge.store.rule_sets import freeze_rules
+
+#: Events of references that are taken up together: at a costly rule's speed, a millisecond each and more.
+_MOST_EVENTS = 5_000
+
+
+@told("plan_references", of="runner")
+def plan_references(
+    work: Runtime, runner: str | None = None, pools: Mapping[str, PoolSlots] | None = None
+) -> str | None:
+    """Take the references of one rule, that which has waited longest, into a new batch that begins at route.
+
+    Returns its id, None if none is due. Uses today's rule files: a disabled or held rule's wait without growing older,
+    a removed rule's for 1 h, then they are given up, by the rule as it was. A rule has one such batch at a time.
+    """
+    rules = work.rule_set()
+    waiting = work.ledger.waiting_references(runner)
+    if not waiting:
+        return None
+    _hold_and_release(work, rules, waiting, pools or {})
+    now = work.ledger.now()
+    for share in _due(work, rules, work.ledger.waiting_references(runner), now):
+        first = share[0]
+        of = work.ledger.batch(first.batch_id)
+        batch = Batch(
+            batch_id=new_batch_id(now),
+            kind="retry",
+            runner=first.runner,
+            bus=of.bus,
+            state="buffered",
+            # a replay's is its own: it may be of one target only
+            rule_set=of.rule_set if of.replay_id or first.rule not in rules.rules else freeze_rules(work.store, rules),
+            planned_at=now,
+            # by when it is routed: later it counts as left behind
+            deadline_at=now + timedelta(seconds=work.settings.prepare_budget_seconds),
+            replay_id=of.replay_id,
+        )
+        if work.ledger.plan_references(batch, [each.reference_id or 0 for each in share]):
+            return batch.batch_id
+    return None
+
+
+def plan_due(work: Runtime, runner: str | None = None, pools: Mapping[str, PoolSlots] | None = None) -> str | None:
+    """Plan one batch of what is due, parked deliveries or references, whichever has waited longer; return its id."""
+    parked = min((each.first_due_at for each in work.ledger.due_targets(work.ledger.now(), runner)), default=None)
+    reference = due_references(work, runner)
+    if reference is None or (parked is not None and parked < reference):
+        return plan_retries(work, runner, pools).batch_id or plan_references(work, runner, pools)
+    return plan_references(work, runner, pools) or plan_retries(work, runner, pools).batch_id
+
+
+def due_references(work: Runtime, runner: str | None = None) -> datetime | None:
+    """Return when the next reference that is not taken falls due; None if none waits for a time."""
+    waiting = work.ledger.waiting_references(runner)
+    return min((each.due_at for each in waiting if each.state == "due" and each.taken_by is None), default=None)
+
+
+def _hold_and_release(
+    work: Runtime, rules: RuleSet, waiting: Sequence[Reference], pools: Mapping[str, PoolSlots]
+) -> None:
+    held_rules = work.ledger.held_rules()
+    for rule in {each.rule for each in waiting}:
+        states = {each.state for each in waiting if each.rule == rule and each.taken_by is None}
+        reason = reference_hold_reason(rules, held_rules, pools, rule)
+        if reason and "due" in states:
+            work.ledger.hold_references(rule)
+        elif not reason and "held" in states:
+            work.ledger.release_references(rule)
+
+
+def _due(work: Runtime, rules: RuleSet, waiting: Sequence[Reference], now: datetime) -> Iterator[list[Reference]]:
+    """Yield what of each rule may be taken up together, the rule that has waited longest first."""
+    busy = {each.rule for each in waiting if each.taken_by is not None}
+    gone_before = now - REMOVED_RULE_GRACE
+    seen = set()
+    for each in waiting:
+        if each.rule in busy or each.rule in seen:
+            continue
+        removed = each.rule not in rules.rules
+        state = "held" if removed else "due"
+        limit = gone_before if removed else now
+        seen.add(each.rule)
+        ready = [other for other in waiting if other.rule == each.rule and other.state == state]
+        if ready and ready[0].due_at <= limit:
+            yield _first(work, ready, removed=removed)
+
+
+def _first(work: Runtime, ready: Sequence[Reference], *, removed: bool) -> list[Reference]:
+    """Return the oldest references that are routed alike: one bus, runner and replay, within the size of a batch."""
+    taken: list[Reference] = []
+    count = 0
+    for each in ready:
+        count += each.count
+        one, other = work.ledger.batch(ready[0].batch_id), work.ledger.batch(each.batch_id)
+        alike = one.replay_id == other.replay_id and one.bus == other.bus and ready[0].runner == each.runner
+        if removed or one.replay_id:
+            alike = alike and one.rule_set == other.rule_set
+        if taken and (count > min(work.settings.retry_max_per_target, _MOST_EVENTS) or not alike):
+            break
+        taken.append(each)
+    return taken

@@ -1,0 +1,61 @@
+"""Which parked rows of ordered targets a retry batch takes: of each shard that nobody is at work on, the first ones.
+
+Called by `plan_retries`. Whether a delivery may go is decided by its push; here it is only made likely.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from eventbridge.decision.ordering import BEHIND_ITS_KEY, is_marked, waits_for_order
+from eventbridge.model.parked import Parked
+from eventbridge.rule import RuleSet
+from eventbridge.rule.types import SMALL_CHUNK
+from eventbridge.stages.runtime.runtime import Runtime
+
+
+def is_ordered(rules: RuleSet, rule: str, target: str) -> bool:
+    """Return whether today's rules name a target and it is ordered."""
+    found = rules.rules.get(rule)
+    return found is not None and target in found.destinations and found.destinations[target].ordered
+
+
+def keeps_waiting(rules: RuleSet, rule: str, target: str, held: str) -> bool:
+    """Return whether rows that are held for the sake of order stay so: today's rules still want that order."""
+    if not waits_for_order(held) or not is_ordered(rules, rule, target):
+        return False
+    return held == BEHIND_ITS_KEY or rules.rules[rule].destinations[target].errors_tolerance == "none"
+
+
+def ordered_due(work: Runtime, rule: str, target: str, now: datetime, runner: str | None) -> list[Parked]:
+    """Return the due rows of an ordered target, of the shards that no batch has rows of and no push a lease of.
+
+    What was tried comes first, as all else of its key waits for it; then the oldest, by the batch that routed it.
+    """
+    leased = work.ledger.leases(rule, target)
+    most = min(work.settings.retry_max_per_target, SMALL_CHUNK.deliveries)
+    rows = work.ledger.due_of_ordered(now, rule, target, most)
+    free = [row for row in rows if row.order_shard not in leased and runner in (None, row.runner)]
+    return sorted(free, key=_turn)
+
+
+def let_go(work: Runtime, rules: RuleSet, runner: str | None) -> None:
+    """Make due what was held for the sake of order and has nothing left to wait for.
+
+    That is what a person has spoken about, and shards in which everything waits for something that is no more.
+    """
+    waiting = {
+        (each.rule, each.target, each.held)
+        for each in work.ledger.waiting_targets(runner)
+        if each.state == "held" and keeps_waiting(rules, each.rule, each.target, each.held)
+    }
+    for rule, target, held in sorted(waiting):
+        if is_marked(held):
+            work.ledger.give_up_parked(rule, target, held)
+        elif held == BEHIND_ITS_KEY:
+            for shard in work.ledger.shards_behind(rule, target):
+                work.ledger.release_shard(rule, target, shard)
+
+
+def _turn(row: Parked) -> tuple[bool, str, int]:
+    return (row.attempts == 0 and not is_marked(row.held), row.files[0][0], row.parked_id or 0)

@@ -1,0 +1,177 @@
+"""Plans the batches of kind retry: what is parked and due, into the slow lane.
+
+Called by the DAG `retry_deliveries` and by `eventbridge deliver`; the other stages then run as for any batch.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from eventbridge.decision.chunking import PoolSlots
+from eventbridge.decision.hold_reason import delivery_hold_reason
+from eventbridge.errors import BooksError
+from eventbridge.event.ids import new_batch_id
+from eventbridge.model import rowset
+from eventbridge.model.batch import Batch, BatchKind
+from eventbridge.model.chunk import Chunk, Piece
+from eventbridge.model.hold_reasons import RULE_REMOVED, TARGET_DISABLED
+from eventbridge.model.lane import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
+from eventbridge.model.parked import Parked, WaitingTarget
+from eventbridge.rule import RuleSet
+from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.guards.ledger_identity import refuse_lost_ledger
+from eventbridge.stages.letters.queue_copies import QUEUE_EXHAUSTED
+from eventbridge.stages.notify.publish import publish_operational_events
+from eventbridge.stages.retry.chunks import RetryChunks
+from eventbridge.stages.retry.ordered import keeps_waiting, let_go
+from eventbridge.stages.route.costly_rules import refer_again
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.told import told
+from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.parking import schedule_retries
+from eventbridge.store.rule_sets import freeze_rules
+
+log = logging.getLogger(__name__)
+
+#: How long deliveries of a rule that no file names any more wait for it to come back.
+REMOVED_RULE_GRACE = timedelta(hours=1)
+#: A batch whose push tasks must have ended for this long is settled by whoever plans next.
+_STALE_AFTER_SECONDS = 10.0
+#: Kinds of batches whose runs always plan a new batch.
+_KINDS: tuple[BatchKind, ...] = ("retry", "redrive")
+
+
+@dataclass(frozen=True)
+class RetryPlan:
+    """The retry batch that was planned and its chunks; `batch_id` None = nothing is due."""
+
+    batch_id: str | None = None
+    chunk_ids: list[int] = field(default_factory=list)
+
+
+@told("plan_retries", of="runner")
+def plan_retries(work: Runtime, runner: str | None = None, pools: Mapping[str, PoolSlots] | None = None) -> RetryPlan:
+    """Take parked deliveries that are due into a new batch that is already routed.
+
+    One chunk of each target, and more of one that is well, as many as it and the slow lane's slots can take; see
+    `RetryChunks`. Always plans a new batch; of two that take the same rows at once one gets nothing. It takes
+    nothing of a target whose breaker is open, and a few deliveries of one that may be probed. `runner` None = of all
+    runners; `pools` None = not known, none is taken for closed. A delivery uses today's rule files: a disabled rule's
+    are held, a removed rule's are held for 1 h, then given up, a chunk a batch.
+    """
+    refuse_lost_ledger(work)
+    publish_operational_events(work)
+    rules = work.rule_set()
+    hold_and_release(work, rules, runner, pools or {})
+    let_go(work, rules, runner)
+    chunks = RetryChunks(work, rules, runner, (pools or {}).get(SLOW_LANE_POOL)).take()
+    if not chunks:
+        return RetryPlan()
+    now = work.clock()
+    batch = Batch(
+        batch_id=new_batch_id(now),
+        kind="retry",
+        runner=runner or "",
+        bus="",
+        state="routed",
+        rule_set=freeze_rules(work.store, rules),
+        planned_at=now,
+        deadline_at=now + timedelta(seconds=work.settings.batch_deadline_seconds),
+    )
+    planned = [_chunk(batch.batch_id, number, rows) for number, rows in enumerate(chunks)]
+    taken = [row.parked_id for rows in chunks for row in rows if row.parked_id is not None]
+    if not work.ledger.plan_taken(batch, planned, taken):
+        return RetryPlan()
+    return RetryPlan(batch.batch_id, [chunk.chunk_id for chunk in planned])
+
+
+@told("settle_stale", of="runner")
+def settle_stale(work: Runtime, runner: str | None = None) -> list[str]:
+    """Settle, park and commit the retry and redrive batches whose run died, and return their ids.
+
+    Nothing of them is sent again here. References that such a batch took up and did not route are references again.
+    One that cannot be settled keeps no other from it: its BooksError, the first of them, is raised at the end.
+    """
+    grace = work.settings.push_budget_seconds + _STALE_AFTER_SECONDS
+    batches = work.ledger.stale_taken_batches(work.clock(), _KINDS, runner, grace_seconds=grace)
+    wrong: list[BooksError] = []
+    for batch in batches:
+        try:
+            _settle_and_commit(work, batch)
+        except BooksError as error:
+            log.error("ALARM %s", error)
+            wrong.append(error)
+    if wrong:
+        raise wrong[0]
+    return [batch.batch_id for batch in batches]
+
+
+def _settle_and_commit(work: Runtime, batch: Batch) -> None:
+    if batch.state == "buffered":
+        refer_again(work, batch)
+    write_dead_letters(work, batch.batch_id)
+    schedule_retries(work, batch.batch_id)
+    commit(work, batch.batch_id)
+
+
+def hold_and_release(work: Runtime, rules: RuleSet, runner: str | None, pools: Mapping[str, PoolSlots]) -> None:
+    """Hold what today's rules do not let go, and let go of what was held for a reason that is over."""
+    now = work.clock()
+    statuses = work.ledger.target_statuses()
+    for waiting in work.ledger.waiting_targets(runner):
+        rule, target, held = waiting.rule, waiting.target, waiting.held
+        if held == QUEUE_EXHAUSTED:
+            continue  # until somebody has mended the queue and says so: `targets enable`
+        reason = delivery_hold_reason(rules, statuses, pools, rule, target)
+        if keeps_waiting(rules, rule, target, held):
+            continue
+        if reason == held:
+            if _grace_is_over(waiting, now):
+                work.ledger.give_up_parked(rule, target, RULE_REMOVED)
+        elif held:
+            # a target that is gone lets its deliveries age while they wait; every other reason stops the clock
+            work.ledger.release_parked(rule, target, aged=held == TARGET_DISABLED, held=held, instead=reason)
+        else:
+            work.ledger.hold_parked(rule, target, reason)
+    work.ledger.release_expired(now)
+
+
+def _grace_is_over(waiting: WaitingTarget, now: datetime) -> bool:
+    if waiting.state != "held" or waiting.held != RULE_REMOVED or waiting.newest_held_since is None:
+        return False
+    return now - waiting.newest_held_since >= REMOVED_RULE_GRACE
+
+
+def _chunk(batch_id: str, number: int, rows: Sequence[Parked]) -> Chunk:
+    pieces = tuple(piece for row in rows for piece in _pieces(row))
+    return Chunk(
+        batch_id=batch_id,
+        chunk_id=number,
+        pool=SLOW_LANE_POOL,
+        weight=SLOW_LANE_WEIGHT,
+        pieces=pieces,
+        rows=sum(piece.count for piece in pieces),
+        size=sum(piece.size for piece in pieces),
+        map_index=number,
+    )
+
+
+def _pieces(row: Parked) -> list[Piece]:
+    return [
+        Piece(
+            file=file,
+            rows=rows,
+            count=rowset.count(rows),
+            size=row.size * rowset.count(rows) // row.count,
+            rule=row.rule,
+            target=row.target,
+            attempts=row.attempts,
+            held_seconds=row.held_seconds,
+            lineage=row.lineage,
+            parked_id=row.parked_id,
+        )
+        for file, rows in row.files
+    ]

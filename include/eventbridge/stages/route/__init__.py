@@ -1,0 +1,1 @@
+"""Has a batch routed, slice by slice, and cuts its chunks."""

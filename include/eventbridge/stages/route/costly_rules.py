@@ -1,0 +1,215 @@
+"""The costly rules of a batch: each has a budget, and what does not fit becomes a reference, routed later.
+
+Called by route once a batch's slices are routed; the survivors of a costly rule's pattern are its share of the batch.
+A rule that has references waiting is behind: its next shares are referred unseen, so that it costs the others one
+budget once, and its references are taken up oldest first. All rules together have a total; see `share_turns`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+from eventbridge.model import rowset
+from eventbridge.model.batch import Batch, BatchFile
+from eventbridge.model.reference import Reference
+from eventbridge.model.routed import RoutedShare, RoutedSlice
+from eventbridge.routing.costly_share import ROUTE_FAILED
+from eventbridge.routing.job import RouteJob, Router, RuleShare, SliceResult
+from eventbridge.routing.share_turns import CROWDED, CostlyTotal, by_lot, referred
+from eventbridge.stages.route.canary import Canary
+from eventbridge.stages.route.one_by_one import result_file
+from eventbridge.stages.route.tries import ALL_SHARES, try_alone, try_together
+from eventbridge.stages.runtime.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+#: Why a share is referred: the rule has older references; it is held; the run that was to route it died.
+#: Beside these there are route_share.BUDGET and ROUTE_FAILED, and share_turns.CROWDED.
+BEHIND = "Behind"
+HELD = "Held"
+ABANDONED = "Abandoned"
+_HOLDING = (HELD, ROUTE_FAILED)
+
+#: The longest a reference waits that was taken up for nothing; before that 2, 4, 8 ... seconds.
+_LONGEST_WAIT_SECONDS = 512
+
+Files = tuple[tuple[str, str], ...]
+
+
+def route_costly_rules(work: Runtime, batch: Batch, job: RouteJob, router: Router) -> bool:
+    """Route, or refer, the share of every costly rule that is not recorded; False: the batch has moved on.
+
+    Raises SparkError where Spark is at fault.
+    """
+    recorded = {file.key for file in work.ledger.files(batch.batch_id, "delivery")}
+    wanted = {f"rule/{rule}": (rule, files) for rule, files in survivors(work, batch).items()}
+    missing = [(key, rule, files) for key, (rule, files) in wanted.items() if key not in recorded]
+    if not missing:
+        return True
+    shares = []
+    for key, rule, files in missing:
+        share = _share(work, batch, key, rule, files)
+        reason = _why_later(work, batch, rule)
+        if reason is None:
+            shares.append(share)
+        elif not _record(work, result_file(batch.batch_id, referred(share, reason))):
+            return False
+    return not shares or _route(work, job, router, by_lot(batch.batch_id, shares))
+
+
+def survivors(work: Runtime, batch: Batch) -> dict[str, Files]:
+    """Return what of a batch costly rules have to route: rows of buffer files by rule.
+
+    Of a batch that took up references, what those name; else what the patterns let through, as route recorded it.
+    """
+    found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    if batch.kind != "retry":
+        for file in work.ledger.files(batch.batch_id, "delivery"):
+            if isinstance(file.detail, RoutedSlice):
+                for rule, rows in file.detail.survivors.items():
+                    found[rule][file.detail.file] += rowset.decode(rows)
+    else:
+        taken = work.ledger.references_taken_by(batch.batch_id)
+        for each in sorted(taken, key=lambda reference: (reference.made_at, reference.reference_id)):
+            for path, rows in each.files:
+                found[each.rule][path] += rowset.decode(rows)
+    return {
+        rule: tuple((path, rowset.encode(sorted(rows))) for path, rows in files.items())
+        for rule, files in found.items()
+    }
+
+
+def references(work: Runtime, batch: Batch, files: Sequence[BatchFile]) -> list[Reference]:
+    """Return the references that follow from a batch's recorded shares, to be published with its chunks."""
+    rules = work.rules_of(batch).rules
+    taken = work.ledger.references_taken_by(batch.batch_id)
+    now = work.ledger.now()
+    made = []
+    # Those that had no turn first: nothing is known against them, and of the same age the first is taken up first.
+    shares = [file.detail for file in files if isinstance(file.detail, RoutedShare) and file.detail.left]
+    for share in sorted(shares, key=lambda each: each.reason != CROWDED):
+        age = max(target.retry.maximum_event_age_seconds for target in rules[share.rule].targets.values())
+        tries = _tries(share, taken)
+        wait = min(_LONGEST_WAIT_SECONDS, 2**tries) if tries else 0
+        made.append(
+            Reference(
+                batch_id=batch.batch_id,
+                runner=batch.runner,
+                rule=share.rule,
+                reason=share.reason,
+                files=share.left,
+                count=sum(rowset.count(rows) for _, rows in share.left),
+                due_at=now + timedelta(seconds=wait),
+                made_at=min((each.made_at for each in taken), default=now),
+                expires_at=max((each.expires_at for each in taken if each.expires_at), default=_later(now, age)),
+                state="held" if share.reason in _HOLDING else "due",
+                tries=tries,
+                held_seconds=max((each.held_seconds for each in taken), default=0.0),
+            )
+        )
+    return made
+
+
+def refer_again(work: Runtime, batch: Batch) -> None:
+    """Publish a batch whose run died before it was routed: what it has not routed is referred again, none is pushed."""
+    recorded = {file.key for file in work.ledger.files(batch.batch_id, "delivery")}
+    for rule, files in survivors(work, batch).items():
+        share = RuleShare(f"rule/{rule}", rule, files, 0.0)
+        if share.slice_id not in recorded:
+            _record(work, result_file(batch.batch_id, referred(share, ABANDONED)))
+    routed = work.ledger.files(batch.batch_id, "delivery")
+    work.ledger.publish_chunks(batch.batch_id, work.ledger.now(), [], references(work, batch, routed))
+
+
+def _later(now: datetime, seconds: float) -> datetime:
+    return now + timedelta(seconds=seconds)
+
+
+def _tries(share: RoutedShare, taken: Iterable[Reference]) -> int:
+    """Return how often in a row a rule's references were taken up for nothing, now included."""
+    before = [each.tries for each in taken]
+    return max(before) + 1 if before and share.rendered == 0 else 0
+
+
+def _share(work: Runtime, batch: Batch, key: str, rule: str, files: Files) -> RuleShare:
+    settings = work.settings
+    if batch.kind != "retry":
+        return RuleShare(key, rule, files, settings.route_costly_budget_seconds)
+    taken = work.ledger.references_taken_by(batch.batch_id)
+    give_up = None
+    if all(each.state == "held" for each in taken):
+        give_up = ("RuleRemoved", f"no rule file names {rule} any more")
+    elif all(each.expires_at is not None and each.expires_at <= work.ledger.now() for each in taken):
+        give_up = ("MaximumEventAge", "it was not routed before its maximum age")
+    return RuleShare(key, rule, files, settings.route_reference_budget_seconds, last_resort=True, give_up=give_up)
+
+
+def _why_later(work: Runtime, batch: Batch, rule: str) -> str | None:
+    if batch.kind == "retry":
+        return None
+    held = work.ledger.held_rules().get(rule)
+    if held is not None and held.version == work.rules_of(batch).rules[rule].version:
+        return HELD
+    waiting = any(each.rule == rule for each in work.ledger.waiting_references(batch.runner))
+    return BEHIND if waiting else None
+
+
+def _route(work: Runtime, job: RouteJob, router: Router, shares: Sequence[RuleShare]) -> bool:
+    """Route shares as one job; if it fails, one at a time, and a rule that fails alone is held.
+
+    One at a time they have a total too, on the clock: of those that could be routed, as the others are held.
+    """
+    tries = work.ledger.tries(job.batch_id)
+    left = {share.slice_id: share for share in shares}
+    canary = Canary(work.store, job, router)
+    together = [share for share in shares if share.slice_id not in tries]
+
+    def record(result: SliceResult) -> bool:
+        return _record_result(work, job, left.pop(result.slice_id), result)
+
+    if len(together) > 1:
+        if try_together(work, job.another_try(), router, canary, ALL_SHARES, together, record) is False:
+            return False
+    elif len(shares) > 1:
+        canary.require()  # one alone is tried without: its own tries tell whether Spark is there
+    total = CostlyTotal()
+    for share in left.values():
+        if total.is_over(job):
+            result: SliceResult | str = referred(share, CROWDED)
+        else:
+            began = time.monotonic()
+            result = try_alone(work, job, router, canary, share, _tries_before(work, job.batch_id, share))
+            total.charge(job, time.monotonic() - began if isinstance(result, SliceResult) else 0.0)
+        if isinstance(result, str):
+            result = referred(share, ROUTE_FAILED, result)
+        if not _record_result(work, job, share, result):
+            return False
+    return True
+
+
+def _tries_before(work: Runtime, batch_id: str, share: RuleShare) -> int:
+    """Return how many tries count of the batches that died with this share: it may be what ended them."""
+    abandoned = [each for each in work.ledger.references_taken_by(batch_id) if each.reason == ABANDONED]
+    return max((work.ledger.tries(each.batch_id).get(share.slice_id, 0) for each in abandoned), default=0)
+
+
+def _record_result(work: Runtime, job: RouteJob, share: RuleShare, result: SliceResult) -> bool:
+    if isinstance(result.detail, RoutedShare) and result.detail.error:
+        _hold(work, job, share, result.detail.error)
+    return _record(work, result_file(job.batch_id, result))
+
+
+def _hold(work: Runtime, job: RouteJob, share: RuleShare, error: str) -> None:
+    version = work.rules_of(work.ledger.batch(job.batch_id)).rules[share.rule].version
+    remedy = "its file changes or `eventbridge rules release` is called"
+    log.error("ALARM the rule %s cannot be routed, it is held until %s: %s", share.rule, remedy, error)
+    work.ledger.hold_rule(share.rule, version, error)
+
+
+def _record(work: Runtime, file: BatchFile) -> bool:
+    recorded = work.ledger.record_file(file, while_state="buffered")
+    return recorded or work.ledger.batch(file.batch_id).state == "buffered"

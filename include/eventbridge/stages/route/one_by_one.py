@@ -1,0 +1,58 @@
+"""Routes slices one at a time, on suspicion: what fails by itself is split, down to the event that does it.
+
+Called by route after a Spark job failed, or was never heard of again; what a failure proves is in `route_tries`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+from eventbridge.model.batch import BatchFile
+from eventbridge.routing.job import RouteJob, Router, Slice, SliceResult
+from eventbridge.stages.route.canary import Canary
+from eventbridge.stages.route.split import split_file, unroutable_file
+from eventbridge.stages.route.tries import is_one_event, try_alone
+from eventbridge.stages.runtime.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+
+class Recording(Protocol):
+    """What of a batch is recorded, and what is missing."""
+
+    def missing(self) -> list[Slice]:
+        """Return the slices, or parts of slices that were split, without a result."""
+
+    def record(self, file: BatchFile) -> bool:
+        """Record what became of a slice; False: the batch is not `buffered` any more."""
+
+
+def route_singly(work: Runtime, job: RouteJob, router: Router, canary: Canary, recording: Recording) -> bool:
+    """Route and record what is missing one after the other, splitting what fails; False: the batch has moved on.
+
+    The canary must just have routed. Raises SparkError where it does not any more, StoreError for a slice whose file
+    cannot be read.
+    """
+    while missing := recording.missing():
+        if not recording.record(_routed(work, job, router, canary, missing[0])):
+            return False
+    return True
+
+
+def _routed(work: Runtime, job: RouteJob, router: Router, canary: Canary, piece: Slice) -> BatchFile:
+    """Return the record of a slice: its result, that it was split, or that its one event is unroutable."""
+    outcome = try_alone(work, job, router, canary, piece)
+    if isinstance(outcome, SliceResult):
+        return result_file(job.batch_id, outcome)
+    if is_one_event(piece):
+        where = f"row {piece.row_from} of {piece.file}"
+        log.error("ALARM the event in %s cannot be routed, it becomes a dead letter: %s", where, outcome)
+        return unroutable_file(job.batch_id, piece, outcome)
+    log.warning("batch %s: slice %s is split: %s", job.batch_id, piece.slice_id, outcome)
+    return split_file(job.batch_id, piece)
+
+
+def result_file(batch_id: str, result: SliceResult) -> BatchFile:
+    """Return the record of a slice that was routed."""
+    return BatchFile(batch_id, "delivery", result.slice_id, result.path, result.rows, result.detail)

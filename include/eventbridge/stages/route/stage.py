@@ -1,0 +1,242 @@
+"""Stage route: every landed event against every rule, once; what matched becomes delivery files and chunks."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+from eventbridge.decision.chunking import ChunkLimits, ChunkPlan, PlannedPiece, PoolSlots, cut_chunks, joined
+from eventbridge.errors import SparkError
+from eventbridge.model.batch import Batch, BatchFile
+from eventbridge.model.chunk import Chunk, Piece
+from eventbridge.model.lane import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
+from eventbridge.model.routed import Routed
+from eventbridge.routing.job import RouteJob, Router, Slice, SliceResult
+from eventbridge.rule import RuleSet
+from eventbridge.rule.chunk_sizes import ChunkSizes
+from eventbridge.rule.types import ChunkSize
+from eventbridge.stages.route.canary import Canary
+from eventbridge.stages.route.costly_rules import references, route_costly_rules
+from eventbridge.stages.route.one_by_one import result_file, route_singly
+from eventbridge.stages.route.split import leaves
+from eventbridge.stages.route.tries import ALL_SLICES, try_together
+from eventbridge.stages.runtime.prepare_budget import PrepareBudget
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.told import told
+from eventbridge.store.schemas import ROW_GROUP_ROWS
+
+#: Row groups per slice once a batch has more than `_SMALL_BATCH_GROUPS`: a slice costs 30 ms of Spark and 3 ms of ours
+#: beside its work. A small batch is cut finer, so that two workers share it; in a backlog slices are larger, as long
+#: as there are enough of them to go round.
+_GROUPS_PER_SLICE = 2
+_SMALL_BATCH_GROUPS = 4
+_MOST_GROUPS_PER_SLICE = 10
+_ENOUGH_SLICES = 8
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+#: The pool that every Airflow has.
+_DEFAULT_POOL = "default_pool"
+
+
+@told("route")
+def route(work: Runtime, batch_id: str, router: Router, pools: Mapping[str, PoolSlots] | None = None) -> list[int]:
+    """Route what is not routed yet of a buffered batch, publish its chunks; return those to push, by map index.
+
+    Each finished slice is recorded as it arrives, so a run that dies loses only what was under way. Called again it
+    returns the stored list; nothing before the batch is buffered, and nothing once it is past its deadline or settled.
+    `pools` holds the Airflow pools as they stand, None outside Airflow: a chunk of a pool that is not among them goes
+    to `default_pool`, as a task in a pool that does not exist would wait for ever.
+    An event that cannot be routed, whatever is tried, becomes a dead letter, and the rest goes on. What of a costly
+    rule does not fit its budget becomes a reference. A batch that took up references has nothing else to route.
+    Raises SparkError where Spark is at fault, InfrastructureError when the prepare budget is spent.
+    """
+    batch = work.ledger.batch(batch_id)
+    if batch.state == "buffered":
+        job = job_of(work, batch)
+        routed = batch.kind == "retry" or _route_slices(work, batch, job, router)
+        if routed and route_costly_rules(work, batch, job, router):
+            _publish(work, batch, pools)
+        batch = work.ledger.batch(batch_id)
+    if batch.state != "routed" or batch.deadline_at is None or batch.deadline_at <= work.ledger.now():
+        return []
+    chunks = [chunk for chunk in work.ledger.chunks(batch_id) if chunk.map_index is not None]
+    return [chunk.chunk_id for chunk in sorted(chunks, key=lambda chunk: chunk.map_index or 0)]
+
+
+def slices_of(files: Sequence[BatchFile]) -> list[Slice]:
+    """Return the slices of a batch's buffer files, the same at every try; they begin where row groups do."""
+    step = ROW_GROUP_ROWS * _groups_per_slice(sum(file.rows for file in files))
+    return [
+        Slice(f"{file.key}/{start:06d}", file.path, start, min(start + step, file.rows))
+        for file in files
+        if file.path is not None
+        for start in range(0, file.rows, step)
+    ]
+
+
+def _groups_per_slice(rows: int) -> int:
+    if rows <= _SMALL_BATCH_GROUPS * ROW_GROUP_ROWS:
+        return 1
+    return min(max(rows // (_ENOUGH_SLICES * ROW_GROUP_ROWS), _GROUPS_PER_SLICE), _MOST_GROUPS_PER_SLICE)
+
+
+def _route_slices(work: Runtime, batch: Batch, job: RouteJob, router: Router) -> bool:
+    """Route and record the slices that are not recorded; False: the batch is not `buffered` any more.
+
+    All at once if nothing speaks against it; those that are suspected of a failure one at a time.
+    """
+    recording = _Recording(work, batch)
+    missing = recording.missing()
+    if not missing:
+        return True
+    canary = Canary(work.store, job, router)
+    suspects = recording.suspects(work.ledger.tries(batch.batch_id))
+    others = [piece for piece in missing if piece not in suspects]
+    done = try_together(work, job, router, canary, ALL_SLICES, others, recording.take) if others else None
+    if done is False:
+        return False
+    if not others:
+        canary.require()
+    if suspects or done is None:
+        return route_singly(work, job, router, canary, recording)
+    left = recording.missing()
+    if left:
+        raise SparkError(f"{len(left)} of {len(missing)} slices of batch {batch.batch_id} came back without a result.")
+    return True
+
+
+class _Recording:
+    """What of a batch is recorded, and what is missing; stops the stage once its prepare budget is spent."""
+
+    def __init__(self, work: Runtime, batch: Batch) -> None:
+        self._work = work
+        self._batch = batch
+        self._budget = PrepareBudget(work, "route", batch.batch_id)
+        self._wanted = slices_of(work.ledger.files(batch.batch_id, "buffer"))
+        self._recorded = {file.key: file for file in work.ledger.files(batch.batch_id, "delivery")}
+
+    def missing(self) -> list[Slice]:
+        """Return the slices, or parts of them, without a result."""
+        parts = [part for piece in self._wanted for part in leaves(piece, self._recorded)]
+        return [part for part in parts if part.slice_id not in self._recorded]
+
+    def suspects(self, tries: Mapping[str, int]) -> list[Slice]:
+        """Return what is missing and was tried alone before, or is a part of what failed alone."""
+        return [piece for piece in self.missing() if piece.slice_id in tries or piece not in self._wanted]
+
+    def take(self, result: SliceResult) -> bool:
+        """Record the result of a slice; False: the batch is not `buffered` any more."""
+        return self.record(result_file(self._batch.batch_id, result))
+
+    def record(self, file: BatchFile) -> bool:
+        """Record what became of a slice; False: the batch is not `buffered` any more."""
+        ledger, batch_id = self._work.ledger, self._batch.batch_id
+        if ledger.record_file(file, while_state="buffered"):
+            self._recorded[file.key] = file
+        else:
+            # Somebody else recorded this slice first, and ours is garbage; or the batch has moved on.
+            if ledger.batch(batch_id).state != "buffered":
+                return False
+            self._recorded |= {other.key: other for other in ledger.files(batch_id, "delivery")}
+        self._budget.progressed()
+        if self.missing():
+            self._budget.check()
+        return True
+
+
+def job_of(work: Runtime, batch: Batch) -> RouteJob:
+    """Return what routing a batch is: the same at every try, but for the names of its files."""
+    settings = work.settings
+    return RouteJob(
+        batch_id=batch.batch_id,
+        runner=batch.runner,
+        bus=batch.bus,
+        rule_set=batch.rule_set,
+        planned_at=batch.planned_at,
+        store_uri=work.store.uri,
+        attempt=uuid.uuid4().hex,
+        event_max_bytes=settings.event_max_bytes,
+        piece_max_deliveries=work.chunk_sizes.small.deliveries,
+        piece_max_bytes=work.chunk_sizes.small.size,
+        replay_id=batch.replay_id,
+        slice_seconds=settings.route_slice_seconds,
+        # In the slow lane a batch is one rule's, and nobody waits for it.
+        costly_seconds=0.0 if batch.kind == "retry" else settings.route_costly_total_seconds,
+    )
+
+
+def _publish(work: Runtime, batch: Batch, pools: Mapping[str, PoolSlots] | None) -> None:
+    settings = work.settings
+    limits = ChunkLimits(work.chunk_sizes.small, settings.batch_max_chunks, pools)
+    statuses = {key: status.state for key, status in work.ledger.target_statuses().items()}
+    files = work.ledger.files(batch.batch_id, "delivery")
+    sizes = _SizeOfChunk(work.rules_of(batch), work.chunk_sizes)
+    plans = cut_chunks(_pieces(batch, files, pools, work.ledger.now(), sizes), limits, statuses)
+    held_seconds = max((each.held_seconds for each in work.ledger.references_taken_by(batch.batch_id)), default=0.0)
+    chunks = [_chunk(batch, index, plan, held_seconds) for index, plan in enumerate(plans)]
+    deadline_at = work.ledger.now() + timedelta(seconds=settings.batch_deadline_seconds)
+    work.ledger.publish_chunks(batch.batch_id, deadline_at, chunks, references(work, batch, files))
+
+
+def _pieces(
+    batch: Batch,
+    files: Sequence[BatchFile],
+    pools: Mapping[str, PoolSlots] | None,
+    now: datetime,
+    sizes: Mapping[tuple[str, str], ChunkSize],
+) -> Iterator[PlannedPiece]:
+    for file in files:
+        if file.path is None or not isinstance(file.detail, Routed):
+            continue
+        for piece in file.detail.pieces:
+            asked, weight = (piece.pool, piece.weight) if batch.kind == "normal" else (SLOW_LANE_POOL, SLOW_LANE_WEIGHT)
+            yield PlannedPiece(
+                pool=asked if pools is None or asked in pools else _DEFAULT_POOL,
+                weight=weight,
+                rule=piece.rule,
+                target=piece.target,
+                slice_id=file.key,
+                file=file.path,
+                rows=piece.rows,
+                count=piece.count,
+                size=piece.size,
+                shard=piece.shard,
+                early=piece.not_before is not None and now < _EPOCH + timedelta(microseconds=piece.not_before),
+                chunk=sizes[piece.rule, piece.target],
+            )
+
+
+class _SizeOfChunk(dict[tuple[str, str], ChunkSize]):
+    """How large chunks of a batch's targets may be, by (rule, target), looked up once for each."""
+
+    def __init__(self, rules: RuleSet, sizes: ChunkSizes) -> None:
+        self._rules = rules
+        self._sizes = sizes
+
+    def __missing__(self, key: tuple[str, str]) -> ChunkSize:
+        rule, target = key
+        found = self[key] = self._sizes.of(self._rules.rules[rule].targets[target])
+        return found
+
+
+def _chunk(batch: Batch, chunk_id: int, plan: ChunkPlan, held_seconds: float) -> Chunk:
+    pieces = tuple(
+        Piece(piece.file, piece.rows, piece.count, piece.size, piece.rule, piece.target, held_seconds=held_seconds)
+        for piece in joined(plan.pieces)
+    )
+    # Those handed out come first, so a chunk's id is its map index too.
+    map_index = chunk_id if plan.handed_out else None
+    return Chunk(
+        batch.batch_id,
+        chunk_id,
+        plan.pool,
+        plan.weight,
+        pieces,
+        rows=plan.count,
+        size=plan.size,
+        handed_out=plan.handed_out,
+        map_index=map_index,
+        held=plan.held,
+    )

@@ -1,0 +1,33 @@
+"""The prepare budget: how long buffer and route may work before they stop and leave the rest to the next try."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from eventbridge.errors import InfrastructureError
+from eventbridge.stages.runtime.runtime import Runtime
+
+
+class PrepareBudget:
+    """Says when a stage has to stop; never before it recorded something, so that every try comes further."""
+
+    def __init__(self, work: Runtime, stage: str, batch_id: str) -> None:
+        self._clock = work.clock
+        self._seconds = work.settings.prepare_budget_seconds
+        self._until = work.clock() + timedelta(seconds=self._seconds)
+        self._stage = stage
+        self._batch_id = batch_id
+        self._recorded = 0
+
+    def progressed(self) -> None:
+        """Note that a piece of work was recorded."""
+        self._recorded += 1
+
+    def check(self) -> None:
+        """Raise InfrastructureError if the budget is spent and there is more to do."""
+        if self._recorded and self._clock() >= self._until:
+            raise InfrastructureError(
+                f"{self._stage} of batch {self._batch_id} spent its prepare budget of {self._seconds:g} s "
+                f"(EVENTBRIDGE_PREPARE_BUDGET_SECONDS) after {self._recorded} recorded parts. "
+                "What is recorded is kept; the next try goes on from there."
+            )

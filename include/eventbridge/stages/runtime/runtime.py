@@ -1,0 +1,127 @@
+"""Everything a stage works with, in one frozen value: settings, ledger, store, connections, clock, telemetry."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eventbridge.config.connection import Connection
+from eventbridge.config.settings import Settings
+from eventbridge.errors import RuleFileError, StoreError, StoreFileDamaged, StoreFileMissing
+from eventbridge.ledger import Ledger
+from eventbridge.model.batch import Batch
+from eventbridge.rule import Bus, RuleSet, load_rules
+from eventbridge.rule import Target as TargetRule
+from eventbridge.rule.chunk_sizes import ChunkSizes
+from eventbridge.sources.open import open_log, open_publisher
+from eventbridge.sources.protocol import LogSource, Publisher
+from eventbridge.store.open import open_store
+from eventbridge.store.protocol import Store
+from eventbridge.store.rule_sets import freeze_rules, frozen_rules
+from eventbridge.telemetry.protocol import NO_TELEMETRY, Telemetry
+
+if TYPE_CHECKING:
+    from eventbridge.targets.protocol import Target
+
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """What every stage is given; one per process, closed by who opened it."""
+
+    settings: Settings
+    ledger: Ledger
+    store: Store
+    connections: Callable[[str], Connection]
+    clock: Callable[[], datetime]
+    telemetry: Telemetry = NO_TELEMETRY
+
+    @classmethod
+    def open(
+        cls,
+        settings: Settings,
+        connections: Callable[[str], Connection],
+        clock: Callable[[], datetime] | None = None,
+        telemetry: Telemetry = NO_TELEMETRY,
+    ) -> Runtime:
+        """Open the ledger and the store that the settings name; raises InfrastructureError if one is unreachable.
+
+        `clock` None: the ledger's, which all hosts share. What a push computes, such as when to try again, is compared
+        by others.
+        """
+        _make_home(settings.home)
+        ledger = Ledger.open(settings.ledger_url, clock=clock)
+        store = open_store(settings.store_uri, connections)
+        return cls(settings, ledger, store, connections, clock or ledger.now, telemetry)
+
+    def close(self) -> None:
+        """Let go of the ledger's connections, and send what the telemetry keeps."""
+        self.ledger.close()
+        self.telemetry.close()
+
+    def rule_set(self) -> RuleSet:
+        """Return what today's rule files say; raises RuleFileError with every mistake in them."""
+        return load_rules(Path(self.settings.rules_folder), cache=self.settings.rule_cache)
+
+    def rules_of(self, batch: Batch) -> RuleSet:
+        """Return the rule set that a batch is pinned to.
+
+        A frozen file that is lost or damaged is written again if today's rules are the same; else raises StoreError.
+        """
+        try:
+            return frozen_rules(self.store, batch.rule_set)
+        except (StoreFileMissing, StoreFileDamaged) as error:
+            if not self._freeze_again(batch):
+                raise type(error)(
+                    f"{error} Or put the rule files back as they were when batch {batch.batch_id} was planned: "
+                    "it is then written again."
+                ) from error
+        return frozen_rules(self.store, batch.rule_set)
+
+    def _freeze_again(self, batch: Batch) -> bool:
+        try:
+            today = self.rule_set()
+        except RuleFileError:
+            return False
+        for rules in (today.for_runner(batch.runner), today):
+            if rules.hash == batch.rule_set:
+                log.warning("the rule set of batch %s was lost or damaged, and is written again", batch.batch_id)
+                freeze_rules(self.store, rules, over=True)
+                return True
+        return False
+
+    @property
+    def chunk_sizes(self) -> ChunkSizes:
+        """Return how large chunks may be, by what is in them."""
+        return ChunkSizes(self.settings.chunk_max_deliveries, self.settings.chunk_max_bytes)
+
+    def open_source(self, bus: Bus) -> LogSource:
+        """Open the bus to read from; the caller closes it. Raises UserError for one that is not a log."""
+        return open_log(bus, self.settings, self.connections, self.clock)
+
+    def open_publisher(self, bus: Bus) -> Publisher:
+        """Open the bus to publish to; the caller closes it. Raises UserError for one that is only read from."""
+        return open_publisher(bus, self.settings, self.connections, self.clock)
+
+    def open_target(
+        self, rule: str, target: TargetRule, connections: Callable[[str], Connection] | None = None
+    ) -> Target:
+        """Open one target of a rule for one push task; the caller closes it. `connections` None: those that are set."""
+        from eventbridge.targets.open import open_target  # its clients cost 0.3 CPU-seconds, and only push sends
+
+        return open_target(rule, target, connections or self.connections, self.clock, self.settings.allow_addresses)
+
+
+def _make_home(home: Path) -> None:
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"Cannot make the folder {home}: {error.strerror}. Name another by EVENTBRIDGE_HOME."
+        ) from None

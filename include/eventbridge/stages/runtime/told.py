@@ -1,0 +1,72 @@
+"""Tells a runtime's telemetry what ended; without telemetry a stage runs as if nothing of this were here."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from functools import wraps
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.telemetry.protocol import NO_TELEMETRY, StageEnded
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+Rest = ParamSpec("Rest")
+Ended = TypeVar("Ended")
+
+
+def told(
+    stage: str, of: Literal["batch", "runner", ""] = "batch"
+) -> Callable[
+    [Callable[Concatenate[Runtime, Rest], Result]],
+    Callable[Concatenate[Runtime, Rest], Result],
+]:
+    """Have the end of a stage told; `of` is what its first argument names beside the runtime: a batch, or a runner.
+
+    Of a stage that plans, the batch is what it returns: its id, or what has it as `batch_id`.
+    """
+
+    def decorate(
+        function: Callable[Concatenate[Runtime, Rest], Result],
+    ) -> Callable[Concatenate[Runtime, Rest], Result]:
+        @wraps(function)
+        def run(work: Runtime, /, *args: Rest.args, **kwargs: Rest.kwargs) -> Result:
+            if work.telemetry is NO_TELEMETRY:
+                return function(work, *args, **kwargs)
+            named = args[0] if args else next(iter(kwargs.values()), None)
+            subject = named if isinstance(named, str) else None
+            started = work.clock()
+            runner, batch_id = (subject, None) if of == "runner" else (None, subject if of == "batch" else None)
+            try:
+                result = function(work, *args, **kwargs)
+            except BaseException as error:
+                _tell_stage(work, stage, runner, batch_id, started, type(error).__name__)
+                raise
+            _tell_stage(work, stage, runner, batch_id or _batch_of(result), started, None)
+            return result
+
+        return run
+
+    return decorate
+
+
+def tell(take: Callable[[Ended], None], ended: Ended) -> None:
+    """Tell what ended; an error of the telemetry is logged and stops nothing."""
+    try:
+        take(ended)
+    except Exception:
+        log.warning("telemetry failed and is not told of %r", ended, exc_info=True)
+
+
+def _tell_stage(
+    work: Runtime, stage: str, runner: str | None, batch_id: str | None, started: datetime, error: str | None
+) -> None:
+    tell(work.telemetry.stage_ended, StageEnded(stage, runner, batch_id, started, work.clock(), error))
+
+
+def _batch_of(result: Any) -> str | None:
+    found = result if isinstance(result, str) else getattr(result, "batch_id", None)
+    return found if isinstance(found, str) else None

@@ -1,0 +1,1 @@
+"""Outcome segments: what a push wrote down, as the ledger names it."""

@@ -1,0 +1,62 @@
+"""Outcome segments: what push tasks wrote of their attempts, and how several rows of one delivery become one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+import pyarrow as pa
+
+from eventbridge.model.batch import Batch, BatchFile
+from eventbridge.model.outcome import VerdictName
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.segments.answers import read_answers
+from eventbridge.store import layout
+from eventbridge.store.parquet import write_table
+
+#: Segments are read as a whole: one group of rows each costs half of what four do.
+_GROUP_ROWS = 20_000
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the segments show of one delivery: its best outcome and the highest attempt number seen."""
+
+    verdict: VerdictName
+    attempts: int
+    due_at: datetime | None
+    reason: str | None
+    detail: str | None
+    answered_at: datetime | None
+
+
+def segment_key(chunk_id: int, claim: int, number: int) -> str:
+    """Return the ledger's key of a segment; keys of a batch sort by chunk, claim and number."""
+    return f"{chunk_id:06d}-{claim:06d}-{number:06d}"
+
+
+def write_segment(work: Runtime, batch: Batch, chunk_id: int, claim: int, number: int, rows: pa.Table) -> bool:
+    """Make rows of schema OUTCOME durable and record them under a claim; False = it is stale, they count for nothing.
+
+    The file comes first, its record second: a segment counts if and only if the ledger names it.
+    """
+    path = layout.outcomes(batch.planned_at, batch.batch_id, chunk_id, claim, number)
+    write_table(work.store, path, rows, row_group_rows=_GROUP_ROWS)
+    file = BatchFile(batch.batch_id, "outcome", segment_key(chunk_id, claim, number), path, rows.num_rows)
+    return work.ledger.record_segment(file, chunk_id, claim)
+
+
+def segments(work: Runtime, batch_id: str, chunk_id: int | None = None) -> list[BatchFile]:
+    """Return the recorded segments of a batch, or of one of its chunks, in the order they were written."""
+    files = work.ledger.files(batch_id, "outcome")
+    if chunk_id is None:
+        return files
+    prefix = f"{chunk_id:06d}-"
+    return [file for file in files if file.key.startswith(prefix)]
+
+
+def shown(work: Runtime, files: Iterable[BatchFile]) -> dict[bytes, Shown]:
+    """Return what segments show, per delivery id: the best outcome by rank, among equals the latest attempt."""
+    rows = read_answers(work.store, (file.path for file in files if file.path is not None)).table.to_pylist()
+    return {row.pop("delivery_id"): Shown(**row) for row in rows}

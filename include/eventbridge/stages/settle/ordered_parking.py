@@ -1,0 +1,123 @@
+"""How deliveries of ordered targets are parked: by shard, with their places, held behind their key or at a failure.
+
+Called by schedule_retries. What a normal batch could not send is parked due: only a retry batch, which has its shard
+for itself, may say that a delivery waits behind its key until something of the shard gets its verdict.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from eventbridge.decision.ordering import (
+    BEHIND_ITS_KEY,
+    BLOCKED,
+    PLACE_COLUMNS,
+    held_at,
+    is_marked,
+    shard_of,
+)
+from eventbridge.event.ids import delivery_id_text
+from eventbridge.model import row_vectors
+from eventbridge.model.batch import Batch
+from eventbridge.model.outcome import NOT_BEFORE
+from eventbridge.model.parked import Parked
+from eventbridge.model.queue import Queue
+from eventbridge.model.row_vectors import Rows
+from eventbridge.rule import RuleSet
+from eventbridge.stages.letters.queue_copies import read_deliveries
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.settle.waiting import Flags, Waiting
+from eventbridge.store.columns import NO_CODE, codes_of, column_of, numbers_of
+
+#: Reasons for which a delivery would be given up; where none may be, its rule is held at it.
+ENDS = frozenset(
+    {"MaximumRetryAttempts", "MaximumEventAge", "NonRetryable", "TransformFailed", "TargetGone", "RouteFailed"}
+)
+
+
+class OrderedParking:
+    """Says of the verdicts of one batch which are of ordered targets, and how these are parked."""
+
+    def __init__(self, work: Runtime, batch: Batch) -> None:
+        self._work = work
+        self._batch = batch
+        self._rule_set = work.rules_of(batch)
+        self._notes: dict[str, list[tuple[str, Rows]]] = defaultdict(list)
+        for taken in work.ledger.parked_taken_by(batch.batch_id):
+            for file, rows in taken.files if is_marked(taken.held) else ():
+                self._notes[file].append((taken.held, row_vectors.decode(rows)))
+
+    def enter(self, waiting: Waiting) -> None:
+        """Enter into rows that are of ordered targets their shards and places, and why they are parked and held."""
+        found = np.flatnonzero(waiting.of_targets(partial(may_be_ordered, self._rule_set)))
+        for file, at in waiting.by_file(found):
+            self._place(waiting, file, at)
+        ordered = waiting.shard != NO_CODE
+        if not ordered.any():
+            return
+        said = waiting.has(waiting.verdict, "RetryAt") & waiting.has(waiting.reason, *ENDS, BLOCKED) & ordered
+        waiting.kept_reason[ordered] = waiting.verdict[ordered]
+        waiting.kept_reason[said] = waiting.reason[said]
+        self._hold(waiting, ordered & (waiting.held == NO_CODE))
+
+    def _place(self, waiting: Waiting, file: str, at: Rows) -> None:
+        rows = waiting.row[at]
+        wanted = np.unique(rows)
+        table = read_deliveries(self._work.store, file, row_vectors.encode(wanted), [*PLACE_COLUMNS, "order_key"])
+        table = table.take(column_of(np.searchsorted(wanted, rows), pa.int64()))
+        key_of, keys = codes_of(table["order_key"])
+        waiting.shard[at] = np.array([*map(shard_of, keys), NO_CODE])[key_of]
+        waiting.offset[at] = numbers_of(table["offset"])
+        names = table.select(PLACE_COLUMNS[:-1]).to_pydict().values()
+        waiting.queue[at] = [waiting.queue_code(Queue(*each)) for each in zip(*names, strict=True)]
+
+    def _hold(self, waiting: Waiting, free: Flags) -> None:
+        """Enter why rows are held that their settlement does not hold."""
+        blocked = waiting.has(waiting.reason, BLOCKED)
+        untried = waiting.has(waiting.verdict, "Unknown") | blocked | waiting.has(waiting.reason, NOT_BEFORE)
+        if self._batch.kind == "retry" and not self._batch.routes:
+            waiting.held[free & blocked] = waiting.code(BEHIND_ITS_KEY)
+        for file, at in waiting.by_file(np.flatnonzero(free & untried)) if self._notes else ():
+            for note, rows in self._notes[file]:  # what a person said is not forgotten with the push that was to do it
+                waiting.held[at[np.isin(waiting.row[at], rows)]] = waiting.code(note)
+        ended = free & ~untried & waiting.has(waiting.reason, *ENDS)
+        if ended.any():
+            ended &= waiting.of_targets(partial(gives_nothing_up, self._rule_set))
+        for number in np.flatnonzero(ended).tolist():
+            waiting.held[number] = waiting.code(held_at(delivery_id_text(waiting.ids[number].tobytes())))
+
+
+def gives_nothing_up(rules: RuleSet, rule: str, target: str) -> bool:
+    """Return whether a target has `errors_tolerance: none`; False for one that no rule names."""
+    found = rules.rules.get(rule)
+    return found is not None and target in found.destinations and found.destinations[target].errors_tolerance == "none"
+
+
+def may_be_ordered(rules: RuleSet, rule: str, target: str) -> bool:
+    """Return whether a target is ordered, or not named (any more), so that only its deliveries tell."""
+    found = rules.rules.get(rule)
+    return found is None or target not in found.destinations or found.destinations[target].ordered
+
+
+def release_after_progress(work: Runtime, batch: Batch, parked: Sequence[Parked]) -> None:
+    """Make due what waits behind its keys in the shards in which a retry batch gave something its verdict.
+
+    To be called before the batch commits, any number of times: until then nobody else takes rows of these shards.
+    """
+    if batch.routes:
+        return
+    taken: Counter[tuple[str, str, int]] = Counter()
+    for row in work.ledger.parked_taken_by(batch.batch_id):
+        if row.order_shard is not None:
+            taken[row.rule, row.target, row.order_shard] += row.count
+    for row in parked:
+        if row.order_shard is not None:
+            taken[row.rule, row.target, row.order_shard] -= row.count
+    for (rule, target, shard), settled in taken.items():
+        if settled > 0:
+            work.ledger.release_shard(rule, target, shard)

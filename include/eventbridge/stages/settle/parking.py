@@ -1,0 +1,156 @@
+"""Stage schedule_retries: parks in the ledger what its settlement says is to be tried again."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+
+from eventbridge.decision.operational_event import OperationalEvent, of_rule_held_at_delivery
+from eventbridge.decision.ordering import BLOCKED, HELD_AT, is_marked
+from eventbridge.event.ids import delivery_id_text
+from eventbridge.model import row_vectors
+from eventbridge.model.batch import Batch
+from eventbridge.model.chunk import Piece
+from eventbridge.model.parked import Parked
+from eventbridge.model.row_vectors import Rows
+from eventbridge.rule import RuleSet
+from eventbridge.stages.letters.queue_copies import QUEUE_EXHAUSTED, parked_copies
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.told import told
+from eventbridge.stages.segments.segments import segments
+from eventbridge.stages.settle.ordered_parking import OrderedParking, gives_nothing_up, release_after_progress
+from eventbridge.stages.settle.settlement import first_settlement, settled_as
+from eventbridge.stages.settle.waiting import COLUMNS, Group, Waiting
+from eventbridge.store.columns import time_at
+
+
+@told("schedule_retries")
+def schedule_retries(work: Runtime, batch_id: str) -> None:
+    """Park every RetryAt and Unknown of a settled batch, with due time, attempts and lane as the settlement says.
+
+    And a copy of each of its dead letters for the dead letter queue of its target, if that has one.
+    The only inserter of parked rows. Does nothing before the batch is settled or after it is committed;
+    running it again, or twice at once, inserts nothing new.
+    """
+    batch = work.ledger.batch(batch_id)
+    if batch.state == "settling":
+        first = first_settlement(work, batch)
+        rows = parked_rows(work, batch)
+        work.ledger.park([*rows, *parked_copies(work, batch)], first)
+        release_after_progress(work, batch, rows)
+        # Who dies here is repeated before the batch can be committed, and says it again.
+        if held := _held_events(work, batch, rows):
+            work.ledger.queue_operational_events(held)
+
+
+def _held_events(work: Runtime, batch: Batch, parked: Sequence[Parked]) -> list[OperationalEvent]:
+    """Return an event for each delivery that a rule is held at: when it was answered last, or found to have no payload.
+
+    What they say follows from the settlement alone, however often they are made.
+    """
+    held = {row.held.removeprefix(HELD_AT): row for row in parked if row.held.startswith(HELD_AT)}
+    if not held:
+        return []
+    columns = ["delivery_id", "settled_at", "due_at"]
+    found = (table.to_pylist() for _, table in settled_as(work, batch.batch_id, ["RetryAt"], columns))
+    rows = ((delivery_id_text(row["delivery_id"]), row) for some in found for row in some)
+    times = {name: row["settled_at"] or row["due_at"] for name, row in rows if name in held}
+    return [
+        of_rule_held_at_delivery(row.rule, row.target, name, _place(row), row.reason, times[name], batch.batch_id)
+        for name, row in held.items()
+    ]
+
+
+def _place(row: Parked) -> str:
+    (span,) = row.order_spans  # of one delivery
+    return f"{span.queue.topic}/{span.queue.queue_id}/{span.first}"
+
+
+def parked_rows(work: Runtime, batch: Batch) -> list[Parked]:
+    """Return the parked rows that follow from a batch's settlement, supplements included."""
+    rows = []
+    order, context = OrderedParking(work, batch), _Context(work, batch)
+    for number, table in settled_as(work, batch.batch_id, ["RetryAt", "Unknown"], COLUMNS):
+        waiting = Waiting(table)
+        order.enter(waiting)
+        rows += [context.parked(number, waiting, *group) for group in waiting.groups()]
+    return rows
+
+
+class _Context:
+    """What parked rows inherit from the chunks they come from: lineage, time held, runner, size."""
+
+    def __init__(self, work: Runtime, batch: Batch) -> None:
+        self._batch = batch
+        self._rule_set = work.rules_of(batch)
+        self._tried = {int(file.key.split("-", 1)[0]) for file in segments(work, batch.batch_id)}
+        self._pieces: dict[tuple[int, str, str], list[Piece]] = defaultdict(list)
+        for chunk in work.ledger.chunks(batch.batch_id):
+            for piece in chunk.pieces:
+                self._pieces[chunk.chunk_id, piece.rule, piece.target].append(piece)
+        self._runner_of = {row.parked_id: row.runner for row in work.ledger.parked_taken_by(batch.batch_id)}
+
+    def parked(self, settlement: int, waiting: Waiting, group: Group, at: Rows) -> Parked:
+        pieces = self._pieces[group.chunk_id, group.rule, group.target]
+        held_seconds = max((piece.held_seconds for piece in pieces), default=0.0)
+        if group.reason == BLOCKED and not group.held:  # until its key may be tried again it waits, and does not age
+            held_seconds += max(0.0, group.due_second - self._batch.planned_at.timestamp())
+        if group.held == QUEUE_EXHAUSTED:  # whoever releases it wants it to be tried: its age begins when it is held
+            held_seconds = int((waiting.due_at[at] - waiting.arrived_at[at]).max()) / 1e6
+        return Parked(
+            batch_id=self._batch.batch_id,
+            settlement=settlement,
+            chunk_id=group.chunk_id,
+            runner=self._runner(pieces),
+            rule=group.rule,
+            target=group.target,
+            reason=group.reason,
+            attempts=group.attempts,
+            due_at=datetime.fromtimestamp(group.due_second, UTC),
+            files=tuple(
+                sorted((file, row_vectors.encode(waiting.row[of_file])) for file, of_file in waiting.by_file(at))
+            ),
+            count=len(at),
+            size=_share(pieces, len(at)),
+            lane=group.lane,
+            held=group.held,
+            state="held" if group.held and not is_marked(group.held) else "due",
+            held_seconds=held_seconds,
+            lineage=self._lineage(group, pieces),
+            expires_at=_expires_at(self._rule_set, group, time_at(int(waiting.age_begins[at].max())), held_seconds),
+            order_shard=group.shard,
+            order_spans=waiting.spans(at),
+        )
+
+    def _runner(self, pieces: Iterable[Piece]) -> str:
+        for piece in pieces:
+            runner = self._runner_of.get(piece.parked_id)
+            if runner is not None:
+                return runner
+        return self._batch.runner
+
+    def _lineage(self, group: Group, pieces: Sequence[Piece]) -> tuple[tuple[str, int], ...]:
+        """Return who made attempts at a group; not this batch, if none of it can have been sent.
+
+        A target that is probed every 30 s would else have a day's batches in the lineage of all that waits for it.
+        """
+        pairs = {pair: None for piece in pieces for pair in piece.lineage}
+        untried = group.attempts <= min((piece.attempts for piece in pieces), default=0)
+        if group.chunk_id in self._tried and not untried:
+            pairs[self._batch.batch_id, group.chunk_id] = None
+        return tuple(pairs)
+
+
+def _share(pieces: list[Piece], count: int) -> int:
+    """Return about how many payload bytes `count` deliveries of these pieces have."""
+    total = sum(piece.count for piece in pieces)
+    return sum(piece.size for piece in pieces) * count // total if total else 0
+
+
+def _expires_at(rule_set: RuleSet, group: Group, youngest: datetime, held_seconds: float) -> datetime | None:
+    rule = rule_set.rules.get(group.rule)
+    if rule is None or group.target not in rule.destinations or gives_nothing_up(rule_set, group.rule, group.target):
+        return None
+    age = rule.destinations[group.target].retry.maximum_event_age_seconds + held_seconds
+    return youngest + timedelta(seconds=age)

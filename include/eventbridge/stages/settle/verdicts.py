@@ -1,0 +1,228 @@
+"""Stage write_dead_letters, first half: settles a batch, giving each of its deliveries its one frozen verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import timedelta
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eventbridge.decision.delivery_window import next_opening, windows_of
+from eventbridge.model import row_vectors
+from eventbridge.model.batch import Batch
+from eventbridge.model.chunk import PUSH_LOST, Chunk
+from eventbridge.model.outcome import VERDICT_RANK
+from eventbridge.model.routed import RoutedShare
+from eventbridge.model.row_vectors import Rows
+from eventbridge.stages.letters.queue_copies import QUEUE_EXHAUSTED, is_letter
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.segments.answers import Answers, read_answers
+from eventbridge.stages.segments.segments import segments
+from eventbridge.stages.settle.deliveries import Places, batch_deliveries
+from eventbridge.stages.settle.ordered_parking import gives_nothing_up
+from eventbridge.stages.settle.settlement import publish_settlement, settlement_key
+from eventbridge.store import schemas
+from eventbridge.store.columns import (
+    NO_CODE,
+    NO_TIME,
+    coded,
+    codes_of,
+    column_of,
+    flag_column,
+    ids_of,
+    numbers_of,
+    same,
+    texts,
+    time_at,
+    time_code,
+    times,
+    times_of,
+    valid_of,
+    with_codes,
+)
+
+#: Verdict of a chunk or a delivery that nobody tried: due at once, in the slow lane.
+_SLOW = "slow"
+
+#: How long what a push could not even begin is left alone: a connection that nobody defined would fail again at once.
+_PAUSE = timedelta(seconds=30)
+
+_DEAD, _RETRY, _UNKNOWN = (VERDICT_RANK.index(name) for name in ("DeadLettered", "RetryAt", "Unknown"))
+
+_TARGET_DISABLED = "target disabled"
+_DISABLED, _COPY_HELD = 0, 1  # places in `Judge._held`
+
+#: What a verdict needs of a delivery row.
+MATCHED_COLUMNS = ["delivery_id", "rule", "target", "failure", "published_at", "arrived_at", "not_before"]
+
+_SETTLEMENT = with_codes(schemas.SETTLEMENT)
+_Flags = npt.NDArray[np.bool_]
+
+
+def settle(work: Runtime, batch: Batch) -> Batch:
+    """Freeze the verdicts of a routed batch and return it in state `settling`; later calls change nothing.
+
+    Raises every claim first, so that no segment can be recorded once the verdicts are being read.
+    Of two that settle at once the first to create the file wins; the other one's verdicts are thrown away.
+    """
+    if batch.state == "routed":
+        work.ledger.begin_settlement(batch.batch_id)
+        batch = work.ledger.batch(batch.batch_id)
+    if batch.state == "settling" and not work.ledger.files(batch.batch_id, "settlement"):
+        publish_settlement(work, batch, 0, verdicts_of(work, batch), settlement_key(0))
+    return batch
+
+
+def verdicts_of(work: Runtime, batch: Batch, without: Collection[str] = ()) -> Iterator[pa.Table]:
+    """Yield the verdicts of a batch as its segments show them, but for those of the keys `without`.
+
+    A table for each delivery file, with the columns of schema SETTLEMENT, the texts coded.
+    """
+    files = (file for file in segments(work, batch.batch_id) if file.key not in without)
+    judge = Judge(work, batch, read_answers(work.store, (file.path for file in files if file.path is not None)))
+    for file, rows, table in batch_deliveries(work, batch, MATCHED_COLUMNS):
+        yield judge.verdicts(file, rows, table)
+
+
+class Judge:
+    """Gives deliveries of a batch their verdicts: from the answers, and else from their chunks, targets and rules."""
+
+    def __init__(self, work: Runtime, batch: Batch, answers: Answers | None = None) -> None:
+        """Without `answers` every delivery that could be sent is Unknown."""
+        chunks = work.ledger.chunks(batch.batch_id)
+        self._answers = answers or read_answers(work.store, ())
+        self._places = Places(chunks)
+        self._rules = work.rules_of(batch)
+        self._windows = windows_of(self._rules)
+        statuses = work.ledger.target_statuses()
+        self._disabled = {target for target, status in statuses.items() if status.state == "disabled"}
+        self._failures = _failure_reasons(work, batch)
+        self._now = time_code(work.clock())
+        # one value more than there are chunks: that of a row in none, whose place is NO_CODE
+        self._chunk_ids = np.array([*(chunk.chunk_id for chunk in chunks), -1])
+        self._untried_due = np.array([*(self._now + _pause(chunk) for chunk in chunks), self._now])
+        self._held = [_TARGET_DISABLED, QUEUE_EXHAUSTED, *sorted({chunk.held for chunk in chunks if chunk.held})]
+        codes = (self._held.index(chunk.held) if chunk.held else NO_CODE for chunk in chunks)
+        self._held_of_chunk = np.array([*codes, NO_CODE])
+
+    def verdicts(self, file: str, rows: Rows, table: pa.Table) -> pa.Table:
+        """Return the verdicts of rows of a delivery file; `table` has their MATCHED_COLUMNS.
+
+        A delivery without any outcome is Unknown and due now, or soon if its push failed by an error: trying again is
+        safe, forgetting it is not. None is due before it may be sent, nor while its target's window is closed. One
+        without a payload is a dead letter or, where a target gives nothing up, waits.
+        """
+        answers = self._answers.of(ids_of(table["delivery_id"]))
+        chunk_of, attempts = self._places.of(file, rows)
+        verdict, _ = codes_of(answers["verdict"])  # a rank: the dictionary is VERDICT_RANK
+        found = verdict != NO_CODE
+        verdict[~found] = _UNKNOWN
+        attempts = np.where(found, numbers_of(answers["attempts"]), attempts)
+        due_at = np.full(len(rows), NO_TIME)
+        held = np.full(len(rows), NO_CODE)
+        reason, detail = coded(answers["reason"]), coded(answers["detail"])
+
+        failed = valid_of(table["failure"]) & ~found
+        waits = (verdict >= _RETRY) & ~failed
+        if waits.any():
+            due_at[waits] = self._due_at(table, answers, chunk_of)[waits]
+            held[waits] = self._held_for(table, chunk_of)[waits]
+        if failed.any():
+            kept = failed & _of_targets(table, self._gives_nothing_up)
+            verdict[failed] = _DEAD
+            verdict[kept] = _RETRY
+            due_at[kept] = self._now
+            reason = _replaced(reason, failed, self._reasons(file, rows))
+            detail = _replaced(detail, failed, coded(table["failure"]))
+        if is_letter(file):  # a copy that is given up is held, and begins again if released
+            dead = verdict == _DEAD
+            verdict[dead], attempts[dead] = _RETRY, 0
+            due_at[dead], held[dead] = self._now, _COPY_HELD
+        return pa.Table.from_arrays(
+            [
+                *(table["delivery_id"], coded(table["rule"]), coded(table["target"])),
+                column_of(self._chunk_ids[chunk_of], pa.int32(), chunk_of == NO_CODE),
+                same(file, len(rows)),
+                column_of(rows, pa.int32()),
+                texts(verdict, list(VERDICT_RANK)),
+                column_of(attempts, pa.int32()),
+                times(due_at),
+                texts(np.where(verdict >= _RETRY, 0, NO_CODE), [_SLOW]),
+                texts(held, self._held),
+                reason,
+                detail,
+                *(table[name] for name in ("published_at", "arrived_at", "not_before")),
+                answers["answered_at"],
+            ],
+            schema=_SETTLEMENT,
+        )
+
+    def _due_at(self, table: pa.Table, answers: pa.Table, chunk_of: Rows) -> Rows:
+        due_at = times_of(answers["due_at"])
+        due_at = np.where(due_at == NO_TIME, self._untried_due[chunk_of], due_at)
+        due_at = np.maximum(due_at, times_of(table["not_before"]))
+        if self._windows:
+            for target, its_rows in _rows_by_target(table).items():
+                if window := self._windows.get(target):
+                    at, back = np.unique(due_at[its_rows], return_inverse=True)
+                    opens = [time_code(next_opening(window, time_at(each))) for each in at.tolist()]
+                    due_at[its_rows] = np.array(opens)[back]
+        return due_at
+
+    def _held_for(self, table: pa.Table, chunk_of: Rows) -> Rows:
+        held = self._held_of_chunk[chunk_of]
+        if self._disabled:
+            held[_of_targets(table, self._disabled.__contains__)] = _DISABLED
+        return held
+
+    def _gives_nothing_up(self, target: tuple[str, str]) -> bool:
+        return gives_nothing_up(self._rules, *target)
+
+    def _reasons(self, file: str, rows: Rows) -> pa.DictionaryArray:
+        """Return why each row failed that did."""
+        said = np.zeros(len(rows), np.int64)
+        names = ["TransformFailed"]
+        for reason, its_rows in self._failures.get(file, {}).items():
+            said[np.isin(rows, row_vectors.decode(its_rows))] = len(names)
+            names.append(reason)
+        return texts(said, names)
+
+
+def _pause(chunk: Chunk) -> int:
+    failed = chunk.state == "ERROR" and chunk.error != PUSH_LOST
+    return _PAUSE // timedelta(microseconds=1) if failed else 0
+
+
+def _failure_reasons(work: Runtime, batch: Batch) -> Mapping[str, Mapping[str, str]]:
+    """Return why failed rows of delivery files failed: row sets by reason, by path; any other: TransformFailed."""
+    return {
+        file.path: file.detail.failure_reasons
+        for file in work.ledger.files(batch.batch_id, "delivery")
+        if file.path is not None and isinstance(file.detail, RoutedShare)
+    }
+
+
+def _rows_by_target(table: pa.Table) -> dict[tuple[str, str], Rows]:
+    rule_of, rules = codes_of(table["rule"])
+    target_of, targets = codes_of(table["target"])
+    pairs = rule_of * len(targets) + target_of
+    order = np.argsort(pairs, kind="stable")
+    found, starts = np.unique(pairs[order], return_index=True)
+    names = ((rules[pair // len(targets)], targets[pair % len(targets)]) for pair in found.tolist())
+    return dict(zip(names, np.split(order, starts[1:]), strict=False))  # of no rows there is one part, and no name
+
+
+def _of_targets(table: pa.Table, chosen: Callable[[tuple[str, str]], bool]) -> _Flags:
+    """Return which rows are of rules' targets that are chosen."""
+    flags = np.zeros(table.num_rows, bool)
+    for target, rows in _rows_by_target(table).items():
+        flags[rows] = chosen(target)
+    return flags
+
+
+def _replaced(column: pa.DictionaryArray, where: _Flags, by: pa.DictionaryArray) -> pa.DictionaryArray:
+    plain = pc.if_else(flag_column(where), by.cast(pa.string()), column.cast(pa.string()))
+    return plain.dictionary_encode()

@@ -1,0 +1,163 @@
+"""Rows of a settlement that wait to be tried again, as vectors, and in groups that are parked together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eventbridge.event.fingerprints import Ids
+from eventbridge.model.parked import NO_CHUNK
+from eventbridge.model.place import Span
+from eventbridge.model.queue import Queue
+from eventbridge.model.row_vectors import Rows
+from eventbridge.store.columns import NO_CODE, NO_TIME, codes_of, column_of, ids_of, numbers_of, times_of
+
+Flags = npt.NDArray[np.bool_]
+
+#: What `Waiting` needs of a settlement.
+COLUMNS: Final = [
+    "rule", "target", "chunk_id", "file", "row", "verdict", "attempts", "due_at", "lane", "held", "arrived_at",
+    "not_before", "settled_at", "reason", "delivery_id",
+]  # fmt: skip
+
+_SECOND: Final = 1_000_000
+
+
+class Group(NamedTuple):
+    """What deliveries have in common that are parked as one row; `reason` as it is shown."""
+
+    chunk_id: int
+    rule: str
+    target: str
+    reason: str
+    attempts: int
+    due_second: int
+    lane: str
+    held: str
+    shard: int | None
+
+
+class Waiting:
+    """Rows of one settlement, a vector for each column; texts are codes, which stand for what `texts` holds.
+
+    `shard`, `queue` and `offset` are NO_CODE but for deliveries of ordered targets, which have a place on their bus.
+    `kept_reason` and `held` are what they are parked with. Times are microseconds since 1970.
+    """
+
+    def __init__(self, table: pa.Table) -> None:
+        """`table` has COLUMNS, its texts coded."""
+        self.texts: list[str] = []
+        self.queues: list[Queue] = []
+        self._codes: dict[str, int] = {}
+        self._queue_codes: dict[Queue, int] = {}
+        count = table.num_rows
+        self.ids: Ids = ids_of(table["delivery_id"])
+        self.chunk_id = numbers_of(table["chunk_id"], NO_CHUNK)
+        self.rule, self.target, self.file, self.verdict, self.reason, self.lane, self.held = (
+            self._coded(table[name]) for name in ("rule", "target", "file", "verdict", "reason", "lane", "held")
+        )
+        self.row, self.attempts = numbers_of(table["row"]), numbers_of(table["attempts"])
+        self.due_at, self.arrived_at = times_of(table["due_at"]), times_of(table["arrived_at"])
+        self.age_begins = np.maximum(self.arrived_at, times_of(table["not_before"]))  # as `age_begins` says
+        self.answered = times_of(table["settled_at"]) != NO_TIME
+        self.kept_reason = self.verdict.copy()
+        self.shard, self.queue, self.offset = np.full((3, count), NO_CODE)
+
+    def code(self, text: str) -> int:
+        """Return the code of a text."""
+        found = self._codes.setdefault(text, len(self.texts))
+        if found == len(self.texts):
+            self.texts.append(text)
+        return found
+
+    def queue_code(self, queue: Queue) -> int:
+        """Return the code of a queue."""
+        found = self._queue_codes.setdefault(queue, len(self.queues))
+        if found == len(self.queues):
+            self.queues.append(queue)
+        return found
+
+    def has(self, column: Rows, *texts: str) -> Flags:
+        """Return which rows have one of the texts in a column."""
+        return np.isin(column, [self.code(text) for text in texts])
+
+    def of_targets(self, chosen: Callable[[str, str], bool]) -> Flags:
+        """Return which rows are of rules' targets that are chosen."""
+        pairs, of_row = np.unique(self.rule * len(self.texts) + self.target, return_inverse=True)
+        flags = [chosen(*(self.texts[code] for code in divmod(pair, len(self.texts)))) for pair in pairs.tolist()]
+        return np.array(flags, bool)[of_row]
+
+    def by_file(self, at: Rows) -> Iterator[tuple[str, Rows]]:
+        """Yield (file, positions) of the rows at some positions, in ascending order."""
+        for code, part in _split(self.file[at], at):
+            yield self.texts[code], part
+
+    def groups(self) -> Iterator[tuple[Group, Rows]]:
+        """Yield each group with the positions of its rows, the one whose first row comes first before the others."""
+        keys = {
+            "chunk_id": self.chunk_id,
+            "rule": self.rule,
+            "target": self.target,
+            "reason": self.kept_reason,
+            "attempts": self.attempts,
+            "due_second": self._due_second(),
+            "lane": self.lane,
+            "held": self.held,
+            "shard": self.shard,
+        }
+        vectors = [*keys.values(), np.arange(len(self.row))]
+        table = pa.Table.from_arrays([column_of(each, pa.int64()) for each in vectors], [*keys, "at"])
+        found = table.group_by(list(keys), use_threads=False).aggregate([("at", "list")])
+        positions = found["at_list"].combine_chunks()
+        starts, every = (numbers_of(pa.chunked_array([each])) for each in (positions.offsets, positions.values))
+        columns = zip(*(found[name].to_pylist() for name in keys), strict=True)
+        for number, (chunk_id, rule, target, reason, attempts, due_second, lane, held, shard) in enumerate(columns):
+            yield (
+                Group(
+                    chunk_id,
+                    self.texts[rule],
+                    self.texts[target],
+                    self.texts[reason],
+                    attempts,
+                    due_second,
+                    # Lanes do not apply to ordered targets: their rows go by shard.
+                    self.texts[lane] if shard == NO_CODE else f"order.{shard}",
+                    self.texts[held] if held != NO_CODE else "",
+                    None if shard == NO_CODE else shard,
+                ),
+                every[starts[number] : starts[number + 1]],
+            )
+
+    def spans(self, at: Rows) -> tuple[Span, ...]:
+        """Return where the deliveries at some positions lie in their queues, () if they are not ordered."""
+        at = at[self.queue[at] != NO_CODE]
+        return tuple(
+            sorted(
+                Span(self.queues[code], int(self.offset[part].min()), int(self.offset[part].max()))
+                for code, part in _split(self.queue[at], at)
+            )
+        )
+
+    def _coded(self, column: pa.ChunkedArray) -> Rows:
+        codes, texts = codes_of(column)
+        return np.array([*map(self.code, texts), NO_CODE])[codes]
+
+    def _due_second(self) -> Rows:
+        """Return the second since 1970 at which each row is due; never before its policy allows.
+
+        Those of one second share a row. What makes few retry runs of many rows is the doorbell.
+        """
+        after_answer = self.has(self.verdict, "RetryAt") & self.answered
+        # any other may go at once, or at the whole second from which on it may be sent
+        return np.where(after_answer, -(-self.due_at // _SECOND), self.due_at // _SECOND)
+
+
+def _split(codes: Rows, values: Rows) -> Iterator[tuple[int, Rows]]:
+    """Yield each code with the values that have it, in ascending order of codes."""
+    order = np.argsort(codes, kind="stable")
+    found, starts = np.unique(codes[order], return_index=True)
+    yield from zip(found.tolist(), np.split(values[order], starts[1:]), strict=False)  # of nothing there is one part

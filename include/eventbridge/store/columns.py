@@ -1,0 +1,185 @@
+"""Columns of tables from the store as NumPy vectors and back, without a Python object a row.
+
+Buffers are shared, and neither `pa.array` nor `to_numpy` called: the first call of either imports pandas, which costs
+half a CPU-second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+#: Of a row without a value, in a vector of codes.
+NO_CODE = -1
+#: Of a row without a value, in a vector of times.
+NO_TIME = np.iinfo(np.int64).min
+
+#: How columns of texts are held: as numbers, and the texts that they stand for.
+CODED = pa.dictionary(pa.int32(), pa.string())
+
+
+_NUMPY_TYPES = {
+    pa.int8().id: np.int8,
+    pa.int32().id: np.int32,
+    pa.int64().id: np.int64,
+    pa.float64().id: np.float64,
+    pa.timestamp("us").id: np.int64,
+}
+
+
+def with_codes(schema: pa.Schema, *, but: Collection[str] = ()) -> pa.Schema:
+    """Return a schema whose texts, but for those named, are of the type CODED: what `TableWriter` takes as well."""
+    return pa.schema(
+        [
+            field.with_type(CODED) if pa.types.is_string(field.type) and field.name not in but else field
+            for field in schema
+        ]
+    )
+
+
+def ids_of(column: pa.ChunkedArray) -> npt.NDArray[np.uint8]:
+    """Return a column of delivery ids as bytes, shape (n, 16); it may hold no null."""
+    parts = [
+        np.frombuffer(chunk.buffers()[1], np.uint8, 16 * len(chunk), 16 * chunk.offset).reshape(-1, 16)
+        for chunk in column.chunks
+        if len(chunk)
+    ]
+    if not parts:
+        return np.zeros((0, 16), np.uint8)
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def codes_of(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], list[str]]:
+    """Return a column of texts as numbers, NO_CODE for null, and the texts that they stand for, by number."""
+    array = coded(column)
+    return numbers_of(pa.chunked_array([array.indices]), NO_CODE), array.dictionary.to_pylist()
+
+
+def coded(column: pa.ChunkedArray) -> pa.DictionaryArray:
+    """Return a column of texts as one array of the type CODED."""
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    if not column.num_chunks:
+        return texts(np.zeros(0, np.int64), [])
+    return column.unify_dictionaries().combine_chunks()
+
+
+def texts(codes: npt.NDArray[np.int64], values: Sequence[str | None]) -> pa.DictionaryArray:
+    """Return the texts that numbers stand for; null for NO_CODE, and for a value that is None."""
+    nothing = np.array([value is None for value in [*values, None]])[codes]
+    return pa.DictionaryArray.from_arrays(
+        column_of(codes, pa.int32(), nothing), _strings([each or "" for each in values])
+    )
+
+
+def same(value: str | None, count: int) -> pa.DictionaryArray:
+    """Return a column of one text, or of nulls."""
+    return texts(np.full(count, NO_CODE if value is None else 0), [value or ""])
+
+
+def listed(values: Sequence[str | None]) -> pa.DictionaryArray:
+    """Return texts, of which few differ, as a column of the type CODED."""
+    known: dict[str | None, int] = {}
+    codes = np.array([known.setdefault(value, len(known)) for value in values], np.int64)
+    return texts(codes, list(known))
+
+
+def strings(values: Sequence[str | None]) -> pa.StringArray:
+    """Return texts as a column."""
+    missing = np.array([value is None for value in values], bool)
+    return _strings([value or "" for value in values], missing)
+
+
+def numbers_of(column: pa.ChunkedArray, missing: int = 0) -> npt.NDArray[np.int64]:
+    """Return a column of whole numbers, `missing` for null."""
+    found: npt.NDArray[np.int64] = vector_of(column).astype(np.int64)
+    if column.null_count:
+        found[~valid_of(column)] = missing
+    return found
+
+
+def vector_of(column: pa.ChunkedArray) -> npt.NDArray[Any]:
+    """Return a column of numbers or times as they lie in memory, anything for null."""
+    kind = np.dtype(_NUMPY_TYPES[column.type.id])
+    parts = [
+        np.frombuffer(chunk.buffers()[1], kind, len(chunk), kind.itemsize * chunk.offset)
+        for chunk in column.chunks
+        if len(chunk)
+    ]
+    return np.concatenate([np.zeros(0, kind), *parts]) if len(parts) != 1 else parts[0]
+
+
+def valid_of(column: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    """Return which rows of a column are not null."""
+    found = np.ones(len(column), bool)
+    start = 0
+    for chunk in column.chunks:
+        if chunk.null_count:
+            found[start : start + len(chunk)] = _flags(chunk.buffers()[0], chunk)
+        start += len(chunk)
+    return found
+
+
+def flags_of(column: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    """Return a column of booleans that holds no null."""
+    return np.concatenate(
+        [np.zeros(0, bool), *(_flags(chunk.buffers()[1], chunk) for chunk in column.chunks if len(chunk))]
+    )
+
+
+def _flags(bits: pa.Buffer, chunk: pa.Array) -> npt.NDArray[np.bool_]:
+    every = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")
+    return every[chunk.offset : chunk.offset + len(chunk)].astype(bool)
+
+
+def times_of(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    """Return a column of times as microseconds since 1970, NO_TIME for null."""
+    return numbers_of(column.cast(pa.int64()), NO_TIME)
+
+
+def time_code(at: datetime) -> int:
+    """Return an aware time as microseconds since 1970."""
+    return (at - _EPOCH) // timedelta(microseconds=1)
+
+
+def time_at(code: int) -> datetime:
+    """Return what `time_code` made of a time."""
+    return _EPOCH + timedelta(microseconds=code)
+
+
+def times(values: npt.NDArray[np.int64]) -> pa.Array:
+    """Return what `times_of` made of a column of times."""
+    return column_of(values, pa.int64(), values == NO_TIME).cast(pa.timestamp("us", tz="UTC"))
+
+
+def column_of(values: npt.NDArray[Any], kind: pa.DataType, missing: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    """Return whole numbers as a column of their type, null where they are missing."""
+    exact = np.ascontiguousarray(values, _NUMPY_TYPES[kind.id])
+    return pa.Array.from_buffers(kind, len(exact), [_validity(missing), pa.py_buffer(exact)])
+
+
+def flag_column(values: npt.NDArray[np.bool_]) -> pa.BooleanArray:
+    """Return flags as a column."""
+    return pa.Array.from_buffers(pa.bool_(), len(values), [None, _bits(values)])
+
+
+def _validity(missing: npt.NDArray[np.bool_] | None) -> pa.Buffer | None:
+    return _bits(~missing) if missing is not None and missing.any() else None
+
+
+def _bits(values: npt.NDArray[np.bool_]) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(values, bitorder="little"))
+
+
+def _strings(values: Sequence[str], missing: npt.NDArray[np.bool_] | None = None) -> pa.StringArray:
+    encoded = [value.encode() for value in values]
+    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
+    content = pa.py_buffer(b"".join(encoded))
+    return pa.StringArray.from_buffers(len(values), pa.py_buffer(ends), content, _validity(missing))

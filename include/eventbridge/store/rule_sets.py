@@ -1,0 +1,59 @@
+"""Rule sets as batches are pinned to them: JSON files in the store, named by their content."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+
+from eventbridge.errors import StoreFileDamaged
+from eventbridge.rule import RuleSet
+from eventbridge.store import layout
+from eventbridge.store.protocol import Store
+
+#: How many sets a process keeps: today's, and those of batches under way that began before it. One of 10,000 rules
+#: takes some 100 MB, less what it shares with the one read before it.
+_KEPT = 4
+
+_lock = threading.Lock()
+#: By hash, that which was asked for last at the end. A hash names one content for ever, in whatever store.
+_read: OrderedDict[str, RuleSet] = OrderedDict()
+
+
+def freeze_rules(store: Store, rules: RuleSet, *, over: bool = False) -> str:
+    """Write a rule set to the store unless it is there (`over`: also then, as that is damaged), and return its hash."""
+    text = rules.to_json().encode()
+    found = RuleSet.hash_of(text)
+    write = store.put if over else store.create
+    write(layout.rule_set(found), text)
+    return found
+
+
+def frozen_rules(store: Store, rule_set_hash: str) -> RuleSet:
+    """Return the rule set frozen under a hash, read once by a process that goes on asking for it.
+
+    Raises StoreError if the file is gone or is not what its name says.
+    """
+    with _lock:  # also while it is read: whoever else asks would read the same
+        known = _read.get(rule_set_hash)
+        if known is None:
+            newest = next(reversed(_read.values()), None)  # of a set that was changed only what changed is read
+            known = _read[rule_set_hash] = _from_store(store, rule_set_hash, newest)
+        _read.move_to_end(rule_set_hash)
+        while len(_read) > _KEPT:
+            _read.popitem(last=False)
+        return known
+
+
+def _from_store(store: Store, rule_set_hash: str, newest: RuleSet | None) -> RuleSet:
+    path = layout.rule_set(rule_set_hash)
+    content = store.get(path)
+    found = RuleSet.hash_of(content)
+    if found != rule_set_hash:
+        raise StoreFileDamaged(f"{path} in {store.uri} holds the content {found}. Restore it from a backup.")
+    return RuleSet.from_json(content.decode(), newest)
+
+
+def forget_rule_sets() -> None:
+    """Forget the sets that this process has read, as a new process does; for tests."""
+    with _lock:
+        _read.clear()

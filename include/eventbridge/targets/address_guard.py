@@ -1,0 +1,85 @@
+"""Which addresses an HTTP target may connect to: nothing inside, unless the installation allows it.
+
+What a rule file names may be a name that leads inside, today or only at the moment of the delivery. So the address
+itself is looked at, the one that a connection is about to be made to, and never a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+SETTING = "EVENTBRIDGE_ALLOW_ADDRESSES"
+
+#: Addresses that are public by their number, and yet the inside of a cloud: Azure's wire server.
+_METADATA: tuple[Network, ...] = (ip_network("168.63.129.16/32"), ip_network("169.254.169.254/32"))
+
+#: Blocks that are for special purposes (RFC 6890, 7526, 9637), whatever this Python's own list knows of them.
+_SPECIAL: tuple[Network, ...] = tuple(map(ip_network, ("192.0.0.0/24", "192.88.99.0/24", "3fff::/20")))
+
+#: The forms in which an IPv6 address carries an IPv4 address in its last 32 bits: IPv4-mapped, IPv4-compatible,
+#: IPv4-translated (RFC 2765), NAT64 (RFC 6052). NAT64 with a prefix of one's own cannot be told from other addresses.
+_LAST_32_BITS = tuple(map(IPv6Network, ("::ffff:0:0/96", "::/96", "::ffff:0:0:0/96", "64:ff9b::/96")))
+_SIX_TO_FOUR = IPv6Network("2002::/16")  # RFC 3056: the 32 bits after the prefix
+_GLOBAL_UNICAST = IPv6Network("2000::/3")
+
+#: How an address that is not for the public is called, the first that fits.
+_KINDS = (
+    ("is_unspecified", "the unspecified address"),
+    ("is_loopback", "a loopback address"),
+    ("is_link_local", "a link-local address"),
+    ("is_multicast", "a multicast address"),
+    ("is_private", "a private address"),
+)
+
+
+class AddressGuard:
+    """Refuses every address that is not public; `allowed` are the blocks that may be connected to all the same."""
+
+    def __init__(self, allowed: Sequence[Network] = ()) -> None:
+        self._allowed = tuple(allowed)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AddressGuard) and other._allowed == self._allowed
+
+    def __hash__(self) -> int:
+        return hash(self._allowed)
+
+    def refusal(self, text: str) -> str | None:
+        """Return why an address must not be connected to, e.g. `10.0.0.7 is a private address`; None: it may.
+
+        An IPv6 address that carries an IPv4 address (mapped, 6to4, NAT64) counts as that one too.
+        """
+        address = ip_address(text.partition("%")[0])
+        inner = _carried(address)
+        if any(each in block for block in self._allowed for each in {address, inner} if each.version == block.version):
+            return None
+        kind = _kind(inner)
+        if kind is None:
+            return None
+        return f"{text} is {kind}" if inner == address else f"{text} carries {inner}, {kind}"
+
+
+def _carried(address: Address) -> Address:
+    """Return the IPv4 address that an IPv6 address carries, else the address itself."""
+    if isinstance(address, IPv4Address) or address.is_unspecified or address.is_loopback:
+        return address
+    if address in _SIX_TO_FOUR:
+        return IPv4Address(int(address) >> 80 & 0xFFFFFFFF)
+    if any(address in block for block in _LAST_32_BITS):
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    return address
+
+
+def _kind(address: Address) -> str | None:
+    if any(address in block for block in _METADATA if block.version == address.version):
+        return "where clouds serve metadata"
+    for name, kind in _KINDS:
+        if getattr(address, name):
+            return kind
+    public = address.is_global and (isinstance(address, IPv4Address) or address in _GLOBAL_UNICAST)
+    public = public and not any(address in block for block in _SPECIAL if block.version == address.version)
+    return None if public else "no public address"

@@ -1,0 +1,1 @@
+"""Targets of the type `file`: deliveries are lines of a file."""

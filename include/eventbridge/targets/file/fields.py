@@ -1,0 +1,38 @@
+"""What a rule file says of a target of the type `file`; read wherever rules are, so it imports no more than that."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from eventbridge.rule.address import path_mistake, path_obstacle
+from eventbridge.rule.fields import Fields
+from eventbridge.rule.model import Target, Transform
+from eventbridge.rule.types import Obstacle, Takes, TargetType
+
+
+class FileFields(Target):
+    """A file that deliveries are appended to, each as a line; `path` is best absolute."""
+
+    type: Literal["file"] = "file"
+    path: str = ""
+
+
+def _read(fields: Fields, _: Transform | None) -> dict[str, Any]:
+    path = fields.text("path", required=True)
+    if path and (problem := path_mistake(path)):
+        fields.add_to("path", *problem)
+    return {"path": path}
+
+
+def _obstacle(target: FileFields) -> Obstacle | None:
+    found = path_obstacle(target.path) if target.path and path_mistake(target.path) is None else None
+    return None if found is None else Obstacle("path", *found)
+
+
+def _takes(_: FileFields) -> Takes:
+    return "blocks"
+
+
+FILE = TargetType(
+    "file", FileFields, "eventbridge.targets.file.open:open_file", takes=_takes, read=_read, obstacle=_obstacle
+)

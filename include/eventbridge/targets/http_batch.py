@@ -1,0 +1,45 @@
+"""Reads whether deliveries of a target go several in one request, and how many: `batch`."""
+
+from __future__ import annotations
+
+from eventbridge.rule.fields import Fields
+from eventbridge.rule.frozen import Frozen
+from eventbridge.rule.model import Transform
+from eventbridge.transform.template import parse_template
+
+#: 200 delivery ids are a header of 7.4 KB: what most servers still take as one line, 8 KB.
+_MOST = 200
+_SMALLEST_BYTES, _LARGEST_BYTES = 1 << 10, 1 << 20
+_EXAMPLE = "batch: {count: 100, bytes: 256KiB}"
+
+
+class Batching(Frozen):
+    """How large a bundle of a target's deliveries may be: deliveries, and bytes of the request's body."""
+
+    count: int = 100
+    size_bytes: int = 256 << 10
+
+
+def read_batch(fields: Fields, transform: Transform) -> Batching | None:
+    """Return the field `batch` of a target; it is refused beside what cannot go into one JSON array."""
+    node = fields.get("batch")
+    if node is None:
+        return None
+    tolerance, mode = fields.get("errors_tolerance"), fields.get("content_mode")
+    if fields.has("ordered_by") or (tolerance is not None and tolerance.value == "none"):
+        message = "{} is not for a target that is ordered: its deliveries go one after the other"
+        fields.refuse(("batch",), message, "Remove it, or ordered_by and errors_tolerance")
+    if mode is not None and mode.value == "binary":
+        message = "{} puts deliveries into one JSON array, and content_mode binary has headers for each"
+        fields.refuse(("batch",), message, "Remove it, or write content_mode: structured or content_mode: data")
+    if transform.form == "TEMPLATE" and not parse_template(transform.template or "")[0].is_json:
+        message = "{} puts deliveries into one JSON array, and this template gives text"
+        fields.refuse(("batch",), message, "Remove it, or write the template as JSON")
+    size = fields.below("batch", "a batch")
+    size.close()
+    fields.refuse_empty("batch", f"Write {_EXAMPLE}, or one of both")
+    default = Batching()
+    return Batching(
+        count=size.whole("count", default.count, 2, _MOST),
+        size_bytes=size.size("bytes", default.size_bytes, _SMALLEST_BYTES, _LARGEST_BYTES),
+    )

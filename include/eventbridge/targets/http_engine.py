@@ -1,0 +1,159 @@
+"""One event loop over libcurl's multi handle for the transfers of many http targets, each of which has a seat in it."""
+
+from __future__ import annotations
+
+import math
+import resource
+from collections import OrderedDict, defaultdict, deque
+from typing import Any
+
+import pycurl
+
+from eventbridge.targets.endpoint import Endpoint
+from eventbridge.targets.exchange import Exchange
+from eventbridge.targets.multi import Multi
+
+#: Transfers at a time in one process, all targets together: twice the open files of one may be needed for them.
+_MOST_IN_FLIGHT = 2048
+#: From this share of them on a target that has one in flight gets no further one: many that hang leave room for others.
+_SHARED_FREELY = 0.75
+
+
+class HttpEngine:
+    """Carries transfers side by side, at most `most_in_flight`; one thread uses it, but for `wake`.
+
+    From `freely` of them on (None: all) only a target that has none in flight may begin one.
+    Connections stay open, and handles are kept for whoever comes next, as both cost more than a request.
+    """
+
+    def __init__(self, most_in_flight: int, freely: int | None = None) -> None:
+        self._most = most_in_flight
+        self._freely = most_in_flight if freely is None else freely
+        self._multi = Multi(most_in_flight)
+        self._seats: dict[pycurl.Curl, Seat] = {}
+        self._idle: dict[object, list[Exchange]] = defaultdict(list)
+        self._want_one: OrderedDict[Seat, None] = OrderedDict()  # have nothing in flight, and there was no room
+        self._want_more: OrderedDict[Seat, None] = OrderedDict()
+
+    def wait(self, seconds: float) -> list[Seat]:
+        """Drive all transfers, waiting at most so long for news, and return the seats that have some.
+
+        News are transfers that ended, or room for the next one.
+        """
+        news = self._with_room()
+        for curl, error_number, message in self._multi.ended(0.0 if news else seconds):
+            seat = self._seats[curl]
+            seat.ended.append((curl, error_number, message))
+            news[seat] = None
+        return list(news)
+
+    def wake(self) -> None:
+        """Let `wait` return at once; any thread may."""
+        self._multi.wake()
+
+    def close(self) -> None:
+        """Close all connections; no transfer is in flight any more."""
+        self._multi.close()
+        for exchanges in self._idle.values():
+            for exchange in exchanges:
+                exchange.close()
+        self._idle.clear()
+
+    def has_room(self, seat: Seat) -> bool:
+        """Return whether a seat may start a transfer; if not, `wait` tells it when there is room."""
+        in_flight = len(self._seats)
+        if in_flight < self._freely or (in_flight < self._most and not seat.flying):
+            return True
+        (self._want_more if seat.flying else self._want_one)[seat] = None
+        return False
+
+    def exchange(self, endpoint: Endpoint) -> Exchange:
+        """Return an exchange that is set up for an endpoint."""
+        idle = self._idle[endpoint.kind]
+        if not idle:
+            return Exchange(endpoint)
+        exchange = idle.pop()
+        exchange.turn_to(endpoint)
+        return exchange
+
+    def keep(self, exchanges: list[Exchange]) -> None:
+        """Keep exchanges that nothing is out on for the next that need such."""
+        for exchange in exchanges:
+            self._idle[exchange.endpoint.kind].append(exchange)
+
+    def start(self, seat: Seat, exchange: Exchange) -> None:
+        """Begin a transfer; it goes out with the next `wait`."""
+        self._multi.start(exchange.curl)
+        self._seats[exchange.curl] = seat
+
+    def remove(self, curl: pycurl.Curl) -> None:
+        """Take a transfer out; one that has not ended is broken off and its connection closed."""
+        self._multi.remove(curl)
+        del self._seats[curl]
+
+    def forget(self, seat: Seat) -> None:
+        """Tell a seat nothing more of room."""
+        self._want_one.pop(seat, None)
+        self._want_more.pop(seat, None)
+
+    def _with_room(self) -> dict[Seat, None]:
+        found: dict[Seat, None] = {}
+        for wanting, limit in ((self._want_one, self._most), (self._want_more, self._freely)):
+            while wanting and len(self._seats) + len(found) < limit:
+                found[wanting.popitem(last=False)[0]] = None
+        return found
+
+
+class Seat:
+    """The place of one target in an engine: its transfers in flight, by handle, and those that ended since.
+
+    `holder` is whatever the engine's owner knows it by.
+    """
+
+    __slots__ = ("_engine", "_idle", "ended", "flying", "holder")
+
+    def __init__(self, engine: HttpEngine, holder: Any = None) -> None:
+        self._engine = engine
+        self.holder = holder
+        self.flying: dict[pycurl.Curl, Exchange] = {}
+        self.ended: deque[tuple[pycurl.Curl, int, str]] = deque()
+        self._idle: list[Exchange] = []
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the engine takes one more transfer of this target."""
+        return self._engine.has_room(self)
+
+    def exchange(self, endpoint: Endpoint) -> Exchange:
+        """Return an exchange with the target's endpoint."""
+        return self._idle.pop() if self._idle else self._engine.exchange(endpoint)
+
+    def start(self, exchange: Exchange) -> None:
+        """Begin a transfer."""
+        self._engine.start(self, exchange)
+        self.flying[exchange.curl] = exchange
+
+    def take_out(self, curl: pycurl.Curl) -> Exchange:
+        """Take out a transfer that ended, or break it off; what it met is to be read before it is freed."""
+        exchange = self.flying.pop(curl)
+        self._engine.remove(curl)
+        return exchange
+
+    def free(self, exchange: Exchange) -> None:
+        """Let go of an exchange's request and answer, and keep it for the next."""
+        exchange.forget()
+        self._idle.append(exchange)
+
+    def leave(self) -> None:
+        """Let go of all that is not in flight: the target has nothing more to send for now."""
+        self.ended.clear()
+        self._engine.forget(self)
+        self._engine.keep(self._idle)
+        self._idle.clear()
+
+
+def engine_of_push() -> HttpEngine:
+    """Return an engine for all http targets of a push, as large as the process may have open files."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = max(1, min(_MOST_IN_FLIGHT, files // 2))
+    return HttpEngine(most, freely=math.ceil(most * _SHARED_FREELY))

@@ -1,0 +1,84 @@
+"""What a rule file says of a target of the type `http`; read wherever rules are, so it imports no more than that."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from eventbridge.config.quantities import write_duration
+from eventbridge.rule.address import url_mistake
+from eventbridge.rule.fields import Fields
+from eventbridge.rule.model import Target, Transform
+from eventbridge.rule.types import BUNDLED_CHUNK, SMALL_CHUNK, ChunkSize, Takes, TargetType
+from eventbridge.rule.vocabulary import CONTENT_MODES
+from eventbridge.targets.http_batch import Batching, read_batch
+
+
+class HttpFields(Target):
+    """A URL that deliveries are sent to; without `url` the one that its connection holds.
+
+    `connect_seconds` is what of an attempt connecting may take.
+    """
+
+    type: Literal["http"] = "http"
+    url: str = ""
+    connection: str | None = None
+    connect_seconds: float = 5.0
+    allow_http: bool = False
+    batch: Batching | None = None  # None: a request for each delivery
+
+
+def _read(fields: Fields, transform: Transform | None) -> dict[str, Any]:
+    allow_http = fields.flag("allow_http", default=False)
+    # a connection may hold the URL; whether it does, only a running task can see
+    url = fields.text("url", required=not fields.has("connection"))
+    if url and (problem := url_mistake(url, allow_http=allow_http)):
+        fields.add_to("url", *problem)
+    of_deliveries = {}
+    if transform is not None:
+        mode = fields.choice("content_mode", "structured", CONTENT_MODES)
+        of_deliveries = {"content_mode": mode, "batch": read_batch(fields, transform)}
+    return {
+        "url": url,
+        "connection": fields.name("connection") or None,
+        **_timeouts(fields),
+        "max_in_flight": fields.whole("max_in_flight", 32, 1, 10_000),
+        "allow_http": allow_http,
+        **of_deliveries,
+    }
+
+
+def _timeouts(fields: Fields) -> dict[str, Any]:
+    node = fields.get("timeout")
+    if node is None or not isinstance(node.value, dict):
+        return {"timeout_seconds": fields.duration("timeout", 10.0, 1.0, 30.0)}
+    fields.refuse_empty("timeout", "Write total, connect or both, or remove it")
+    both = fields.below("timeout", "a timeout")
+    both.close()
+    total = both.duration("total", 10.0, 1.0, 30.0)
+    connect = both.duration("connect", 5.0, 0.1, 30.0)
+    if both.has("connect") and connect > total:
+        message = f"connecting is a part of the attempt, and {write_duration(connect)} is more than the total"
+        both.add_to("connect", message, f"Write connect: {write_duration(total)} or less")
+    return {"timeout_seconds": total, "connect_seconds": connect}
+
+
+def _takes(target: HttpFields) -> Takes:
+    return "bundles" if target.batch is not None else "deliveries"
+
+
+def _chunk_size(target: HttpFields) -> ChunkSize:
+    if target.batch is None:
+        return SMALL_CHUNK
+    # as many requests as without, as far as memory allows
+    return ChunkSize(min(SMALL_CHUNK.deliveries * target.batch.count, BUNDLED_CHUNK.deliveries), BUNDLED_CHUNK.size)
+
+
+HTTP = TargetType(
+    "http",
+    HttpFields,
+    "eventbridge.targets.http_open:open_http",
+    takes=_takes,
+    chunk_size=_chunk_size,
+    read=_read,
+    words=("url", "connection", "timeout", "max_in_flight", "content_mode", "allow_http", "batch"),
+)

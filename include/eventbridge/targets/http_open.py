@@ -1,0 +1,71 @@
+"""Opens an http target: with its connection's credentials, tokens and certificates."""
+
+from __future__ import annotations
+
+from eventbridge.config.connection import Connection
+from eventbridge.decision.request_batch import Limits
+from eventbridge.errors import ConnectionUnusable
+from eventbridge.targets.access import Access
+from eventbridge.targets.address import address_of, secrets_in
+from eventbridge.targets.address_guard import AddressGuard
+from eventbridge.targets.credentials import Credentials, credentials_of
+from eventbridge.targets.endpoint import Endpoint
+from eventbridge.targets.http import HttpTarget
+from eventbridge.targets.http_bundles import BundlingHttpTarget
+from eventbridge.targets.http_fields import HttpFields
+from eventbridge.targets.opening import Opening
+from eventbridge.targets.protocol import Target
+from eventbridge.targets.tls import tls_of
+from eventbridge.targets.tokens import TokenClient
+
+
+def open_http(opening: Opening[HttpFields]) -> Target:
+    """Return an http target; raises UserError for one that cannot be used (ConnectionUnusable for its connection).
+
+    Its connection is read now, and again after 401 or 407.
+    """
+    rule, target, connections, clock = opening.rule, opening.target, opening.connections, opening.clock
+    guard = AddressGuard(opening.allow_addresses)
+    first = None if target.connection is None else connections(target.connection)
+    url, tls = address_of(rule, target, first), tls_of(first)
+    endpoint = Endpoint(
+        url,
+        target.timeout_seconds,
+        target.allow_http,
+        guard,
+        tls,
+        secrets=() if target.url else secrets_in(url),
+        whole_answers=target.batch is not None,
+        connect_seconds=target.connect_seconds,
+    )
+    unread = [first]  # its first reading is that of this very moment
+
+    def read() -> Credentials:
+        if target.connection is None:
+            return Credentials()
+        fresh = unread.pop() if unread else connections(target.connection)
+        if fresh is None or address_of(rule, target, fresh) != url:
+            raise ConnectionUnusable(f"Connection {target.connection!r} has another URL now: the next push takes it.")
+        return _credentials(rule, target, fresh)
+
+    def token_endpoint(client: TokenClient, seconds: float) -> Endpoint:
+        timeout, wait = min(seconds, target.timeout_seconds), target.connect_seconds
+        return Endpoint(client.url, timeout, target.allow_http, guard, tls, client.secrets, connect_seconds=wait)
+
+    access = Access(read, token_endpoint, clock)
+    if target.batch is not None:
+        limits = Limits(target.batch.count, target.batch.size_bytes)
+        return BundlingHttpTarget(
+            endpoint, limits=limits, max_in_flight=target.max_in_flight, access=access, clock=clock
+        )
+    return HttpTarget(endpoint, max_in_flight=target.max_in_flight, access=access, clock=clock)
+
+
+def _credentials(rule: str, target: HttpFields, connection: Connection) -> Credentials:
+    found = credentials_of(connection)
+    if found.client is not None and found.client.url.startswith("http:") and not target.allow_http:
+        raise ConnectionUnusable(
+            f"Connection {connection.id!r}: its extra `token_url` is http:, which anyone on the way can read. "
+            f"Use https:, or set allow_http: true for target {target.name!r} of rule {rule!r}."
+        )
+    return found

@@ -1,0 +1,84 @@
+"""A queue in memory, with switches for what goes wrong; it passes the contract suite of every queue source."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from itertools import count
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from eventbridge.fault_points import reach
+from eventbridge.sources.messages import RECEIVED
+from eventbridge.testing.messages import Message
+from eventbridge.testing.sources import Switches
+
+
+class InMemoryQueue:
+    """A queue source whose messages are gone with the object; `switches.fail("receive")` makes calls fail.
+
+    A message that is received comes again after `invisible`, under a new receipt, unless it is acknowledged.
+    """
+
+    kind: Literal["queue"] = "queue"
+
+    def __init__(self, *, clock: Callable[[], datetime], invisible: timedelta = timedelta(seconds=30)) -> None:
+        self.switches = Switches()
+        self._clock = clock
+        self._invisible = invisible
+        self._turn = threading.Lock()
+        self._numbers = count()
+        self._receipt_numbers = count()
+        self._waiting: dict[int, Message] = {}
+        self._visible_at: dict[int, datetime] = {}
+        self._receipts: dict[str, int] = {}
+
+    def publish(self, bodies: Sequence[bytes]) -> list[str]:
+        """Append messages and return their ids."""
+        reach("bus.publish")
+        self.switches.check("publish")
+        with self._turn:
+            now = self._clock()
+            sent = [(number, body) for body, number in zip(bodies, self._numbers, strict=False)]
+            for number, body in sent:
+                self._waiting[number] = Message(number, now, body)
+        reach("bus.publish.done")
+        return [f"events-{number}" for number, _ in sent]
+
+    def receive(self, at_most: int) -> pa.RecordBatch:
+        """Return up to `at_most` visible messages as one block, which nobody else gets for the time being."""
+        reach("bus.receive")
+        self.switches.check("receive")
+        with self._turn:
+            now = self._clock()
+            visible = [number for number in self._waiting if self._visible_at.get(number, now) <= now][:at_most]
+            return pa.RecordBatch.from_pylist([self._hand_out(number, now) for number in visible], schema=RECEIVED)
+
+    def acknowledge(self, receipts: Sequence[str]) -> None:
+        """Remove messages for good; receipts that ran out are ignored."""
+        reach("bus.acknowledge")
+        self.switches.check("acknowledge")
+        with self._turn:
+            for receipt in receipts:
+                number = self._receipts.pop(receipt, None)
+                if number is not None and self._visible_at[number] > self._clock():
+                    del self._waiting[number]
+        reach("bus.acknowledge.done")
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to let go of."""
+
+    def _hand_out(self, number: int, now: datetime) -> dict[str, Any]:
+        self._receipts = {receipt: of for receipt, of in self._receipts.items() if of != number}
+        self._visible_at[number] = now + self._invisible
+        receipt = f"{number}-{next(self._receipt_numbers)}"
+        self._receipts[receipt] = number
+        message = self._waiting[number]
+        return {
+            "receipt": receipt,
+            "message_id": f"events-{number}",
+            "published_at": message.published_at,
+            "body": message.body,
+        }

@@ -1,0 +1,35 @@
+"""A telemetry that keeps what it is told, for tests."""
+
+from __future__ import annotations
+
+from eventbridge.telemetry.protocol import LookEnded, PushEnded, StageEnded
+
+
+class KeptTelemetry:
+    """Keeps everything in the order it was told; while `error` is set, it raises that instead."""
+
+    def __init__(self) -> None:
+        self.told: list[StageEnded | PushEnded | LookEnded] = []
+        self.error: Exception | None = None
+        self.closed = False
+
+    def stage_ended(self, ended: StageEnded) -> None:
+        """Keep it."""
+        self._keep(ended)
+
+    def push_ended(self, ended: PushEnded) -> None:
+        """Keep it."""
+        self._keep(ended)
+
+    def look_ended(self, ended: LookEnded) -> None:
+        """Keep it."""
+        self._keep(ended)
+
+    def close(self) -> None:
+        """Remember that it was closed."""
+        self.closed = True
+
+    def _keep(self, ended: StageEnded | PushEnded | LookEnded) -> None:
+        if self.error is not None:
+            raise self.error
+        self.told.append(ended)

@@ -1,0 +1,55 @@
+"""Which of Airflow's executors a ledger goes with: a file goes with those of one host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+
+from eventbridge.errors import SettingsError
+from eventbridge.orchestrate.settings import refuse_executors
+
+DAGS = Path(__file__).parents[2] / "dags"
+FILE = "sqlite:////var/lib/eventbridge/ledger.sqlite"
+
+
+@pytest.mark.parametrize(
+    "configured",
+    [
+        "LocalExecutor",
+        "SequentialExecutor",
+        "airflow.executors.local_executor.LocalExecutor",
+        "here:airflow.executors.local_executor.LocalExecutor",
+        "LocalExecutor;team1=LocalExecutor",
+    ],
+)
+def test_a_file_goes_with_executors_of_one_host(configured: str) -> None:
+    """By name, by import path, by alias, for a team."""
+    refuse_executors(configured, FILE)
+
+
+@pytest.mark.parametrize(
+    ("configured", "told"),
+    [
+        ("CeleryExecutor", "CeleryExecutor"),
+        ("LocalExecutor, KubernetesExecutor", "KubernetesExecutor"),
+        ("airflow.providers.celery.executors.celery_executor.CeleryExecutor", "CeleryExecutor"),
+        ("far:airflow.providers.edge3.executors.EdgeExecutor", "EdgeExecutor"),
+        ("LocalExecutor;team1=CeleryExecutor", "CeleryExecutor"),
+    ],
+)
+def test_a_file_is_refused_where_tasks_may_run_on_several_hosts(configured: str, told: str) -> None:
+    """The error names the executor, the ledger, and what to set."""
+    with pytest.raises(SettingsError, match=rf"by {told}, which.*{FILE}.*AIRFLOW__CORE__EXECUTOR\) to LocalExecutor"):
+        refuse_executors(configured, FILE)
+
+
+def test_the_ui_shows_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the import error of every DAG file, before anything runs."""
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor")
+    bag = DagBag(DAGS)
+
+    assert bag.dags == {}
+    assert len(bag.import_errors) == 3
+    assert all("Airflow runs tasks by CeleryExecutor" in shown for shown in bag.import_errors.values())

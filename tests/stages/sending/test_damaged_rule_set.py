@@ -1,0 +1,45 @@
+"""A rule set whose frozen file is lost or damaged: it is written again where today's rules are the same."""
+
+from __future__ import annotations
+
+import pytest
+from stages.delivering import Sending
+
+from eventbridge.errors import StoreFileDamaged
+from eventbridge.stages.operate.audit import audit
+from eventbridge.store import layout
+from eventbridge.store.rule_sets import forget_rule_sets
+
+
+@pytest.mark.parametrize("damage", ["gone", "damaged"])
+def test_it_is_written_again_from_the_rule_files(sending: Sending, damage: str) -> None:
+    """The batch that is pinned to it goes on, and the file is what it was."""
+    work = sending.begin(3, crm="/healthy/crm")
+    sending.deliver()
+    path = layout.rule_set(work.ledger.batches(limit=1)[0].rule_set)
+    right = work.store.get(path)
+    sending.publish(2)
+    work.store.delete(path)
+    if damage == "damaged":
+        work.store.put(path, right[:-9])
+    forget_rule_sets()
+
+    sending.deliver()
+
+    assert len(sending.requests()) == 5
+    assert work.store.get(path) == right
+    assert audit(work).differences == ()
+
+
+def test_where_the_rules_are_others_now_it_is_told(sending: Sending) -> None:
+    """The error says how it can be written again: the file is not replaced by other rules."""
+    batch = sending.routed(3, crm="/healthy/crm")
+    path = layout.rule_set(batch.rule_set)
+    sending.work.store.put(path, b"{}")
+    sending.rules(crm="/healthy/other")
+    forget_rule_sets()
+
+    with pytest.raises(StoreFileDamaged, match=rf"rule files back as they were when batch {batch.batch_id}"):
+        sending.work.rules_of(batch)
+
+    assert sending.work.store.get(path) == b"{}"

@@ -1,0 +1,60 @@
+"""A chunk with many targets: its files are read once, and reading takes nothing of anybody's budget."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from stages.delivering import RunningClock, Sending, http, verdicts
+
+from eventbridge import fault_points
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.push.stage import push
+
+
+def test_a_file_is_opened_once_however_many_targets_it_has_deliveries_for(sending: Sending) -> None:
+    """Twenty targets, each with a piece of every file."""
+    targets = {f"target-{number}": f"/healthy/{number}" for number in range(20)}
+    batch = sending.routed(6, **targets)
+    (chunk,) = sending.work.ledger.chunks(batch.batch_id)
+    assert len(chunk.pieces) >= 20
+    opened: Counter[str] = Counter()
+    fault_points.install(lambda point: opened.update([point]))
+
+    report = push(sending.work, batch.batch_id, chunk.chunk_id)
+
+    fault_points.install(None)
+    assert report.delivered == 20 * 6
+    assert opened["store.open"] == len({piece.file for piece in chunk.pieces})
+
+
+def test_the_budget_begins_when_the_deliveries_have_been_read(sending: Sending, clock: RunningClock) -> None:
+    """A store that takes longer than a budget to give them costs no delivery its turn, and no target its standing."""
+    batch = sending.routed(6, settings={"push_budget_seconds": 5}, crm="/healthy/crm", note="/healthy/note")
+    work = sending.work
+    fault_points.install(lambda point: clock.advance(6) if point == "store.open" else None)
+
+    push(work, batch.batch_id, 0)
+
+    fault_points.install(None)
+    sending.settle(batch)
+    assert {row.verdict for rows in verdicts(work, batch.batch_id).values() for row in rows} == {"Delivered"}
+    assert work.ledger.target_statuses() == {}
+
+
+def test_two_pieces_that_lie_in_one_another_are_told_apart(sending: Sending, clock: RunningClock) -> None:
+    """A retry chunk names rows of two targets of one file by turns: each gets its own, with their payloads."""
+    policy = "{policy: own, attempts: 5, initial: 1h, multiplier: 1, maximum: 1h}"
+    refusing = http("/status/503", retry=policy)
+    work = sending.begin(6, crm=refusing, note=refusing)
+    sending.deliver_batch()
+    sending.rules(crm="/healthy/crm", note="/healthy/note")
+    clock.advance(2 * 3600)
+
+    sending.deliver()
+
+    got = [(request["path"], request["webhook_id"]) for request in sending.requests() if "/healthy/" in request["path"]]
+    assert len(set(got)) == 12
+    assert {name: numbers["delivered"] for name, numbers in audit(work).deliveries.items()} == {
+        "orders/crm": 6,
+        "orders/note": 6,
+    }

@@ -1,0 +1,144 @@
+"""What telemetry is told: the end of every stage, of every push, of every look of the doorbell."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventbridge.errors import NotFoundError
+from eventbridge.orchestrate.watch import Watch
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.operate.deliver import deliver_batch, deliver_retries
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.telemetry.protocol import NO_TELEMETRY, LookEnded, PushEnded, StageEnded, TargetPushed
+from eventbridge.testing.telemetry import KeptTelemetry
+
+RULES = """
+buses: {{orders: {{source: {{type: embedded, topics: [placed], queues: 2, start_at: earliest}}}}}}
+rules:
+  all: {{bus: orders, pattern: {{}}, targets: {{log: {{type: file, path: "{path}"}}}}}}
+"""
+
+STAGES = ["listen", "buffer", "route", "push", "write_dead_letters", "schedule_retries", "commit"]
+
+Order = Callable[..., bytes]
+
+
+@pytest.fixture
+def telemetry() -> KeptTelemetry:
+    """Return a telemetry that keeps what it is told."""
+    return KeptTelemetry()
+
+
+@pytest.fixture
+def work(site: Any, order: Order, telemetry: KeptTelemetry, tmp_path: Path) -> Runtime:
+    """Return a runtime that tells, with three events on its bus and a file target."""
+    site.write_rules(RULES.format(path=tmp_path / "out" / "log.jsonl"))
+    site.publish(order(1), order(2), order(3))
+    return replace(site.reopen(), telemetry=telemetry)
+
+
+def delivered(work: Runtime) -> str:
+    """Move one batch through all stages and return its id."""
+    batch_id = deliver_batch(work, "orders", InProcessRouter(work.store), threading.Event())
+    assert batch_id is not None
+    return batch_id
+
+
+def stages(telemetry: KeptTelemetry) -> list[StageEnded]:
+    """Return the stages that were told, in order."""
+    return [each for each in telemetry.told if isinstance(each, StageEnded)]
+
+
+def test_every_stage_of_a_batch_is_told(work: Runtime, telemetry: KeptTelemetry, clock: Any) -> None:
+    """Each once, in order, with its batch and its times; listen names the runner, too."""
+    batch_id = delivered(work)
+
+    assert [each.stage for each in stages(telemetry)] == STAGES
+    assert {each.batch_id for each in stages(telemetry)} == {batch_id}
+    assert {each.error for each in stages(telemetry)} == {None}
+    assert [each.runner for each in stages(telemetry)] == ["orders"] + [None] * 6
+    assert {each.started_at for each in stages(telemetry)} == {clock()}
+
+
+def test_a_push_is_told_by_target(work: Runtime, telemetry: KeptTelemetry) -> None:
+    """Before its stage's end: what it came to for each target of the chunk."""
+    batch_id = delivered(work)
+
+    ((place, push),) = [(n, each) for n, each in enumerate(telemetry.told) if isinstance(each, PushEnded)]
+    assert (push.batch_id, push.targets) == (batch_id, (TargetPushed("all", "log", 3, 3, 3, 0, 0),))
+    after = telemetry.told[place + 1]
+    assert isinstance(after, StageEnded)
+    assert after.stage == "push"
+
+
+def test_planning_that_finds_nothing_names_no_batch(work: Runtime, telemetry: KeptTelemetry) -> None:
+    """The stages of retries are told with their runner."""
+    assert deliver_retries(work, "orders", threading.Event()) is None
+
+    told = [(each.stage, each.runner, each.batch_id) for each in stages(telemetry)]
+    assert told == [("settle_stale", "orders", None), ("plan_retries", "orders", None)]
+
+
+def test_a_stage_that_fails_is_told_with_its_error(work: Runtime, telemetry: KeptTelemetry) -> None:
+    """The class of what it raised; the error itself goes on as before."""
+    with pytest.raises(NotFoundError):
+        listen(work, "nobody")
+
+    (ended,) = stages(telemetry)
+    assert (ended.stage, ended.runner, ended.batch_id, ended.error) == ("listen", "nobody", None, "NotFoundError")
+
+
+def test_deliveries_do_not_depend_on_telemetry(
+    work: Runtime, telemetry: KeptTelemetry, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where it fails at every call all is delivered, and the log says what was not told."""
+    telemetry.error = RuntimeError("the collector is away")
+    with caplog.at_level(logging.WARNING):
+        batch_id = delivered(work)
+
+    assert work.ledger.batch(batch_id).state == "committed"
+    assert telemetry.told == []
+    assert "telemetry failed and is not told of StageEnded" in caplog.text
+
+
+def test_a_look_of_the_doorbell_is_told(work: Runtime, telemetry: KeptTelemetry, clock: Any) -> None:
+    """With the runners it rang for."""
+    watch = Watch(work)
+    rung = watch.look()
+
+    assert telemetry.told == [LookEnded(clock(), clock(), tuple(rung))]
+    assert rung
+    watch.close()
+    assert telemetry.closed
+
+
+def test_without_telemetry_nobody_is_asked_for_the_time(site: Any) -> None:
+    """The default is one constant: a runtime has it unless it is given another, and what tells then does nothing."""
+    assert site.work.telemetry is NO_TELEMETRY
+
+    asked: list[None] = []
+    idle = replace(site.work, clock=lambda: asked.append(None))
+    with pytest.raises(NotFoundError):
+        listen(idle, "nobody")
+    assert asked == []
+
+
+def test_a_delivery_makes_no_object_of_opentelemetry() -> None:
+    """It is not even imported by what delivers."""
+    code = (
+        "import sys\nimport eventbridge.stages.operate.deliver\n"
+        "print([name for name in sys.modules if name.partition('.')[0] == 'opentelemetry'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "[]\n"

@@ -1,0 +1,224 @@
+"""Settings: read from a mapping, all mistakes at once; and docs/settings.md says of each what the model says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from eventbridge.config.quantities import write_duration
+from eventbridge.config.settings import PREFIX, Settings
+from eventbridge.errors import SettingsError
+
+PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
+
+
+def rows() -> dict[str, tuple[str, str, str, str]]:
+    """Return unit, default, range and reason by name, as the page has them."""
+    found = re.findall(r"^\| `(\w+)` \| (.+?) \| (.+?) \| (.+?) \| (.+) \|$", PAGE.read_text(), re.MULTILINE)
+    return {name: (unit, default.strip("`"), limits, reason) for name, unit, default, limits, reason in found}
+
+
+def mistakes(**given: str) -> list[str]:
+    """Return what is said about the settings given without their prefix."""
+    with pytest.raises(SettingsError) as caught:
+        Settings.from_mapping({PREFIX + name: value for name, value in given.items()})
+    return str(caught.value).splitlines()
+
+
+def test_page_has_every_setting_and_no_other() -> None:
+    """docs/settings.md has one row for each setting."""
+    assert sorted(PREFIX + name.upper() for name in Settings.model_fields) == sorted(rows())
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_page_says_what_the_model_says(name: str) -> None:
+    """Unit, default, range and reason on the page are those of the code."""
+    field = Settings.model_fields[name]
+    unit, default, limits, reason = rows()[PREFIX + name.upper()]
+    written = default.replace("<home>", str(Settings().home))
+    low, high = limits_of(name)
+
+    assert isinstance(field.json_schema_extra, dict)
+    assert (field.json_schema_extra["unit"], field.description) == (unit, reason)
+    given = {} if default == "not set" else {PREFIX + name.upper(): written}
+    assert getattr(Settings(), name) == getattr(Settings.from_mapping(given), name)
+    assert limits == (low or "any") + (f" to {high}" if high else "")
+
+
+def limits_of(name: str) -> tuple[str, str]:
+    """Return a field's limits in words."""
+    field = Settings.model_fields[name]
+    assert isinstance(field.json_schema_extra, dict)
+    write = {"bytes": _write_size, "seconds": write_duration}.get(str(field.json_schema_extra["unit"]), str)
+    limits = {
+        kind: getattr(entry, kind) for entry in field.metadata for kind in ("ge", "gt", "le") if hasattr(entry, kind)
+    }
+    low = f"from {write(limits['ge'])}" if "ge" in limits else "above 0" if "gt" in limits else ""
+    return low, write(limits["le"]) if "le" in limits else ""
+
+
+def _write_size(size: float) -> str:
+    unit, divisor = next((u, d) for u, d in (("MiB", 1 << 20), ("KiB", 1 << 10), ("", 1)) if size >= d or d == 1)
+    return f"{int(size / divisor)}{unit}"
+
+
+def test_everything_lies_below_home() -> None:
+    """Ledger, store and buses follow the home folder, which is made absolute."""
+    settings = Settings.from_mapping({"EVENTBRIDGE_HOME": "somewhere"})
+
+    home = Path.cwd() / "somewhere"
+    assert (home, f"sqlite:///{home}/ledger.sqlite", f"file://{home}/store", home / "bus") == (
+        settings.home,
+        settings.ledger_url,
+        settings.store_uri,
+        settings.bus_folder,
+    )
+
+
+def test_home_may_begin_with_a_tilde() -> None:
+    """`~` is the user's home."""
+    assert Path.home() / "eb" == Settings.from_mapping({"EVENTBRIDGE_HOME": "~/eb"}).home
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "value"),
+    [
+        ("batch_max_bytes", "128MiB", 128 << 20),
+        ("batch_max_bytes", "1.5 GiB", 3 << 29),
+        ("batch_max_bytes", "2097152", 2 << 20),
+        ("event_max_bytes", "512KiB", 512 << 10),
+        ("push_budget_seconds", "20", 20.0),
+        ("push_budget_seconds", "1.5", 1.5),
+        ("push_budget_seconds", "2m", 120.0),
+        ("segment_seconds", "250ms", 0.25),
+        ("batch_max_events", "100_000", 100_000),
+        ("spark_remote", "sc://127.0.0.1:15002", "sc://127.0.0.1:15002"),
+        ("rules_folder", "my/rules", Path("my/rules")),
+    ],
+)
+def test_value_is_read_with_its_unit(name: str, written: str, value: object) -> None:
+    """Sizes and durations may have a unit; counts may have underscores."""
+    assert value == getattr(Settings.from_mapping({PREFIX + name.upper(): written}), name)
+
+
+def test_other_names_and_connections_are_left_alone() -> None:
+    """Only EVENTBRIDGE_* is read; EVENTBRIDGE_CONN_* are connections; an empty value is not set."""
+    environ = {"PATH": "/bin", "EVENTBRIDGE_CONN_X": "http://x", "EVENTBRIDGE_HOME": "", "eventbridge_home": "y"}
+
+    assert Settings() == Settings.from_mapping(environ)
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "said"),
+    [
+        ("HOMME", "x", "EVENTBRIDGE_HOMME is no setting. Did you mean EVENTBRIDGE_HOME?"),
+        ("home", "x", "EVENTBRIDGE_home is no setting. Did you mean EVENTBRIDGE_HOME?"),
+        ("XYZZY", "x", "EVENTBRIDGE_XYZZY is no setting. docs/settings.md lists all settings."),
+        (
+            "BATCH_MAX_EVENTS",
+            "many",
+            "EVENTBRIDGE_BATCH_MAX_EVENTS: 'many' is no whole number such as 500 or 50_000",
+        ),
+        (
+            "BATCH_MAX_EVENTS",
+            "0",
+            "EVENTBRIDGE_BATCH_MAX_EVENTS: 0 is out of range: it must be at least 1, in events",
+        ),
+        (
+            "BATCH_MAX_EVENTS",
+            "-1",
+            "EVENTBRIDGE_BATCH_MAX_EVENTS: -1 is out of range: it must be at least 1, in events",
+        ),
+        (
+            "BATCH_MAX_CHUNKS",
+            "2_000",
+            "EVENTBRIDGE_BATCH_MAX_CHUNKS: 2_000 is out of range: "
+            "it must be at least 1 and at most 1024, in push tasks",
+        ),
+        (
+            "CHUNK_MAX_BYTES",
+            "-1KiB",
+            "EVENTBRIDGE_CHUNK_MAX_BYTES: -1KiB is out of range: it must be at least 1024, in bytes",
+        ),
+        (
+            "CHUNK_MAX_BYTES",
+            "8 MB",
+            "EVENTBRIDGE_CHUNK_MAX_BYTES: '8 MB' is no size such as 1048576, 512KiB, 64MiB or 1GiB",
+        ),
+        ("CHUNK_MAX_BYTES", "1024.5", "EVENTBRIDGE_CHUNK_MAX_BYTES: '1024.5' is no whole number of bytes"),
+        (
+            "PUSH_BUDGET_SECONDS",
+            "soon",
+            "EVENTBRIDGE_PUSH_BUDGET_SECONDS: 'soon' is no duration such as 500ms, 10s, 5m, 24h or 30d",
+        ),
+        *(
+            (
+                "PUSH_BUDGET_SECONDS",
+                written,
+                f"EVENTBRIDGE_PUSH_BUDGET_SECONDS: {value} is out of range: "
+                "it must be above 0 and at most 600, in seconds",
+            )
+            for written, value in [("0", "0"), ("-5", "-5"), ("-1m", "-60.0"), ("1d", "86400.0")]
+        ),
+        (
+            "LEDGER_URL",
+            "user:secret@host",
+            "EVENTBRIDGE_LEDGER_URL: it has no scheme such as file:// or sqlite://",
+        ),
+    ],
+)
+def test_mistake(name: str, written: str, said: str) -> None:
+    """A value or a name that cannot be used is told with its name."""
+    assert [said] == mistakes(**{name: written})
+
+
+@pytest.mark.parametrize("scheme", ["sqlite", "sqlite+pysqlite"])
+def test_a_ledger_that_is_a_folder(scheme: str, tmp_path: Path) -> None:
+    """It is told that this is a folder, and how the URL of a file in it is written."""
+    assert mistakes(LEDGER_URL=f"{scheme}:///{tmp_path}/") == [
+        f"EVENTBRIDGE_LEDGER_URL: {tmp_path}/ is a folder, and a ledger is a file. "
+        f"Name one in it, such as sqlite:///{tmp_path}/ledger.sqlite"
+    ]
+    Settings.from_mapping({"EVENTBRIDGE_LEDGER_URL": f"{scheme}:///{tmp_path}/ledger.sqlite"})
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    """Not only the first."""
+    assert len(mistakes(HOMME="x", BATCH_MAX_EVENTS="0", STORE_URI="x")) == 3
+
+
+def test_a_batch_must_hold_the_largest_event() -> None:
+    """Limits that contradict one another are refused: such an event could never be taken."""
+    assert mistakes(BATCH_MAX_BYTES="1MiB", EVENT_MAX_BYTES="2MiB") == [
+        "EVENTBRIDGE_BATCH_MAX_BYTES is below EVENTBRIDGE_EVENT_MAX_BYTES: one event must fit"
+    ]
+
+
+def test_settings_cannot_be_changed_and_do_not_show_secrets() -> None:
+    """The object is frozen; its text has neither the ledger's password nor Spark's token."""
+    settings = Settings.from_mapping(
+        {"EVENTBRIDGE_LEDGER_URL": "postgresql://u:hunter2@h/d", "EVENTBRIDGE_SPARK_REMOTE": "sc://h/;token=hunter2"}
+    )
+
+    with pytest.raises(ValidationError):
+        setattr(settings, "batch_max_events", 1)  # noqa: B010 - a type checker refuses the plain assignment
+    assert "hunter2" not in f"{settings!r} {settings}"
+
+
+def test_a_mistake_in_the_home_folder_is_the_only_one_told() -> None:
+    """What is derived from a setting is not blamed for it."""
+    with pytest.raises(ValidationError) as caught:
+        Settings(home=5)  # type: ignore[arg-type]
+
+    assert [error["loc"][0] for error in caught.value.errors() if error["type"] == "path_type"] == ["home"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "written"), [(0.5, "500ms"), (1, "1s"), (90, "90s"), (3600, "1h"), (86_400, "1d"), (1.5, "1.5s")]
+)
+def test_durations_are_written_as_they_are_read(seconds: float, written: str) -> None:
+    """The shortest form with one unit."""
+    assert written == write_duration(seconds)

@@ -1,0 +1,265 @@
+"""The delivery decision: what each answer, policy and age comes to."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from eventbridge.decision.answer_to_outcome import (
+    age_begins,
+    decide,
+    delay_seconds,
+    expired,
+    pause_asked,
+    retry_after,
+    too_early,
+)
+from eventbridge.model.answer import Answer
+from eventbridge.model.outcome import NOT_BEFORE, DeadLettered, Delivered, Outcome, RetryAt, Unknown
+from eventbridge.rule.model import RetryPolicy
+from eventbridge.rule.window import DeliverBetween
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+EXPONENTIAL = RetryPolicy.named("EXPONENTIAL_DECAY_RETRY")
+BACKOFF = RetryPolicy.named("BACKOFF_RETRY")
+
+
+def answer(code: int | None = None, **fields: object) -> Answer:
+    accepted = code is not None and 200 <= code < 300
+    return Answer(**{"accepted": accepted, "started_at": NOW, "duration_ms": 5.0, "code": code, **fields})  # type: ignore[arg-type]
+
+
+def decided(given: Answer, policy: RetryPolicy = EXPONENTIAL, **changes: object) -> Outcome:
+    arguments = {"attempts": 1, "arrived_at": NOW, "held_seconds": 0.0, "now": NOW, "draw": 0.5, **changes}
+    return decide(given, policy, **arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("code", [200, 201, 202, 204, 299])
+def test_every_2xx_is_delivered(code: int) -> None:
+    """Any 2xx means that the target has it."""
+    assert decided(answer(code)) == Delivered()
+
+
+@pytest.mark.parametrize("code", [401, 407, 408, 409, 425, 429, 500, 501, 502, 503, 504, 599, 600, 999, 101])
+def test_codes_that_are_tried_again(code: int) -> None:
+    """What may pass is tried again; a code outside 100..599 counts as 5xx."""
+    assert decided(answer(code)) == RetryAt(NOW + timedelta(seconds=1), f"HTTP {code}")
+
+
+@pytest.mark.parametrize(
+    "code", [300, 301, 302, 304, 307, 308, 400, 402, 403, 404, 405, 406, 411, 413, 422, 426, 451, 499]
+)
+def test_codes_that_end_it(code: int) -> None:
+    """Other 3xx and 4xx are no use trying again."""
+    assert decided(answer(code)) == DeadLettered("NonRetryable", f"HTTP {code}")
+
+
+@pytest.mark.parametrize(
+    "error_class",
+    ["Timeout", "ConnectionRefused", "HostUnknown", "TlsError", "NetworkError", "FileError", "FlushFailed"],
+)
+def test_no_answer_is_tried_again(error_class: str) -> None:
+    """Whatever kept an answer from coming may pass; the reason names the class alone, so that rows group by it."""
+    assert decided(answer(error_class=error_class, error="details")) == RetryAt(NOW + timedelta(seconds=1), error_class)
+
+
+def test_410_disables_the_target() -> None:
+    """410 ends the delivery and the target, abort header or not."""
+    gone = DeadLettered("TargetGone", "HTTP 410", disable_target=True)
+
+    assert decided(answer(410)) == gone
+    assert isinstance(decided(answer(410, abort=True)), DeadLettered)
+    assert decided(answer(410, abort=True)).disable_target  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("code", [400, 429, 500, 503])
+def test_the_abort_header_ends_it(code: int) -> None:
+    """A target that says `webhook-delivery: abort-message` is not asked again."""
+    outcome = decided(answer(code, abort=True))
+
+    assert outcome == DeadLettered("NonRetryable", f"HTTP {code}, webhook-delivery: abort-message")
+
+
+def test_the_abort_header_takes_nothing_back() -> None:
+    """A 2xx is Delivered even with the abort header."""
+    assert decided(answer(200, abort=True)) == Delivered()
+
+
+def test_interrupted_is_unknown() -> None:
+    """What our own stop cut off is neither the target's failure nor an end, however many attempts were made."""
+    assert decided(answer(error_class="Interrupted"), attempts=1000) == Unknown()
+
+
+def test_what_cannot_be_sent_ends_at_once() -> None:
+    """A header that HTTP cannot carry will not become better."""
+    outcome = decided(answer(error_class="InvalidHeader", error="ce-x holds a line break"))
+
+    assert outcome == DeadLettered("NonRetryable", "InvalidHeader: ce-x holds a line break")
+
+
+def test_attempts_are_exhausted_after_the_first_and_the_policys() -> None:
+    """BACKOFF_RETRY makes 1 + 3 attempts, EXPONENTIAL_DECAY_RETRY 1 + 176."""
+    assert isinstance(decided(answer(503), BACKOFF, attempts=3), RetryAt)
+    assert decided(answer(503), BACKOFF, attempts=4) == DeadLettered("MaximumRetryAttempts", "HTTP 503, attempt 4 of 4")
+    assert isinstance(decided(answer(503), attempts=176), RetryAt)
+    assert isinstance(decided(answer(503), attempts=177), DeadLettered)
+
+
+def test_a_policy_without_retries() -> None:
+    """Own policy with 0 attempts after the first: the first failure ends it."""
+    policy = RetryPolicy(policy="own", attempts=0)
+
+    assert decided(answer(503), policy) == DeadLettered("MaximumRetryAttempts", "HTTP 503, attempt 1 of 1")
+
+
+def test_a_retry_due_beyond_the_age_ends_now() -> None:
+    """Whichever is reached first ends it: a next attempt at or after the maximum age is not waited for."""
+    policy = EXPONENTIAL.model_copy(update={"maximum_event_age_seconds": 100.0})
+    young = NOW - timedelta(seconds=98)
+    old = NOW - timedelta(seconds=99)
+
+    assert decided(answer(503), policy, arrived_at=young) == RetryAt(NOW + timedelta(seconds=1), "HTTP 503")
+    ended = decided(answer(503), policy, arrived_at=old)
+    assert isinstance(ended, DeadLettered)
+    assert ended.reason == "MaximumEventAge"
+
+
+def test_time_held_is_no_age() -> None:
+    """Time held for a person, an order or a closed pool does not count."""
+    policy = EXPONENTIAL.model_copy(update={"maximum_event_age_seconds": 100.0})
+    arrived_at = NOW - timedelta(seconds=500)
+
+    assert expired(policy, arrived_at, 401.0, NOW) is None
+    assert isinstance(decided(answer(503), policy, arrived_at=arrived_at, held_seconds=402.0), RetryAt)
+    ended = expired(policy, arrived_at, 400.0, NOW)
+    assert ended == DeadLettered("MaximumEventAge", "the event is 100 s old, the maximum is 100 s")
+
+
+def test_exponential_delays_double_to_512_seconds() -> None:
+    """1, 2, 4 ... 512 s, then 512 s, whatever the dice say: about a day in all."""
+    delays = [delay_seconds(EXPONENTIAL, made, 0.9) for made in range(1, 177)]
+
+    assert delays[:11] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 512]
+    assert set(delays[10:]) == {512}
+    assert 0.98 < sum(delays) / 86_400 < 1.01
+
+
+def test_backoff_delays_lie_between_10_and_20_seconds() -> None:
+    """BACKOFF_RETRY waits 10 s at the lowest draw and just below 20 s at the highest, after every attempt."""
+    for made in (1, 2, 3):
+        assert delay_seconds(BACKOFF, made, 0.0) == pytest.approx(10)
+        assert delay_seconds(BACKOFF, made, 0.5) == pytest.approx(15)
+        assert delay_seconds(BACKOFF, made, 0.999999) == pytest.approx(20, abs=0.001)
+
+
+def test_own_delays_grow_to_their_maximum_with_jitter() -> None:
+    """An own policy multiplies up to its maximum, and its jitter spreads also there; 1000 attempts do not overflow."""
+    policy = RetryPolicy(policy="own", initial_seconds=2, multiplier=10, maximum_seconds=60, jitter=0.2)
+
+    assert delay_seconds(policy, 1, 0.5) == pytest.approx(2)
+    assert delay_seconds(policy, 2, 0.5) == pytest.approx(20)
+    assert delay_seconds(policy, 3, 0.0) == pytest.approx(48)
+    assert delay_seconds(policy, 1000, 0.5) == pytest.approx(60)
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ("30", 30),
+        (" 0 ", 0),
+        ("3600", 3600),
+        ("3601", 3600),
+        ("9" * 300, 3600),
+        ("Sun, 01 Mar 2026 12:05:00 GMT", 300),
+        ("Sunday, 01-Mar-26 12:05:00 GMT", 300),
+        ("Sun Mar  1 12:05:00 2026", 300),
+        ("Sun, 01 Mar 2026 13:05:00 +0100", 300),
+        ("Mon, 02 Mar 2026 12:05:00 GMT", 3600),
+        ("Sun, 01 Mar 2026 11:00:00 GMT", -3600),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date_capped_at_an_hour(header: str, seconds: int) -> None:
+    """All forms of RFC 9110 are read; nothing asks for more than an hour."""
+    assert retry_after(header, NOW) == NOW + timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    "header", [None, "", "soon", "-5", "1.5", "\u0665", "9" * 5000, "Sun, 99 Mar 2026 12:05:00 GMT"]
+)
+def test_a_retry_after_that_cannot_be_read_is_no_wish(header: str | None) -> None:
+    """Anything else is as good as no header."""
+    assert retry_after(header, NOW) is None
+
+
+def test_the_later_of_retry_after_and_policy_counts() -> None:
+    """`Retry-After` can only put a retry off, not bring it forward; beyond the age it ends the delivery."""
+    assert decided(answer(503, retry_after="30")) == RetryAt(NOW + timedelta(seconds=30), "HTTP 503")
+    assert decided(answer(503, retry_after="1"), attempts=5) == RetryAt(NOW + timedelta(seconds=16), "HTTP 503")
+    short = EXPONENTIAL.model_copy(update={"maximum_event_age_seconds": 20.0})
+    assert isinstance(decided(answer(503, retry_after="30"), short), DeadLettered)
+
+
+def test_a_policys_own_delay_may_exceed_the_hour() -> None:
+    """The cap of an hour is for what targets ask, not for what the user wrote."""
+    policy = RetryPolicy(policy="own", attempts=5, initial_seconds=7200, multiplier=1, maximum_seconds=7200, jitter=0)
+
+    assert decided(answer(503, retry_after="99999"), policy) == RetryAt(NOW + timedelta(hours=2), "HTTP 503")
+
+
+def test_a_retry_outside_the_window_is_moved_to_its_opening() -> None:
+    """It is due when the window opens again, and given up if its age is over by then."""
+    window = DeliverBetween(hours="08:00-12:00", time_zone="UTC")
+    opens = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
+
+    assert decided(answer(503), window=window) == RetryAt(opens, "HTTP 503")
+    too_old = decided(answer(503), window=window, arrived_at=opens - timedelta(days=1))
+    assert isinstance(too_old, DeadLettered)
+    assert too_old.reason == "MaximumEventAge"
+
+
+def test_what_is_too_early_is_put_off() -> None:
+    """Until its own time, and from there on until the window opens; what may be sent is not."""
+    window = DeliverBetween(hours="08:00-13:00", time_zone="UTC")
+    tomorrow = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
+
+    assert too_early(None, None, NOW) is None
+    assert too_early(NOW, window, NOW) is None
+    assert too_early(NOW + timedelta(minutes=1), window, NOW) == RetryAt(NOW + timedelta(minutes=1), NOT_BEFORE)
+    assert too_early(NOW + timedelta(hours=1), window, NOW) == RetryAt(tomorrow, NOT_BEFORE)
+    assert too_early(None, window, NOW + timedelta(hours=1)) == RetryAt(tomorrow, NOT_BEFORE)
+
+
+def test_age_begins_when_a_delivery_could_first_be_sent() -> None:
+    """On arrival, or later where it had to wait."""
+    later = NOW + timedelta(hours=1)
+
+    assert age_begins(NOW, None) == age_begins(NOW, NOW - timedelta(hours=1)) == NOW
+    assert age_begins(NOW, later) == later
+
+
+@pytest.mark.parametrize(
+    ("given", "attempts", "seconds"),
+    [
+        (answer(429, retry_after="30"), 1, 30),
+        (answer(429, retry_after="99999"), 1, 3600),
+        (answer(429, retry_after="Sun, 01 Mar 2026 12:00:07 GMT"), 1, 7),
+        (answer(429), 1, 1),
+        (answer(429, retry_after="soon"), 3, 4),
+        (answer(429), 9, 10),
+        (answer(429, abort=True), 1, 1),
+    ],
+)
+def test_429_asks_for_a_pause(given: Answer, attempts: int, seconds: int) -> None:
+    """As long as it says, an hour at most; if it does not say, as long as the policy waits, 10 s at most."""
+    asked = pause_asked(given, EXPONENTIAL, attempts=attempts, now=NOW, draw=0.5)
+
+    assert asked == NOW + timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    "given", [answer(200), answer(503, retry_after="30"), answer(429, retry_after="0"), answer(error_class="Timeout")]
+)
+def test_nothing_else_asks_for_a_pause(given: Answer) -> None:
+    """A 503 delays its own delivery alone, and a wait of no time is none."""
+    assert pause_asked(given, EXPONENTIAL, attempts=1, now=NOW, draw=0.5) is None

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventbridge.decision.batch_size import (
+    FanOut,
+    Part,
+    Take,
+    Waiting,
+    events_handed_out,
+    events_within,
+    part_of_chunks,
+    plan_ranges,
+)
+from eventbridge.decision.fair_turns import in_turn
+from eventbridge.model.chunk import ChunkTotal
+from eventbridge.model.queue import Queue
+from eventbridge.rule.types import ChunkSize
+
+Q0, Q1, Q2 = (Queue("orders", "", number) for number in range(3))
+
+
+def test_everything_is_taken_where_it_fits() -> None:
+    """Fewer events than the limit are all taken."""
+    takes = plan_ranges([Waiting(Q0, 3, 0, 10), Waiting(Q1, 0, 0, 5)], 100)
+
+    assert takes == [Take(Q0, 3, 10), Take(Q1, 0, 5)]
+
+
+def test_a_long_queue_does_not_crowd_out_a_short_one() -> None:
+    """Beyond the limit each queue gives in proportion to what it holds."""
+    takes = plan_ranges([Waiting(Q0, 0, 0, 900), Waiting(Q1, 0, 0, 100)], 100)
+
+    assert takes == [Take(Q0, 0, 90), Take(Q1, 0, 10)]
+
+
+def test_a_short_queue_does_not_starve_beside_a_backlog() -> None:
+    """One event beside more than anybody can take is taken, or a backlog that never ends would keep it for ever."""
+    takes = plan_ranges([Waiting(Q0, 0, 0, 1_000_000), Waiting(Q1, 0, 0, 1)], 100)
+
+    assert takes == [Take(Q0, 0, 99), Take(Q1, 0, 1)]
+
+
+def test_rounding_leaves_nothing_over() -> None:
+    """What rounding down leaves over goes to the largest remainders, so that the limit is reached."""
+    takes = plan_ranges([Waiting(Q0, 0, 0, 10), Waiting(Q1, 0, 0, 10), Waiting(Q2, 0, 0, 11)], 10)
+
+    assert [take.end for take in takes] == [3, 3, 4]
+
+
+def test_expired_offsets_cost_nothing() -> None:
+    """A gap before the first offset still held is taken along and does not count as events."""
+    takes = plan_ranges([Waiting(Q0, 0, 1_000_000, 1_000_010), Waiting(Q1, 0, 0, 10)], 20)
+
+    assert takes == [Take(Q0, 0, 1_000_010), Take(Q1, 0, 10)]
+
+
+def test_a_queue_that_expired_whole_is_moved_over_its_gap() -> None:
+    """Offsets that are all gone are taken as a range that is only a gap."""
+    assert plan_ranges([Waiting(Q0, 5, 40, 40)], 20) == [Take(Q0, 5, 40)]
+
+
+@pytest.mark.parametrize("waiting", [[], [Waiting(Q0, 7, 0, 7)], [Waiting(Q0, 7, 7, 7), Waiting(Q1, 0, 0, 0)]])
+def test_nothing_available_gives_no_range(waiting: list[Waiting]) -> None:
+    """Queues read to their end give no range."""
+    assert plan_ranges(waiting, 20) == []
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50)), max_size=6), st.integers(1, 60))
+def test_the_limit_holds_and_is_reached(shapes: list[tuple[int, int, int]], limit: int) -> None:
+    """Exactly the smaller of the limit and what is held is taken, within each queue, from where the group stands."""
+    waiting = [
+        Waiting(
+            Queue("t", "", number),
+            start,
+            max(start - before, 0) if before % 2 else start + before,
+            start + before + held,
+        )
+        for number, (start, before, held) in enumerate(shapes)
+    ]
+    by_queue = {each.queue: each for each in waiting}
+
+    takes = plan_ranges(waiting, limit)
+
+    events = sum(take.end - by_queue[take.queue].readable_from for take in takes)
+    assert events == min(limit, sum(each.end - each.readable_from for each in waiting))
+    assert all(by_queue[t.queue].start == t.start < t.end <= by_queue[t.queue].end for t in takes)
+
+
+def test_bytes_bound_the_events_as_far_as_is_known() -> None:
+    """The mean size of the last batch bounds the next; before the first, only the number of events does."""
+    assert events_within(50_000, 64 << 20, None) == 50_000
+    assert events_within(50_000, 64 << 20, 700.0) == 50_000
+    assert events_within(50_000, 64 << 20, 65_536.0) == 1024
+    assert events_within(50_000, 1, 65_536.0) == 1
+
+
+def test_what_was_served_longest_ago_comes_next() -> None:
+    """Never before by batch; of two served together, or never, the one that waits longer; one that is gone is not."""
+    first = datetime(2026, 3, 1, tzinfo=UTC)
+    waiting = {name: first + timedelta(seconds=number) for number, name in enumerate("abcdef")}
+    served = {"a": "batch-3", "b": "batch-1", "c": "batch-2", "e": "batch-2", "gone": "batch-1"}
+
+    assert in_turn(waiting, served) == ["d", "f", "b", "c", "e", "a"]
+
+
+SMALL = ChunkSize(100, 1_000)
+
+
+def test_several_chunks_count_as_full_and_a_single_one_as_it_is_filled() -> None:
+    """A chunk that shares its batch with others of its pool had no room for what came next; one alone may be empty."""
+    several = part_of_chunks(ChunkTotal("p", 3, 90, 300), SMALL)
+    alone = part_of_chunks(ChunkTotal("p", 1, 25, 300), SMALL)
+    bulk = part_of_chunks(ChunkTotal("p", 1, 5_000, 30_000), SMALL)
+
+    assert (several, alone, bulk) == (Part("p", 90, 0.9), Part("p", 25, 0.3), Part("p", 5_000, 1))
+
+
+def test_a_batch_takes_what_it_can_hand_out() -> None:
+    """A thousand events filled 40 chunks: with room for 10 a quarter of them is taken."""
+    fan_out = FanOut.of(1_000, [Part("p", 2_000, 30.0), Part("q", 500, 10.0)])
+
+    assert events_handed_out(fan_out, {}, 10, 1_000_000) == 250
+    assert events_handed_out(fan_out, {"p": 15}, 64, 1_000_000) == 500
+    assert events_handed_out(fan_out, {"q": 2}, 64, 1_000_000) == 200
+    assert events_handed_out(fan_out, {}, 1_000, 250) == 100
+    assert events_handed_out(fan_out, {"p": 1}, 64, 1) == 1
+
+
+def test_what_matched_nothing_bounds_nothing() -> None:
+    """Nor does what is not known yet; a pool that is not named bounds a batch with all others only."""
+    assert events_handed_out(FanOut.of(0, []), {"p": 1}, 1, 1) is None
+    assert events_handed_out(FanOut.of(1_000, []), {"p": 1}, 1, 1) is None
+    assert events_handed_out(FanOut.of(10, [Part("own", 10, 5.0)]), {"p": 1}, 64, 1_000) == 128
+
+
+@given(
+    events=st.integers(1, 10_000),
+    parts=st.lists(st.builds(Part, st.sampled_from("pqr"), st.integers(0, 50_000), st.floats(0, 100)), max_size=5),
+    room=st.dictionaries(st.sampled_from("pqr"), st.integers(2, 64)),
+)
+def test_the_same_again_fits(events: int, parts: list[Part], room: dict[str, int]) -> None:
+    """If the next events are as those before, what is taken exceeds no room, but for the one event that always is."""
+    fan_out = FanOut.of(events, parts)
+
+    most = events_handed_out(fan_out, room, 64, 100_000)
+
+    if most is not None and most > 1:
+        share = most / events
+        assert share * fan_out.deliveries <= 100_000 * 1.000001
+        assert share * sum(fan_out.chunks.values()) <= 64 * 1.000001
+        assert all(share * chunks <= room.get(pool, 64) * 1.000001 for pool, chunks in fan_out.chunks.items())

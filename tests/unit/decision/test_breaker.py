@@ -1,0 +1,178 @@
+"""The breaker's decisions: what opens it, what closes it, who may send meanwhile, when a target is disabled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from eventbridge.decision.breaker import (
+    Count,
+    Ended,
+    Tally,
+    admits,
+    after,
+    disabled,
+    first_second,
+    pause_of,
+    recovered,
+    trips,
+)
+from eventbridge.model.target_state import TargetStatus
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+SECOND = int(NOW.timestamp())
+OK = TargetStatus("late", "crm", "ok", "", NOW - timedelta(hours=1))
+OPENED = replace(OK, state="degraded", reason="10 of 10", since=NOW - timedelta(seconds=40), until=NOW)
+
+
+def tally(attempts: int = 0, failed: int = 0, **fields: object) -> Tally:
+    counts = {SECOND: Count(attempts, failed)} if attempts else {}
+    return Tally("late", "crm", counts, **fields)  # type: ignore[arg-type]
+
+
+def ended(settled: int, allowed: int, *, delivered: int | None = None, spent: bool = True) -> Ended:
+    return Ended(settled, allowed, settled if delivered is None else delivered, spent)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "failed", "opens"),
+    [(9, 9, False), (10, 6, False), (10, 7, True), (100, 69, False), (100, 70, True), (0, 0, False)],
+)
+def test_seventy_of_a_hundred_and_seven_of_ten_open_it(attempts: int, failed: int, opens: bool) -> None:
+    """At least 10 attempts of which at least 70 % failed, and nothing less."""
+    assert trips(Count(attempts, failed)) is opens
+
+
+def test_it_opens_for_thirty_seconds() -> None:
+    """The window of all pushes decides, not the one tally; its reason has the numbers."""
+    status = after(OK, tally(2, 2), Count(12, 10), NOW)
+
+    assert (status.state, status.since, status.until) == ("degraded", NOW, NOW + timedelta(seconds=30))
+    assert status.reason == "10 of 12 attempts failed within 30 s"
+
+
+def test_the_window_is_thirty_seconds() -> None:
+    """A second is in the window of any moment up to 30 s after its end."""
+    assert first_second(NOW) == SECOND - 29
+    assert first_second(NOW + timedelta(seconds=0.9)) == SECOND - 29
+
+
+@pytest.mark.parametrize(
+    ("status", "admitted"),
+    [
+        (None, "all"),
+        (OK, "all"),
+        (replace(OPENED, until=NOW + timedelta(seconds=1)), "none"),
+        (OPENED, "probes"),
+        (replace(OPENED, state="half-open", good=2, until=NOW + timedelta(seconds=1)), "none"),
+        (replace(OPENED, state="half-open", good=2), "probes"),
+        (replace(OPENED, until=None), "probes"),
+        (replace(OPENED, slow=True), "apart"),
+        (disabled(OK, "gone", NOW), "none"),
+        (recovered(OPENED, "5 probes were good", NOW), "all"),
+    ],
+)
+def test_who_may_send(status: TargetStatus | None, admitted: str) -> None:
+    """Everybody to a target that is well, nobody while it is open, then one who probes; the slow lane to a slow one."""
+    assert admits(status, NOW) == admitted
+
+
+def test_five_good_probes_close_it() -> None:
+    """Told at once or one by one; it is then ok, and ramped for 30 s."""
+    one_by_one = OPENED
+    for _ in range(4):
+        one_by_one = after(one_by_one, tally(1, probes=(True,)), Count(1), NOW)
+        assert one_by_one.state == "half-open"
+    one_by_one = after(one_by_one, tally(1, probes=(True,)), Count(1), NOW)
+
+    assert one_by_one == after(OPENED, tally(5, probes=(True,) * 5), Count(5), NOW)
+    assert (one_by_one.state, one_by_one.since, one_by_one.until) == ("ok", NOW, NOW + timedelta(seconds=30))
+    assert one_by_one.good == 0
+
+
+def test_one_bad_probe_opens_it_again() -> None:
+    """It begins to count its good probes again, and has been unwell since it first opened."""
+    half_open = after(OPENED, tally(4, probes=(True,) * 4), Count(4), NOW)
+
+    status = after(half_open, tally(1, 1, probes=(False,)), Count(5, 1), NOW)
+
+    assert (status.state, status.good, status.until) == ("degraded", 0, NOW + timedelta(seconds=30))
+    assert status.since == OPENED.since
+
+
+def test_what_was_before_it_healed_opens_it_not_again() -> None:
+    """The window that it recovers with still holds what failed before."""
+    assert after(OPENED, tally(5, probes=(True,) * 5), Count(40, 35), NOW).state == "ok"
+
+
+def test_answers_that_come_late_change_nothing_while_it_is_open() -> None:
+    """What was in flight when it opened says nothing of how it stands."""
+    status = replace(OPENED, until=NOW + timedelta(seconds=20))
+
+    assert after(status, tally(20), Count(60, 40), NOW) == status
+    assert after(status, tally(20, 20), Count(60, 60), NOW) == replace(status, failing_since=NOW)
+
+
+def test_a_target_that_delivers_but_not_half_is_slow() -> None:
+    """It gets its deliveries in the slow lane, at once."""
+    status = after(OK, tally(49, ended=ended(49, 100)), Count(49), NOW)
+
+    assert (status.state, status.slow, status.until) == ("degraded", True, NOW)
+    assert status.reason == "settled 49 of 100 deliveries within the push budget"
+
+
+def test_a_target_that_delivers_nothing_within_a_budget_is_left_alone() -> None:
+    """Nothing came back at all: the breaker is open for 30 s, whatever the number of attempts."""
+    status = after(OK, tally(ended=ended(0, 2)), Count(), NOW)
+
+    assert (status.state, status.slow, status.until) == ("degraded", False, NOW + timedelta(seconds=30))
+
+
+@pytest.mark.parametrize("end", [ended(50, 100), ended(49, 100, spent=False), ended(0, 0)])
+def test_half_is_enough(end: Ended) -> None:
+    """Half settled, or work left for another reason than the budget: no word against the target."""
+    assert after(OK, tally(50, ended=end), Count(50), NOW) == OK
+
+
+def test_a_push_that_ran_out_of_deliveries_to_probe_with_lets_the_next_probe() -> None:
+    """Its claim ends with it."""
+    claimed = replace(OPENED, until=NOW + timedelta(seconds=20))
+
+    status = after(claimed, tally(2, probes=(True, True), ended=ended(2, 2, spent=False)), Count(2), NOW)
+
+    assert (status.state, status.good, status.until) == ("half-open", 2, NOW)
+
+
+def test_a_target_that_fails_for_days_is_disabled_if_its_file_says_so() -> None:
+    """From the first failure after the last success on; one success ends it."""
+    week = 7 * 86_400.0
+    failing = after(OK, tally(1, 1, disable_after_seconds=week), Count(1, 1), NOW - timedelta(days=8))
+    assert failing.failing_since == NOW - timedelta(days=8)
+    well = after(failing, tally(2, 1, disable_after_seconds=week), Count(2, 1), NOW)
+
+    status = after(failing, tally(1, 1, disable_after_seconds=week), Count(1, 1), NOW)
+
+    assert (status.state, status.reason) == ("disabled", "every attempt failed for 8.0 days")
+    assert after(failing, tally(1, 1), Count(1, 1), NOW).state == "ok"
+    assert (well.state, well.failing_since) == ("ok", None)
+
+
+def test_a_disabled_target_stays_so() -> None:
+    """Whatever a push that was under way still tells."""
+    gone = disabled(OK, "the target answered 410", NOW)
+
+    assert after(gone, tally(50, probes=(True,) * 5, ended=ended(50, 50)), Count(50), NOW) == gone
+
+
+@pytest.mark.parametrize("status", [OK, OPENED, replace(OPENED, state="half-open", good=2)])
+def test_a_pause_changes_nothing_else(status: TargetStatus) -> None:
+    """A target that asks for one stands as it did; the later of two counts, and one that is over is none."""
+    later, sooner = NOW + timedelta(seconds=30), NOW + timedelta(seconds=2)
+    paused = after(after(status, tally(paused_until=later), Count(), NOW), tally(paused_until=sooner), Count(), NOW)
+
+    assert paused == replace(status, paused_until=later)
+    assert pause_of(paused, NOW) == later
+    assert pause_of(paused, later) is None
+    assert pause_of(None, NOW) is None

@@ -1,0 +1,304 @@
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from eventbridge.decision.chunking import (
+    ChunkLimits,
+    ChunkPlan,
+    PlannedPiece,
+    PoolSlots,
+    chunks_for,
+    cut_chunks,
+    joined,
+)
+from eventbridge.model import rowset
+from eventbridge.rule.types import ChunkSize
+
+
+def piece(
+    target: str, count: int, *, pool: str = "rules.medium", weight: int = 500, file: str = "a", size: int = 10
+) -> PlannedPiece:
+    return PlannedPiece(pool, weight, f"rule-{target}", target, file, file, f"0-{count - 1}", count, size)
+
+
+def limits(max_deliveries: int = 100, **changes: object) -> ChunkLimits:
+    values: dict[str, object] = {"small": ChunkSize(max_deliveries, 1000), "max_handed_out": 64, **changes}
+    return ChunkLimits(**values)  # type: ignore[arg-type]
+
+
+def bulk(each: PlannedPiece, deliveries: int = 400, size: int = 100_000) -> PlannedPiece:
+    """Return the piece as one of a target that takes more at a time."""
+    return replace(each, chunk=ChunkSize(deliveries, size))
+
+
+def targets(chunk: ChunkPlan) -> list[str]:
+    return [each.target for each in chunk.pieces]
+
+
+def test_small_rules_share_a_chunk() -> None:
+    """Pieces of one pool fill a chunk together while it has room."""
+    chunks = cut_chunks([piece("a", 40), piece("b", 40), piece("c", 40)], limits(), {})
+
+    assert [targets(chunk) for chunk in chunks] == [["a", "b"], ["c"]]
+
+
+def test_bytes_bound_a_chunk_too() -> None:
+    """A chunk holds at most max_bytes of payload."""
+    chunks = cut_chunks([piece("a", 1, size=600), piece("b", 1, size=600)], limits(), {})
+
+    assert [chunk.size for chunk in chunks] == [600, 600]
+
+
+def test_pools_and_weights_are_never_mixed() -> None:
+    """Each chunk is of one pool and one weight; the heaviest come first."""
+    pieces = [
+        piece("a", 1, pool="p", weight=250),
+        piece("b", 1, pool="p", weight=750),
+        piece("c", 1, pool="q", weight=750),
+    ]
+
+    chunks = cut_chunks(pieces, limits(), {})
+
+    assert [(chunk.pool, chunk.weight) for chunk in chunks] == [("p", 750), ("q", 750), ("p", 250)]
+
+
+def test_rows_of_a_target_stay_together() -> None:
+    """A target's pieces from several files lie next to each other, so that a hanging target touches few chunks."""
+    pieces = [piece(target, 30, file=file) for file in "xyz" for target in "ab"]
+
+    chunks = cut_chunks(pieces, limits(max_deliveries=90), {})
+
+    assert [targets(chunk) for chunk in chunks] == [["a", "a", "a"], ["b", "b", "b"]]
+
+
+def test_a_degraded_target_has_chunks_of_its_own_that_are_not_handed_out() -> None:
+    """What a degraded target gets is parked, due at once, and shares no chunk."""
+    chunks = cut_chunks([piece("a", 1), piece("b", 1)], limits(), {("rule-a", "a"): "degraded"})
+
+    assert [(targets(chunk), chunk.handed_out, chunk.held) for chunk in chunks] == [
+        (["b"], True, ""),
+        (["a"], False, ""),
+    ]
+
+
+def test_a_disabled_target_is_held() -> None:
+    """What a disabled target gets waits until a person enables it."""
+    chunks = cut_chunks([piece("a", 1)], limits(), {("rule-a", "a"): "disabled"})
+
+    assert [(chunk.handed_out, chunk.held) for chunk in chunks] == [(False, "target disabled")]
+
+
+def test_a_closed_pool_is_held() -> None:
+    """A pool of 0 slots gets nothing; what it would get is held."""
+    chunks = cut_chunks([piece("a", 1)], limits(pools={"rules.medium": PoolSlots(0, 0)}), {})
+
+    assert [(chunk.handed_out, chunk.held) for chunk in chunks] == [(False, "pool closed")]
+
+
+def test_a_pool_gets_at_most_twice_its_free_slots() -> None:
+    """What exceeds twice the free slots is not handed out, due at once; a pool that is not known is not bounded."""
+    pieces = [piece(target, 100, pool=pool) for pool in ("busy", "unknown") for target in "abcdef"]
+
+    chunks = cut_chunks(pieces, limits(pools={"busy": PoolSlots(5, 2)}), {})
+
+    out = [chunk.pool for chunk in chunks if chunk.handed_out]
+    assert (out.count("busy"), out.count("unknown")) == (4, 6)
+    assert {chunk.held for chunk in chunks} == {""}
+
+
+def test_every_pool_has_its_turn_before_the_batch_is_full() -> None:
+    """A pool with many chunks cannot use up max_handed_out, whatever its weight."""
+    pieces = [piece(f"{number:02}", 100, pool="big", weight=750) for number in range(10)] + [piece("z", 1, weight=250)]
+
+    chunks = cut_chunks(pieces, limits(max_handed_out=3), {})
+
+    assert [chunk.pool for chunk in chunks if chunk.handed_out] == ["big", "big", "rules.medium"]
+    assert [chunk.handed_out for chunk in chunks] == [True] * 3 + [False] * 8
+
+
+def test_the_cut_does_not_depend_on_the_order_of_pieces() -> None:
+    """Two routes of one batch cut the same chunks, whichever slice came back first."""
+    pieces = [piece(target, 30, file=file) for file in "xyz" for target in "abcde"]
+    shuffled = random.Random(7).sample(pieces, len(pieces))
+
+    assert cut_chunks(shuffled, limits(), {}) == cut_chunks(pieces, limits(), {})
+
+
+def test_no_delivery_is_left_out() -> None:
+    """Handed out or not, every piece is in exactly one chunk."""
+    pieces = [piece(target, 70, file=file) for file in "xyz" for target in "abcde"]
+    statuses = {("rule-a", "a"): "degraded", ("rule-b", "b"): "disabled"}
+
+    chunks = cut_chunks(pieces, limits(max_handed_out=2, pools={"rules.medium": PoolSlots(1, 1)}), statuses)
+
+    cut = [each for chunk in chunks for each in chunk.pieces]
+    assert sorted(cut, key=repr) == sorted(pieces, key=repr)
+
+
+def shard(number: int, counts: list[int], target: str = "a") -> list[PlannedPiece]:
+    """Return an order shard's pieces, one of each of so many files."""
+    return [
+        replace(piece(target, count, file=f"{index:03}", size=count), shard=number)
+        for index, count in enumerate(counts)
+    ]
+
+
+def test_an_order_shard_is_in_one_chunk() -> None:
+    """Shards fill chunks whole: no two chunks that are handed out have rows of one shard."""
+    pieces = [each for number in range(5) for each in shard(number, [20, 20])]
+
+    chunks = cut_chunks(pieces, limits(), {})
+
+    assert [[each.shard for each in chunk.pieces] for chunk in chunks] == [[0, 0, 1, 1], [2, 2, 3, 3], [4, 4]]
+
+
+def test_of_a_shard_that_is_too_large_the_first_rows_are_handed_out() -> None:
+    """What does not fit one chunk waits, also a small piece behind a large one, in chunks that fit."""
+    chunks = cut_chunks(shard(3, [60, 30, 50, 5, 90]), limits(), {})
+
+    assert [(chunk.handed_out, [each.count for each in chunk.pieces]) for chunk in chunks] == [
+        (True, [60, 30]),
+        (False, [50, 5]),
+        (False, [90]),
+    ]
+
+
+def test_the_first_rows_of_a_shard_are_those_of_the_first_slices() -> None:
+    """Not of the first files: these lie in folders of the tries that routed them."""
+    pieces = [replace(each, file=f"{9 - index}") for index, each in enumerate(shard(3, [40, 40, 40, 40]))]
+
+    chunks = cut_chunks(pieces, limits(), {})
+
+    assert [[each.slice_id for each in chunk.pieces] for chunk in chunks] == [["000", "001"], ["002", "003"]]
+
+
+def test_what_of_a_shard_may_not_be_sent_yet_keeps_back_what_lies_behind_it() -> None:
+    """Its first rows are handed out, from the first that is too early on nothing is; other shards do not notice."""
+    first, early, behind = shard(3, [10, 10, 10])
+
+    chunks = cut_chunks([behind, first, replace(early, early=True), *shard(4, [10])], limits(), {})
+
+    assert [(chunk.handed_out, [each.file for each in chunk.pieces], chunk.held) for chunk in chunks] == [
+        (True, ["000", "000"], ""),
+        (False, ["001", "002"], ""),
+    ]
+
+
+def test_an_ordered_target_is_not_kept_back_for_being_degraded() -> None:
+    """Its retries wait by key; the slow lane is not for it. Disabled it is held like any other."""
+    (chunk,) = cut_chunks(shard(1, [10]), limits(), {("rule-a", "a"): "degraded"})
+    (held,) = cut_chunks(shard(1, [10]), limits(), {("rule-a", "a"): "disabled"})
+
+    assert chunk.handed_out
+    assert (held.handed_out, held.held) == (False, "target disabled")
+
+
+def test_what_may_not_be_sent_yet_is_not_handed_out() -> None:
+    """It lies in chunks of its own, not held; a disabled target holds it all the same."""
+    early = replace(piece("a", 1, file="b"), early=True)
+
+    chunks = cut_chunks([piece("a", 1), early], limits(), {})
+    disabled = cut_chunks([early], limits(), {("rule-a", "a"): "disabled"})
+
+    assert [(chunk.pieces[0].file, chunk.handed_out, chunk.held) for chunk in chunks] == [
+        ("a", True, ""),
+        ("b", False, ""),
+    ]
+    assert [chunk.held for chunk in disabled] == ["target disabled"]
+
+
+def test_a_target_that_takes_more_at_a_time_has_larger_chunks() -> None:
+    """Of a bulk target a chunk holds as much as its type says; of the others as much as ever."""
+    pieces = [bulk(piece("a", 100, file=str(number), size=1000)) for number in range(5)]
+    pieces += [piece("b", 100, pool="p", file=str(number), size=1000) for number in range(2)]
+
+    chunks = cut_chunks(pieces, limits(), {})
+
+    assert [(chunk.pool, chunk.count) for chunk in chunks] == [
+        ("p", 100),
+        ("p", 100),
+        ("rules.medium", 400),
+        ("rules.medium", 100),
+    ]
+
+
+def test_targets_that_share_a_chunk_take_its_room_in_proportion() -> None:
+    """Half of what a chunk may hold of one leaves half of what it may hold of another, deliveries and bytes alike."""
+    half = bulk(piece("a", 200))
+
+    fits = cut_chunks([half, piece("b", 50)], limits(), {})
+    too_many = cut_chunks([half, piece("b", 51)], limits(), {})
+    too_large = cut_chunks([half, piece("b", 1, size=1000)], limits(), {})
+
+    assert [targets(chunk) for chunk in fits] == [["a", "b"]]
+    assert [targets(chunk) for chunk in too_many] == [["a"], ["b"]]
+    assert [targets(chunk) for chunk in too_large] == [["a"], ["b"]]
+
+
+def test_a_full_chunk_has_room_for_exactly_what_it_may_hold() -> None:
+    """No rounding leaves a place empty, or gives one away, however many pieces fill it."""
+    pieces = [bulk(piece("a", 1, file=f"{number:04}", size=0), deliveries=4999) for number in range(5000)]
+
+    chunks = cut_chunks(pieces, limits(), {})
+
+    assert [chunk.count for chunk in chunks] == [4999, 1]
+
+
+def test_what_is_not_handed_out_lies_in_small_chunks() -> None:
+    """A degraded target, and what is too much for the batch: who takes it up again may want little of it."""
+    pieces = [bulk(piece(target, 100, file=str(number))) for target in "abc" for number in range(4)]
+
+    chunks = cut_chunks(pieces, limits(max_handed_out=1), {("rule-a", "a"): "degraded"})
+
+    assert [(chunk.handed_out, chunk.count) for chunk in chunks] == [(True, 400)] + 8 * [(False, 100)]
+    assert [set(targets(chunk)) for chunk in chunks[1:]] == 4 * [{"c"}] + 4 * [{"a"}]
+
+
+def test_a_shard_of_a_bulk_target_is_as_large_as_its_chunk() -> None:
+    """The bound of a shard is its target's, and it is not split."""
+    chunks = cut_chunks([bulk(each) for each in shard(3, [90, 90, 90, 90, 90])], limits(), {})
+
+    assert [(chunk.handed_out, chunk.count) for chunk in chunks] == [(True, 360), (False, 90)]
+
+
+def test_rows_that_lie_side_by_side_are_one_piece() -> None:
+    """Of one file and target, and one run; what has a gap, or is of another target or file, stays apart."""
+    first = replace(piece("a", 10), rows="0-9")
+    second = replace(piece("a", 5, size=7), rows="10-14")
+    gap = replace(piece("a", 1), rows="16")
+    some = replace(piece("a", 2), rows="17,19")
+    other = replace(piece("b", 1), rows="20")
+    of_file = replace(piece("b", 1, file="z"), rows="21")
+
+    whole = joined([first, second, gap, some, other, of_file])
+
+    assert [each.rows for each in whole] == ["0-14", "16", "17,19", "20", "21"]
+    assert (whole[0].count, whole[0].size) == (15, 17)
+
+
+def test_joined_pieces_name_the_same_rows() -> None:
+    """Whatever is joined, each row is there once."""
+    dice = random.Random(3)
+    pieces, row = [], 0
+    for number in range(200):
+        row += dice.choice([0, 0, 1])
+        count = dice.randint(1, 4)
+        pieces.append(replace(piece("ab"[number % 50 // 25], count), rows=rowset.run(row, row + count - 1)))
+        row += count
+
+    whole = joined(pieces)
+
+    assert [row for each in whole for row in rowset.decode(each.rows)] == [
+        row for each in pieces for row in rowset.decode(each.rows)
+    ]
+    assert sum(each.count for each in whole) == sum(each.count for each in pieces)
+    assert len(whole) < len(pieces)
+
+
+def test_a_batch_hands_a_pool_twice_its_free_slots() -> None:
+    """As many as it is told at the most; a pool that nobody knows does not bound it."""
+    assert chunks_for(PoolSlots(8, 5), 64) == 10
+    assert chunks_for(PoolSlots(8, 0), 64) == 0
+    assert chunks_for(PoolSlots(100, 100), 64) == 64
+    assert chunks_for(None, 64) == 64

@@ -1,0 +1,26 @@
+"""In which order those that wait are served, and how much of the room each gets."""
+
+from __future__ import annotations
+
+import pytest
+
+from eventbridge.decision.fair_turns import fair_shares
+
+
+@pytest.mark.parametrize(
+    ("room", "wants", "shares"),
+    [
+        (10, [], []),
+        (0, [3, 3], [0, 0]),
+        (10, [3, 3], [3, 3]),
+        (10, [20], [10]),
+        (10, [20, 20], [5, 5]),
+        (11, [20, 20], [6, 5]),
+        (10, [1, 20, 3], [1, 6, 3]),
+        (2, [9, 9, 9], [1, 1, 0]),
+        (5, [0, 9, -1], [0, 5, 0]),
+    ],
+)
+def test_room_is_shared_fairly(room: int, wants: list[int], shares: list[int]) -> None:
+    """Nobody gets more than it wants, and what one does not want the others share."""
+    assert fair_shares(room, wants) == shares

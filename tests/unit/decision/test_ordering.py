@@ -1,0 +1,131 @@
+"""What may go of an ordered target, as pure decisions: shards, turns, what a key waits for, leases."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventbridge.decision.ordering import (
+    BLOCKED,
+    REFERENCE_FIRST,
+    SHARDS,
+    SINGLE_KEY,
+    Open,
+    Turns,
+    is_due_for_renewal,
+    last_start,
+    lease_until,
+    may_block,
+    shard_of,
+    spans_of,
+)
+from eventbridge.model.place import Place
+from eventbridge.model.queue import Queue
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+ONE, TWO = Queue("placed", "", 0), Queue("placed", "", 1)
+
+places = st.builds(Place, st.sampled_from([ONE, TWO]), st.integers(0, 30))
+keyed = st.lists(st.tuples(st.sampled_from("abc"), places), unique_by=lambda pair: pair[1], max_size=20)
+
+
+def test_shards_never_change() -> None:
+    """The ledger holds what was parked by them: these are the shards of today and of every day."""
+    assert [shard_of(key) for key in (SINGLE_KEY, '"a"', '"b"', "17", "null")] == [0, 9, 9, 0, 8]
+
+
+def test_keys_are_spread_over_all_shards() -> None:
+    """Of 16,000 keys each shard has about a thousand."""
+    found = Counter(shard_of(str(number)) for number in range(1_000 * SHARDS))
+
+    assert len(found) == SHARDS
+    assert min(found.values()) > 800
+
+
+@given(keyed)
+def test_turns_are_bus_order_within_a_queue(deliveries: list[tuple[str, Place]]) -> None:
+    """Taken key by key, a key's deliveries come in the order of offsets within each queue, none twice, none lost."""
+    turns = Turns((key, place, (key, place)) for key, place in deliveries)
+    seen = []
+    while turns:
+        for key, each in turns.heads():
+            seen.append(each)
+            turns.next(key)
+
+    assert Counter(seen) == Counter(deliveries)
+    for key, place in deliveries:
+        before = [other.offset for of, other in seen if of == key and other.queue == place.queue]
+        assert before == sorted(before)
+
+
+@given(keyed, keyed)
+def test_nothing_goes_before_an_earlier_one_of_its_key(
+    waiting: list[tuple[str, Place]], going: list[tuple[str, Place]]
+) -> None:
+    """Whatever is open: a delivery waits exactly for the earlier ones of its key in its queue."""
+    found = Open()
+    for key, place in waiting:
+        found.add(key, place, head=False)
+
+    for key, place in going:
+        earlier = any(of == key and at.queue == place.queue and at.offset < place.offset for of, at in waiting)
+        assert (found.reason_to_wait(key, place) == BLOCKED) == earlier
+
+
+@given(keyed, keyed)
+def test_what_is_not_read_could_not_block(waiting: list[tuple[str, Place]], going: list[tuple[str, Place]]) -> None:
+    """Where the spans say that nothing that waits lies before what is to go, nothing of it does."""
+    if may_block(spans_of(place for _, place in waiting), spans_of(place for _, place in going)):
+        return
+    found = Open()
+    for key, place in waiting:
+        found.add(key, place, head=False)
+
+    assert [found.reason_to_wait(key, place) for key, place in going] == [""] * len(going)
+
+
+def test_a_key_waits_for_its_head_in_another_queue() -> None:
+    """One that was tried, or that its rule is held at, is waited for over all queues, and not for itself."""
+    found = Open()
+    found.add("a", Place(ONE, 7), head=True)
+
+    assert found.reason_to_wait("a", Place(TWO, 1)) == BLOCKED
+    assert found.reason_to_wait("a", Place(ONE, 7)) == ""
+    assert found.reason_to_wait("a", Place(ONE, 3)) == ""
+    assert found.reason_to_wait("b", Place(TWO, 1)) == ""
+
+
+def test_events_that_are_not_routed_come_first() -> None:
+    """Nobody knows their keys yet: all that lies behind them in their queue waits, what lies before goes."""
+    found = Open()
+    found.add_reference(Place(ONE, 9))
+    found.add_reference(Place(ONE, 5))
+
+    assert found.reason_to_wait("a", Place(ONE, 6)) == REFERENCE_FIRST
+    assert found.reason_to_wait("a", Place(ONE, 4)) == ""
+    assert found.reason_to_wait("a", Place(TWO, 6)) == ""
+
+
+def test_a_shard_with_too_much_before_it_is_closed() -> None:
+    """Nothing of it goes, other shards do."""
+    found = Open()
+    found.close_shard(shard_of("a"))
+
+    assert found.reason_to_wait("a", Place(ONE, 1)) == BLOCKED
+    assert next(key for key in "bcdefgh" if not found.reason_to_wait(key, Place(ONE, 1)))
+
+
+@pytest.mark.parametrize("timeout", [1.0, 10.0, 30.0])
+def test_a_lease_outlasts_every_send_that_starts_under_it(timeout: float) -> None:
+    """The last send starts a time-out before its end, and one that starts at once is never cut short by it."""
+    until = lease_until(NOW, timeout)
+
+    assert last_start(until, timeout) + timedelta(seconds=timeout) <= until
+    latest = next(
+        NOW + timedelta(seconds=s) for s in range(100) if is_due_for_renewal(until, NOW + timedelta(seconds=s), timeout)
+    )
+    assert latest + timedelta(seconds=timeout - 1) <= last_start(until, timeout)

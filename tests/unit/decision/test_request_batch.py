@@ -1,0 +1,152 @@
+"""Which deliveries travel together, and what identifies them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventbridge.decision.request_batch import (
+    MEDIA_TYPES,
+    Candidate,
+    Kind,
+    Limits,
+    after_refusal,
+    bundle_id,
+    ids_text,
+    joined,
+    kind_of,
+    together,
+)
+
+CANDIDATES = st.lists(
+    st.builds(
+        Candidate,
+        st.sampled_from(["events", "values", None]),
+        st.integers(0, 300),
+        st.integers(1, 12),
+    ),
+    max_size=60,
+)
+LIMITS = st.builds(Limits, st.integers(2, 12), st.integers(1, 1_000))
+
+
+def bundles(candidates: list[Candidate], limits: Limits) -> list[list[Candidate]]:
+    """Return candidates as they are sent."""
+    found, first = [], 0
+    while count := together(iter(candidates[first:]), limits):
+        found.append(candidates[first : first + count])
+        first += count
+    assert first == len(candidates)
+    return found
+
+
+@given(CANDIDATES, LIMITS)
+def test_bundles_hold_everything_in_order_and_keep_every_limit(candidates: list[Candidate], limits: Limits) -> None:
+    """None mixes kinds, is larger than a limit or than one of its deliveries bears; one alone may be too large."""
+    found = bundles(candidates, limits)
+
+    assert [each for bundle in found for each in bundle] == candidates
+    for bundle in found:
+        assert len({each.kind for each in bundle}) == 1
+        assert bundle[0].kind is not None or len(bundle) == 1
+        assert len(bundle) <= min(limits.count, *(each.most for each in bundle))
+        size = len(joined([b"x" * each.size_bytes for each in bundle]))
+        assert size <= limits.size_bytes or len(bundle) == 1
+
+
+@given(CANDIDATES, LIMITS)
+def test_no_bundle_could_hold_the_next_one_too(candidates: list[Candidate], limits: Limits) -> None:
+    """Nothing is sent in two requests that could be sent in one."""
+    found = bundles(candidates, limits)
+
+    for bundle, after in pairwise(found):
+        more = [*bundle, after[0]]
+        size = len(joined([b"x" * each.size_bytes for each in more]))
+        assert (
+            len({each.kind for each in more}) > 1
+            or bundle[0].kind is None
+            or len(more) > min(limits.count, *(each.most for each in more))
+            or size > limits.size_bytes
+        )
+
+
+def test_of_what_comes_later_nothing_is_asked_for() -> None:
+    """What decides is the next one: thousands may be waiting."""
+    asked: list[int] = []
+
+    def endless() -> Iterator[Candidate]:
+        while True:
+            asked.append(1)
+            yield Candidate("events", 10, 100)
+
+    assert together(endless(), Limits(10, 1_000)) == 10
+    assert len(asked) == 11
+
+
+@pytest.mark.parametrize(
+    ("content_type", "kind"),
+    [
+        ("application/cloudevents+json", "events"),
+        ("application/CloudEvents+JSON; charset=UTF-8", "events"),
+        ("application/json", "values"),
+        ('application/json;charset="utf-8"', "values"),
+        ("application/vnd.example.order+json", "values"),
+        ("application/cloudevents-batch+json", "values"),
+        ("application/json; charset=utf-16", None),
+        ("application/json; profile=order", None),
+        ("text/plain; charset=utf-8", None),
+        ("application/jsonlines", None),
+        ("json", None),
+        ("", None),
+    ],
+)
+def test_what_a_content_type_may_be_put_into_an_array_as(content_type: str, kind: Kind | None) -> None:
+    """Events apart from other JSON; what an array would not say of its items goes alone."""
+    assert kind_of(content_type) == kind
+
+
+def test_an_array_has_its_items_byte_for_byte() -> None:
+    """Spaces, digits and order stay."""
+    items = [b'{"n": 2.50}', b"[ 1 ]", b'"x"', b"null"]
+
+    assert joined(items) == b'[{"n": 2.50},[ 1 ],"x",null]'
+    assert json.loads(joined(items[:1])) == [{"n": 2.5}]
+    assert set(MEDIA_TYPES.values()) == {"application/cloudevents-batch+json", "application/json"}
+
+
+def test_a_bundle_of_one_has_the_id_of_its_delivery() -> None:
+    """A receiver that knows nothing of bundles sees the id that it would have seen."""
+    one = str(uuid.uuid4())
+
+    assert bundle_id([one]) == one
+
+
+def test_the_same_deliveries_in_the_same_order_have_the_same_id() -> None:
+    """It is a hash of the list, so that a receiver can check the list by a signature that covers the id."""
+    ids = [str(uuid.UUID(int=n)) for n in range(5)]
+
+    found = uuid.UUID(bundle_id(ids))
+    assert bundle_id(list(ids)) == str(found)
+    assert found.version == 8
+    hashed = uuid.UUID(bytes=hashlib.sha256(",".join(ids).encode()).digest()[:16])
+    assert found.int & hashed.int & ~(0xF << 76 | 0x3 << 62) == hashed.int & ~(0xF << 76 | 0x3 << 62)
+    assert ids_text(ids) == ",".join(ids)
+    assert len({bundle_id(ids), bundle_id(ids[::-1]), bundle_id(ids[:4])}) == 3
+
+
+def test_what_is_learnt_from_a_refusal() -> None:
+    """413 halves the bytes that follow, 431 the deliveries; nothing is learnt from one alone, nor from its content."""
+    limits = Limits(100, 10_000)
+
+    assert after_refusal(limits, 413, 100, 9_000) == Limits(100, 4_500)
+    assert after_refusal(Limits(100, 4_000), 413, 100, 9_000) == Limits(100, 4_000)
+    assert after_refusal(limits, 431, 100, 9_000) == Limits(50, 10_000)
+    assert after_refusal(limits, 400, 100, 9_000) == limits
+    assert after_refusal(limits, 413, 1, 9_000) == limits

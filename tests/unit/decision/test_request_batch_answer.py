@@ -1,0 +1,240 @@
+"""What the answer to a bundle means for each of its deliveries, and that no nonsense counts as delivered."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventbridge.decision.answer_to_outcome import decide
+from eventbridge.decision.request_batch_answer import INDEX, RESULTS, Said, read_answer
+from eventbridge.model.answer import Answer
+from eventbridge.model.outcome import DeadLettered, Delivered, Outcome, RetryAt
+from eventbridge.rule.model import RetryPolicy
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+IDS = [f"0000000{n}-0000-8000-8000-00000000000{n}" for n in range(4)]
+JSON = "application/json"
+
+
+def taken(code: int = 200) -> Answer:
+    return Answer(True, NOW, 12.0, code, response_head=b"the head")
+
+
+def refused(code: int | None, **fields: Any) -> Answer:
+    return Answer(False, NOW, 12.0, code, **fields)
+
+
+def said(body: Any, content_type: str = JSON, retry_after: str | None = None) -> Said:
+    return Said(body if isinstance(body, bytes) else json.dumps(body).encode(), content_type, retry_after)
+
+
+def read(body: Any, content_type: str = JSON, code: int = 200, retry_after: str | None = None) -> list[Answer | None]:
+    return list(read_answer(taken(code), said(body, content_type, retry_after), IDS).answers)
+
+
+def results(*statuses: Any, **fields: Any) -> dict[str, Any]:
+    return {RESULTS: [{"status": status} | fields for status in statuses]}
+
+
+def outcome(answer: Answer | None) -> Outcome:
+    assert answer is not None
+    policy = RetryPolicy()
+    return decide(answer, policy, attempts=1, arrived_at=NOW, held_seconds=0.0, now=NOW, draw=0.5)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        Said(b""),
+        Said(b"ok\n", "text/plain"),
+        Said(b" \n", JSON),
+        Said(b"<html>", "text/html"),
+        said({"status": "ok", "results": [{"status": 500}], "acknowledged": True}),
+        said({"data": results(503)}),
+        said([{"status": 503}]),
+        said("ok"),
+        said(None),
+    ],
+)
+def test_a_2xx_that_says_no_more_is_everybodys(told: Said) -> None:
+    """A body matters only by two members that nobody has by chance."""
+    assert read_answer(taken(202), told, IDS).answers == (taken(202),) * 4
+
+
+def test_each_is_judged_by_its_own_status() -> None:
+    """By the table that holds for requests; `retry_after` is its own, else that of the whole answer."""
+    body = results(200, 503, 400, 410)
+    body[RESULTS][1] |= {"retry_after": 7, "error": "busy"}
+    answers = read(body, code=207, retry_after="60")
+
+    assert [type(outcome(each)) for each in answers] == [Delivered, RetryAt, DeadLettered, DeadLettered]
+    assert [each.retry_after for each in answers if each] == ["60", "7", "60", "60"]
+    busy, gone = outcome(answers[1]), outcome(answers[3])
+    assert isinstance(busy, RetryAt)
+    assert busy.reason == "HTTP 503"
+    assert isinstance(gone, DeadLettered)
+    assert gone.disable_target
+    assert answers[1] is not None
+    assert (answers[1].code, answers[1].error, answers[1].duration_ms) == (503, "busy", 12.0)
+    assert json.loads(answers[1].response_head) == body[RESULTS][1]
+
+
+def test_results_by_id_may_come_in_any_order_and_leave_some_out() -> None:
+    """Who is not named was not acknowledged."""
+    body = {RESULTS: [{"id": IDS[3].upper(), "status": 201}, {"id": IDS[0], "status": 500}]}
+    answers = [each for each in read(body, "text/plain") if each is not None]
+
+    assert [(each.accepted, each.code, each.error_class) for each in answers] == [
+        (False, 500, None),
+        (False, None, "NotAcknowledged"),
+        (False, None, "NotAcknowledged"),
+        (True, 201, None),
+    ]
+
+
+def test_an_acknowledge_index_judges_the_first_that_was_not_taken() -> None:
+    """Those behind it were not looked at, and go again as if they had not been sent."""
+    answers = read({INDEX: 2})
+
+    assert answers[:2] == [taken(), taken()]
+    assert answers[2] is not None
+    assert isinstance(outcome(answers[2]), RetryAt)
+    assert answers[3] is None
+    assert read({INDEX: 4}) == [taken()] * 4
+
+
+def test_who_asks_for_time_gets_it_for_all_that_it_did_not_take() -> None:
+    """`Retry-After` beside an index is no matter of the first one alone."""
+    answers = read({INDEX: 1}, retry_after="30")
+
+    assert [each.retry_after for each in answers[1:] if each] == ["30"] * 3
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"ok",
+        b"{",
+        b'{"delivery_results": [{"status": 200}, {"status": 200}, {"sta',
+        b'{"acknowledge_index": 4, "acknowledge_index": 0}',
+        b'{"acknowledge_index": NaN}',
+        b"[" * 100_000,
+        b"\xff\xfe",
+        {INDEX: 5},
+        {INDEX: -1},
+        {INDEX: 2.0},
+        {INDEX: True},
+        {INDEX: "4"},
+        {INDEX: None},
+        {INDEX: 4} | results(200, 200, 200, 200),
+        results(),
+        results(200, 200, 200),
+        results(200, 200, 200, 200, 200),
+        results(200, 200, 200, "200"),
+        results(200, 200, 200, True),
+        results(200, 200, 200, 99),
+        results(200, 200, 200, 600),
+        results(200, 200, 200, 200.0),
+        {RESULTS: None},
+        {RESULTS: {"status": 200}},
+        {RESULTS: [200, 200, 200, 200]},
+        {RESULTS: [{}, {}, {}, {}]},
+        results(200, id="00000009-0000-8000-8000-000000000009"),
+        results(200, 200, id=IDS[0]),
+        {RESULTS: [{"id": IDS[0], "status": 200}, {"status": 200}, {"status": 200}, {"status": 200}]},
+    ],
+)
+def test_nonsense_counts_for_nothing(body: Any) -> None:
+    """Nothing of such an answer is believed: each delivery is tried again, and says why."""
+    found = [each for each in read(body, retry_after="9") if each is not None]
+
+    assert [(each.accepted, each.code, each.error_class, each.retry_after) for each in found] == [
+        (False, None, "UnclearResults", "9")
+    ] * 4
+    assert "status 200" in str(found[0].error)
+    assert isinstance(outcome(found[0]), RetryAt)
+
+
+@pytest.mark.parametrize("body", [b"", b"ok", {"status": "fine"}, []])
+def test_207_promises_results(body: Any) -> None:
+    """Without them nobody knows."""
+    assert {each.error_class for each in read(body, "text/plain", code=207) if each} == {"UnclearResults"}
+
+
+def test_results_count_whatever_they_are_declared_as() -> None:
+    """Who forgets the content type means them all the same; a body that breaks off among them is unclear."""
+    whole = json.dumps(results(200, 200, 503, 200)).encode()
+
+    assert [each.accepted for each in read(whole, "") if each] == [True, True, False, True]
+    assert {each.error_class for each in read(whole[:-5], "") if each} == {"UnclearResults"}
+
+
+@pytest.mark.parametrize("code", [400, 413, 422, 431])
+def test_what_may_be_one_deliverys_fault_is_asked_again_in_halves(code: int) -> None:
+    """A bundle is our making: nobody pays for its neighbour. One alone is judged."""
+    assert read_answer(refused(code), Said(b""), IDS) == ((None,) * 4, 2)
+    assert read_answer(refused(code), Said(b""), IDS[:3]) == ((None,) * 3, 2)
+    assert read_answer(refused(code), Said(b""), IDS[:1]) == ((refused(code),), None)
+    assert read_answer(refused(code, abort=True), Said(b""), IDS).answers == (refused(code, abort=True),) * 4
+
+
+@pytest.mark.parametrize("code", [302, 401, 403, 404, 408, 410, 429, 500, 503, None])
+def test_any_other_answer_is_everybodys(code: int | None) -> None:
+    """It is about the target, whatever its body says."""
+    answer = refused(code, error_class=None if code else "Timeout")
+
+    assert read_answer(answer, said({INDEX: 4}), IDS).answers == (answer,) * 4
+
+
+STATUS = st.one_of(st.integers(-1, 700), st.booleans(), st.floats(), st.text(max_size=3), st.none())
+ENTRY = st.one_of(
+    st.fixed_dictionaries({}, optional={"status": STATUS, "id": st.sampled_from([*IDS, "x", 1, None])}), STATUS
+)
+BODY = st.one_of(
+    st.fixed_dictionaries(
+        {}, optional={INDEX: st.one_of(st.integers(-2, 6), STATUS), RESULTS: st.lists(ENTRY, max_size=6)}
+    ),
+    st.recursive(STATUS, lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from([INDEX, RESULTS]), inner)),
+)
+
+
+@given(BODY, st.sampled_from([200, 207]), st.integers(0, 40))
+def test_of_any_body_only_what_it_surely_says_is_delivered(body: Any, code: int, cut: int) -> None:
+    """Whatever comes there are as many answers as deliveries; those that are delivered, it names or counts."""
+    text = json.dumps(body).encode()
+    for part in (text, text[:cut]):
+        answers = read_answer(taken(code), Said(part, JSON), IDS).answers
+        delivered = {n for n, each in enumerate(answers) if each is not None and each.accepted}
+
+        assert len(answers) == 4
+        assert delivered <= _surely(part, code)
+
+
+def _surely(text: bytes, code: int) -> set[int]:
+    """Return the places of those that an answer can mean to be delivered, by a reading of its own."""
+    everybody = {0, 1, 2, 3}
+    if not text.strip():
+        return set() if code == 207 else everybody
+    try:
+        body = json.loads(text)
+    except ValueError:
+        return set()
+    if not isinstance(body, dict) or not {INDEX, RESULTS} & body.keys():
+        return set() if code == 207 else everybody
+    if INDEX in body:
+        index = body[INDEX]
+        return set(range(index)) if RESULTS not in body and type(index) is int and 0 <= index <= 4 else set()
+    entries = body[RESULTS]
+    if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
+        return set()
+    good = [type(each.get("status")) is int and 200 <= each["status"] < 300 for each in entries]
+    if all("id" in each for each in entries):
+        return {
+            IDS.index(each["id"]) for each, is_good in zip(entries, good, strict=True) if is_good and each["id"] in IDS
+        }
+    return {n for n, is_good in enumerate(good) if is_good} if len(entries) == 4 else set()

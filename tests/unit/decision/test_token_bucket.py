@@ -1,0 +1,124 @@
+"""Tokens: how many a lease gives, when the next is there, and what a ramp allows."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventbridge.config.quantities import parse_rate
+from eventbridge.decision.token_bucket import Bucket, lease, per_second, second_of, tokens_within
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+
+def after(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
+
+
+def test_a_bucket_that_was_never_used_holds_a_second() -> None:
+    """200 a second: 200 at once, and the next after 5 ms."""
+    first = lease(None, 200.0, 1_000, NOW)
+    second = lease(first.left, 200.0, 1_000, NOW)
+
+    assert (first.granted, first.left.count) == (200, 0.0)
+    assert second.granted == 0
+    assert second.wait_seconds == pytest.approx(0.005)
+
+
+def test_ten_a_minute_are_one_every_six_seconds() -> None:
+    """A bucket holds at least one token, and no more of a slow rate."""
+    first = lease(None, 10 / 60, 5, NOW)
+    early = lease(first.left, 10 / 60, 5, after(5))
+    late = lease(early.left, 10 / 60, 5, after(6.001))
+    idle = lease(late.left, 10 / 60, 5, after(3600))
+
+    assert (first.granted, early.granted, late.granted, idle.granted) == (1, 0, 1, 1)
+    assert early.wait_seconds == pytest.approx(1.0)
+
+
+def test_no_more_than_is_wanted_is_taken() -> None:
+    """The rest stays for other pushes."""
+    found = lease(None, 200.0, 3, NOW)
+
+    assert (found.granted, found.left.count) == (3, 197.0)
+
+
+def test_a_clock_that_goes_back_fills_nothing() -> None:
+    """And does not make what comes later count twice."""
+    empty = Bucket(0.0, after(10))
+
+    assert lease(empty, 10.0, 5, NOW).granted == 0
+    assert lease(lease(empty, 10.0, 5, NOW).left, 10.0, 50, after(10.1)).granted == 1
+
+
+@given(
+    st.floats(min_value=1 / 60, max_value=1_000),
+    st.lists(st.tuples(st.floats(min_value=0, max_value=3), st.integers(min_value=1, max_value=5_000)), max_size=60),
+)
+def test_any_leases_keep_the_rate(rate: float, asked: list[tuple[float, int]]) -> None:
+    """Whoever asks for how much and when: in any t seconds there are at most rate * t tokens and one bucket."""
+    tokens, at, given_out = None, 0.0, []
+    for wait, wanted in asked:
+        at += wait
+        found = lease(tokens, rate, wanted, after(at))
+        tokens = found.left
+        given_out.append((at, found.granted))
+
+    for start in range(len(given_out)):
+        total = 0
+        for end_at, granted in given_out[start:]:
+            total += granted
+            assert total <= rate * (end_at - given_out[start][0]) + max(1.0, rate) + 0.01
+
+
+def test_a_ramp_begins_slowly_and_never_exceeds_the_rate() -> None:
+    """5 a second at first, doubling every 2.5 s; after 30 s the target's own rate, or none."""
+    until = after(30)
+
+    assert per_second(None, until, NOW) == pytest.approx(5.0)
+    assert per_second(None, until, after(5)) == pytest.approx(20.0)
+    assert per_second(None, until, after(29.99)) == pytest.approx(5 * 2**12, rel=0.01)
+    assert per_second(8.0, until, after(5)) == 8.0
+    assert per_second(8.0, until, after(30)) == 8.0
+    assert per_second(None, until, after(30)) is None
+    assert per_second(None, None, NOW) is None
+
+
+@pytest.mark.parametrize(("rate", "tokens"), [(200.0, 200), (10 / 60, 1), (1.5, 2)])
+def test_a_second_is_leased_at_a_time(rate: float, tokens: int) -> None:
+    """At least one token."""
+    assert second_of(rate) == tokens
+
+
+@pytest.mark.parametrize(("text", "rate"), [("200/s", 200.0), ("10/m", 10 / 60), ("1/m", 1 / 60)])
+def test_rates_are_read(text: str, rate: float) -> None:
+    """A whole number a second or a minute."""
+    assert parse_rate(text) == pytest.approx(rate)
+
+
+@pytest.mark.parametrize("text", ["", "200", "0/s", "-1/s", "1.5/s", "200/h", "200 / s", "200/sec", "12345678/s"])
+def test_what_is_no_rate_is_refused(text: str) -> None:
+    """With an example of one."""
+    with pytest.raises(ValueError, match="200/s or 10/m"):
+        parse_rate(text)
+
+
+def test_a_rate_allows_so_many_deliveries_within_a_time() -> None:
+    """Its own rate times the seconds; without one, and without a ramp, any number."""
+    assert tokens_within(200.0, None, NOW, 20.0) == 4_000
+    assert tokens_within(None, None, NOW, 20.0) is None
+    assert tokens_within(200.0, after(-1), NOW, 20.0) == 4_000
+
+
+def test_a_ramp_allows_what_it_comes_to_within_a_time() -> None:
+    """The sum over the seconds, with its own rate as a bound; one that ends before allows any number."""
+    begun = tokens_within(None, after(30), NOW, 20.0)
+    summed = sum(per_second(None, after(30), after(number / 100)) or 0 for number in range(2_000)) / 100
+
+    assert begun == pytest.approx(summed, rel=0.01)
+    assert begun == pytest.approx(4_598, rel=0.01)
+    assert tokens_within(100.0, after(30), NOW, 20.0) == 2_000
+    assert tokens_within(None, after(19), NOW, 20.0) is None

@@ -1,0 +1,319 @@
+"""The ledger's statements: each is described, each is valid in both databases, and the frequent ones use an index."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import re
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from contracts.ledger_samples import START, Clock, a_parked, a_retry_batch, after, settle
+from sqlalchemy import Executable, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.schema import CreateIndex, CreateTable
+from sqlalchemy.sql.elements import ClauseElement
+
+from eventbridge.decision.breaker import Count, Tally
+from eventbridge.ledger import Ledger
+from eventbridge.ledger.statements import (
+    batches,
+    chunks,
+    due,
+    offsets,
+    operations,
+    order,
+    parking,
+    references,
+    route_tries,
+    targets,
+)
+from eventbridge.ledger.tables import metadata, parked
+
+MODULES = [batches, chunks, due, offsets, operations, order, parking, references, route_tries, targets]
+ARGUMENTS: dict[str, list[object]] = {
+    "aged": [True, False],
+    "alone": [True, False],
+    "group": [None, "flights"],
+    "held": [None, "pool closed"],
+    "instead": ["", "rule disabled"],
+    "kinds": [["retry", "redrive"]],
+    "limit": [5],
+    "rule": [None, "late"],
+    "runner": [None, "flights"],
+    "smallest": [True, False],
+    "state": [None, "due"],
+}
+
+
+def constants(module: ModuleType) -> dict[str, ClauseElement]:
+    """Return the statements of a module that are constants."""
+    named = {name: value for name, value in vars(module).items() if name.isupper() and not name.startswith("_")}
+    return {name: value for name, value in named.items() if isinstance(value, Executable)}
+
+
+def every_statement() -> Iterator[tuple[str, ClauseElement]]:
+    """Yield each statement, those that depend on filters once for each combination of them."""
+    for module in MODULES:
+        yield from constants(module).items()
+        for name, function in inspect.getmembers(module, inspect.isfunction):
+            if function.__module__ == module.__name__ and not name.startswith("_"):
+                parameters = list(inspect.signature(function).parameters)
+                for values in itertools.product(*(ARGUMENTS[parameter] for parameter in parameters)):
+                    yield name, function(**dict(zip(parameters, values, strict=True)))
+
+
+def test_every_statement_is_described() -> None:
+    """Each constant has a line of description right above it."""
+    missing = [
+        name
+        for module in MODULES
+        for name in constants(module)
+        if not re.search(rf"^#: \w.*\.\n{name} =", inspect.getsource(module), re.MULTILINE)
+    ]
+
+    assert missing == []
+    assert sum(len(constants(module)) for module in MODULES) > 30
+
+
+@pytest.mark.parametrize("dialect", [sqlite.dialect(), postgresql.dialect()], ids=lambda dialect: dialect.name)
+def test_every_statement_is_valid_in_both_databases(dialect: sqlite.dialect | postgresql.dialect) -> None:
+    """Each statement, table and index can be written in SQL of SQLite and of PostgreSQL."""
+    written = [str(statement.compile(dialect=dialect)) for _, statement in every_statement()]
+    written += [str(CreateTable(table).compile(dialect=dialect)) for table in metadata.sorted_tables]
+    indexes = [index for table in metadata.sorted_tables for index in table.indexes]
+    written += [str(CreateIndex(index).compile(dialect=dialect)) for index in indexes]
+
+    assert all(written)
+    assert sum("ON CONFLICT DO NOTHING" in text for text in written) == 12
+    partial = [text for text in written if text.startswith("CREATE") and " WHERE " in text]
+    assert len(partial) == 20
+    assert not any("?" in text or "%(" in text for text in partial)
+
+
+def test_what_a_transaction_decides_by_is_locked() -> None:
+    """In PostgreSQL the state of a batch, a claim, and rows that are about to be taken stay as they were read."""
+    written = {name: str(statement.compile(dialect=postgresql.dialect())) for name, statement in every_statement()}
+    locked = {name: text.rsplit("FOR ", 1)[1] for name, text in written.items() if "FOR " in text}
+
+    assert locked == {
+        "BATCH_STATE": "SHARE",
+        "CHUNK_CLAIMED": "SHARE",
+        "FREE_PARKED": "UPDATE",
+        "FREE_REFERENCES": "UPDATE",
+        "TARGET_STATUS": "UPDATE",
+        "TOKENS": "UPDATE",
+    }
+
+
+class Backlog:
+    """A ledger with parked rows, and what SQLite does to find those that are due."""
+
+    def __init__(self, folder: Path) -> None:
+        self._url = f"sqlite:///{folder}/ledger.sqlite"
+        self._ledger = Ledger.open(self._url, Clock())
+        settle(self._ledger)
+        self._connection = sqlite3.connect(folder / "ledger.sqlite")
+
+    def park(self, count: int, first_due: float, **changes: object) -> None:
+        """Park rows that come due one a second from `first_due` on."""
+        self._ledger.park([a_parked(first_due + number, **changes) for number in range(count)])
+
+    def take(self, batch_id: str, *parked_ids: int) -> None:
+        """Have a batch take rows."""
+        assert self._ledger.plan_taken(a_retry_batch(batch_id), [], parked_ids)
+
+    def disable(self, target: str) -> None:
+        """Note that a target of rule `late` is disabled."""
+        self._ledger.set_target_status("late", target, "disabled", "the target answered 410")
+
+    def open_breaker(self, target: str) -> None:
+        """Have nothing sent to a target of rule `late` for half a minute."""
+        self._ledger.note_attempts([Tally("late", target, {int(START.timestamp()): Count(10, 10)})])
+        assert self._ledger.target_statuses()["late", target].state == "degraded"
+
+    def plan(self, statement: ClauseElement) -> str:
+        """Return SQLite's query plan."""
+        return "\n".join(row[3] for row in self._connection.execute(f"EXPLAIN QUERY PLAN {self._sql(statement)}"))
+
+    def steps(self, statement: ClauseElement) -> int:
+        """Return how many instructions SQLite's machine executes for a statement."""
+        executed = itertools.count()
+        self._connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()  # reads the schema, which counts too
+        self._connection.set_progress_handler(lambda: next(executed) < 0, 1)
+        rows = self._connection.execute(self._sql(statement)).fetchall()
+        self._connection.set_progress_handler(None, 1)
+
+        assert rows != []
+        return next(executed)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._connection.close()
+        self._ledger.close()
+
+    def _sql(self, statement: ClauseElement) -> str:
+        values = {"now": after(10), "of_rule": "late", "of_target": "crm", "because": "order", "ids": [13]}
+        used = {name: value for name, value in values.items() if name in statement.compile().params}
+        return str(statement.params(used).compile(dialect=sqlite.dialect(), compile_kwargs={"literal_binds": True}))
+
+
+@pytest.fixture
+def backlog(tmp_path: Path) -> Iterator[Backlog]:
+    """Return a ledger with rows that are due at second 10, one each to be given up for two reasons, and one not due."""
+    made = Backlog(tmp_path)
+    made.park(5, 0)
+    made.park(1, 60)
+    made.park(1, 7, expires_at=after(8))
+    made.park(1, 7, held="released")
+    made.park(2, 7, order_shard=4)
+    yield made
+    made.close()
+
+
+_OF_TARGET = "(rule=? AND target=?"
+QUERIES = [
+    pytest.param(due.FIRST_DUE, "ix_parked_due (due_at<?)", id="first"),
+    pytest.param(due.due_targets(None), f"ix_parked_due_kind {_OF_TARGET} AND held=? AND runner=?", id="targets"),
+    pytest.param(due.due_targets("flights"), f"ix_parked_due_expiry {_OF_TARGET}", id="runners-targets"),
+    pytest.param(due.due_parked(5, None), f"ix_parked_due_of_target {_OF_TARGET} AND due_at<?)", id="rows"),
+    pytest.param(due.due_parked(5, "flights"), f"ix_parked_due_of_target {_OF_TARGET}", id="runners-rows"),
+    pytest.param(due.due_parked(5, None, alone=True), f"ix_parked_due_expiry {_OF_TARGET}", id="past-age"),
+    pytest.param(due.due_parked(5, None, alone=True), f"ix_parked_due_kind {_OF_TARGET} AND held>?", id="reasoned"),
+    pytest.param(due.due_of_ordered(5), f"ix_parked_due_tried {_OF_TARGET} AND due_at<?)", id="ordered"),
+]
+
+
+@pytest.mark.parametrize(("query", "index"), QUERIES)
+def test_what_is_due_is_found_by_index(backlog: Backlog, query: ClauseElement, index: str) -> None:
+    """The plan searches an index of due rows up to the time asked for; nothing reads a table or an index as a whole."""
+    plan = backlog.plan(query)
+
+    assert f" INDEX {index}" in plan
+    assert not re.search(r"SCAN (parked|same|behind)(?! USING)", plan), plan
+
+
+@pytest.mark.parametrize("query", [case.values[0] for case in QUERIES], ids=[case.id for case in QUERIES])
+def test_what_is_not_due_costs_nothing(backlog: Backlog, query: ClauseElement) -> None:
+    """Ten thousand rows more that are due later, held, or of other targets do not make SQLite execute more.
+
+    A tenth more instructions are allowed: where a row is found in an index depends on how many pages that has.
+    """
+    backlog.park(1, 11, target="mail")
+    before = backlog.steps(query)
+    backlog.park(5_000, 11)
+    backlog.park(2_500, 0, held="pool closed")
+    backlog.park(2_500, 11, target="mail")
+
+    assert backlog.steps(query) <= before * 1.1
+
+
+@pytest.mark.parametrize("case", ["well", "open breaker", "disabled", "ordered"])
+@pytest.mark.parametrize("query", [case.values[0] for case in QUERIES], ids=[case.id for case in QUERIES])
+def test_what_is_due_costs_nothing(backlog: Backlog, query: ClauseElement, case: str) -> None:
+    """Ten thousand due rows more, whatever their target's state, do not make SQLite execute more.
+
+    So the doorbell looks five times a second whether a thousand or a million rows are due. Those that are looked at one
+    by one, and those of which the smallest are sought, are there before.
+    """
+    changes = {"order_shard": 3} if case == "ordered" else {}
+    backlog.park(due.FIRST_ROWS, -2_000, **changes)
+    backlog.park(5, 5, attempts=0, order_shard=3)
+    backlog.park(5, 5, order_shard=3)
+    if case == "disabled":
+        backlog.disable("crm")
+    elif case == "open breaker":
+        backlog.open_breaker("crm")
+    before = backlog.steps(query)
+    backlog.park(2_500, -9_000, attempts=0, **changes)
+    backlog.park(7_500, -8_000, **changes)
+
+    assert backlog.steps(query) <= before * 1.1 + 200  # instructions: the rows that it finds may be in another order
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        pytest.param(parking.waiting_targets(None), id="waiting"),
+        pytest.param(parking.waiting_targets("flights"), id="runners-waiting"),
+        pytest.param(select(parked.c.parked_id).where(parking.RELEASE_EXPIRED.whereclause), id="release-expired"),
+        pytest.param(due.TAKEN_TARGETS, id="taken-targets"),
+        pytest.param(order.SHARD_TAKEN, id="shard-taken"),
+        pytest.param(order.SHARDS_TAKEN, id="shards-taken"),
+        pytest.param(order.SHARDS_HELD, id="shards-held"),
+    ],
+)
+def test_what_waits_costs_the_planning_of_a_retry_run_nothing(backlog: Backlog, query: ClauseElement) -> None:
+    """Ten thousand rows more of kinds that wait already, and nothing that is asked of the ledger takes longer for it.
+
+    A tenth more instructions are allowed: where a row is found in an index depends on how many pages that has.
+    """
+    mail = {"target": "mail", "held": "pool closed", "state": "held"}
+    behind, taken = {"order_shard": 3, "held": "order", "state": "held"}, {"order_shard": 5, "chunk_id": 1}
+    backlog.park(1, 0, **mail, expires_at=after(1))
+    backlog.park(1, 0, **behind)
+    backlog.park(2, 0, **taken)
+    backlog.take("retry-1", 14)
+    backlog.disable("mail")
+    before = backlog.steps(query)
+    backlog.park(2_500, 61)
+    backlog.park(2_500, 11, **mail, expires_at=None)
+    backlog.park(2_500, 11, **behind)
+    backlog.park(2_500, 11, **taken)
+
+    assert backlog.steps(query) <= before * 1.1
+
+
+#: An index that is entered behind the kind that was found before.
+_BEHIND = "(rule=? AND target=? AND state=? AND held=? AND runner>?)"
+
+
+@pytest.mark.parametrize(
+    ("query", "index"),
+    [
+        pytest.param(batches.UNFINISHED_BATCH, "ix_batch_uncommitted (kind=? AND runner=?)", id="unfinished"),
+        pytest.param(batches.BUS_COMMITS_PENDING, "ix_batch_bus_commit_pending (runner=?)", id="bus-commits"),
+        pytest.param(batches.stale_batches(["retry"], None), "ix_batch_uncommitted (kind=?)", id="stale"),
+        pytest.param(parking.PARKED_TAKEN_BY, "ix_parked_taken_by (taken_by=?)", id="taken"),
+        pytest.param(
+            parking.release_parked(aged=False, held="pool closed"),
+            "ix_parked_waiting (rule=? AND target=?)",
+            id="release",
+        ),
+        pytest.param(parking.GIVE_UP_PARKED, "ix_parked_held (rule=? AND target=?)", id="give-up"),
+        pytest.param(parking.HOLD_PARKED, "ix_parked_due_kind (rule=? AND target=? AND held=?)", id="hold"),
+        pytest.param(batches.NEWEST_RETRY, "ix_batch_newest_retry", id="newest-retry"),
+        pytest.param(parking.LAST_TAKEN, "ix_batch_newest_retry", id="last-taken"),
+        pytest.param(references.ONE_DUE, "ix_reference_due (rule=? AND due_at<?)", id="reference"),
+        pytest.param(references.ONE_DUE, "ix_reference_taken (rule=?)", id="reference-taken"),
+        pytest.param(due.ONE_TAKEN, "ix_parked_taken", id="one-taken"),
+        pytest.param(due.TAKEN_TARGETS, "ix_parked_taken (rule=? AND target>?)", id="taken-targets"),
+        pytest.param(parking.waiting_targets(None), f"ix_parked_kind {_BEHIND}", id="waiting"),
+        pytest.param(parking.waiting_targets("flights"), f"ix_parked_kind {_BEHIND}", id="runners-waiting"),
+        pytest.param(
+            parking.RELEASE_EXPIRED, "ix_parked_held (rule=? AND target=? AND expires_at<?)", id="release-expired"
+        ),
+        pytest.param(order.SHARDS_TAKEN, "ix_parked_taken (rule=? AND target=? AND order_shard>?)", id="shards-taken"),
+        pytest.param(order.SHARD_TAKEN, "ix_parked_taken (rule=? AND target=? AND order_shard=?)", id="shard-taken"),
+        pytest.param(
+            order.SHARDS_HELD,
+            "ix_parked_shard (rule=? AND target=? AND order_shard=? AND state=? AND held>?)",
+            id="held",
+        ),
+        pytest.param(parking.parked_counts(None), "ix_parked_waiting", id="counts"),
+        pytest.param(batches.batches(50, None, None), "ix_batch_newest", id="newest"),
+    ],
+)
+def test_history_is_not_read_again(tmp_path: Path, query: ClauseElement, index: str) -> None:
+    """What every run asks is answered from an index of what is under way, not by going through all there ever was."""
+    Ledger.open(f"sqlite:///{tmp_path}/ledger.sqlite", Clock()).close()
+    connection = sqlite3.connect(tmp_path / "ledger.sqlite")
+    statement = query.compile(dialect=sqlite.dialect())
+    text = re.sub(r"\(__\[POSTCOMPILE_\w+\]\)", "(?)", str(statement))
+    plan = connection.execute(f"EXPLAIN QUERY PLAN {text}", [None] * text.count("?")).fetchall()
+    connection.close()
+
+    assert any(f" INDEX {index}" in row[3] for row in plan), plan

@@ -1,0 +1,125 @@
+"""Every class of mistake in a rule file: rule_mistakes.txt holds what is written and what is said about it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from eventbridge.errors import RuleFileError
+from eventbridge.rule import load_rules
+from eventbridge.rule.types import fields_of
+from eventbridge.rule.vocabulary import FIELDS, FIELDS_LATER
+
+BUS = "buses: {b: {source: {type: embedded}}}\n"
+RULE = f"{BUS}rules:\n  r:\n    bus: b\n"
+
+#: What is written around a case, by the word after `===`.
+AROUND = {
+    "file": f"{BUS}%s\n",
+    "bus": "buses:\n  b:\n    %s\n",
+    "rule": f"{BUS}rules:\n  r: {{bus: b, pattern: {{}}, targets: {{t: {{type: file, path: /x}}}}, %s}}\n",
+    "pattern": f"{RULE}    targets: {{t: {{type: file, path: /x}}}}\n    pattern:\n      %s\n",
+    "target": f"{RULE}    pattern: {{}}\n    targets:\n      t: {{%s}}\n",
+    "http": f"{RULE}    pattern: {{}}\n    targets:\n      t: {{type: http, %s}}\n",
+    "file_target": f"{RULE}    pattern: {{}}\n    targets:\n      t: {{type: file, path: /x, %s}}\n",
+}
+
+
+def cases() -> list[tuple[str, str, list[str]]]:
+    """Return (where, what is written, what is said) of each case."""
+    text = (Path(__file__).parent / "rule_mistakes.txt").read_text()
+    parts = [part.partition("\n") for part in text.split("=== ")[1:]]
+    split = [(where, *rest.split("\n---\n")) for where, _, rest in parts]
+    return [(where, written, said.strip().splitlines()) for where, written, said in split]
+
+
+def said_about(folder: Path, content: str) -> list[str]:
+    """Return the mistakes in one file, without its name: the same with a cache, of which no mistake comes or goes."""
+    file = folder / "r.yaml"
+    file.write_text(content)
+    said = []
+    for cache in (None, folder / ".cache", folder / ".cache"):
+        with pytest.raises(RuleFileError) as caught:
+            load_rules(folder, cache=cache)
+        said.append([str(mistake).replace(f"{file}:", "") for mistake in caught.value.mistakes])
+    assert said[0] == said[1] == said[2]
+    return said[0]
+
+
+@pytest.mark.parametrize(("where", "written", "said"), cases(), ids=[written for _, written, _ in cases()])
+def test_mistake(tmp_path: Path, where: str, written: str, said: list[str]) -> None:
+    """Each mistake is told with line, column, path and remedy, and without consequences of its own."""
+    assert said == said_about(tmp_path, AROUND[where] % written)
+
+
+@pytest.mark.parametrize(
+    ("what", "field"),
+    [(what, field) for what, fields in FIELDS_LATER.items() if what != "a transform" for field in fields],
+)
+def test_field_of_a_later_version(tmp_path: Path, what: str, field: str) -> None:
+    """Each field that the language has and this version lacks is refused, never ignored."""
+    where = {"a source": "bus", "a rule": "rule", "a target": "http"}[what]
+    written = {
+        "a source": f"source: {{type: embedded, {field}: 1}}",
+        "a rule": f"{field}: 1",
+        "a target": f"url: https://x.example, {field}: 1",
+    }[what]
+
+    assert [f"{field} is not in this version"] == [
+        said.split(": ")[2].split(".")[0] for said in said_about(tmp_path, AROUND[where] % written)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("what", "field"), [(what, field) for what in FIELDS if what != "a rule file" for field in fields_of(what)]
+)
+def test_field_of_this_version_is_read(tmp_path: Path, what: str, field: str) -> None:
+    """No field is let through unread: a value of the wrong kind is a mistake in every one of them."""
+    holders = ("source", "retry", "transform", "pattern", "targets", "batch", "timeout", "dead_letter_queue")
+    wrong = {field: 1 if field in holders else {"x": 1}}
+    transform = {"form": "JSONPATH" if field == "value" else "TEMPLATE"}
+    target = {"type": "file" if field in ("path", "retry", "transform") or what != "a target" else "http"}
+    if what == "a dead letter queue":
+        target["dead_letter_queue"] = {"type": "file" if field in ("path", "retry") else "http"} | wrong  # type: ignore[assignment]
+    if what == "a transform":
+        target["transform"] = transform | wrong  # type: ignore[assignment]
+    if what == "a timeout":
+        target |= {"type": "http", "timeout": wrong}  # type: ignore[dict-item]
+    if what == "a delivery window":
+        target["deliver_between"] = wrong  # type: ignore[assignment]
+    if what == "a batch":
+        target |= {"type": "http", "batch": wrong}  # type: ignore[dict-item]
+    if what == "a retry policy":
+        target["retry"] = {"policy": "own"} | wrong  # type: ignore[assignment]
+    rule = {"targets": {"t": target | (wrong if what == "a target" else {})}} | (wrong if what == "a rule" else {})
+    bus = {"source": wrong if what == "a source" else {}} | (wrong if what == "a bus" else {})
+
+    # JSON is YAML
+    said = said_about(tmp_path, json.dumps({"buses": {"b": bus}, "rules": {"r": rule}}))
+    assert any(f".{field}: " in mistake for mistake in said)
+
+
+def test_all_mistakes_of_all_files_are_told_at_once(tmp_path: Path) -> None:
+    """One run tells everything, in the order of files and lines, a file that is no YAML included."""
+    (tmp_path / "a.yaml").write_text(
+        f"{BUS}rules:\n  r: {{bus: b, pattern: {{}}, targets: {{t: {{type: fil}}}}, x: 1}}\n"
+    )
+    (tmp_path / "b.yml").write_text("rules:\n\tr: {}\n")
+    (tmp_path / "c.yaml").write_text("rules:\n  s: 1\n")
+
+    with pytest.raises(RuleFileError) as caught:
+        load_rules(tmp_path)
+
+    places = [(Path(m.file).name, m.line, m.column) for m in caught.value.mistakes]
+    assert places == [("a.yaml", 3, 48), ("a.yaml", 3, 55), ("b.yml", 2, 1), ("c.yaml", 2, 6)]
+    assert str(caught.value).startswith("4 mistakes in the rule files:\n")
+
+
+def test_no_secret_is_shown() -> None:
+    """What looks like a credential is refused without being repeated."""
+    text = (Path(__file__).parent / "rule_mistakes.txt").read_text()
+
+    assert text.count("hunter2") == 20
+    assert not any("hunter2" in line for _, _, said in cases() for line in said)

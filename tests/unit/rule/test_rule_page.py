@@ -1,0 +1,111 @@
+"""docs/rule-files.md: every field, every word that is refused, and examples that are what they say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from eventbridge.errors import RuleFileError
+from eventbridge.rule import load_rules
+from eventbridge.rule.types import fields_of
+from eventbridge.rule.vocabulary import (
+    CONTENT_MODES,
+    FIELDS,
+    FIELDS_LATER,
+    POLICIES,
+    POLICY_ALIASES,
+    PRIORITIES,
+    SOURCE_TYPES_LATER,
+    TARGET_TYPES_LATER,
+)
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "rule-files.md").read_text()
+
+HEADINGS = {
+    "a rule file": "## Files",
+    "a bus": "## Bus",
+    "a source": "### Source",
+    "a rule": "## Rule",
+    "a target": "## Target",
+    "a dead letter queue": "### Dead letter queue",
+    "a timeout": "### Timeout",
+    "a delivery window": "### Waiting",
+    "a batch": "### Batch",
+    "a retry policy": "### Retry policy",
+}
+
+
+def section(heading: str) -> str:
+    """Return what stands below a heading, up to the next one."""
+    return PAGE.split(f"\n{heading}\n")[1].split("\n#")[0]
+
+
+def blocks(kind: str) -> list[str]:
+    """Return the code blocks of one kind."""
+    return re.findall(rf"^```{kind}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("what", HEADINGS)
+def test_page_has_every_field(what: str) -> None:
+    """The table of each thing has its fields and no others."""
+    fields = re.findall(r"^\| `(\w+)` \|", section(HEADINGS[what]), re.MULTILINE)
+
+    assert sorted(fields_of(what)) == sorted(fields)
+
+
+def test_page_has_every_field_of_a_transform() -> None:
+    """Transforms have a page of their own; their fields are named here."""
+    assert list(FIELDS["a transform"]) == re.findall(r"`(\w+)`", section("## Transform").split(":")[0])
+
+
+def test_page_has_everything_that_is_not_in_this_version() -> None:
+    """Every field and word that is refused for now is listed."""
+    listed = re.findall(r"`([\w: ]+)`", section("## Not in this version"))
+    fields = [field for fields in FIELDS_LATER.values() for field in fields]
+    words = [
+        *SOURCE_TYPES_LATER,
+        *TARGET_TYPES_LATER,
+    ]
+
+    assert {*fields, *words} == set(listed)
+
+
+@pytest.mark.parametrize("word", [*PRIORITIES, *POLICIES, *POLICY_ALIASES, *CONTENT_MODES])
+def test_page_has_every_word(word: str) -> None:
+    """Every value that a field may have by name is on the page."""
+    assert f"`{word}`" in PAGE
+
+
+@pytest.mark.parametrize("example", blocks("yaml rules"))
+def test_example_is_right(tmp_path: Path, example: str) -> None:
+    """The examples of the page can be used as they stand."""
+    (tmp_path / "example.yaml").write_text(example)
+
+    assert load_rules(tmp_path).rules
+
+
+def test_example_of_mistakes_shows_what_is_really_said(tmp_path: Path) -> None:
+    """The page's output is that of the page's file."""
+    file = tmp_path / "orders.yaml"
+    file.write_text(blocks("yaml mistakes")[0])
+
+    with pytest.raises(RuleFileError) as caught:
+        load_rules(tmp_path)
+    output = re.findall(
+        r"^```console elsewhere\n(\$ eventbridge rules check\n.*?)^```$", PAGE, re.MULTILINE | re.DOTALL
+    )
+    shown = output[0].replace("include/rules/orders.yaml", str(file))
+    assert shown == f"$ eventbridge rules check\nerror: {caught.value}\n"
+
+
+def test_glossary_defines_each_word_once() -> None:
+    """A word has one definition; the words of the model's classes have one."""
+    words = re.findall(r"(?:^- |\. |; )\*\*([\w -]+)\*\*", (ROOT / "GLOSSARY.md").read_text(), re.MULTILINE)
+
+    lowered = [word.lower() for word in words]
+    needed = {"rule", "rule set", "target", "transform", "retry policy", "event bus", "source", "batch", "delivery"}
+    assert sorted(set(lowered)) == sorted(lowered)
+    assert needed <= set(lowered)

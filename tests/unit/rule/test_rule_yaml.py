@@ -1,0 +1,237 @@
+"""The traps of YAML: each is told with its place, none is guessed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from eventbridge.errors import RuleFileError
+from eventbridge.rule import load_rules
+
+HEAD = b"""\
+buses:
+  b: {source: {type: embedded}}
+rules:
+  r:
+    bus: b
+    targets: {t: {type: file, path: /x}}
+"""
+
+
+def mistakes(tmp_path: Path, content: bytes) -> list[str]:
+    """Return the mistakes in one file, without its name."""
+    file = tmp_path / "r.yaml"
+    file.write_bytes(content)
+    with pytest.raises(RuleFileError) as caught:
+        load_rules(tmp_path)
+    return [str(mistake).removeprefix(f"{file}:") for mistake in caught.value.mistakes]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", ["1:1: $: the file is empty. Write buses: or rules:, or remove the file."]),
+        (b"# only a comment\n", ["1:1: $: the file is empty. Write buses: or rules:, or remove the file."]),
+        (
+            b"- a\n- b\n",
+            ["1:1: $: a rule file is a mapping of fields, not a list. Write fields as name: value below it."],
+        ),
+        (
+            b"just text\n",
+            ["1:1: $: a rule file is a mapping of fields, not text. Write fields as name: value below it."],
+        ),
+        (
+            b"rules:\n\tr: {}\n",
+            [
+                "2:1: $: this is not YAML: found character '\\t' that cannot start any token. "
+                "YAML is indented with spaces: replace the tab."
+            ],
+        ),
+        (
+            b"rules:\n  r: a: b\n",
+            [
+                "2:7: $: this is not YAML: mapping values are not allowed here. "
+                "Put a value that holds ': ' in quotes, and look at the indentation."
+            ],
+        ),
+        (
+            b"rules:\n  - a\n b: 1\n",
+            [
+                "3:2: $: this is not YAML: expected <block end>, but found '<block mapping start>', "
+                "while parsing a block mapping begun in line 1. Give fields of one mapping the same indentation."
+            ],
+        ),
+        (
+            b"rules: 'r\n",
+            [
+                "2:1: $: this is not YAML: found unexpected end of stream, while scanning a quoted scalar "
+                "begun in line 1. Close the quotes that were opened."
+            ],
+        ),
+        (
+            b"rules: {r: {\n",
+            [
+                "2:1: $: this is not YAML: expected the node content, but found '<stream end>'. "
+                "Close the bracket that was opened."
+            ],
+        ),
+        (
+            b"rules: @r\n",
+            ["1:8: $: this is not YAML: found character '@' that cannot start any token. Put the value in quotes."],
+        ),
+        (
+            b'rules: "\\d"\n',
+            [
+                "1:10: $: this is not YAML: found unknown escape character 'd', while scanning a double-quoted scalar "
+                "begun in line 1. Use single quotes, in which a backslash is a backslash, or double it."
+            ],
+        ),
+        (
+            b'rules: "\\Uffffffff"\n',
+            [
+                "1:1: $: an escape in double quotes names no character. "
+                "Look for \\x, \\u and \\U, or use single quotes."
+            ],
+        ),
+        (b"# caf\xe9\nrules: {}\n", ["1:6: $: byte 0xe9 is not UTF-8. Save the file as UTF-8."]),
+        (b"\xef\xbb\xbf# caf\xe9\n", ["1:6: $: byte 0xe9 is not UTF-8. Save the file as UTF-8."]),
+        (
+            b"rules:\n  r: \x07\n",
+            [
+                "2:6: $: the character U+0007 may not stand in YAML. "
+                'Remove it, or escape it within double quotes ("\\u....").'
+            ],
+        ),
+        (
+            "rules:\n  r: {description: one\u2028two}\n".encode(),
+            [
+                "2:23: $: the character U+2028 is a line break to some readers of YAML and text to others. "
+                'Remove it, or escape it within double quotes ("\\u....").'
+            ],
+        ),
+        (b"%YAML 1.1\n---\nrules: {}\n", ["2:1: $: the file asks for another YAML than 1.2. Remove the %YAML line."]),
+        (
+            b"rules: {}\n---\nrules: {}\n",
+            ["2:1: $: the file holds a second document. Remove the --- line, or make it a file."],
+        ),
+        (b"rules: " + b"[" * 5000 + b"]" * 5000, ["1:108: $: values nest deeper than 100. Flatten them."]),
+    ],
+)  # fmt: skip
+def test_file_that_is_no_mapping_in_yaml(tmp_path: Path, content: bytes, expected: list[str]) -> None:
+    """A file that cannot be parsed to its end gets one mistake, at the place where parsing ended."""
+    assert expected == mistakes(tmp_path, content)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            b"    pattern: {type: [yes]}",
+            "7:22: $.rules.r.pattern.type[0]: yes without quotes is a boolean to some readers of YAML and text to "
+            'others. Write true, or "yes" if you mean the text.',
+        ),
+        (
+            b"    pattern: {data: {country: [NO]}}",
+            "7:32: $.rules.r.pattern.data.country[0]: NO without quotes is a boolean to some readers of YAML "
+            'and text to others. Write false, or "NO" if you mean the text.',
+        ),
+        (
+            b"    pattern: {data: {on: [a]}}",
+            "7:22: $.rules.r.pattern.data: the key is 'on', which is no text, in YAML. Put it in quotes: \"on\".",
+        ),
+        (
+            b"    pattern: {data: {404: [a]}}",
+            "7:22: $.rules.r.pattern.data: the key is '404', which is no text, in YAML. Put it in quotes: \"404\".",
+        ),
+        (
+            b"    pattern: {data: {true: [a]}}",
+            "7:22: $.rules.r.pattern.data: the key is 'true', which is no text, in YAML. Put it in quotes: \"true\".",
+        ),
+        (
+            b"    pattern: {data: {? [a] : [b]}}",
+            "7:24: $.rules.r.pattern.data: a key is no text. Write the key as text.",
+        ),
+        (
+            b"    pattern: {data: {a: [0x1F]}}",
+            "7:26: $.rules.r.pattern.data.a[0]: 0x1F is a number to YAML, but not as JSON writes numbers. "
+            'Write it in plain decimal digits such as 31 or 0.5, or "0x1F" if you mean the text.',
+        ),
+        (
+            b"    pattern: {data: {a: [007]}}",
+            "7:26: $.rules.r.pattern.data.a[0]: 007 is a number to YAML, but not as JSON writes numbers. "
+            'Write it in plain decimal digits such as 31 or 0.5, or "007" if you mean the text.',
+        ),
+        (
+            b"    pattern: {data: {a: [.inf]}}",
+            "7:26: $.rules.r.pattern.data.a[0]: .inf is a number to YAML, but not as JSON writes numbers. "
+            'Write it in plain decimal digits such as 31 or 0.5, or ".inf" if you mean the text.',
+        ),
+        (
+            b"    pattern: {data: {a: [1_000]}}",
+            "7:26: $.rules.r.pattern.data.a[0]: 1_000 is a number to YAML, but not as JSON writes numbers. "
+            'Write it in plain decimal digits such as 31 or 0.5, or "1_000" if you mean the text.',
+        ),
+        (
+            b"    pattern: &p {type: [a]}",
+            "7:14: $.rules.r.pattern: the anchor &p is not supported. Write values out where they are used.",
+        ),
+        (b"    pattern: *p", "7:14: $.rules.r.pattern: the alias *p is not supported. Write the value out."),
+        (
+            b"    pattern: {type: [!!str a]}",
+            "7:22: $.rules.r.pattern.type[0]: the tag tag:yaml.org,2002:str is not supported. "
+            "Remove it; text may be put in quotes.",
+        ),
+        (
+            b"    pattern: {<<: {}, type: [a]}",
+            "7:15: $.rules.r.pattern: merging with << is not supported. Write the fields out.",
+        ),
+        (
+            b"    pattern: {type: [a], type: [b]}",
+            "7:26: $.rules.r.pattern.type: the key 'type' stands twice in one mapping, first at FILE:7:15. "
+            "Remove one of them, or merge the two.",
+        ),
+        (
+            b'    pattern: {type: ["\\ud800"]}',
+            "7:22: $.rules.r.pattern.type[0]: the text holds half of a surrogate pair. "
+            "Write the character itself, or as \\U0001....",
+        ),
+    ],
+)
+def test_value_that_readers_of_yaml_disagree_about(tmp_path: Path, line: bytes, expected: str) -> None:
+    """Each trap is one mistake, with no others as its consequence."""
+    assert [expected.replace("FILE", str(tmp_path / "r.yaml"))] == mistakes(tmp_path, HEAD + line + b"\n")
+
+
+@pytest.mark.parametrize("word", ["yes", "Yes", "YES", "no", "No", "NO", "on", "On", "ON", "off", "Off", "OFF"])
+def test_word_that_is_a_boolean_to_some(tmp_path: Path, word: str) -> None:
+    """YAML 1.1's words for true and false are neither guessed as such nor as text."""
+    said = mistakes(tmp_path, HEAD + f"    pattern: {{type: [{word}]}}\n".encode())
+
+    start = f"7:22: $.rules.r.pattern.type[0]: {word} without quotes is a boolean to some readers"
+    assert [start] == [text[: len(start)] for text in said]
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        (b"2013-01-01", '"2013-01-01"'),
+        (b"12:30:45", '"12:30:45"'),
+        (b"y", '"y"'),
+        (b"'yes'", '"yes"'),
+        (b"'007'", '"007"'),
+        (b"null", "null"),
+        (b"~", "null"),
+        (b"True", "true"),
+        (b"1e3", "1e3"),
+        (b"-0.10", "-0.10"),
+        (b"9007199254740993", "9007199254740993"),
+        (b'"\\U0001F6EB"', '"\U0001f6eb"'),
+        ("é".encode(), '"é"'),
+    ],
+)
+def test_value_that_has_one_meaning(tmp_path: Path, written: bytes, value: str) -> None:
+    """Dates and times are text as in JSON, numbers keep every digit as it was written."""
+    (tmp_path / "r.yaml").write_bytes(HEAD + b"    pattern: {data: {a: [" + written + b"]}}\n")
+
+    assert f'"pattern":{{"data":{{"a":[{value}]}}}}' in load_rules(tmp_path).to_json()

@@ -1,0 +1,84 @@
+"""Rows on their way from runs to the collector: when it is woken, and what a segment is made of."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from eventbridge.model.answer import Answer
+from eventbridge.stages.push.rows import OutcomeRow, OutcomeRows, accepted_table, outcome_table
+from eventbridge.store import schemas
+
+AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def row(number: int) -> OutcomeRow:
+    return OutcomeRow(number.to_bytes(16), "orders", "crm", 1, True, AT, 1.5, "Delivered", code=200, response_head=b"")
+
+
+def test_a_segment_has_the_oldest_rows_and_no_more_than_are_enough() -> None:
+    """The rest waits for the next one."""
+    rows = OutcomeRows(3)
+    rows.put_all(row(number) for number in range(5))
+
+    assert [rows.take()[1], rows.take()[1], rows.take()[1]] == [[row(0), row(1), row(2)], [row(3), row(4)], []]
+
+
+def test_a_segment_has_whole_tables_first() -> None:
+    """Their rows count: a segment has no more tables, and no more rows beside them, than are enough."""
+    rows = OutcomeRows(9)
+    table = accepted_table(pa.array([bytes(16)] * 7, pa.binary(16)), "orders", "lines", 1, Answer(True, AT, 2.0))
+    rows.put(row(1))
+    rows.put(row(2))
+    rows.put(row(3))
+    rows.put_table(table)
+    few = OutcomeRows(1)
+    few.put(row(1))
+    few.put_table(table)
+    few.put_table(table)
+
+    assert (len(rows), len(few)) == (10, 15)
+    assert rows.take() == ([table], [row(1), row(2)])
+    assert rows.take() == ([], [row(3)])
+    assert [few.take(), few.take(), few.take()] == [([table], []), ([table], []), ([], [row(1)])]
+
+
+def test_rows_and_tables_have_the_schema_of_segments() -> None:
+    """Column by column."""
+    table = accepted_table(pa.array([bytes(16)] * 2, pa.binary(16)), "orders", "lines", 4, Answer(True, AT, 2.0))
+
+    assert table.schema == outcome_table([row(1)]).schema == schemas.OUTCOME
+    assert (
+        table.to_pylist()[1]
+        == OutcomeRow(bytes(16), "orders", "lines", 4, True, AT, 2.0, "Delivered", response_head=b"")._asdict()
+    )
+
+
+def test_one_row_wakes_nobody_enough_rows_do() -> None:
+    """To wake a thread for every row would cost more than to make it."""
+    rows = OutcomeRows(2)
+    rows.put(row(1))
+    rows.wait(0.01)  # returns because the time is over
+    woken = threading.Event()
+    waiting = threading.Thread(target=lambda: (rows.wait(30), woken.set()))
+    waiting.start()
+    rows.put(row(2))
+
+    assert woken.wait(10)
+    waiting.join()
+    began = time.monotonic()
+    rows.wait(30)
+    assert time.monotonic() - began < 10, "as long as there are enough, nobody waits"
+
+
+def test_a_run_that_ends_wakes() -> None:
+    """However few rows there are."""
+    rows = OutcomeRows(1_000)
+    rows.wake()
+    began = time.monotonic()
+    rows.wait(30)
+
+    assert time.monotonic() - began < 10

@@ -1,0 +1,70 @@
+"""The pace of a run: tokens of its target and of what lies beside it, and the pause that the target asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from eventbridge.decision.token_bucket import Bucket, Lease, lease
+from eventbridge.stages.push.token_lease import Pace
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+
+def later(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
+
+
+def bucket(clock: Callable[[], datetime]) -> Callable[[float, int], Lease]:
+    """Return what leases from a bucket of its own, as the ledger does."""
+    kept: list[Bucket | None] = [None]
+
+    def give(rate: float, wanted: int) -> Lease:
+        given = lease(kept[0], rate, wanted, clock())
+        kept[0] = given.left
+        return given
+
+    return give
+
+
+def test_nothing_passes_before_a_pause_is_over() -> None:
+    """The later of two counts, whoever asked; then it is as free as it was."""
+    pace = Pace(bucket(lambda: NOW), None)
+    assert pace.free
+    pace.pause.ask(later(5))
+    pace.pause.ask(later(2))
+
+    assert not pace.free
+    assert (pace.open(later(4)), pace.take(later(4), 1), pace.next_at) == (False, False, later(5))
+    assert (pace.open(later(5)), pace.take(later(5), 1)) == (True, True)
+    assert pace.free
+    assert pace.next_at is None
+
+
+def test_both_rates_are_kept() -> None:
+    """Whichever is lower at the time decides, and a token that the other refused is not used up."""
+    now = NOW
+    pace = Pace(bucket(lambda: now), 10.0)
+    pace.beside = Pace(bucket(lambda: now), 4.0)
+
+    sent = [now for _ in range(20) if pace.take(now, 20)]
+    assert len(sent) == 4
+    assert pace.next_at == later(0.25)
+    for tenth in range(1, 51):
+        now = later(tenth / 10)
+        while pace.take(now, 20):
+            sent.append(now)
+
+    assert 4 + 19 <= len(sent) <= 4 + 20
+    assert not pace.free
+
+
+def test_a_target_is_held_up_by_its_rate_until_a_second_after_it_might_go_on() -> None:
+    """What waits then waits for something else; a refusal long ago, for a token that is long there, says nothing."""
+    now = NOW
+    pace = Pace(bucket(lambda: now), 0.2)
+    assert not pace.has_bound(now)
+    assert [pace.take(now, 9), pace.take(now, 9)] == [True, False]
+    assert pace.next_at == later(5)
+
+    assert [pace.has_bound(later(at)) for at in (0, 4, 5.9, 6.1, 60)] == [True, True, True, False, False]

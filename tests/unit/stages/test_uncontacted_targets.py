@@ -1,0 +1,84 @@
+"""A target that a push sent nothing to is not judged by it; nor is one that had little of the budget."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+
+from unit.stages.test_unjudged_deliveries import items
+
+from eventbridge.decision.breaker import Count, Ended, Tally, after
+from eventbridge.decision.head_of_line import Stay
+from eventbridge.decision.token_bucket import Lease
+from eventbridge.model.answer import Answer
+from eventbridge.model.target_state import TargetStatus
+from eventbridge.rule.model import RetryPolicy
+from eventbridge.stages.push.breaker import RunBreaker
+from eventbridge.stages.push.rows import OutcomeRows
+from eventbridge.stages.push.run import RunSettings, TargetRun
+from eventbridge.stages.push.singly import SingleDeliveries
+from eventbridge.stages.push.token_lease import Pace
+from eventbridge.targets.protocol import Request
+from eventbridge.testing.targets import InMemoryTarget, accept
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+OK = TargetStatus("orders", "crm", "ok", "", NOW - timedelta(hours=1))
+
+
+def _no_lease(_rate: float, _wanted: int) -> Lease:
+    raise AssertionError("there is no rate")
+
+
+def _standing(began_after: float) -> TargetStatus:
+    """Return how a target stands after a run that began so many seconds into a budget of ten, and met its end."""
+    passed = timedelta()
+
+    def clock() -> datetime:
+        return NOW + passed
+
+    def answer(request: Request) -> Answer:
+        nonlocal passed
+        passed = timedelta(seconds=11)
+        return accept(request)
+
+    settings = RunSettings(
+        "orders",
+        "crm",
+        open_target=lambda: InMemoryTarget(answer, clock=clock),
+        policy=RetryPolicy(maximum_event_age_seconds=1e9),
+        breaker=RunBreaker("orders", "crm"),
+        pace=Pace(_no_lease, None),
+        until=NOW + timedelta(seconds=10),
+        clock=clock,
+        stop=threading.Event(),
+        rows=OutcomeRows(1_000),
+    )
+    run = TargetRun(settings, SingleDeliveries(items(10)))
+    passed = timedelta(seconds=began_after)
+    run.run()
+    assert run.report.crashed is None
+    told = run.tally()
+    assert told is not None
+    return after(OK, told, Count(), clock())
+
+
+def test_one_whose_turn_came_after_the_budget_stays_as_it_was() -> None:
+    """It was not contacted."""
+    assert _standing(began_after=10.5) == OK
+
+
+def test_one_whose_turn_came_late_is_not_judged_by_what_was_left() -> None:
+    """One of ten in the last second says nothing; in the whole budget it does."""
+    assert _standing(began_after=9).state == "ok"
+    assert _standing(began_after=0).state == "degraded"
+
+
+def test_what_nobody_sent_to_is_no_word_on_a_slow_target_but_lets_the_next_probe() -> None:
+    """Its count of quick chunks stays; one that was to be probed may be at once."""
+    untried = Tally("orders", "crm", ended=Ended(0, 10, 0, True, Stay(0.0, 0.0, None), apart=True, contacted=False))
+    slow = TargetStatus("orders", "crm", "degraded", "batches waited", NOW, until=NOW, good=3, slow=True)
+    half_open = TargetStatus("orders", "crm", "half-open", "", NOW, until=NOW + timedelta(seconds=20), good=1)
+
+    assert not untried.is_word_against
+    assert after(slow, untried, Count(), NOW) == slow
+    assert after(half_open, untried, Count(), NOW).until == NOW

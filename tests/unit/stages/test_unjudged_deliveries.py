@@ -1,0 +1,137 @@
+"""A run whose target sends deliveries that nobody judges, as in a bundle: they go again, and count once."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Generator, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+
+import pytest
+
+from eventbridge.decision.token_bucket import Bucket, Lease
+from eventbridge.model.answer import Answer
+from eventbridge.rule.model import RetryPolicy
+from eventbridge.stages.push.breaker import RunBreaker
+from eventbridge.stages.push.pending import Item
+from eventbridge.stages.push.rows import OutcomeRows
+from eventbridge.stages.push.run import RunSettings, TargetRun
+from eventbridge.stages.push.singly import SingleDeliveries
+from eventbridge.stages.push.token_lease import Pace
+from eventbridge.targets.protocol import Request
+from eventbridge.testing.targets import InMemoryTarget, accept
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def items(count: int) -> list[Item]:
+    """Return deliveries of which payload number n is `n`."""
+    requests = [Request(n, f"id {n}", str(n).encode(), "application/json") for n in range(count)]
+    return [Item(request.payload, "orders", "crm", request, now(), 0, 0.0) for request in requests]
+
+
+def run_of(target: InMemoryTarget, deliveries: Sequence[Item], pace: Pace, stop: threading.Event) -> TargetRun:
+    settings = RunSettings(
+        "orders",
+        "crm",
+        open_target=lambda: target,
+        policy=RetryPolicy(),
+        breaker=RunBreaker("orders", "crm"),
+        pace=pace,
+        until=now() + timedelta(seconds=60),
+        clock=now,
+        stop=stop,
+        rows=OutcomeRows(1_000),
+    )
+    run = TargetRun(settings, SingleDeliveries(deliveries))
+    run.run()
+    assert run.report.crashed is None
+    return run
+
+
+def _no_lease(_rate: float, _wanted: int) -> Lease:
+    raise AssertionError("there is no rate")
+
+
+def test_they_are_sent_until_they_are_judged_and_count_as_one() -> None:
+    """Each third is judged at its third sending: sent by this push is every delivery once, however often it went."""
+    seen: Counter[int] = Counter()
+
+    def answer(request: Request) -> Answer | None:
+        seen[request.index] += 1
+        return None if request.index % 3 == 0 and seen[request.index] < 3 else accept(request)
+
+    deliveries = items(20)
+    run = run_of(InMemoryTarget(answer), deliveries, Pace(_no_lease, None), threading.Event())
+
+    assert {index: times for index, times in seen.items() if times > 1} == dict.fromkeys(range(0, 20, 3), 3)
+    assert (run.report.delivered, run.report.sent, run.report.settled) == (20, 20, 20)
+    assert {item.attempts for item in deliveries} == {1}
+
+
+def test_each_sending_takes_a_token() -> None:
+    """The rate is of what goes out."""
+    leased: list[int] = []
+    seen: Counter[int] = Counter()
+
+    def lease(_rate: float, wanted: int) -> Lease:
+        leased.append(wanted)
+        return Lease(wanted, 0.0, Bucket(0.0, now()))
+
+    def answer(request: Request) -> Answer | None:
+        seen[request.index] += 1
+        return None if seen[request.index] < 2 else accept(request)
+
+    run = run_of(InMemoryTarget(answer), items(4), Pace(lease, 1_000.0), threading.Event())
+
+    assert run.report.delivered == 4
+    assert sum(leased) == 8
+
+
+def test_when_the_push_is_stopped_they_are_left_without_an_outcome() -> None:
+    """Settlement finds none, and they come again, without an attempt."""
+    stop = threading.Event()
+
+    def answer(request: Request) -> Answer | None:
+        if request.index == 3:
+            stop.set()
+        return None if request.index == 1 else accept(request)
+
+    deliveries = items(6)
+    run = run_of(InMemoryTarget(answer), deliveries, Pace(_no_lease, None), stop)
+
+    assert run.report.delivered == 3
+    assert [item.attempts for item in deliveries] == [1, 0, 1, 1, 0, 0]
+
+
+class Together(InMemoryTarget):
+    """Has one answer for three requests."""
+
+    def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Answer], None, None]:
+        """Take three and then yield what their answer comes to."""
+        taken = iter(requests)
+        while three := list(islice(taken, 3)):
+            answers = list(super().deliver(three, until))
+            for number, answered in enumerate(answers, start=1):
+                self.more_of_answer = len(answers) - number
+                yield answered
+
+
+@pytest.mark.parametrize("reason", ["stop", "gone"])
+def test_an_answer_that_has_come_is_taken_whole(reason: str) -> None:
+    """Also if the push is stopped meanwhile, or one of its deliveries says that the target is gone."""
+    stop = threading.Event()
+
+    def answer(request: Request) -> Answer:
+        if request.index == 3 and reason == "gone":
+            return accept(request)._replace(accepted=False, code=410)
+        if request.index == 3:
+            stop.set()
+        return accept(request)
+
+    run = run_of(Together(answer), items(12), Pace(_no_lease, None), stop)
+
+    assert run.report.settled == 6

@@ -1,0 +1,115 @@
+"""The event loop that http targets share: how its room is divided, and what one of them leaves to the next."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Generator, Iterator
+from contextlib import closing
+
+import pytest
+from unit.loopback import LOOPBACK, later, now
+
+from eventbridge.config.connection import Connection
+from eventbridge.targets.http_engine import HttpEngine, Seat
+from eventbridge.targets.http_fields import HttpFields
+from eventbridge.targets.open import open_target
+from eventbridge.targets.protocol import Request
+from eventbridge.targets.steps import SeatedTarget, Step, is_seated
+from eventbridge.testing.receiver import Receiver
+
+
+@pytest.fixture
+def engine() -> Iterator[HttpEngine]:
+    """An engine for four requests at a time, the last of which is for those that have none."""
+    with closing(HttpEngine(4, freely=3)) as made:
+        yield made
+
+
+def target_of(url: str, **fields: object) -> SeatedTarget:
+    rule = HttpFields.model_validate({"name": "crm", "url": url, "allow_http": True} | fields)
+    target = open_target("r", rule, _no_connection, now, LOOPBACK)
+    assert is_seated(target)
+    return target
+
+
+def requests(count: int) -> list[Request]:
+    return [Request(number, str(uuid.uuid4()), b"{}", "application/json") for number in range(count)]
+
+
+def answers_of(engine: HttpEngine, steps: Generator[Step, None, None]) -> list[int]:
+    """Drive one delivery until it ends, and return the indexes that were answered."""
+    found = []
+    for step in steps:
+        if isinstance(step, tuple):
+            found.append(step[0])
+        else:
+            engine.wait(1.0)
+    return found
+
+
+def test_targets_that_hang_leave_room_for_others(engine: HttpEngine, receiver: Receiver) -> None:
+    """One gets three of four requests in flight, another the last one at a time, and all that it has is answered."""
+    hanging, healthy = Seat(engine), Seat(engine)
+    stuck = target_of(receiver.url("/hang/engine")).steps(requests(10), later(), hanging)
+    assert next(stuck) is None
+    assert len(hanging.flying) == 3
+
+    answered = answers_of(engine, target_of(receiver.url("/healthy/engine")).steps(requests(10), later(), healthy))
+
+    assert sorted(answered) == list(range(10))
+    stuck.close()
+    assert not hanging.flying
+
+
+def test_who_found_no_room_is_told_when_there_is(engine: HttpEngine, receiver: Receiver) -> None:
+    """It is among those that have news as soon as another's request ended."""
+    first, second, third = Seat(engine), Seat(engine), Seat(engine)
+    stuck = target_of(receiver.url("/hang/engine")).steps(requests(10), later(), first)
+    other = target_of(receiver.url("/hang/engine")).steps(requests(10), later(), second)
+    late = target_of(receiver.url("/healthy/engine")).steps(requests(1), later(), third)
+    assert [next(stuck), next(other), next(late)] == [None, None, None]
+    assert not third.flying
+
+    other.close()
+
+    assert third in engine.wait(1.0)
+    assert answers_of(engine, late) == [0]
+    stuck.close()
+
+
+def test_a_handle_goes_from_target_to_target_without_what_the_first_sent(
+    engine: HttpEngine, receiver: Receiver
+) -> None:
+    """URL, credentials in it included, and headers are each target's own."""
+    secret = Connection("crm", "http", extra={"api_key": "k3y", "api_key_query": "key"})
+    rule = HttpFields(name="crm", url=receiver.url("/healthy/first"), allow_http=True, connection="crm")
+    first = open_target("r", rule, lambda _: secret, now, LOOPBACK)
+    assert is_seated(first)
+    path = f"/healthy/{uuid.uuid4()}"
+
+    answers_of(engine, first.steps(requests(1), later(), Seat(engine)))
+    answers_of(engine, target_of(receiver.url(path)).steps(requests(1), later(), Seat(engine)))
+
+    seen = [request for request in receiver.requests() if request["path"] == path]
+    assert len(seen) == 1, "and not with the key of the first"
+    assert "k3y" not in str(seen)
+    assert any("key=k3y" in str(request["path"]) for request in receiver.requests()), "the first had it"
+
+
+def test_any_thread_may_wake_it_also_when_it_is_closed() -> None:
+    """`wait` ends at once; a call that came too late is no error."""
+    engine = HttpEngine(1)
+    threading.Timer(0.05, engine.wake).start()
+    began = time.monotonic()
+
+    engine.wait(20.0)
+
+    assert time.monotonic() - began < 10
+    engine.close()
+    engine.wake()
+
+
+def _no_connection(connection_id: str) -> Connection:
+    raise AssertionError(f"nobody asked for {connection_id}")

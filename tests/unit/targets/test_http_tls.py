@@ -1,0 +1,294 @@
+"""TLS of the HTTP target: who is trusted, what we show of ourselves, and what is spoken inside."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import threading
+import uuid
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_network
+from pathlib import Path
+
+import certificates
+import pytest
+from cryptography import x509
+
+from eventbridge.config.connection import Connection
+from eventbridge.errors import ConnectionUnusable
+from eventbridge.model.answer import Answer
+from eventbridge.targets.http_fields import HttpFields
+from eventbridge.targets.open import open_target
+from eventbridge.targets.protocol import Request, Target
+from eventbridge.testing.receiver import ADDRESSES, Receiver
+
+LOOPBACK = (ip_network(ADDRESSES),)
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a certificate for the receiver's own address, signed by itself."""
+    return certificates.self_signed().write(tmp_path_factory.mktemp("certificate") / "own.pem")
+
+
+@pytest.fixture(scope="module")
+def receiver(tmp_path_factory: pytest.TempPathFactory, own: Path) -> Iterator[Receiver]:
+    """Run a receiver that speaks TLS with that certificate, HTTP/2 too."""
+    with Receiver(tmp_path_factory.mktemp("tls") / "log.jsonl", certificate=own, http2=True, whole=True) as running:
+        yield running
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def opened(url: str, extra: Mapping[str, object] | None = None, **fields: object) -> Target:
+    rule = HttpFields.model_validate(
+        {"name": "crm", "type": "http", "url": url, "connection": "crm", "timeout_seconds": 5.0, **fields}
+    )
+    return open_target("r", rule, lambda name: Connection(name, "http", extra=extra or {}), now, LOOPBACK)
+
+
+def answers_of(target: Target, number: int = 1) -> list[Answer]:
+    requests = [Request(n, str(uuid.uuid4()), b"{}", "application/json") for n in range(number)]
+    with closing(target):
+        return [answer for _, answer in target.deliver(requests, now() + timedelta(seconds=30))]
+
+
+def answer_of(url: str, extra: Mapping[str, object] | None = None) -> Answer:
+    [answer] = answers_of(opened(url, extra))
+    return answer
+
+
+def outcome(answer: Answer) -> tuple[bool, int | None, str | None]:
+    return answer.accepted, answer.code, answer.error_class
+
+
+def test_a_self_signed_server_is_refused(receiver: Receiver) -> None:
+    """Nothing is sent to a server that nobody vouches for."""
+    answer = answer_of(receiver.url("/healthy/unknown"))
+
+    assert outcome(answer) == (False, None, "TlsError")
+    assert [request for request in receiver.requests() if request["path"] == "/healthy/unknown"] == []
+
+
+def test_a_trusted_server_is_delivered_to(receiver: Receiver, own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An authority of one's own is trusted by SSL_CERT_FILE."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(own))
+
+    assert answer_of(receiver.url("/healthy/trusted")).accepted
+
+
+@pytest.mark.parametrize("form", ["pem", "path"])
+def test_a_connection_names_its_authority(receiver: Receiver, own: Path, form: str) -> None:
+    """Extra `ca_certificate`, PEM or a path, vouches for the servers of this connection."""
+    extra = {"ca_certificate": own.read_text() if form == "path" else str(own)}
+
+    assert answer_of(receiver.url("/healthy/by-connection"), extra).accepted
+
+
+def test_a_connections_authority_is_the_only_one(
+    receiver: Receiver, own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whom the system trusts does not count for a connection that names its own authority."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(own))
+    other = certificates.authority().certificate.decode()
+
+    assert outcome(answer_of(receiver.url("/healthy"), {"ca_certificate": other})) == (False, None, "TlsError")
+
+
+def test_a_trusted_server_of_another_name_is_refused(tmp_path: Path) -> None:
+    """A certificate counts for the names in it alone."""
+    other = certificates.self_signed(x509.DNSName("crm.example"))
+    with Receiver(tmp_path / "log.jsonl", certificate=other.write(tmp_path / "other.pem")) as receiver:
+        answer = answer_of(receiver.url("/healthy"), {"ca_certificate": other.certificate.decode()})
+
+    assert outcome(answer) == (False, None, "TlsError")
+
+
+def test_a_server_without_tls_is_refused(tmp_path: Path) -> None:
+    """https:// to a server that speaks plain HTTP is a TlsError, and nothing was sent in the clear."""
+    with Receiver(tmp_path / "log.jsonl") as receiver:
+        answer = answer_of(receiver.url("/healthy").replace("http://", "https://"))
+        received = receiver.requests()
+
+    assert outcome(answer) == (False, None, "TlsError")
+    assert received == []
+
+
+def test_tls_before_1_2_is_refused(own: Path) -> None:
+    """A server that speaks TLS 1.1 at most gets nothing, although we trust it and others would talk to it."""
+    with _old_server(own) as (port, met):
+        client = _old_context(ssl.PROTOCOL_TLS_CLIENT)
+        client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+        with socket.create_connection(("127.0.0.1", port)) as plain, client.wrap_socket(plain) as talked:
+            assert talked.version() == "TLSv1.1"
+        answer = answer_of(f"https://127.0.0.1:{port}/healthy", {"ca_certificate": own.read_text()})
+
+    assert outcome(answer) == (False, None, "TlsError")
+    assert met == ["TLSv1.1", "refused"]
+
+
+def test_a_client_shows_its_certificate(tmp_path: Path) -> None:
+    """A server that asks for one gets that of the connection, whose key may be locked; without it nothing is sent."""
+    trusted = certificates.authority()
+    server, client = certificates.vouched_for(trusted), certificates.vouched_for(trusted)
+    (tmp_path / "authority.pem").write_bytes(trusted.certificate)
+    shown = {"client_certificate": client.certificate.decode(), "private_key": client.private("hush").decode()}
+    extra = {"ca_certificate": trusted.certificate.decode()}
+    files = {"certificate": server.write(tmp_path / "server.pem"), "client_authorities": tmp_path / "authority.pem"}
+    with Receiver(tmp_path / "log.jsonl", **files) as receiver:  # type: ignore[arg-type]
+        with_it = answer_of(receiver.url("/healthy"), extra | shown | {"private_key_password": "hush"})
+        stranger = certificates.self_signed()
+        strange = {"client_certificate": stranger.certificate.decode(), "private_key": stranger.private().decode()}
+        refused = [answer_of(receiver.url("/healthy"), extra | each) for each in ({}, strange)]
+        received = receiver.requests()
+
+    assert with_it.accepted
+    assert [(each.accepted, each.code) for each in refused] == [(False, None)] * 2
+    assert len(received) == 1
+
+
+def test_http_2_is_spoken_where_it_is_offered(receiver: Receiver, own: Path) -> None:
+    """Many requests at a time share one connection; each has its own answer."""
+    with closing(opened(receiver.url("/delay/20"), {"ca_certificate": str(own)}, max_in_flight=16)) as target:
+        answers = answers_of(target, 64)
+
+    got = [request for request in receiver.requests() if request["path"] == "/delay/20"]
+    assert [answer.code for answer in answers] == [200] * 64
+    assert len({request["connection"] for request in got}) == 1
+    assert max(request["in_flight"] for request in got) == 16
+    assert {request["headers"][":method"] for request in got} == {"POST"}
+
+
+@pytest.mark.parametrize("path", ["huge", "drip", "hang", "cut", "abort", "retry-after/7", "bad"])
+def test_answers_over_http_2_mean_the_same(receiver: Receiver, own: Path, tmp_path: Path, path: str) -> None:
+    """What ends, never ends or is too large comes to the same as over HTTP/1.1, and neighbours do not notice."""
+    seconds = 1.0 if path in ("drip", "hang") else 20.0
+    with Receiver(tmp_path / "log.jsonl") as plain:
+        [before] = answers_of(opened(plain.url(f"/{path}"), allow_http=True, timeout_seconds=seconds))
+    target = opened(receiver.url(f"/{path}"), {"ca_certificate": str(own)}, max_in_flight=4, timeout_seconds=seconds)
+    answers = answers_of(target, 4)
+
+    found = {
+        (each.accepted, each.code, each.error_class, each.retry_after, each.abort, each.response_head.rstrip(b"."))
+        for each in [before, *answers]
+    }
+    assert len(found) == 1
+
+
+def test_a_server_without_http_2_gets_http_1_1(tmp_path: Path, own: Path) -> None:
+    """Connections of their own are made, as many as there are requests at a time, and kept."""
+    with Receiver(tmp_path / "log.jsonl", certificate=own) as receiver:
+        with closing(opened(receiver.url("/delay/20"), {"ca_certificate": str(own)}, max_in_flight=4)) as target:
+            answers = answers_of(target, 40)
+        connections = {request["connection"] for request in receiver.requests()}
+
+    assert [answer.code for answer in answers] == [200] * 40
+    assert 2 <= len(connections) <= 4
+
+
+PAIR = certificates.self_signed()
+OTHER = certificates.self_signed()
+
+
+@pytest.mark.parametrize(
+    ("extra", "said"),
+    [
+        ({"ca_certificate": "-----BEGIN CERTIFICATE-----\nhush"}, "holds no PEM certificate"),
+        ({"ca_certificate": "/nowhere/ca.pem"}, "cannot be read: No such file or directory"),
+        ({"ca_certificate": 5}, "not text"),
+        ({"client_certificate": PAIR.certificate.decode()}, "has no extra `private_key`"),
+        ({"private_key": PAIR.private().decode()}, "has no extra `client_certificate`"),
+        ({"private_key_password": "hush"}, "no `private_key`"),
+        ({"client_certificate": PAIR.certificate.decode(), "private_key": "hush\nhush"}, "neither PEM nor a path"),
+        (
+            {"client_certificate": PAIR.certificate.decode(), "private_key": OTHER.private().decode()},
+            "not that of the first certificate",
+        ),
+        (
+            {"client_certificate": PAIR.certificate.decode(), "private_key": PAIR.private("hush").decode()},
+            "is locked",
+        ),
+        (
+            {
+                "client_certificate": PAIR.certificate.decode(),
+                "private_key": PAIR.private("hush").decode(),
+                "private_key_password": "hushed",
+            },
+            "cannot be unlocked",
+        ),
+        (
+            {
+                "client_certificate": PAIR.certificate.decode(),
+                "private_key": PAIR.private().decode(),
+                "private_key_password": "hush",
+            },
+            "has no password",
+        ),
+        (
+            {"client_certificate": PAIR.certificate.decode(), "private_key": "-----BEGIN PRIVATE KEY-----\nhush"},
+            "is no PEM private key",
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_told_before_anything_is_sent(extra: Mapping[str, object], said: str) -> None:
+    """The error names the connection and what is wrong, and shows nothing of a key or a password."""
+    with pytest.raises(ConnectionUnusable) as caught:
+        opened("https://crm.example/", extra)
+
+    assert str(caught.value).startswith("Connection 'crm' has ")
+    assert said in str(caught.value)
+    assert "hush" not in str(caught.value)
+
+
+def test_pem_in_a_connection_of_the_environment() -> None:
+    """In the JSON form line ends are written as JSON writes them."""
+    text = json.dumps({"conn_type": "http", "extra": {"ca_certificate": PAIR.certificate.decode()}})
+    connection = Connection.from_text("crm", text)
+    rule = HttpFields(name="crm", url="https://crm.example/", connection="crm")
+
+    open_target("r", rule, lambda _: connection, now).close()
+
+
+def _old_context(protocol: int) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_1
+    return context
+
+
+class _old_server:
+    """Serve TLS 1.1 to two clients, one after the other; gives the port, and what became of each handshake."""
+
+    def __init__(self, certificate: Path) -> None:
+        self._context = _old_context(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(certificate)
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._socket.settimeout(30)
+        self._met: list[str] = []
+        self._thread = threading.Thread(target=self._serve)
+
+    def __enter__(self) -> tuple[int, list[str]]:
+        self._thread.start()
+        return self._socket.getsockname()[1], self._met
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join(30)
+        self._socket.close()
+
+    def _serve(self) -> None:
+        for _ in range(2):
+            plain, _ = self._socket.accept()
+            with plain:
+                try:
+                    with self._context.wrap_socket(plain, server_side=True) as talked:
+                        self._met.append(str(talked.version()))
+                except ssl.SSLError:
+                    self._met.append("refused")
