@@ -84,7 +84,7 @@ def test_what_goes_on_behind_a_condition_is_refused(condition: str, store: Store
     """A redrive asks for each of its batches: of `LIMIT 1` it would take one after the other, until it had all."""
     file = written("a", letter(1), letter(2))
 
-    with pytest.raises(UserError, match="is no condition"):
+    with pytest.raises(UserError, match="is not a condition"):
         keys_where(partial(read_table, store), [file], condition)
 
 
