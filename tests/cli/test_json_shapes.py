@@ -152,6 +152,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "references": [],
         "held_rules": [],
         "targets": [TARGET],
+        "operators": [],
     },
     ("rules", "release", "big-orders"): {
         "rule": "str",

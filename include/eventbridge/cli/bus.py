@@ -42,7 +42,7 @@ def publish(
     Events with the same `partitionkey`, else the same `subject`, go to one queue, in order.
     Lines are published as they are: what is no CloudEvent becomes a dead letter `Malformed`.
     """
-    from eventbridge.cli.find import find_bus, find_topic
+    from eventbridge.stages.operate.find import find_bus, find_topic
 
     with runtime() as work:
         rules = work.rule_set()

@@ -48,9 +48,9 @@ def deliver(
     """
     if not until_idle:
         raise typer.BadParameter("only --until-idle is in this version; Airflow delivers continuously")
-    from eventbridge.cli.find import find_runner
     from eventbridge.spark.route import ConnectRouter
     from eventbridge.stages.operate.deliver import deliver_until_idle
+    from eventbridge.stages.operate.find import find_runner
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     with Interrupts() as interrupts, runtime() as work, ExitStack() as stack:

@@ -27,7 +27,7 @@ def release(
 
     Do it once what made it fail is mended: its references are due, and the delivery is tried again, or skipped.
     """
-    from eventbridge.cli.find import find_rule
+    from eventbridge.stages.operate.find import find_rule
     from eventbridge.stages.operate.release import release_rule
 
     with runtime(looking=True) as work:

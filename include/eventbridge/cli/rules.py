@@ -1,4 +1,4 @@
-"""`eventbridge rules`: check rule files, show what they mean, try a rule or a pattern on events, release a rule."""
+"""`eventbridge rules`: check rule files, show what they mean, try a rule on events; release, pause, disable a rule."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from eventbridge.cli import operate
 from eventbridge.cli.lines import numbered_lines
 from eventbridge.cli.output import JsonOption, json_text, note, say, show_json
 from eventbridge.cli.release import release
@@ -21,8 +22,13 @@ if TYPE_CHECKING:
     from eventbridge.pattern import Pattern
     from eventbridge.rule import RuleSet
 
-app = typer.Typer(help="Check rule files and try them; release a rule that is held.", no_args_is_help=True)
+app = typer.Typer(help="Check rule files and try them; release, pause, disable a rule.", no_args_is_help=True)
 app.command()(release)
+app.command("pause")(operate.pause_rule)
+app.command("resume")(operate.resume_rule)
+app.command("disable")(operate.disable_rule)
+app.command("enable")(operate.enable_rule)
+app.command("priority")(operate.set_priority)
 
 FolderOption = Annotated[
     Path | None,
@@ -53,8 +59,8 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show the rules as the product understands them; one rule with everything that was left out filled in."""
-    from eventbridge.cli.find import find_rule
     from eventbridge.event.json_document import parse_document
+    from eventbridge.stages.operate.find import find_rule
 
     rules = _load(folder)
     if rule is not None:
@@ -163,8 +169,8 @@ def _malformed(line: bytes, limit: int) -> str | None:
 
 
 def _pattern(rule: str | None, file: Path | None, folder: Path | None) -> Pattern:
-    from eventbridge.cli.find import find_rule
     from eventbridge.pattern import parse_pattern
+    from eventbridge.stages.operate.find import find_rule
 
     if (rule is None) == (file is None):
         raise typer.BadParameter("name a rule, or give --pattern FILE: one of the two")

@@ -81,6 +81,12 @@ def _show(found: Status) -> None:
     show_table("Held rules", ["rule", "since", "reason"], [[r.rule, r.since, r.reason] for r in found.held_rules])
     say()
     show_table(
+        "Said by operators, times in UTC",
+        ["rule", "target", "word", "value", "by", "since"],
+        [[s.rule, s.target, s.word, s.value, s.said_by, s.since] for s in found.operators],
+    )
+    say()
+    show_table(
         "Targets that are not well",
         ["rule", "target", "state", "since", "reason"],
         [[t.rule, t.target, t.state, t.since, t.reason] for t in found.targets],

@@ -1,4 +1,4 @@
-"""`eventbridge targets`: how targets stand, and how one is taken back into service."""
+"""`eventbridge targets`: how targets stand, how one is paused, and how one is taken back into service."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ from typing import Annotated
 
 import typer
 
+from eventbridge.cli import operate
 from eventbridge.cli.output import JsonOption, say, show_json
 from eventbridge.cli.runtime import runtime
 from eventbridge.cli.table import show_table
 
-app = typer.Typer(help="Show how targets stand, take them back into service.", no_args_is_help=True)
+app = typer.Typer(help="Show how targets stand, pause them, take them back into service.", no_args_is_help=True)
+app.command("pause")(operate.pause_target)
+app.command("resume")(operate.resume_target)
+app.command("rate")(operate.set_rate)
 
 
 @app.callback()
 def _group() -> None:
-    """Show how targets stand, take them back into service."""
+    """Show how targets stand, pause them, take them back into service."""
 
 
 @app.command("list")
@@ -50,9 +54,9 @@ def enable(
 
     Deliveries keep their ids. Their age goes on from when the events arrived, so those past it become dead letters.
     """
-    from eventbridge.cli.find import find_target
     from eventbridge.decision.breaker import pause_of
     from eventbridge.stages.operate.enable import enable_target
+    from eventbridge.stages.operate.find import find_target
 
     with runtime(looking=True) as work:
         find_target(work.rule_set(), rule, target)

@@ -10,7 +10,10 @@ from typing import NamedTuple
 
 from eventbridge.model import rowset
 from eventbridge.model.hold_reasons import POOL_CLOSED, TARGET_DISABLED
+from eventbridge.model.operator_state import OperatorStates
 from eventbridge.rule.types import ChunkSize
+
+NOTHING_SAID = OperatorStates()
 
 
 class PoolSlots(NamedTuple):
@@ -77,23 +80,26 @@ class ChunkPlan:
 
 
 def cut_chunks(
-    pieces: Iterable[PlannedPiece], limits: ChunkLimits, statuses: Mapping[tuple[str, str], str]
+    pieces: Iterable[PlannedPiece],
+    limits: ChunkLimits,
+    statuses: Mapping[tuple[str, str], str],
+    said: OperatorStates = NOTHING_SAID,
 ) -> list[ChunkPlan]:
     """Return the chunks of a batch, those handed out first and by falling weight; the same for any order of `pieces`.
 
     A chunk is of one pool and one weight, and as large as its targets may have it: where they differ each takes its
     share of the room. Rows of a target stay together, so that a target that hangs touches few chunks; small ones share.
     `statuses` is how targets stand (`breaker.TargetState`) by (rule, target), absent = ok.
-    Not handed out: a disabled target and a pool of 0 slots (both held), what must not be sent yet (due then), a target
-    whose breaker is not closed, what exceeds twice a pool's free slots, and what exceeds `max_handed_out` once every
-    pool had its turn (due at once). An order shard is never split over chunks that are handed out: its last rows are
-    not, from the first on that must not be sent yet or is too much for one chunk. An ordered target has no breaker:
-    its retries wait by key.
+    Not handed out: a disabled target, what operators paused and a pool of 0 slots (all held), what must not be sent yet
+    (due then), a target whose breaker is not closed, what exceeds twice a pool's free slots, and what exceeds
+    `max_handed_out` once every pool had its turn (due at once). An order shard is never split over chunks that are
+    handed out: its last rows are not, from the first on that must not be sent yet or is too much for one chunk. An
+    ordered target has no breaker: its retries wait by key.
     """
     ready: dict[tuple[str, int], list[PlannedPiece]] = defaultdict(list)
     apart: dict[tuple[str, str, str, int, str], list[PlannedPiece]] = defaultdict(list)
     for piece in sorted(pieces, key=_order):
-        held = _held(piece, limits, statuses)
+        held = _held(piece, limits, statuses, said)
         if held is None:
             ready[piece.pool, piece.weight].append(piece)
         else:
@@ -108,11 +114,15 @@ def cut_chunks(
     return _hand_out(chunks, limits) + withheld
 
 
-def _held(piece: PlannedPiece, limits: ChunkLimits, statuses: Mapping[tuple[str, str], str]) -> str | None:
+def _held(
+    piece: PlannedPiece, limits: ChunkLimits, statuses: Mapping[tuple[str, str], str], said: OperatorStates
+) -> str | None:
     """Return why a piece is kept back: held text, "" for not held but not handed out, None for ready."""
     status = statuses.get((piece.rule, piece.target), "ok")
     if status == "disabled":
         return TARGET_DISABLED
+    if paused := said.hold_reason(piece.rule, piece.target):
+        return paused
     if limits.pools is not None and piece.pool in limits.pools and limits.pools[piece.pool].slots == 0:
         return POOL_CLOSED
     if piece.shard is not None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from eventbridge.decision.chunking import PoolSlots
 from eventbridge.model.held_rule import HeldRule
 from eventbridge.model.hold_reasons import POOL_CLOSED, RULE_DISABLED, RULE_HELD, RULE_REMOVED, TARGET_DISABLED
+from eventbridge.model.operator_state import OperatorStates
 from eventbridge.model.target_state import TargetStatus
 from eventbridge.rule import RuleSet
 
@@ -15,10 +16,14 @@ def delivery_hold_reason(
     rules: RuleSet,
     statuses: Mapping[tuple[str, str], TargetStatus],
     pools: Mapping[str, PoolSlots],
+    said: OperatorStates,
     rule_name: str,
     target: str,
 ) -> str:
-    """Return why deliveries of a target must not be sent now, or "" if they may be when they are due."""
+    """Return why deliveries of a target must not be sent now, or "" if they may be when they are due.
+
+    `said` is what operators said.
+    """
     rule = rules.rules.get(rule_name)
     if rule is None or target not in rule.destinations:
         return RULE_REMOVED
@@ -27,6 +32,8 @@ def delivery_hold_reason(
     status = statuses.get((rule_name, target))
     if status is not None and status.state == "disabled":
         return TARGET_DISABLED
+    if paused := said.hold_reason(rule_name, target):
+        return paused
     return _pool_hold_reason(pools, rule.pool_name)
 
 

@@ -11,6 +11,7 @@ from eventbridge.ledger.database import Clock
 from eventbridge.ledger.engines.registry import BUSY_TIMEOUT_SECONDS
 from eventbridge.ledger.offsets import Offsets
 from eventbridge.ledger.operations import Operations
+from eventbridge.ledger.operator_states import OperatorWords
 from eventbridge.ledger.order import Order
 from eventbridge.ledger.parking import Parking
 from eventbridge.ledger.redrives import Redrives
@@ -32,6 +33,7 @@ class Ledger(
     Offsets,
     Operations,
     Targets,
+    OperatorWords,
     Revision,
 ):
     """The state of all runners.

@@ -20,6 +20,7 @@ from sqlalchemy import (
 from eventbridge.ledger.columns import FileDetailText, JsonText, Message, RowId, UtcTime
 from eventbridge.ledger.definitions import metadata as metadata
 from eventbridge.ledger.definitions import one_of, partial, word
+from eventbridge.ledger.operator_tables import operator_state as operator_state
 from eventbridge.ledger.parked_table import DUE as DUE
 from eventbridge.ledger.parked_table import DUE_KIND as DUE_KIND
 from eventbridge.ledger.parked_table import DUE_TRIED as DUE_TRIED

@@ -5,5 +5,7 @@ from __future__ import annotations
 POOL_CLOSED = "pool closed"
 RULE_DISABLED = "rule disabled"
 RULE_HELD = "rule held"
+RULE_PAUSED = "rule paused"
 RULE_REMOVED = "rule removed"
 TARGET_DISABLED = "target disabled"
+TARGET_PAUSED = "target paused"

@@ -92,6 +92,11 @@ class RuleSet(Frozen):
         buses = {rule.bus: self.buses[rule.bus] for rule in rules.values()}
         return RuleSet(buses=buses, rules=rules)
 
+    def disabling(self, names: Iterable[str]) -> RuleSet:
+        """Return the same set with these of its rules not enabled, in the version that they have."""
+        rules = {name: self.rules[name].model_copy(update={"enabled": False}) for name in names if name in self.rules}
+        return RuleSet.joined([self, RuleSet(rules=rules)]) if rules else self
+
     def with_field(self, name: str) -> list[Rule]:
         """Return at least the rules of which a target gives a field that is an object; the others are not read."""
         known = self.rules

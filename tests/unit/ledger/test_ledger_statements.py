@@ -25,6 +25,7 @@ from eventbridge.ledger.statements import (
     due,
     offsets,
     operations,
+    operator_states,
     order,
     parking,
     references,
@@ -33,7 +34,7 @@ from eventbridge.ledger.statements import (
 )
 from eventbridge.ledger.tables import metadata, parked
 
-MODULES = [batches, chunks, due, offsets, operations, order, parking, references, route_tries, targets]
+MODULES = [batches, chunks, due, offsets, operations, operator_states, order, parking, references, route_tries, targets]
 ARGUMENTS: dict[str, list[object]] = {
     "aged": [True, False],
     "alone": [True, False],

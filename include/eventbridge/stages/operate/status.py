@@ -12,6 +12,7 @@ from eventbridge.decision.hold_reason import reference_hold_reason
 from eventbridge.decision.ordering import HELD_AT
 from eventbridge.model.batch import Batch
 from eventbridge.model.held_rule import HeldRule
+from eventbridge.model.operator_state import OperatorState
 from eventbridge.model.parked import ParkedState
 from eventbridge.model.queue import Queue
 from eventbridge.model.reference import Reference
@@ -108,6 +109,7 @@ class Status:
     references: tuple[ReferenceStatus, ...]
     held_rules: tuple[HeldRule, ...]  # in the version that today's file has, or held at a delivery
     targets: tuple[TargetStatus, ...]  # those that are not ok
+    operators: tuple[OperatorState, ...]  # what operators said, and did not take back
 
 
 def status(work: Runtime, *, batches: int = 10) -> Status:
@@ -131,6 +133,7 @@ def status(work: Runtime, *, batches: int = 10) -> Status:
         references=tuple(reference_statuses(work, rules)),
         held_rules=tuple(held_rules(work, rules)),
         targets=tuple(each for each in work.ledger.target_statuses().values() if each.state != "ok"),
+        operators=tuple(work.ledger.operator_states()),
     )
 
 

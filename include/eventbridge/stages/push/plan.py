@@ -13,6 +13,7 @@ from eventbridge.decision.answer_to_outcome import expired
 from eventbridge.decision.breaker import pause_of
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk, Piece
+from eventbridge.model.operator_state import OperatorStates
 from eventbridge.model.outcome import DeadLettered
 from eventbridge.model.redrive import Redrive
 from eventbridge.model.target_state import TargetStatus
@@ -58,6 +59,8 @@ class ChunkRuns:
         for (rule, target), found in by_target.items():
             spec = rules[rule].destinations.get(target) if rule in rules else None
             status = statuses.get((rule, target))
+            if self._said.hold_reason(rule, target):
+                continue  # without an outcome: settlement holds it
             of_target = self._of_target(rule, target, spec, status, found, done)
             pause = Pause()
             if (until := pause_of(status, self.work.clock())) is not None:
@@ -66,6 +69,10 @@ class ChunkRuns:
                 run.keep(pause, self._redrive_pace())
             runs += of_target
         return runs
+
+    @cached_property
+    def _said(self) -> OperatorStates:
+        return self.work.ledger.said_by_operators()
 
     @cached_property
     def _connections(self) -> SharedConnections:
@@ -94,7 +101,7 @@ class ChunkRuns:
         found: Sequence[ReadPiece],
         done: Mapping[bytes, Shown],
     ) -> Sequence[TargetRun]:
-        blocks = self._blocks(spec, status, found) if not done else None
+        blocks = self._blocks(rule, spec, status, found) if not done else None
         if blocks is not None:
             assert spec is not None, "without it there are no blocks"
             return [TargetRun(self._settings(rule, spec, status), BlockDeliveries(blocks))] if blocks else []
@@ -117,10 +124,12 @@ class ChunkRuns:
         return runs
 
     def _blocks(
-        self, spec: TargetRule | None, status: TargetStatus | None, found: Iterable[ReadPiece]
+        self, rule: str, spec: TargetRule | None, status: TargetStatus | None, found: Iterable[ReadPiece]
     ) -> list[Block] | None:
         """Return the deliveries of a target as blocks; None if each must be looked at, or sent, by itself."""
-        if spec is None or spec.ordered or spec.deliver_between is not None or spec.rate_per_second is not None:
+        if spec is None or spec.ordered or spec.deliver_between is not None:
+            return None
+        if self._said.rate(rule, spec.name, spec.rate_per_second) is not None:
             return None
         if self._redrive is not None or TARGET_TYPES.get(spec.type).takes(spec) != "blocks":
             return None
@@ -164,7 +173,11 @@ class ChunkRuns:
                 probed=status if probing else None,
                 disable_after_seconds=spec.disable_after_seconds,
             ),
-            pace=Pace(partial(self.work.ledger.lease_tokens, rule, spec.name), spec.rate_per_second, ramp_until),
+            pace=Pace(
+                partial(self.work.ledger.lease_tokens, rule, spec.name),
+                self._said.rate(rule, spec.name, spec.rate_per_second),
+                ramp_until,
+            ),
             until=self.until,
             clock=self.work.clock,
             stop=self.stop,

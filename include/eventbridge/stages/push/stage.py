@@ -221,10 +221,11 @@ class _Push:
         tallies = [tally for run in runs if (tally := run.breaker.take()) is not None]
         if tallies:
             self._work.ledger.note_attempts(tallies)
-        statuses = self._work.ledger.target_statuses()
+        statuses, said = self._work.ledger.target_statuses(), self._work.ledger.said_by_operators()
         for run in runs:
             status, now = statuses.get((run.report.rule, run.report.target)), self._work.clock()
-            if status is not None and must_halt(status, heeds_others=run.heeds_others, now=now):
+            paused = said.hold_reason(run.report.rule, run.report.target)
+            if paused or (status is not None and must_halt(status, heeds_others=run.heeds_others, now=now)):
                 run.halt()
             elif status is not None and run.heeds_others and must_cut_off(status, self._batch, now):
                 run.presence.cut = "others"

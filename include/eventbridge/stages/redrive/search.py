@@ -39,6 +39,7 @@ class Search:
         self._selection = Selection.from_json(redrive.selection)
         self._redriven = work.ledger.redriven()
         self._statuses = work.ledger.target_statuses()
+        self._said = work.ledger.said_by_operators()
         self.rules = work.rule_set()
         self.damaged: Damaged = {}
 
@@ -139,7 +140,7 @@ class Search:
         if record["delivery_id"] is None:
             return NO_DELIVERY
         rule, target = str(record["rule"]), str(record["target"])
-        held = delivery_hold_reason(self.rules, self._statuses, self._pools, rule, target)
+        held = delivery_hold_reason(self.rules, self._statuses, self._pools, self._said, rule, target)
         if held:
             return held
         if self._redrive.retransform:

@@ -15,6 +15,7 @@ from eventbridge.decision.breaker import GOOD_PROBES, admits
 from eventbridge.decision.chunking import PoolSlots, chunks_for
 from eventbridge.decision.fair_turns import fair_shares, in_turn
 from eventbridge.decision.token_bucket import second_of, tokens_within
+from eventbridge.model.operator_state import OperatorStates
 from eventbridge.model.parked import Parked
 from eventbridge.model.target_state import TargetStatus
 from eventbridge.rule import RuleSet, Target
@@ -84,6 +85,10 @@ class RetryChunks:
     def _statuses(self) -> dict[tuple[str, str], TargetStatus]:
         return dict(self.work.ledger.target_statuses())
 
+    @cached_property
+    def _said(self) -> OperatorStates:
+        return self.work.ledger.said_by_operators()
+
     def _in_turn(self) -> list[tuple[str, str]]:
         """Return the targets with deliveries due, the longest waiting first; or, if they are too many, in turn."""
         due = {
@@ -108,7 +113,7 @@ class RetryChunks:
         if ordered and (status is None or status.state != "disabled"):
             rows = [row for row in rows if row.order_shard is None]
             rows += ordered_due(self.work, rule, target, self._now, self.runner)
-        most = self._most(spec, status)
+        most = self._most(rule, spec, status)
         given_up = any(row.held for row in rows)
         if probes and not given_up:  # what is to be given up needs no probe
             most = min(most, GOOD_PROBES)
@@ -137,11 +142,11 @@ class RetryChunks:
         most = min(self.work.settings.retry_max_per_target, _MOST_ROWS)  # a row holds a delivery at least
         return self.work.ledger.due_parked(self._now, rule, target, most, self.runner, smallest=smallest)
 
-    def _most(self, spec: Target | None, status: TargetStatus | None) -> int:
+    def _most(self, rule: str, spec: Target | None, status: TargetStatus | None) -> int:
         """Return how many deliveries of a target fit a run: what its rate does not let through is parked again."""
         most = self.work.settings.retry_max_per_target
         ramp_until = status.until if status is not None and status.state == "ok" else None
-        rate = spec.rate_per_second if spec is not None else None
+        rate = self._said.rate(rule, spec.name, spec.rate_per_second) if spec is not None else None
         tokens = tokens_within(rate, ramp_until, self._now, self.work.settings.push_budget_seconds)
         return most if tokens is None else min(most, second_of(tokens))
 

@@ -120,12 +120,12 @@ def _settle_and_commit(work: Runtime, batch: Batch) -> None:
 def hold_and_release(work: Runtime, rules: RuleSet, runner: str | None, pools: Mapping[str, PoolSlots]) -> None:
     """Hold what today's rules do not let go, and let go of what was held for a reason that is over."""
     now = work.clock()
-    statuses = work.ledger.target_statuses()
+    statuses, said = work.ledger.target_statuses(), work.ledger.said_by_operators()
     for waiting in work.ledger.waiting_targets(runner):
         rule, target, held = waiting.rule, waiting.target, waiting.held
         if held == QUEUE_EXHAUSTED:
             continue  # until somebody has mended the queue and says so: `targets enable`
-        reason = delivery_hold_reason(rules, statuses, pools, rule, target)
+        reason = delivery_hold_reason(rules, statuses, pools, said, rule, target)
         if keeps_waiting(rules, rule, target, held):
             continue
         if reason == held:

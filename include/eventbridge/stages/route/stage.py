@@ -11,6 +11,7 @@ from eventbridge.errors import SparkError
 from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.model.lane import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
+from eventbridge.model.operator_state import OperatorStates
 from eventbridge.model.routed import Routed
 from eventbridge.routing.job import RouteJob, Router, Slice, SliceResult
 from eventbridge.rule import RuleSet
@@ -172,8 +173,10 @@ def _publish(work: Runtime, batch: Batch, pools: Mapping[str, PoolSlots] | None)
     limits = ChunkLimits(work.chunk_sizes.small, settings.batch_max_chunks, pools)
     statuses = {key: status.state for key, status in work.ledger.target_statuses().items()}
     files = work.ledger.files(batch.batch_id, "delivery")
-    sizes = _SizeOfChunk(work.rules_of(batch), work.chunk_sizes)
-    plans = cut_chunks(_pieces(batch, files, pools, work.ledger.now(), sizes), limits, statuses)
+    rules, said = work.rules_of(batch), work.ledger.said_by_operators()
+    sizes = _SizeOfChunk(rules, work.chunk_sizes)
+    lanes = _lanes(rules, said)
+    plans = cut_chunks(_pieces(batch, files, pools, work.ledger.now(), sizes, lanes), limits, statuses, said)
     held_seconds = max((each.held_seconds for each in work.ledger.references_taken_by(batch.batch_id)), default=0.0)
     chunks = [_chunk(batch, index, plan, held_seconds) for index, plan in enumerate(plans)]
     deadline_at = work.ledger.now() + timedelta(seconds=settings.batch_deadline_seconds)
@@ -186,12 +189,15 @@ def _pieces(
     pools: Mapping[str, PoolSlots] | None,
     now: datetime,
     sizes: Mapping[tuple[str, str], ChunkSize],
+    lanes: Mapping[str, tuple[str, int]],
 ) -> Iterator[PlannedPiece]:
     for file in files:
         if file.path is None or not isinstance(file.detail, Routed):
             continue
         for piece in file.detail.pieces:
-            asked, weight = (piece.pool, piece.weight) if batch.kind == "normal" else (SLOW_LANE_POOL, SLOW_LANE_WEIGHT)
+            asked, weight = lanes.get(piece.rule, (piece.pool, piece.weight))
+            if batch.kind != "normal":
+                asked, weight = SLOW_LANE_POOL, SLOW_LANE_WEIGHT
             yield PlannedPiece(
                 pool=asked if pools is None or asked in pools else _DEFAULT_POOL,
                 weight=weight,
@@ -206,6 +212,16 @@ def _pieces(
                 early=piece.not_before is not None and now < _EPOCH + timedelta(microseconds=piece.not_before),
                 chunk=sizes[piece.rule, piece.target],
             )
+
+
+def _lanes(rules: RuleSet, said: OperatorStates) -> dict[str, tuple[str, int]]:
+    """Return pool and weight of the rules that operators gave another priority: now, whatever they were routed as."""
+    changed = {
+        name: rules.rules[name].model_copy(update={"priority": priority})
+        for name, priority in said.priorities().items()
+        if name in rules.rules
+    }
+    return {name: (rule.pool_name, rule.weight) for name, rule in changed.items()}
 
 
 class _SizeOfChunk(dict[tuple[str, str], ChunkSize]):

@@ -66,8 +66,12 @@ class Runtime:
         self.telemetry.close()
 
     def rule_set(self) -> RuleSet:
-        """Return what today's rule files say; raises RuleFileError with every mistake in them."""
-        return load_rules(Path(self.settings.rules_folder), cache=self.settings.rule_cache)
+        """Return what today's rule files say, without the rules that operators disabled: those are not enabled.
+
+        Raises RuleFileError with every mistake in them.
+        """
+        rules = load_rules(Path(self.settings.rules_folder), cache=self.settings.rule_cache)
+        return rules.disabling(self.ledger.said_by_operators().disabled_rules())
 
     def rules_of(self, batch: Batch) -> RuleSet:
         """Return the rule set that a batch is pinned to.

@@ -1,0 +1,109 @@
+"""`eventbridge rules pause|resume|disable|enable|priority` and `targets pause|resume|rate`: what operators say."""
+
+from __future__ import annotations
+
+import getpass
+from typing import Annotated
+
+import typer
+
+from eventbridge.cli.output import JsonOption, say, show_json
+from eventbridge.cli.runtime import runtime
+from eventbridge.errors import UserError
+
+RuleArgument = Annotated[str, typer.Argument(metavar="RULE", help="Name of the rule.")]
+TargetArgument = Annotated[str, typer.Argument(metavar="RULE/TARGET", help="The rule's name and the target's.")]
+TargetName = Annotated[
+    str | None, typer.Argument(metavar="[TARGET]", help="The target's name, if not behind a slash.", show_default=False)
+]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
+ClearOption = Annotated[bool, typer.Option("--clear", help="Go back to what the rule file says.")]
+
+
+def pause_rule(rule: RuleArgument, as_json: JsonOption = False) -> None:
+    """Pause a rule: events go on being matched, its deliveries wait, nobody else does. For hours or for days."""
+    _operate("pause rule", rule, as_json=as_json)
+
+
+def resume_rule(rule: RuleArgument, as_json: JsonOption = False) -> None:
+    """Let a paused rule go on: what waited is due now, and did not age meanwhile."""
+    _operate("resume rule", rule, as_json=as_json)
+
+
+def disable_rule(rule: RuleArgument, yes: YesOption = False, as_json: JsonOption = False) -> None:
+    """Disable a rule, as `enabled: false` in its file does: nothing is matched, events pass it by for ever.
+
+    What is parked of it is held until it is enabled.
+    """
+    if not yes:
+        typer.confirm(f"Events that arrive while {rule} is disabled are never delivered by it. Disable it?", abort=True)
+    _operate("disable rule", rule, as_json=as_json)
+
+
+def enable_rule(rule: RuleArgument, as_json: JsonOption = False) -> None:
+    """Enable a rule that was disabled by command; one that its file disables stays so."""
+    _operate("enable rule", rule, as_json=as_json)
+
+
+def set_priority(
+    rule: RuleArgument,
+    priority: Annotated[str, typer.Argument(metavar="[high|medium|low]", help="The priority from now on.")] = "",
+    clear: ClearOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Give a rule another priority than its file says: its weight, and the shared pool of rules without their own."""
+    _operate(*_set_or_clear("priority", priority, clear, rule), value=priority, as_json=as_json)
+
+
+def pause_target(rule: TargetArgument, target: TargetName = None, as_json: JsonOption = False) -> None:
+    """Pause one target: its deliveries wait, the rule's other targets get theirs."""
+    _operate("pause target", *_named(rule, target), as_json=as_json)
+
+
+def resume_target(rule: TargetArgument, target: TargetName = None, as_json: JsonOption = False) -> None:
+    """Let a paused target go on: what waited is due now, and did not age meanwhile."""
+    _operate("resume target", *_named(rule, target), as_json=as_json)
+
+
+def set_rate(
+    target: TargetArgument,
+    rate: Annotated[str, typer.Argument(metavar="[RATE]", help="From now on, e.g. 10/s or 300/m.")] = "",
+    clear: ClearOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Give a target another rate than its file says: how many deliveries it may get, from all pushes together."""
+    action, named = _set_or_clear("rate", rate, clear, target)
+    _operate(action, *_named(named, None), value=rate, as_json=as_json)
+
+
+def _set_or_clear(what: str, value: str, clear: bool, name: str) -> tuple[str, str]:
+    if bool(value) == clear:
+        raise typer.BadParameter(f"give a {what}, or --clear: one of the two")
+    return f"{'clear' if clear else 'set'} {what}", name
+
+
+def _named(rule: str, target: str | None) -> tuple[str, str]:
+    """Return rule and target, however they were given."""
+    if target is None:
+        rule, _, target = rule.partition("/")
+    if not rule or not target:
+        raise UserError(f"{rule!r} names no target. Write RULE/TARGET, as `eventbridge targets list` shows them")
+    return rule, target
+
+
+def _operate(action: str, rule: str, target: str = "", *, value: str = "", as_json: bool) -> None:
+    from eventbridge.stages.operate.say import operate
+
+    with runtime(looking=True) as work:
+        said = operate(work, action, rule, target, value, by=_user())
+    if as_json:
+        show_json(said)
+    else:
+        say(str(said))
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return "a user without a name"

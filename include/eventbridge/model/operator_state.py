@@ -1,0 +1,58 @@
+"""What operators said of rules and targets beside the rule files, and what follows from it for one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from eventbridge.model.hold_reasons import RULE_PAUSED, TARGET_PAUSED
+
+OperatorWord = Literal["paused", "disabled", "priority", "rate"]
+
+
+@dataclass(frozen=True)
+class OperatorState:
+    """One thing that an operator said, who and since when; it holds until it is taken back.
+
+    `target` "" = of the rule. `value` is a priority's name, or deliveries a second as text; else "".
+    """
+
+    rule: str
+    target: str
+    word: OperatorWord
+    value: str
+    said_by: str
+    since: datetime
+
+
+class OperatorStates:
+    """All that operators said, at one moment."""
+
+    def __init__(self, states: Iterable[OperatorState] = ()) -> None:
+        self._values = {(each.rule, each.target, each.word): each.value for each in states}
+
+    @property
+    def pauses(self) -> bool:
+        """Whether anything is paused."""
+        return any(word == "paused" for _, _, word in self._values)
+
+    def hold_reason(self, rule: str, target: str) -> str:
+        """Return why deliveries of a target are held: its rule or itself is paused; "" if neither is."""
+        if (rule, "", "paused") in self._values:
+            return RULE_PAUSED
+        return TARGET_PAUSED if (rule, target, "paused") in self._values else ""
+
+    def disabled_rules(self) -> set[str]:
+        """Return the rules that are matched against nothing."""
+        return {rule for rule, _, word in self._values if word == "disabled"}
+
+    def priorities(self) -> dict[str, str]:
+        """Return the priority that rules have instead of their file's."""
+        return {rule: value for (rule, _, word), value in self._values.items() if word == "priority"}
+
+    def rate(self, rule: str, target: str, of_file: float | None) -> float | None:
+        """Return how many deliveries a second a target may get: what an operator said, else what its file says."""
+        value = self._values.get((rule, target, "rate"))
+        return of_file if value is None else float(value)

@@ -1,0 +1,139 @@
+"""What operators say of rules and targets: pause, disable, another priority, another rate; and how they take it back.
+
+Each is written to the ledger at once and holds from the start of the next task; pushes under way heed a pause within
+about a second. The command line and the DAG `operate_rules` call the same function.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from eventbridge.config.quantities import parse_rate
+from eventbridge.errors import UserError
+from eventbridge.model.hold_reasons import RULE_DISABLED, RULE_PAUSED, TARGET_PAUSED
+from eventbridge.model.operator_state import OperatorWord
+from eventbridge.rule import RuleSet
+from eventbridge.rule.model import Priority
+from eventbridge.stages.operate.find import find_rule, find_target
+from eventbridge.stages.runtime.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+Action = Literal[
+    "pause rule",
+    "resume rule",
+    "disable rule",
+    "enable rule",
+    "set priority",
+    "clear priority",
+    "pause target",
+    "resume target",
+    "set rate",
+    "clear rate",
+]
+
+_WORDS: dict[str, OperatorWord] = {
+    "pause rule": "paused",
+    "resume rule": "paused",
+    "disable rule": "disabled",
+    "enable rule": "disabled",
+    "set priority": "priority",
+    "clear priority": "priority",
+    "pause target": "paused",
+    "resume target": "paused",
+    "set rate": "rate",
+    "clear rate": "rate",
+}
+_TAKE_BACK = frozenset({"resume rule", "enable rule", "clear priority", "resume target", "clear rate"})
+_OF_TARGET = frozenset({"pause target", "resume target", "set rate", "clear rate"})
+
+#: What is let go at once when a word is taken back.
+_HELD_FOR = {"resume rule": RULE_PAUSED, "resume target": TARGET_PAUSED, "enable rule": RULE_DISABLED}
+
+
+@dataclass(frozen=True)
+class Said:
+    """What an operator's action came to: `changed` False: it held already, or there was nothing to take back.
+
+    `released` counts the deliveries that are due now.
+    """
+
+    action: str
+    rule: str
+    target: str
+    value: str
+    changed: bool
+    released: int = 0
+
+    def __str__(self) -> str:
+        about = f"{self.rule}/{self.target}" if self.target else self.rule
+        value = f" {self.value}" if self.value else ""
+        if not self.changed and not self.released:
+            return f"{about}: nothing to do, `{self.action}{value}` holds already"
+        released = f"; {self.released:,} deliveries that waited are due now" if self.action in _HELD_FOR else ""
+        return f"{about}: {self.action}{value}, from the next task on{released}"
+
+
+def operate(work: Runtime, action: str, rule: str, target: str = "", value: str = "", by: str = "") -> Said:
+    """Do what an operator wants of a rule, or of one of its targets, and return what it came to.
+
+    `action` is one of `Action`; `value` the priority, or a rate such as 10/s; `by` who wants it.
+    Raises UserError for an action, value or target that does not fit, NotFoundError for a rule or target that today's
+    files do not name; what was said of one that is gone can still be taken back.
+    """
+    if action not in get_args(Action):
+        raise UserError(f"there is no action {action!r}. Actions: {', '.join(get_args(Action))}")
+    if (action in _OF_TARGET) != bool(target):
+        wanted = "name a target of the rule" if action in _OF_TARGET else "it is about the whole rule: name no target"
+        raise UserError(f"{action}: {wanted}")
+    word = _WORDS[action]
+    said = {(each.rule, each.target, each.word) for each in work.ledger.operator_states()}
+    if action not in _TAKE_BACK or (rule, target, word) not in said:
+        _find(work.rule_set(), rule, target)
+    if action in _TAKE_BACK:
+        changed = work.ledger.unsay(rule, target, word)
+        found = Said(action, rule, target, "", changed, _release(work, action, rule, target))
+    else:
+        kept = _value(action, value)
+        found = Said(action, rule, target, value.strip(), work.ledger.say(rule, target, word, kept, by))
+    log.warning("%s, by %s", found, by or "somebody")
+    return found
+
+
+def _find(rules: RuleSet, rule: str, target: str) -> None:
+    find_rule(rules, rule)
+    if target:
+        find_target(rules, rule, target)
+
+
+def _value(action: str, value: str) -> str:
+    """Return what is kept of a value; raises UserError for one that says nothing."""
+    if action == "set priority":
+        if value not in get_args(Priority):
+            raise UserError(f"{value!r} is no priority. Priorities: {', '.join(get_args(Priority))}")
+        return value
+    if action == "set rate":
+        try:
+            return repr(parse_rate(value))
+        except ValueError as error:
+            raise UserError(str(error)) from None
+    if value:
+        raise UserError(f"{action} takes no value, and {value!r} was given")
+    return ""
+
+
+def _release(work: Runtime, action: str, rule: str, target: str) -> int:
+    """Make due what only waited for this word; who dies before it is done by the next retry run."""
+    reason = _HELD_FOR.get(action)
+    if reason is None:
+        return 0
+    held = [row for row in work.ledger.parked(state="held", rule=rule) if row.held == reason and row.taken_by is None]
+    again = work.ledger.said_by_operators()
+    released = 0
+    for name in sorted({row.target for row in held if not target or row.target == target}):
+        instead = again.hold_reason(rule, name)  # the rule goes on, and this target of it is paused still
+        work.ledger.release_parked(rule, name, aged=False, held=reason, instead=instead)
+        released += 0 if instead else sum(row.count for row in held if row.target == name)
+    return released

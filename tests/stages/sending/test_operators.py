@@ -1,0 +1,153 @@
+"""What operators say of rules and targets holds from the next task on, and nobody else notices."""
+
+from __future__ import annotations
+
+import pytest
+from stages.delivering import RunningClock, Sending
+from stages.ordering import Recorder, keyed, ordered, publish
+
+from eventbridge.errors import NotFoundError, UserError
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.say import operate
+from eventbridge.stages.operate.status import status
+
+
+def paths(sending: Sending) -> dict[str, int]:
+    """Return how many requests each path got."""
+    found: dict[str, int] = {}
+    for request in sending.requests():
+        found[request["path"]] = found.get(request["path"], 0) + 1
+    return found
+
+
+def test_a_paused_rule_is_matched_and_its_deliveries_wait(sending: Sending) -> None:
+    """Its batch commits, nothing is sent; resumed, all of it goes, none lost and none twice, and nothing has aged."""
+    work = sending.begin(10, crm="/healthy/crm")
+    assert operate(work, "pause rule", "orders", by="ada").changed
+    assert sending.deliver_batch()
+
+    assert paths(sending) == {}
+    (parked,) = status(work).parked
+    assert (parked.state, parked.held, parked.count) == ("held", "rule paused", 10)
+    (said,) = status(work).operators
+    assert (said.rule, said.target, said.word, said.said_by) == ("orders", "", "paused", "ada")
+    sending.deliver()
+    assert paths(sending) == {}
+
+    assert operate(work, "resume rule", "orders").released == 10
+    sending.deliver()
+
+    assert paths(sending) == {"/healthy/crm": 10}
+    assert status(work).operators == ()
+    assert audit(work).differences == ()
+
+
+def test_a_paused_target_waits_and_its_neighbour_does_not(sending: Sending) -> None:
+    """One target's deliveries are held, the other's arrive in the same batch."""
+    work = sending.begin(10, crm="/healthy/crm", note="/healthy/note")
+    operate(work, "pause target", "orders", "crm")
+    assert sending.deliver_batch()
+    assert paths(sending) == {"/healthy/note": 10}
+
+    operate(work, "resume target", "orders", "crm")
+    sending.deliver()
+
+    assert paths(sending) == {"/healthy/note": 10, "/healthy/crm": 10}
+    assert audit(work).differences == ()
+
+
+def test_a_pause_holds_at_the_start_of_the_next_push_of_a_batch_that_is_routed(sending: Sending) -> None:
+    """What was cut for a push before the pause is not sent by it; settlement holds it."""
+    batch = sending.routed(10, crm="/healthy/crm")
+    operate(sending.work, "pause rule", "orders")
+
+    sending.push(batch)
+    sending.settle(batch)
+
+    assert paths(sending) == {}
+    assert {row.held for row in sending.work.ledger.parked()} == {"rule paused"}
+
+
+def test_a_disabled_rule_lets_events_pass(sending: Sending) -> None:
+    """Nothing is matched while it is disabled; enabled again it goes on with what comes then."""
+    work = sending.begin(4, crm="/healthy/crm")
+    operate(work, "disable rule", "orders")
+    assert sending.deliver_batch()
+    operate(work, "enable rule", "orders")
+    sending.publish(3)
+    sending.deliver()
+
+    assert paths(sending) == {"/healthy/crm": 3}
+    assert audit(work).deliveries["orders/crm"]["matched"] == 3
+    assert audit(work).differences == ()
+
+
+def test_another_priority_moves_a_rule_to_that_priority_s_pool(sending: Sending) -> None:
+    """Chunks that are cut from then on have its pool and weight, until it is cleared."""
+    work = sending.begin(4, crm="/healthy/crm")
+    operate(work, "set priority", "orders", value="high")
+    batch = sending.routed(0, crm="/healthy/crm")
+    assert {(chunk.pool, chunk.weight) for chunk in work.ledger.chunks(batch.batch_id)} == {("rules.high", 750)}
+    sending.push(batch)
+    sending.deliver()
+
+    operate(work, "clear priority", "orders")
+    batch = sending.routed(4, crm="/healthy/crm")
+    assert {(chunk.pool, chunk.weight) for chunk in work.ledger.chunks(batch.batch_id)} == {("rules.medium", 500)}
+
+
+def test_another_rate_bounds_what_a_target_gets(sending: Sending) -> None:
+    """At 10 a second for a budget of a second most of 100 deliveries wait; without it all arrive."""
+    work = sending.begin(100, settings={"push_budget_seconds": 1}, crm="/healthy/crm")
+    operate(work, "set rate", "orders", "crm", "10/s")
+    assert sending.deliver_batch()
+    assert 1 <= paths(sending)["/healthy/crm"] <= 30
+
+    operate(work, "clear rate", "orders", "crm")
+    sending.deliver()
+
+    assert paths(sending) == {"/healthy/crm": 100}
+
+
+def test_an_ordered_target_goes_on_in_order_after_a_pause(
+    sending: Sending, clock: RunningClock, recorder: Recorder
+) -> None:
+    """What came before the pause, during it and after it arrives in the order it was published in."""
+    publish(sending, *[keyed(n, "a") for n in range(4)])
+    work = sending.begin(crm=ordered())
+    assert sending.deliver_batch()
+    operate(work, "pause target", "orders", "crm")
+    publish(sending, *[keyed(n, "a") for n in range(4, 8)])
+    assert sending.deliver_batch()
+    assert recorder.got == {"a": [0, 1, 2, 3]}
+    operate(work, "resume target", "orders", "crm")
+    publish(sending, *[keyed(n, "a") for n in range(8, 12)])
+    sending.deliver()
+    clock.advance(5)
+    sending.deliver()
+
+    assert recorder.got == {"a": list(range(12))}
+    assert audit(work).differences == ()
+
+
+@pytest.mark.parametrize(
+    ("action", "rule", "target", "value", "told"),
+    [
+        ("pause rule", "order", "", "", "Did you mean orders?"),
+        ("pause target", "orders", "cmr", "", "Did you mean crm?"),
+        ("pause target", "orders", "", "", "name a target"),
+        ("set priority", "orders", "", "urgent", "high, medium, low"),
+        ("set rate", "orders", "crm", "fast", "no rate such as 200/s"),
+        ("stop", "orders", "", "", "Actions: pause rule"),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_changes_nothing(
+    sending: Sending, action: str, rule: str, target: str, value: str, told: str
+) -> None:
+    """A user's mistake names what would be right."""
+    work = sending.begin(crm="/healthy/crm")
+
+    with pytest.raises((UserError, NotFoundError), match="(?s)" + told.replace("?", r"\?")):
+        operate(work, action, rule, target, value)
+
+    assert work.ledger.operator_states() == []
