@@ -9,6 +9,7 @@ import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
@@ -18,6 +19,7 @@ from eventbridge.errors import RuleFileError
 from eventbridge.orchestrate.slow_lane import give_way
 from eventbridge.rule import load_rules
 from eventbridge.stages.letters.selection import REASONS, Selection
+from eventbridge.stages.operate.say import Action
 
 DAGS = Path(__file__).parents[2] / "dags"
 
@@ -31,14 +33,20 @@ def dags(home: Path) -> dict[str, DAG]:
     return bag.dags
 
 
+def of_batches(dags: dict[str, DAG]) -> list[DAG]:
+    """Return the DAGs whose runs move a batch."""
+    return [dag for name, dag in dags.items() if name != "operate_rules"]
+
+
 def edges(dag: DAG) -> set[tuple[str, str]]:
     """Return (upstream, downstream) of a DAG's tasks."""
     return {(task.task_id, other) for task in dag.tasks for other in task.downstream_task_ids}
 
 
 def test_each_runner_has_a_dag_and_retries_have_one(dags: dict[str, DAG]) -> None:
-    """The DAG ids are those of the runners that the rule files name, retry_deliveries and redrive_dead_letters."""
-    assert {"deliver_orders", "deliver_night", "retry_deliveries", "redrive_dead_letters"} == set(dags)
+    """The DAG ids are those of the runners that the rule files name, retry_deliveries, redrive_dead_letters and
+    operate_rules."""
+    assert {"deliver_orders", "deliver_night", "retry_deliveries", "redrive_dead_letters", "operate_rules"} == set(dags)
 
 
 def test_a_batch_goes_through_the_stages_in_order(dags: dict[str, DAG]) -> None:
@@ -94,9 +102,18 @@ def test_the_form_of_a_redrive_has_what_selections_have(dags: dict[str, DAG]) ->
     params.validate()
 
 
+def test_the_form_of_operate_rules_has_every_action(dags: dict[str, DAG]) -> None:
+    """What can be said of rules and targets is a choice of the form, whose fields are typed."""
+    params = dags["operate_rules"].params
+
+    assert tuple(params.get_param("action").schema["enum"]) == get_args(Action)
+    assert set(params) == {"action", "rule", "target", "value", "confirm"}
+    assert all("type" in params.get_param(name).schema for name in params)
+
+
 def test_settling_happens_whatever_became_of_the_pushes(dags: dict[str, DAG]) -> None:
     """Settle and park run when all before is done, commit when none of its upstreams failed, all else on success."""
-    for dag in dags.values():
+    for dag in of_batches(dags):
         rules = {task.task_id: task.trigger_rule for task in dag.tasks}
         settling = {"write_dead_letters": TriggerRule.ALL_DONE, "schedule_retries": TriggerRule.ALL_DONE}
         expected = dict.fromkeys(rules, TriggerRule.ALL_SUCCESS) | settling | {"commit": TriggerRule.NONE_FAILED}
@@ -163,7 +180,7 @@ def test_no_run_is_a_backfill(dags: dict[str, DAG]) -> None:
 def test_a_run_is_woken_by_its_own_bell_and_by_the_clock(dags: dict[str, DAG]) -> None:
     """Each DAG but redrives waits for an asset of its own, watched by the shared doorbell, or for the next minute."""
     subjects = set()
-    for dag in (dag for name, dag in dags.items() if name != "redrive_dead_letters"):
+    for dag in (dag for dag in of_batches(dags) if dag.dag_id != "redrive_dead_letters"):
         assert isinstance(dag.timetable, AssetOrTimeSchedule)
         (asset,) = dag.timetable.asset_condition.objects  # type: ignore[attr-defined]
         (watcher,) = asset.watchers
@@ -195,7 +212,7 @@ def test_mistakes_of_rule_files_are_airflows_import_error(home: Path) -> None:
     assert len(mistakes.value.mistakes) > 1
     (shown,) = bag.import_errors.values()
     assert str(mistakes.value) in shown
-    assert sorted(bag.dags) == ["redrive_dead_letters", "retry_deliveries"]
+    assert sorted(bag.dags) == ["operate_rules", "redrive_dead_letters", "retry_deliveries"]
 
 
 # Parses one DAG file as a fork of Airflow's processes does and prints what it opened, connected to and imported
@@ -232,7 +249,9 @@ def touched(found: dict[str, object]) -> list[list[str]]:
     return [[name, what] for name, what in found["events"] if name != "open" or not what.endswith(code)]  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("file", ["deliver_events.py", "retry_deliveries.py", "redrive_dead_letters.py"])
+@pytest.mark.parametrize(
+    "file", ["deliver_events.py", "retry_deliveries.py", "redrive_dead_letters.py", "operate_rules.py"]
+)
 def test_parsing_reads_the_rule_files_and_nothing_else(home: Path, file: str) -> None:
     """No connection, process, database, or file but the rules while a DAG file is parsed; no heavy import; quickly.
 

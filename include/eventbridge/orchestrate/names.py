@@ -4,6 +4,7 @@ from __future__ import annotations
 
 RETRY_DAG = "retry_deliveries"
 REDRIVE_DAG = "redrive_dead_letters"
+OPERATE_DAG = "operate_rules"
 DELIVER_PREFIX = "deliver_"
 
 LISTEN = "listen"

@@ -98,7 +98,7 @@ def operate(work: Runtime, action: str, rule: str, target: str = "", value: str 
     else:
         kept = _value(action, value)
         found = Said(action, rule, target, value.strip(), work.ledger.say(rule, target, word, kept, by))
-    log.warning("%s, by %s", found, by or "somebody")
+    log.info("%s, by %s", found, by or "somebody")
     return found
 
 
