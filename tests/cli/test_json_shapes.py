@@ -153,6 +153,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "held_rules": [],
         "targets": [TARGET],
         "operators": [],
+        "pools": [],
     },
     ("rules", "release", "big-orders"): {
         "rule": "str",

@@ -87,6 +87,12 @@ def _show(found: Status) -> None:
     )
     say()
     show_table(
+        "Pools that rule files give slots, times in UTC",
+        ["pool", "file", "since", "Airflow", "since"],
+        [[p.pool, p.slots, p.applied_at, p.seen_slots, p.seen_at] for p in found.pools],
+    )
+    say()
+    show_table(
         "Targets that are not well",
         ["rule", "target", "state", "since", "reason"],
         [[t.rule, t.target, t.state, t.since, t.reason] for t in found.targets],

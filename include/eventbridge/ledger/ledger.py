@@ -14,6 +14,7 @@ from eventbridge.ledger.operations import Operations
 from eventbridge.ledger.operator_states import OperatorWords
 from eventbridge.ledger.order import Order
 from eventbridge.ledger.parking import Parking
+from eventbridge.ledger.pools import Pools
 from eventbridge.ledger.redrives import Redrives
 from eventbridge.ledger.references import References
 from eventbridge.ledger.revision import Revision
@@ -34,6 +35,7 @@ class Ledger(
     Operations,
     Targets,
     OperatorWords,
+    Pools,
     Revision,
 ):
     """The state of all runners.

@@ -216,12 +216,15 @@ rule_status = Table(
 )
 
 #: The slots that a rule file last set for a pool: until the file's own value changes, an operator's wins.
+#: `seen_slots` is what the pool had when Airflow was last asked.
 pool_applied = Table(
     "pool_applied",
     metadata,
     Column("pool", Text, primary_key=True),
     Column("slots", Integer, nullable=False),
     Column("applied_at", UtcTime, nullable=False),
+    Column("seen_slots", Integer, nullable=False),
+    Column("seen_at", UtcTime, nullable=False),
 )
 
 #: Where a runner's tasks execute (queue of an Airflow executor), and how loaded that worker is.

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import quote
 
 import httpx
 
 from eventbridge.config.connection import Connection
 from eventbridge.decision.chunking import PoolSlots
 from eventbridge.errors import InfrastructureError
+from eventbridge.ledger import Ledger
 from eventbridge.model.lane import SLOW_LANE_POOL
 from eventbridge.orchestrate.names import UNPLANNED_POOL
 from eventbridge.rule import RuleSet
@@ -49,6 +51,25 @@ def wanted_pools(rules: RuleSet) -> dict[str, int]:
     return {**SHARED_POOLS, **own}
 
 
+def apply_slots(ledger: Ledger, airflow: AirflowPools, rules: RuleSet) -> dict[str, PoolSlots]:
+    """Make the pools that rules want, resize those whose rule file changed since, and return all as they stand then.
+
+    What an operator set stays until the file's own value is another than the one that was applied last.
+    A pool that was there before its file gave it slots is the operator's.
+    """
+    pools = airflow.ensure(wanted_pools(rules))
+    applied = ledger.applied_slots()
+    for name, slots in rules.pools().items():
+        if slots is None:
+            continue
+        before = applied.get(name)
+        if before is not None and before.slots != slots:
+            pools[name] = airflow.resize(name, slots)  # who dies before it is noted does it again
+        if before is None or (before.slots, before.seen_slots) != (slots, pools[name].slots):
+            ledger.note_slots(name, slots, pools[name].slots)
+    return pools
+
+
 class AirflowPools:
     """A client of Airflow's REST API for pools; closed by who opened it."""
 
@@ -80,6 +101,12 @@ class AirflowPools:
         for name in sorted(set(wanted) - set(pools)):
             pools[name] = self._make(name, wanted[name])
         return pools
+
+    def resize(self, name: str, slots: int) -> PoolSlots:
+        """Give a pool other slots and return how it stands then."""
+        mask = {"update_mask": ["slots"]}
+        body = {"pool": name, "slots": slots, "include_deferred": False}
+        return _slots(self._call("PATCH", f"/api/v2/pools/{quote(name, safe='')}", params=mask, json=body))
 
     def pools(self) -> dict[str, PoolSlots]:
         """Return every pool's slots and free slots; a pool without limit counts as one of a million slots."""

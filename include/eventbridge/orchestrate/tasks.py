@@ -142,14 +142,14 @@ def confirmed_pools(work: Runtime) -> dict[str, PoolSlots]:
     A pool that is not confirmed is not named: its pushes then run in `default_pool`, which is always there.
     With mistakes in the rule files none is made: who plans a new batch raises them, an unfinished one is finished.
     """
-    from eventbridge.orchestrate.pools import wanted_pools
+    from eventbridge.orchestrate.pools import apply_slots
 
     try:
-        wanted = wanted_pools(work.rule_set())
+        rules = work.rule_set()
     except RuleFileError as error:
         log.error("ALARM: no new batch can be planned: %s", error)
         return existing_pools()
-    return _pools(lambda airflow: airflow.ensure(wanted))
+    return _pools(lambda airflow: apply_slots(work.ledger, airflow, rules))
 
 
 def existing_pools() -> dict[str, PoolSlots]:

@@ -28,13 +28,27 @@ from eventbridge.ledger.statements import (
     operator_states,
     order,
     parking,
+    pools,
     references,
     route_tries,
     targets,
 )
 from eventbridge.ledger.tables import metadata, parked
 
-MODULES = [batches, chunks, due, offsets, operations, operator_states, order, parking, references, route_tries, targets]
+MODULES = [
+    batches,
+    chunks,
+    due,
+    offsets,
+    operations,
+    operator_states,
+    order,
+    parking,
+    pools,
+    references,
+    route_tries,
+    targets,
+]
 ARGUMENTS: dict[str, list[object]] = {
     "aged": [True, False],
     "alone": [True, False],
@@ -89,7 +103,7 @@ def test_every_statement_is_valid_in_both_databases(dialect: sqlite.dialect | po
     written += [str(CreateIndex(index).compile(dialect=dialect)) for index in indexes]
 
     assert all(written)
-    assert sum("ON CONFLICT DO NOTHING" in text for text in written) == 13
+    assert sum("ON CONFLICT DO NOTHING" in text for text in written) == 14
     partial = [text for text in written if text.startswith("CREATE") and " WHERE " in text]
     assert len(partial) == 20
     assert not any("?" in text or "%(" in text for text in partial)

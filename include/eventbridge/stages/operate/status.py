@@ -10,6 +10,7 @@ from datetime import datetime
 
 from eventbridge.decision.hold_reason import reference_hold_reason
 from eventbridge.decision.ordering import HELD_AT
+from eventbridge.model.applied_slots import AppliedSlots
 from eventbridge.model.batch import Batch
 from eventbridge.model.held_rule import HeldRule
 from eventbridge.model.operator_state import OperatorState
@@ -110,6 +111,7 @@ class Status:
     held_rules: tuple[HeldRule, ...]  # in the version that today's file has, or held at a delivery
     targets: tuple[TargetStatus, ...]  # those that are not ok
     operators: tuple[OperatorState, ...]  # what operators said, and did not take back
+    pools: tuple[AppliedSlots, ...]  # those that rule files give slots
 
 
 def status(work: Runtime, *, batches: int = 10) -> Status:
@@ -134,6 +136,7 @@ def status(work: Runtime, *, batches: int = 10) -> Status:
         held_rules=tuple(held_rules(work, rules)),
         targets=tuple(each for each in work.ledger.target_statuses().values() if each.state != "ok"),
         operators=tuple(work.ledger.operator_states()),
+        pools=tuple(work.ledger.applied_slots().values()),
     )
 
 
