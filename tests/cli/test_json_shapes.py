@@ -154,6 +154,8 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "targets": [TARGET],
         "operators": [],
         "pools": [],
+        "mistakes": [],
+        "rules_since": "str",
     },
     ("rules", "release", "big-orders"): {
         "rule": "str",

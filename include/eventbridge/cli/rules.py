@@ -13,7 +13,7 @@ from eventbridge.cli import operate
 from eventbridge.cli.lines import numbered_lines
 from eventbridge.cli.output import JsonOption, json_text, note, say, show_json
 from eventbridge.cli.release import release
-from eventbridge.cli.runtime import settings
+from eventbridge.cli.runtime import runtime, settings
 from eventbridge.cli.table import counted, show_table, visible
 from eventbridge.errors import EventError, RuleFileError, UserError
 
@@ -54,7 +54,9 @@ def check(folder: FolderOption = None, as_json: JsonOption = False) -> None:
 
 @app.command()
 def show(
-    rule: Annotated[str | None, typer.Argument(metavar="RULE", help="One rule, whole; default: a line each.")] = None,
+    rule: Annotated[
+        str | None, typer.Argument(metavar="RULE", help="One rule, whole, or as RULE@VERSION; default: a line each.")
+    ] = None,
     folder: FolderOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -62,7 +64,9 @@ def show(
     from eventbridge.event.json_document import parse_document
     from eventbridge.stages.operate.find import find_rule
 
-    rules = _load(folder)
+    rule, _, version = (rule or "").partition("@")
+    rules = _load(folder) if not version else _as_they_were(rule, version)
+    rule = rule or None
     if rule is not None:
         find_rule(rules, rule)
     # read strictly: json.loads would round the numbers of a pattern
@@ -86,6 +90,37 @@ def show(
                 for r in rules.rules.values()
             ],
         )
+
+
+@app.command()
+def history(
+    rule: Annotated[str | None, typer.Argument(metavar="RULE", help="Of one rule; default: of all.")] = None,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many changes.")] = 50,
+    as_json: JsonOption = False,
+) -> None:
+    """Show when rules came, changed and went, the newest change first; `rules show RULE@VERSION` shows what one said.
+
+    A change is noted when a batch is planned with it.
+    """
+    from eventbridge.stages.operate.rule_history import rule_history
+
+    with runtime(looking=True) as work:
+        found = rule_history(work, rule, limit)
+    if as_json:
+        show_json(found)
+        return
+    show_table(
+        "Changes of rules, times in UTC",
+        ["rule", "version", "since", "rule set"],
+        [[each.rule, each.version or "(removed)", each.at, each.rule_set] for each in found],
+    )
+
+
+def _as_they_were(rule: str, version: str) -> RuleSet:
+    from eventbridge.stages.operate.rule_history import rules_at
+
+    with runtime(looking=True) as work:
+        return rules_at(work, rule, version)
 
 
 @dataclass(frozen=True)

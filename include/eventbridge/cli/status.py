@@ -44,6 +44,12 @@ def show_status(
 
 
 def _show(found: Status) -> None:
+    if found.mistakes and found.rules_since is not None:
+        since = cell_text(found.rules_since)
+        say(f"Mistakes in the rule files; batches go on with the rules in force since {since} UTC:")
+        for mistake in found.mistakes:
+            say(f"  {mistake}")
+        say()
     for new in found.unregistered:
         say(f"The runner {new.runner} has never run; it will start at {cell_text(new.start_at)} of the bus {new.bus}.")
     gaps = {q.runner: q.gap for q in reversed(found.queues) if q.gap}

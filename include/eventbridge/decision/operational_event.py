@@ -14,7 +14,9 @@ from typing import Any, Literal
 
 from eventbridge.model.target_state import TargetState, TargetStatus
 
-OperationType = Literal["target.degraded", "target.recovered", "target.disabled", "delivery.dead_lettered", "rule.held"]
+OperationType = Literal[
+    "target.degraded", "target.recovered", "target.disabled", "delivery.dead_lettered", "rule.held", "rules.mistaken"
+]
 
 #: Delivery ids that one event of dead letters names.
 _IDS_NAMED = 10
@@ -108,6 +110,12 @@ def of_rule_held_at_delivery(
         "batch_id": batch_id,
     }
     return OperationalEvent(_id("rule.held", rule, delivery, batch_id), "rule.held", rule, time, data)
+
+
+def of_rule_mistakes(mistakes: Sequence[str], rule_set: str, time: datetime) -> OperationalEvent:
+    """Return the event for rule files with mistakes, as they are told to people; `rule_set` goes on instead."""
+    data = {"count": len(mistakes), "first": list(mistakes[:_IDS_NAMED]), "in_force": rule_set}
+    return OperationalEvent(_id("rules.mistaken", time.isoformat(), *mistakes), "rules.mistaken", "rules", time, data)
 
 
 def _id(*parts: str) -> str:

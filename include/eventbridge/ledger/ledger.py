@@ -19,6 +19,7 @@ from eventbridge.ledger.redrives import Redrives
 from eventbridge.ledger.references import References
 from eventbridge.ledger.revision import Revision
 from eventbridge.ledger.route_tries import RouteTries
+from eventbridge.ledger.rules import Rules
 from eventbridge.ledger.targets import Targets
 
 
@@ -36,6 +37,7 @@ class Ledger(
     Targets,
     OperatorWords,
     Pools,
+    Rules,
     Revision,
 ):
     """The state of all runners.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from airflow.sdk import Asset, AssetOrTimeSchedule, AssetWatcher, CronTriggerTimetable, get_parsing_context
 
 from eventbridge.config.settings import Settings
+from eventbridge.errors import RuleFileError
 from eventbridge.orchestrate.doorbell import Doorbell
 from eventbridge.orchestrate.names import runner_of
 from eventbridge.orchestrate.settings import airflow_settings
@@ -32,9 +34,10 @@ def waking(subject: str) -> AssetOrTimeSchedule:
 
 
 def runners_to_parse() -> list[str]:
-    """Return the runners whose DAGs this parse of a DAG file must make; raises RuleFileError with every mistake.
+    """Return the runners whose DAGs this parse of a DAG file must make.
 
-    All runners of the rule files; in a task's process only the one it belongs to, without reading a rule file:
+    All runners of the rule files or, with mistakes in them, of the last ones without (the DAG file `rule_mistakes.py`
+    shows the mistakes); in a task's process only the one it belongs to, without reading a rule file:
     every task parses its DAG file again, and a batch's tasks must go on while somebody edits the rules.
     """
     dag_id = get_parsing_context().dag_id
@@ -44,7 +47,27 @@ def runners_to_parse() -> list[str]:
     from eventbridge.rule import load_rules
 
     settings = airflow_settings()
-    return sorted(load_rules(Path(settings.rules_folder), cache=settings.rule_cache).runners())
+    try:
+        return sorted(load_rules(Path(settings.rules_folder), cache=settings.rule_cache).runners())
+    except RuleFileError:
+        return _runners_in_force(settings)
+
+
+def _runners_in_force(settings: Settings) -> list[str]:
+    """Return the runners of the last rule files without mistakes; only the ledger knows them, and it is asked last."""
+    from eventbridge.ledger import Ledger
+
+    with closing(Ledger.open(settings.ledger_url)) as ledger:
+        known = ledger.rules_in_force()
+    return sorted(known.runners) if known is not None else []
+
+
+def refuse_rule_mistakes() -> None:
+    """Raise RuleFileError with every mistake in the rule files: a DAG file that calls it has Airflow show them."""
+    from eventbridge.rule import load_rules
+
+    settings = airflow_settings()
+    load_rules(Path(settings.rules_folder), cache=settings.rule_cache)
 
 
 def run_limit(settings: Settings) -> timedelta:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import closing
 from typing import Any
 
 import pytest
 from stages.delivering import RUNNER, Sending, routed
 
 from eventbridge import fault_points
-from eventbridge.errors import BusError, RuleFileError
+from eventbridge.errors import BusError, NotFoundError, RuleFileError
+from eventbridge.rule.operations_bus import OPERATIONS_BUS
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.rule_history import rule_history, rules_at
+from eventbridge.stages.operate.status import status
 
 BROKEN = "rules: ["
 
 
 def test_a_batch_under_way_is_finished_while_the_rule_files_are_broken(sending: Sending) -> None:
-    """From any stage on; the next batch is refused with the mistakes, and planned once they are mended."""
+    """From any stage on; and the next batch takes the last good rules."""
     work = sending.begin(5, crm="/healthy/crm")
     batch_id = listen(work, RUNNER)
     sending.write(BROKEN)
@@ -24,10 +29,7 @@ def test_a_batch_under_way_is_finished_while_the_rule_files_are_broken(sending: 
 
     assert sending.deliver_batch() == batch_id
     assert len(sending.requests()) == 5
-    with pytest.raises(RuleFileError):
-        listen(work, RUNNER)
-    sending.rules(crm="/healthy/crm")
-    sending.deliver_batch()
+    assert sending.deliver_batch(), "the last good rules go on"
     assert len(sending.requests()) == 9
     assert audit(work).differences == ()
 
@@ -55,3 +57,54 @@ def test_a_bus_that_waits_for_its_offsets_stops_no_batch(
 def _bus_refuses(point: str) -> None:
     if point == "bus.commit":
         raise BusError("the bus is down")
+
+
+def test_without_any_good_rules_before_the_mistakes_are_raised(sending: Sending) -> None:
+    """A first batch has nothing to go on with."""
+    sending.write(BROKEN)
+
+    with pytest.raises(RuleFileError):
+        listen(sending.work, RUNNER)
+
+
+def test_mistakes_are_told_once_with_file_and_line_and_gone_once_mended(sending: Sending) -> None:
+    """`status` has them, and one operational event, however many batches go on with the last good rules."""
+    work = sending.begin(2, crm="/healthy/crm")
+    sending.deliver_batch()
+    sending.write(BROKEN)
+    for _ in range(2):
+        sending.publish(2)
+        assert sending.deliver_batch()
+
+    (mistake,) = status(work).mistakes
+    with closing(work.open_source(OPERATIONS_BUS)) as bus:
+        told = [json.loads(message.body) for queue in bus.queues() for message in bus.read(queue, 0, bus.end(queue))]
+    (event,) = [each for each in told if each["type"] == "rules.mistaken"]
+    assert event["data"]["first"] == [str(mistake)]
+    assert f"{mistake.file}:{mistake.line}:" in str(mistake)
+
+    sending.rules(crm="/healthy/other")
+    sending.publish(3)
+    sending.deliver()
+    assert status(work).mistakes == ()
+    assert [request["path"] for request in sending.requests()] == ["/healthy/crm"] * 6 + ["/healthy/other"] * 3
+
+
+def test_a_rules_history_names_each_version_and_when_it_went(sending: Sending) -> None:
+    """Each change that a batch was planned with is kept, and what a version said can be shown."""
+    work = sending.begin(1, crm="/healthy/crm")
+    sending.deliver_batch()
+    first = work.rule_files().rules["orders"].version
+    sending.rules(crm="/healthy/other")
+    sending.publish(1)
+    sending.deliver_batch()
+    sending.publish(1)
+    sending.deliver_batch()
+
+    newest, oldest = rule_history(work, "orders", 10)
+
+    assert (oldest.version, newest.version) == (first, work.rule_files().rules["orders"].version)
+    was = rules_at(work, "orders", first[:6]).rules["orders"].targets["crm"]
+    assert was.url.endswith("/healthy/crm")  # type: ignore[attr-defined]
+    with pytest.raises(NotFoundError, match=first):
+        rules_at(work, "orders", "zz")

@@ -31,6 +31,7 @@ from eventbridge.ledger.statements import (
     pools,
     references,
     route_tries,
+    rules,
     targets,
 )
 from eventbridge.ledger.tables import metadata, parked
@@ -47,6 +48,7 @@ MODULES = [
     pools,
     references,
     route_tries,
+    rules,
     targets,
 ]
 ARGUMENTS: dict[str, list[object]] = {
@@ -103,7 +105,7 @@ def test_every_statement_is_valid_in_both_databases(dialect: sqlite.dialect | po
     written += [str(CreateIndex(index).compile(dialect=dialect)) for index in indexes]
 
     assert all(written)
-    assert sum("ON CONFLICT DO NOTHING" in text for text in written) == 14
+    assert sum("ON CONFLICT DO NOTHING" in text for text in written) == 15
     partial = [text for text in written if text.startswith("CREATE") and " WHERE " in text]
     assert len(partial) == 20
     assert not any("?" in text or "%(" in text for text in partial)

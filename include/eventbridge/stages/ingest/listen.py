@@ -19,6 +19,7 @@ from eventbridge.stages.guards.ledger_identity import claim_runner, refuse_lost_
 from eventbridge.stages.guards.log_identity import refuse_other_log, start_offset
 from eventbridge.stages.ingest.fan_out import events_to_hand_out
 from eventbridge.stages.ingest.handover import assign, inherited_offsets, old_runners, refuse_to_skip
+from eventbridge.stages.ingest.reload import take_up_rules
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.told import told
 from eventbridge.store.rule_sets import freeze_rules
@@ -30,7 +31,7 @@ log = logging.getLogger(__name__)
 def listen(work: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None = None) -> str | None:
     """Return the id of the runner's unfinished batch, else of a new one, else (nothing to take) None.
 
-    Today's rule files are read for a new batch only: with mistakes in them (RuleFileError) the unfinished one goes on.
+    Today's rule files are read for a new batch only; with mistakes in them it takes the last ones without.
     It takes as many events as settings allow, and as the last batches' deliveries say can be handed out: `pools` holds
     the Airflow pools as they stand, None: not known, they bound nothing.
     Raises NotFoundError for a runner that no rule names, LedgerLostError and OffsetGapError where going on would
@@ -46,7 +47,7 @@ def _listen(work: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None) -
         claim_runner(work, runner)
         refuse_lost_ledger(work)
         return unfinished.batch_id
-    rules = work.rule_set().for_runner(runner)
+    rules = take_up_rules(work).for_runner(runner)
     if not rules.buses:
         raise NotFoundError(f"No rule names the runner {runner!r}. `eventbridge rules check` lists the runners.")
     (bus,) = rules.buses.values()

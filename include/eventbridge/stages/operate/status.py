@@ -10,6 +10,7 @@ from datetime import datetime
 
 from eventbridge.decision.hold_reason import reference_hold_reason
 from eventbridge.decision.ordering import HELD_AT
+from eventbridge.errors import Mistake, RuleFileError
 from eventbridge.model.applied_slots import AppliedSlots
 from eventbridge.model.batch import Batch
 from eventbridge.model.held_rule import HeldRule
@@ -112,6 +113,8 @@ class Status:
     targets: tuple[TargetStatus, ...]  # those that are not ok
     operators: tuple[OperatorState, ...]  # what operators said, and did not take back
     pools: tuple[AppliedSlots, ...]  # those that rule files give slots
+    mistakes: tuple[Mistake, ...]  # in today's rule files: batches go on with `rules_since`
+    rules_since: datetime | None  # since when the rules are in force that new batches take
 
 
 def status(work: Runtime, *, batches: int = 10) -> Status:
@@ -137,7 +140,17 @@ def status(work: Runtime, *, batches: int = 10) -> Status:
         targets=tuple(each for each in work.ledger.target_statuses().values() if each.state != "ok"),
         operators=tuple(work.ledger.operator_states()),
         pools=tuple(work.ledger.applied_slots().values()),
+        mistakes=_mistakes(work),
+        rules_since=known.since if (known := work.ledger.rules_in_force()) is not None else None,
     )
+
+
+def _mistakes(work: Runtime) -> tuple[Mistake, ...]:
+    try:
+        work.rule_files()
+    except RuleFileError as error:
+        return error.mistakes
+    return ()
 
 
 def held_rules(work: Runtime, rules: RuleSet) -> Iterator[HeldRule]:

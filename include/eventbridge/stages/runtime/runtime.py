@@ -66,11 +66,24 @@ class Runtime:
         self.telemetry.close()
 
     def rule_set(self) -> RuleSet:
-        """Return what today's rule files say, without the rules that operators disabled: those are not enabled.
+        """Return what today's rule files say or, with mistakes in them, the last ones without; see `in_force`.
 
-        Raises RuleFileError with every mistake in them.
+        Raises RuleFileError with every mistake if no files ever were good.
         """
-        rules = load_rules(Path(self.settings.rules_folder), cache=self.settings.rule_cache)
+        try:
+            return self.in_force(self.rule_files())
+        except RuleFileError:
+            known = self.ledger.rules_in_force()
+            if known is None:
+                raise
+            return self.in_force(frozen_rules(self.store, known.rule_set))
+
+    def rule_files(self) -> RuleSet:
+        """Return what today's rule files say; raises RuleFileError with every mistake in them."""
+        return load_rules(Path(self.settings.rules_folder), cache=self.settings.rule_cache)
+
+    def in_force(self, rules: RuleSet) -> RuleSet:
+        """Return rules as batches take them: those that operators disabled are not enabled."""
         return rules.disabling(self.ledger.said_by_operators().disabled_rules())
 
     def rules_of(self, batch: Batch) -> RuleSet:

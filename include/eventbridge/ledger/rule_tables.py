@@ -1,0 +1,33 @@
+"""The ledger's tables about rule sets: which one is in force, and what each changed."""
+
+from __future__ import annotations
+
+from sqlalchemy import CheckConstraint, Column, Index, Integer, Table, Text
+
+from eventbridge.ledger.columns import JsonText, RowId, UtcTime
+from eventbridge.ledger.definitions import metadata
+
+#: The one row that says with which rules new batches go on.
+rules_in_force = Table(
+    "rules_in_force",
+    metadata,
+    Column("singleton", Integer, primary_key=True, autoincrement=False),
+    Column("rule_set", Text, nullable=False),
+    Column("runners", JsonText, nullable=False),
+    Column("since", UtcTime, nullable=False),
+    Column("mistakes", JsonText, nullable=False),
+    CheckConstraint("singleton = 1", name="singleton"),
+)
+
+#: What rule sets changed, rule by rule; version "" = the rule went.
+rule_change = Table(
+    "rule_change",
+    metadata,
+    Column("change_id", RowId, primary_key=True),
+    Column("rule", Text, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("rule_set", Text, nullable=False),
+    Column("at", UtcTime, nullable=False),
+    sqlite_autoincrement=True,
+)
+Index("ix_rule_change_rule", rule_change.c.rule, rule_change.c.change_id)

@@ -1,0 +1,54 @@
+"""Rule sets in the ledger: which one new batches take, and what each changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from eventbridge.decision.operational_event import OperationalEvent
+from eventbridge.ledger.database import Database
+from eventbridge.ledger.operations import queue_events
+from eventbridge.ledger.statements import rules as statements
+from eventbridge.model.rules_in_force import RuleChange, RulesInForce
+
+
+class Rules(Database):
+    """The part of the ledger about rule sets."""
+
+    def rules_in_force(self) -> RulesInForce | None:
+        """Return the rule set that is in force; None before the first batch."""
+        with self._reading() as connection:
+            row = connection.execute(statements.RULES_IN_FORCE).first()
+        return None if row is None else RulesInForce(row.rule_set, row.runners, row.since, tuple(row.mistakes))
+
+    def put_rules_in_force(
+        self, rule_set: str, runners: Mapping[str, str], before: str | None, changes: Mapping[str, str]
+    ) -> bool:
+        """Put a rule set in force instead of `before` (None: there was none), with the versions it changed by rule.
+
+        False, and nothing changes, if another one is in force by now.
+        """
+        now = self.now()
+        first = {"singleton": 1, "rule_set": rule_set, "runners": dict(runners), "since": now, "mistakes": []}
+        change = {"before": before, "to": rule_set, "by_runner": dict(runners), "now": now}
+        rows = [{"rule": name, "version": to, "rule_set": rule_set, "at": now} for name, to in sorted(changes.items())]
+        with self._writing() as connection:
+            if before is None:
+                done = connection.execute(statements.NOTE_RULES, first).rowcount == 1
+            else:
+                done = connection.execute(statements.CHANGE_RULES, change).rowcount == 1
+            if done and rows:
+                connection.execute(statements.NOTE_RULE_CHANGES, rows)
+            return done
+
+    def note_mistakes(self, mistakes: Sequence[str], told: Sequence[OperationalEvent] = ()) -> bool:
+        """Note the mistakes of newer rule files and queue what is told of them; False if they were known."""
+        with self._writing() as connection:
+            changed = connection.execute(statements.NOTE_MISTAKES, {"found": list(mistakes)}).rowcount == 1
+            if changed:
+                queue_events(connection, told)
+            return changed
+
+    def rule_changes(self, rule: str | None = None, limit: int = 1_000) -> list[RuleChange]:
+        """Return how a rule, or all, came to be as they are, the newest change first."""
+        with self._reading() as connection:
+            return [RuleChange(**row._mapping) for row in connection.execute(statements.rule_changes(rule, limit))]

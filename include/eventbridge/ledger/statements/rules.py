@@ -1,0 +1,38 @@
+"""Statements about which rule set is in force, and what rule sets changed."""
+
+from __future__ import annotations
+
+from sqlalchemy import Select, bindparam, select, update
+
+from eventbridge.ledger.statements.inserts import insert, insert_or_skip
+from eventbridge.ledger.tables import rule_change, rules_in_force
+
+#: The rule set that is in force.
+RULES_IN_FORCE = select(
+    rules_in_force.c.rule_set, rules_in_force.c.runners, rules_in_force.c.since, rules_in_force.c.mistakes
+)
+
+#: Notes the first one.
+NOTE_RULES = insert_or_skip(rules_in_force)
+
+#: Puts another one in force, instead of the one that it was compared with.
+CHANGE_RULES = (
+    update(rules_in_force)
+    .where(rules_in_force.c.rule_set == bindparam("before"))
+    .values(rule_set=bindparam("to"), runners=bindparam("by_runner"), since=bindparam("now"), mistakes=[])
+)
+
+#: Notes that newer rule files have mistakes, or (none) no more.
+NOTE_MISTAKES = (
+    update(rules_in_force).where(rules_in_force.c.mistakes != bindparam("found")).values(mistakes=bindparam("found"))
+)
+
+#: Notes what a rule set changed.
+NOTE_RULE_CHANGES = insert(rule_change)
+
+
+def rule_changes(rule: str | None, limit: int) -> Select[tuple[object, ...]]:
+    """Return the query for changes of a rule, or of all, the newest first."""
+    columns = (rule_change.c.rule, rule_change.c.version, rule_change.c.rule_set, rule_change.c.at)
+    found = select(*columns).order_by(rule_change.c.change_id.desc()).limit(limit)
+    return found if rule is None else found.where(rule_change.c.rule == rule)

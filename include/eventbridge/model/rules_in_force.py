@@ -1,0 +1,30 @@
+"""Which rule set new batches take, and how rules came to be as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True)
+class RulesInForce:
+    """The last rule files without a mistake: their hash, each runner's bus, and since when they are in force.
+
+    `mistakes` are those of newer files, as they are told to people; () = today's files are in force.
+    """
+
+    rule_set: str
+    runners: Mapping[str, str]
+    since: datetime
+    mistakes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RuleChange:
+    """A rule that came, changed or went with a rule set; `version` "" = it went."""
+
+    rule: str
+    version: str
+    rule_set: str
+    at: datetime

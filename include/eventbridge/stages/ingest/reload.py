@@ -1,0 +1,55 @@
+"""Takes up changed rule files for a new batch; with mistakes in them the last good ones go on."""
+
+from __future__ import annotations
+
+import logging
+
+from eventbridge.decision.operational_event import of_rule_mistakes
+from eventbridge.errors import RuleFileError
+from eventbridge.model.rules_in_force import RulesInForce
+from eventbridge.rule import RuleSet
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.store.rule_sets import freeze_rules, frozen_rules
+
+log = logging.getLogger(__name__)
+
+
+def take_up_rules(work: Runtime) -> RuleSet:
+    """Return the rules that a new batch takes: today's, put in force if they are new, else the last good ones.
+
+    Mistakes are noted, and told by an operational event, once. Raises RuleFileError if no files ever were good.
+    """
+    try:
+        today = work.rule_files()
+    except RuleFileError as error:
+        _note(work, error)
+        return work.rule_set()
+    known = work.ledger.rules_in_force()
+    if known is None or known.rule_set != today.hash:
+        _put_in_force(work, today, known)
+    elif known.mistakes:
+        work.ledger.note_mistakes([])
+    return work.in_force(today)
+
+
+def _put_in_force(work: Runtime, today: RuleSet, known: RulesInForce | None) -> None:
+    """Freeze today's rules, then say that they are in force; of two that do it at once one does."""
+    rule_set = freeze_rules(work.store, today)
+    before = frozen_rules(work.store, known.rule_set).rules if known is not None else {}
+    changes = {
+        name: rule.version
+        for name, rule in today.rules.items()
+        if name not in before or before[name].version != rule.version
+    }
+    changes |= dict.fromkeys(before.keys() - today.rules.keys(), "")
+    if work.ledger.put_rules_in_force(rule_set, today.runners(), known.rule_set if known else None, changes):
+        log.info("rule set %s is in force: %d rules changed", rule_set, len(changes))
+
+
+def _note(work: Runtime, error: RuleFileError) -> None:
+    known = work.ledger.rules_in_force()
+    if known is None:
+        return
+    log.error("ALARM: batches go on with the rules of %s: %s", known.since.isoformat(), error)
+    mistakes = [str(each) for each in error.mistakes]
+    work.ledger.note_mistakes(mistakes, [of_rule_mistakes(mistakes, known.rule_set, work.ledger.now())])
