@@ -16,6 +16,7 @@ from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.rule_history import rule_history, rules_at
 from eventbridge.stages.operate.status import status
+from eventbridge.testing.messages import messages_of
 
 BROKEN = "rules: ["
 
@@ -78,7 +79,8 @@ def test_mistakes_are_told_once_with_file_and_line_and_gone_once_mended(sending:
 
     (mistake,) = status(work).mistakes
     with closing(work.open_source(OPERATIONS_BUS)) as bus:
-        told = [json.loads(message.body) for queue in bus.queues() for message in bus.read(queue, 0, bus.end(queue))]
+        (queue,) = bus.queues()
+        told = [json.loads(message.body) for message in messages_of(bus.read(queue, 0, bus.end(queue)))]
     (event,) = [each for each in told if each["type"] == "rules.mistaken"]
     assert event["data"]["first"] == [str(mistake)]
     assert f"{mistake.file}:{mistake.line}:" in str(mistake)
