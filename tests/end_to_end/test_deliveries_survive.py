@@ -138,12 +138,10 @@ def test_mistakes_in_rule_files_are_shown_by_airflow(running: Running) -> None:
     with pytest.raises(RuleFileError) as raised:
         load_rules(running.work.settings.rules_folder)
     try:
-        running.reparse("deliver_orders")
         shown = running.until("Airflow shows an import error", running.airflow.import_errors)
         checked = rules_check(running)
     finally:
         broken.unlink()
-        running.reparse("deliver_orders")
     running.until("the import error is gone", lambda: not running.airflow.import_errors())
 
     assert len(raised.value.mistakes) >= 3

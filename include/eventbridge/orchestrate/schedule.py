@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,10 +10,12 @@ from pathlib import Path
 from airflow.sdk import Asset, AssetOrTimeSchedule, AssetWatcher, CronTriggerTimetable, get_parsing_context
 
 from eventbridge.config.settings import Settings
-from eventbridge.errors import RuleFileError
+from eventbridge.errors import LedgerError, RuleFileError
 from eventbridge.orchestrate.doorbell import Doorbell
 from eventbridge.orchestrate.names import runner_of
 from eventbridge.orchestrate.settings import airflow_settings
+
+log = logging.getLogger(__name__)
 
 OWNER = "eventbridge"
 
@@ -57,8 +60,12 @@ def _runners_in_force(settings: Settings) -> list[str]:
     """Return the runners of the last rule files without mistakes; only the ledger knows them, and it is asked last."""
     from eventbridge.ledger import Ledger
 
-    with closing(Ledger.open(settings.ledger_url)) as ledger:
-        known = ledger.rules_in_force()
+    try:
+        with closing(Ledger.open(settings.ledger_url)) as ledger:
+            known = ledger.rules_in_force()
+    except LedgerError as error:  # the tasks of every batch say so too; mistakes are shown by `rule_mistakes.py` alone
+        log.warning("no DAG of a runner can be made: %s", error)
+        return []
     return sorted(known.runners) if known is not None else []
 
 
