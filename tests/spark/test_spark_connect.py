@@ -49,7 +49,7 @@ def test_every_try_writes_files_of_its_own(spark_server: SparkConnectServer, lan
     """A task that runs twice under one attempt leaves two sets of files and changes none."""
     landed = land()
     router = ConnectRouter(spark_server.url)
-    job = landed.another_try()
+    job = landed.again()
 
     first = list(router.route_slices(job, landed.slices))
     again = list(router.route_slices(job, landed.slices))
@@ -113,7 +113,7 @@ def test_a_server_killed_in_the_middle(tmp_path: Path, land: Callable[..., Any])
     server.start()
     try:
         router = ConnectRouter(server.url)
-        results = router.route_slices(landed.another_try(), landed.slices)
+        results = router.route_slices(landed.again(), landed.slices)
         done = [next(results)]
         workers = psutil.Process(server.pid).children(recursive=True)
         os.kill(server.pid, signal.SIGKILL)
@@ -125,12 +125,12 @@ def test_a_server_killed_in_the_middle(tmp_path: Path, land: Callable[..., Any])
         server.start()
         rest = landed.slices[len(done) :]
 
-        done += router.route_slices(landed.another_try(), rest[:2])
+        done += router.route_slices(landed.again(), rest[:2])
     finally:
         server.stop()
 
     assert workers
     assert alive == []
     assert landed.comparable(done) == landed.comparable(
-        list(InProcessRouter(landed.store).route_slices(landed.another_try(), landed.slices[: len(done)]))
+        list(InProcessRouter(landed.store).route_slices(landed.again(), landed.slices[: len(done)]))
     )

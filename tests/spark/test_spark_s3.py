@@ -50,7 +50,7 @@ def test_workers_read_and_write_a_bucket(
 ) -> None:
     """Row by row what this process gives, one put a slice, nothing listed, by pyarrow's file system."""
     expected = landed.routed(InProcessRouter(landed.store))
-    job = landed.another_try()
+    job = landed.again()
     s3_server.requests.clear()
     results = list(ConnectRouter(spark_with_connection.url).route_slices(job, landed.slices))
     requests: list[S3Request] = list(s3_server.requests)
@@ -88,7 +88,7 @@ def test_sql_is_asked_about_events_in_a_bucket(
 
 def test_no_secret_travels_with_a_job(landed: Any, spark_with_connection: SparkConnectServer) -> None:
     """The job names the connection; its keys are neither in it nor in what Spark writes down."""
-    list(ConnectRouter(spark_with_connection.url).route_slices(landed.another_try(), landed.slices))
+    list(ConnectRouter(spark_with_connection.url).route_slices(landed.again(), landed.slices))
     travels = JobTasks(landed.job, tuple(landed.slices)).to_json().decode()
     seen = travels + spark_with_connection.log.read_text()
 
@@ -100,13 +100,13 @@ def test_no_secret_travels_with_a_job(landed: Any, spark_with_connection: SparkC
 def test_a_spark_without_the_connection(spark_server: SparkConnectServer, landed: Any) -> None:
     """What is missing where is told, and which variable is to be set."""
     with pytest.raises(SparkError, match=r"environment of Spark's workers.*set EVENTBRIDGE_CONN_S3"):
-        list(ConnectRouter(spark_server.url).route_slices(landed.another_try(), landed.slices))
+        list(ConnectRouter(spark_server.url).route_slices(landed.again(), landed.slices))
 
 
 def test_submit_reads_and_writes_a_bucket(landed: Any, tmp_path: Path, s3_server: S3Server) -> None:
     """By spark-submit job file and answers lie in the bucket too, fetched by name without a listing."""
     router = SubmitRouter(landed.store, APPLICATION, LocalSubmit(tmp_path / "submit"))
-    job = landed.another_try()
+    job = landed.again()
     s3_server.requests.clear()
     results = list(router.route_slices(job, landed.slices))
 
