@@ -1,0 +1,102 @@
+"""An installation that an older version made is opened by this one, which goes on where it stood."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from upgrade.make import HERE, environment, orders, run, write_rules
+
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.letters.selection import Selection
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.deliver import deliver_until_idle
+from eventbridge.stages.operate.deliver_redrive import deliver_redrive
+from eventbridge.stages.operate.enable import enable_target
+from eventbridge.stages.redrive.plan import begin_redrive
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.testing.receiver import Receiver
+
+KEPT = sorted(HERE.glob("made_by_*.tar.xz"))
+
+
+def later(work: Runtime) -> datetime:
+    """Return the time two hours after the installation was made: its retries are due, and nothing is too old."""
+    newest = work.ledger.latest_batch()
+    assert newest is not None
+    return newest.planned_at + timedelta(hours=2)
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[Runtime]:
+    """Open the installation as this version does, at the time `later`, which goes on."""
+    given = environment(folder)
+    work = Runtime.open(Settings.from_mapping(given), connections_from_environment(given))
+    ahead = later(work) - datetime.now(UTC)
+    work.close()
+
+    def clock() -> datetime:
+        return datetime.now(UTC) + ahead
+
+    work = Runtime.open(Settings.from_mapping(given), connections_from_environment(given), clock)
+    try:
+        yield work
+    finally:
+        work.close()
+
+
+def ids_by_customer(requests: list[dict[str, Any]], path: str) -> dict[str, list[int]]:
+    """Return the amounts that a path received, as they came, by customer."""
+    found = defaultdict(list)
+    for request in requests:
+        if request["path"] == path:
+            data = json.loads(request["body"])["data"]
+            found[data["customer"]].append(data["amount"])
+    return found
+
+
+@pytest.mark.parametrize("kept", KEPT, ids=[path.name.split(".")[0] for path in KEPT])
+def test_an_older_installation_goes_on(kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waited, was held, died or was not read yet is delivered, in order, by this version; the books balance."""
+    with tarfile.open(kept) as archive:
+        archive.extractall(tmp_path, filter="data")
+    monkeypatch.chdir(tmp_path)
+    with Receiver(tmp_path / "received.jsonl", whole=True) as receiver:
+        write_rules(tmp_path, {name: receiver.url(f"/healthy/{name}") for name in ("gone", "bad", "flaky")})
+        assert "0 differences" in run(tmp_path, "audit")
+        assert "disabled" in run(tmp_path, "targets", "list")
+
+        with opened(tmp_path) as work:
+            router = InProcessRouter(work.store)
+            enable_target(work, "all-orders", "gone")
+            redrive = begin_redrive(work, Selection(target="bad"), "upgrade", rate=None, retransform=False, again=False)
+            deliver_redrive(work, redrive.redrive_id, router)
+            deliver_until_idle(work, "orders", router)
+            found = audit(work)
+
+    assert found.differences == ()
+    assert found.deliveries["all-orders/archive"]["delivered"] == 45
+    assert len((tmp_path / "archive.jsonl").read_text().splitlines()) == 45
+    requests = receiver.requests()
+    everything = {f"c{customer}": list(range(customer, 45, 4)) for customer in range(4)}
+    assert ids_by_customer(requests, "/healthy/flaky") == everything
+    for name in ("gone", "bad"):
+        taken = ids_by_customer(requests, f"/healthy/{name}")
+        refused = {0} if name == "gone" else set()
+        assert {each for amounts in taken.values() for each in amounts} >= set(range(45)) - refused
+    assert "0 differences" in run(tmp_path, "audit")
+
+
+def test_what_is_kept_is_what_was_made() -> None:
+    """There is an installation of a version to open, and its orders are those that the test counts."""
+    assert KEPT
+    assert len(orders(0, 45).splitlines()) == 45
