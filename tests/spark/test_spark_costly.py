@@ -35,9 +35,9 @@ rules:
 class Costly(Runtime):
     """A runtime in which `costly` runs the program of a file, and `other` one that does no harm."""
 
-    def rule_set(self) -> RuleSet:
+    def rule_files(self) -> RuleSet:
         """Return today's rules."""
-        rules = super().rule_set()
+        rules = super().rule_files()
         programs = {"costly": (self.settings.home / "program").read_text(), "other": "$.id"}
         changed = {}
         for name, program in programs.items():

@@ -50,9 +50,9 @@ BUDGETS = {"route_costly_budget_seconds": 0.2, "route_reference_budget_seconds":
 class Costly(Runtime):
     """A runtime whose rule `costly` has transforms of the form JSONATA, with a program that a file holds."""
 
-    def rule_set(self) -> RuleSet:
+    def rule_files(self) -> RuleSet:
         """Return today's rules."""
-        rules = super().rule_set()
+        rules = super().rule_files()
         if "costly" not in rules.rules:
             return rules
         program = (self.settings.home / "program").read_text()

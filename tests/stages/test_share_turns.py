@@ -43,9 +43,9 @@ class Looping(Runtime):
 
     program = "loop"
 
-    def rule_set(self) -> RuleSet:
+    def rule_files(self) -> RuleSet:
         """Return today's rules."""
-        rules = super().rule_set()
+        rules = super().rule_files()
         transform = Transform(form="JSONATA", value=self.program)
         changed = {}
         for name, rule in rules.rules.items():
