@@ -5,6 +5,7 @@ from __future__ import annotations
 RETRY_DAG = "retry_deliveries"
 REDRIVE_DAG = "redrive_dead_letters"
 OPERATE_DAG = "operate_rules"
+PUBLISH_DAG = "publish_events"
 DELIVER_PREFIX = "deliver_"
 
 LISTEN = "listen"

@@ -1,0 +1,200 @@
+"""Publishes events to a bus for an operator, whatever the face: command line, DAG form, or somebody's own task."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from eventbridge.errors import BusError, EventError, UserError
+from eventbridge.model.queue import Queue
+from eventbridge.rule import Bus, RuleSet
+from eventbridge.stages.operate.find import find_bus, find_topic
+from eventbridge.stages.runtime.runtime import Runtime
+
+_PUBLISHED_AT_ONCE = 1_000
+_MOST_LISTED = 20
+
+
+@dataclass(frozen=True)
+class Published:
+    """What came of publishing; all of it is durable.
+
+    `queues`: how many events each queue got, and the first and last offset of them. `malformed`: what is wrong with
+    those that will be dead letters. `unregistered`: runners that will not see the events, as the bus starts at latest
+    and they have never run.
+    """
+
+    bus: str
+    topic: str
+    count: int
+    queues: Mapping[Queue, tuple[int, int, int]]
+    malformed: tuple[str, ...]
+    unregistered: tuple[str, ...]
+
+
+def publish_lines(work: Runtime, bus: str, topic: str | None, lines: Iterable[tuple[int, bytes]]) -> Published:
+    """Publish (line number, body) as they are, also what is no CloudEvent; `topic` None: the bus's first.
+
+    Events with the same `partitionkey`, else the same `subject`, go to one queue, in order. Raises NotFoundError for an
+    unknown bus or topic, and BusError with the number of the line to go on from.
+    """
+    rules = work.rule_set()
+    found = find_bus(rules, bus)
+    topic = find_topic(found, topic)
+    unregistered = _unregistered(work, rules, found)
+    places: dict[Queue, list[int]] = {}
+    count = 0
+    malformed: list[str] = []
+    with closing(work.open_publisher(found)) as publisher:
+        rest = iter(lines)
+        while batch := list(islice(rest, _PUBLISHED_AT_ONCE)):
+            keyed = [_keyed(number, line, work.settings.event_max_bytes, malformed) for number, line in batch]
+            try:
+                for queue, offset in publisher.publish(keyed, topic=topic):
+                    places.setdefault(queue, []).append(offset)
+            except BusError as error:
+                raise BusError(
+                    f"{count:,} events were published, those from line {batch[0][0]} on not: {error}"
+                ) from error
+            count += len(batch)
+    spans = {queue: (len(offsets), min(offsets), max(offsets)) for queue, offsets in sorted(places.items())}
+    return Published(found.name, topic, count, spans, tuple(malformed), tuple(unregistered))
+
+
+def publish_events(
+    work: Runtime, bus: str, topic: str | None, events: Sequence[bytes], *, name: str = ""
+) -> tuple[Published, list[str]]:
+    """Publish events if every one of them is a CloudEvent, and return what came of it with the events' ids.
+
+    An event without `id` gets one; of the same `name` and place it gets the same one again, so that a second try of a
+    task makes no second event of it. Raises UserError with every mistake and its place before anything is published.
+    """
+    from eventbridge.event.cloudevent import parse_event
+
+    if not events:
+        raise UserError("there is no event to publish: give at least one CloudEvent, as a JSON object")
+    bodies = [_with_id(number, body, name) for number, body in enumerate(events, 1)]
+    ids: list[str] = []
+    sources: list[tuple[str, str]] = []
+    mistakes: list[str] = []
+    for number, body in enumerate(bodies, 1):
+        try:
+            event = parse_event(body, max_bytes=work.settings.event_max_bytes)
+        except EventError as error:
+            mistakes.append(f"event {number}: {error}")
+        else:
+            ids.append(event.id)
+            sources.append((event.source, event.id))
+    mistakes += [
+        f"source {source!r} has the id {event_id!r} {times} times"
+        for (source, event_id), times in Counter(sources).items()
+        if times > 1
+    ]
+    if mistakes:
+        more = f"\nand {len(mistakes) - _MOST_LISTED} more" if len(mistakes) > _MOST_LISTED else ""
+        listed = "\n".join(mistakes[:_MOST_LISTED])
+        raise UserError(f"nothing was published; mend these and publish all again:\n{listed}{more}")
+    return publish_lines(work, bus, topic, enumerate(bodies, 1)), ids
+
+
+def bodies_of(events: str | Sequence[Mapping[str, Any] | str | bytes]) -> list[bytes]:
+    """Return the events of a form or a task as bodies: a text of JSON lines, or a list of objects or JSON texts.
+
+    Lines of white space are left out, and a list may also stand in the text as one JSON array. Raises UserError.
+    """
+    if not isinstance(events, str):
+        return [_body(number, each) for number, each in enumerate(events, 1)]
+    if not events.lstrip().startswith("["):
+        return [line.strip().encode() for line in events.splitlines() if line.strip()]
+    try:
+        # Numbers keep their digits: each element is cut out of the text, never written anew.
+        return list(_elements(events))
+    except json.JSONDecodeError as error:
+        raise UserError(
+            f"line {error.lineno}, column {error.colno}: {error.msg}. Give one event a line, or one JSON array"
+        ) from None
+
+
+def _elements(text: str) -> Iterable[bytes]:
+    decoder = json.JSONDecoder()
+    position = _past_space(text, text.index("[") + 1)
+    while text[position : position + 1] != "]":
+        _, end = decoder.raw_decode(text, position)
+        yield text[position:end].encode()
+        position = _past_space(text, end)
+        if text[position : position + 1] == ",":
+            position = _past_space(text, position + 1)
+        elif text[position : position + 1] != "]":
+            raise json.JSONDecodeError("expected , or ]", text, position)
+    if text[position + 1 :].strip():
+        raise json.JSONDecodeError("there is more after the array", text, position + 1)
+
+
+def _past_space(text: str, position: int) -> int:
+    while text[position : position + 1] in (" ", "\t", "\r", "\n"):
+        position += 1
+    return position
+
+
+def _body(number: int, event: Mapping[str, Any] | str | bytes) -> bytes:
+    if isinstance(event, bytes):
+        return event
+    if isinstance(event, str):
+        return event.encode()
+    try:
+        return json.dumps(event, allow_nan=False, ensure_ascii=False).encode()
+    except (TypeError, ValueError) as error:
+        raise UserError(f"event {number}: {error}. Write what JSON lacks, such as times, as strings") from None
+
+
+def _with_id(number: int, body: bytes, name: str) -> bytes:
+    """Return an event with an id; one that has it, or is no JSON object, as it is. Not a digit of it changes."""
+    try:
+        document = json.loads(body)
+    except ValueError:
+        return body  # parse_event tells what is wrong, and where
+    if not isinstance(document, dict) or not document or "id" in document:
+        return body
+    given = uuid.uuid5(uuid.NAMESPACE_URL, f"{name} {number}") if name else uuid.uuid4()
+    return body.replace(b"{", f'{{"id": "{given}", '.encode(), 1)
+
+
+def _unregistered(work: Runtime, rules: RuleSet, bus: Bus) -> list[str]:
+    """Return the runners of a bus that start at `latest` and whose group is not registered yet."""
+    if bus.source.start_at != "latest":
+        return []
+    runners = [runner for runner, name in sorted(rules.runners().items()) if name == bus.name]
+    return [runner for runner in runners if not work.ledger.committed_offsets(runner)]
+
+
+def _keyed(number: int, line: bytes, limit: int, malformed: list[str]) -> tuple[bytes, str | None]:
+    """Return a line with what keeps related events in one queue: `partitionkey`, else the subject, else nothing."""
+    from eventbridge.event.cloudevent import parse_event
+
+    try:
+        document = parse_event(line, max_bytes=limit).document
+    except EventError as error:
+        malformed.append(f"line {number}: {error}")
+        return line, None
+    key = document.get("partitionkey", document.get("subject"))
+    return line, key if isinstance(key, str) else None
+
+
+def told(published: Published, ids: Sequence[str], say: Callable[[str], object]) -> None:
+    """Say how many events were published, where they lie, under which ids, and who will not see them."""
+    say(f"{published.count:,} published to {published.bus}/{published.topic}")
+    for queue, (count, first, last) in published.queues.items():
+        say(f"queue {queue.queue_id}: {count:,}, offsets {first} to {last}")
+    more = f" and {len(ids) - _MOST_LISTED:,} more" if len(ids) > _MOST_LISTED else ""
+    say(f"ids: {', '.join(ids[:_MOST_LISTED])}{more}")
+    for runner in published.unregistered:
+        say(
+            f"the runner {runner} has never run and the bus {published.bus} starts at latest: it will not see these "
+            "events. Run it once before, or set start_at: earliest"
+        )
