@@ -35,7 +35,7 @@ def dags(home: Path) -> dict[str, DAG]:
 
 def of_batches(dags: dict[str, DAG]) -> list[DAG]:
     """Return the DAGs whose runs move a batch."""
-    return [dag for name, dag in dags.items() if name != "operate_rules"]
+    return [dag for name, dag in dags.items() if name not in ("operate_rules", "publish_events")]
 
 
 def edges(dag: DAG) -> set[tuple[str, str]]:
@@ -44,9 +44,10 @@ def edges(dag: DAG) -> set[tuple[str, str]]:
 
 
 def test_each_runner_has_a_dag_and_retries_have_one(dags: dict[str, DAG]) -> None:
-    """The DAG ids are those of the runners that the rule files name, retry_deliveries, redrive_dead_letters and
-    operate_rules."""
-    assert {"deliver_orders", "deliver_night", "retry_deliveries", "redrive_dead_letters", "operate_rules"} == set(dags)
+    """The DAG ids are those of the runners that the rule files name, and of the DAGs that every house has."""
+    every = {"retry_deliveries", "redrive_dead_letters", "operate_rules", "publish_events"}
+
+    assert {"deliver_orders", "deliver_night"} | every == set(dags)
 
 
 def test_a_batch_goes_through_the_stages_in_order(dags: dict[str, DAG]) -> None:
@@ -108,6 +109,15 @@ def test_the_form_of_operate_rules_has_every_action(dags: dict[str, DAG]) -> Non
 
     assert tuple(params.get_param("action").schema["enum"]) == get_args(Action)
     assert set(params) == {"action", "rule", "target", "value", "confirm"}
+    assert all("type" in params.get_param(name).schema for name in params)
+
+
+def test_the_form_of_publish_events_proposes_the_buses(dags: dict[str, DAG]) -> None:
+    """The buses of the rule files are proposed, and every field is typed."""
+    params = dags["publish_events"].params
+
+    assert "orders" in params.get_param("bus").schema["examples"]
+    assert set(params) == {"bus", "topic", "events"}
     assert all("type" in params.get_param(name).schema for name in params)
 
 
@@ -212,7 +222,7 @@ def test_mistakes_of_rule_files_are_airflows_import_error(home: Path) -> None:
     assert len(mistakes.value.mistakes) > 1
     (shown,) = bag.import_errors.values()
     assert str(mistakes.value) in shown
-    assert sorted(bag.dags) == ["operate_rules", "redrive_dead_letters", "retry_deliveries"]
+    assert sorted(bag.dags) == ["operate_rules", "publish_events", "redrive_dead_letters", "retry_deliveries"]
 
 
 # Parses one DAG file as a fork of Airflow's processes does and prints what it opened, connected to and imported
@@ -250,7 +260,8 @@ def touched(found: dict[str, object]) -> list[list[str]]:
 
 
 @pytest.mark.parametrize(
-    "file", ["deliver_events.py", "retry_deliveries.py", "redrive_dead_letters.py", "operate_rules.py"]
+    "file",
+    ["deliver_events.py", "retry_deliveries.py", "redrive_dead_letters.py", "operate_rules.py", "publish_events.py"],
 )
 def test_parsing_reads_the_rule_files_and_nothing_else(home: Path, file: str) -> None:
     """No connection, process, database, or file but the rules while a DAG file is parsed; no heavy import; quickly.

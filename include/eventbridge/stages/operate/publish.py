@@ -48,7 +48,7 @@ def publish_lines(work: Runtime, bus: str, topic: str | None, lines: Iterable[tu
     found = find_bus(rules, bus)
     topic = find_topic(found, topic)
     unregistered = _unregistered(work, rules, found)
-    places: dict[Queue, list[int]] = {}
+    spans: dict[Queue, tuple[int, int, int]] = {}
     count = 0
     malformed: list[str] = []
     with closing(work.open_publisher(found)) as publisher:
@@ -57,14 +57,14 @@ def publish_lines(work: Runtime, bus: str, topic: str | None, lines: Iterable[tu
             keyed = [_keyed(number, line, work.settings.event_max_bytes, malformed) for number, line in batch]
             try:
                 for queue, offset in publisher.publish(keyed, topic=topic):
-                    places.setdefault(queue, []).append(offset)
+                    before, first, last = spans.get(queue, (0, offset, offset))
+                    spans[queue] = (before + 1, min(first, offset), max(last, offset))
             except BusError as error:
                 raise BusError(
                     f"{count:,} events were published, those from line {batch[0][0]} on not: {error}"
                 ) from error
             count += len(batch)
-    spans = {queue: (len(offsets), min(offsets), max(offsets)) for queue, offsets in sorted(places.items())}
-    return Published(found.name, topic, count, spans, tuple(malformed), tuple(unregistered))
+    return Published(found.name, topic, count, dict(sorted(spans.items())), tuple(malformed), tuple(unregistered))
 
 
 def publish_events(

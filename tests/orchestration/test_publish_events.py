@@ -1,0 +1,97 @@
+"""Publishing from Airflow: the DAG's form, the operator and the hook, on a real embedded bus."""
+
+from __future__ import annotations
+
+import json
+import logging
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk.exceptions import AirflowFailException
+
+from eventbridge.orchestrate.publish import EventBridgeHook, PublishEventsOperator
+from eventbridge.sources.embedded.bus import EmbeddedBus
+from eventbridge.testing.messages import messages_of
+
+DAGS = Path(__file__).parents[2] / "dags"
+ORDER = {"specversion": "1.0", "type": "order.placed", "source": "/shop"}
+
+
+def bodies(home: Path) -> list[bytes]:
+    """Return what lies on the bus."""
+    bus = EmbeddedBus(home / "bus", "orders", topics=("events",), clock=lambda: datetime.now(UTC))
+    with closing(bus):
+        blocks = [bus.read(queue, bus.earliest(queue), bus.end(queue)) for queue in bus.queues()]
+        return [message.body for each in blocks for message in messages_of(each)]
+
+
+class _Instance:
+    """What an operator asks of its task instance."""
+
+    dag_id, run_id, task_id, map_index = "mine", "manual", "tell", -1
+
+
+def test_an_operator_publishes_the_same_ids_when_it_is_tried_again(home: Path) -> None:
+    """An event without an id gets one that depends on the task instance and its place, not on the try."""
+    operator = PublishEventsOperator(task_id="tell", bus="orders", events=[{**ORDER, "id": "o1"}, ORDER])
+    context: Any = {"ti": _Instance()}
+
+    assert (operator.execute(context), operator.execute(context)) == (2, 2)
+
+    ids = [json.loads(body)["id"] for body in bodies(home)]
+    assert len(ids) == 4
+    assert len(set(ids)) == 2
+
+
+def test_the_log_says_how_many_and_where_they_lie(home: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Lines of a form are published without a changed digit, and the log names bus, queue, offsets and ids."""
+    event = '{"id": "o1", "specversion": "1.0", "type": "t", "source": "/s", "data": {"n": 1.10}}'
+    with caplog.at_level(logging.INFO):
+        EventBridgeHook().publish("orders", f"\n{event}\n")
+
+    assert bodies(home) == [event.encode()]
+    assert "1 published to orders/events" in caplog.text
+    assert "offsets 0 to 0" in caplog.text
+    assert "ids: o1" in caplog.text
+
+
+def test_an_array_keeps_its_digits_too(home: Path) -> None:
+    """A form may hold one JSON array: its elements are cut out as they stand."""
+    event = '{"id": "o1", "specversion": "1.0", "type": "t", "source": "/s", "data": 1.10}'
+    EventBridgeHook().publish("orders", f"[{event},\n {event.replace('o1', 'o2')} ]")
+
+    assert sorted(bodies(home)) == [event.encode(), event.replace("o1", "o2").encode()]
+
+
+@pytest.mark.parametrize(
+    ("bus", "events", "said"),
+    [
+        ("orders", [ORDER, {"type": "t"}], "event 2: $.source: a CloudEvent must have it"),
+        ("orders", [{**ORDER, "id": "o1"}, {**ORDER, "id": "o1"}], "source '/shop' has the id 'o1' 2 times"),
+        ("orders", "", "no event to publish"),
+        ("orders", "[1 2]", "line 1, column 4: expected , or ]"),
+        ("order", [ORDER], "Did you mean orders?"),
+    ],
+)
+def test_a_mistake_publishes_nothing_and_is_not_tried_again(home: Path, bus: str, events: Any, said: str) -> None:
+    """The task fails at once with the place and the remedy, and the bus stays empty."""
+    with pytest.raises(AirflowFailException) as failure:
+        EventBridgeHook().publish(bus, events)
+
+    assert said in str(failure.value)
+    assert bodies(home) == []
+
+
+def test_the_dag_publishes_what_its_form_holds(home: Path) -> None:
+    """The DAG run takes bus and events from its parameters."""
+    dag = DagBag(DAGS).dags["publish_events"]
+
+    run = dag.test(run_conf={"bus": "orders", "events": json.dumps(ORDER)})
+
+    assert str(run.state) == "success"
+    (body,) = bodies(home)
+    assert json.loads(body)["type"] == "order.placed"
