@@ -111,22 +111,26 @@ def bodies_of(events: str | Sequence[Mapping[str, Any] | str | bytes]) -> list[b
     if not isinstance(events, str):
         return [_body(number, each) for number, each in enumerate(events, 1)]
     if not events.lstrip().startswith("["):
-        return [line.strip().encode() for line in events.splitlines() if line.strip()]
+        # Not splitlines: a JSON string may hold U+2028 and its like as they are.
+        lines = [line.strip() for line in events.split("\n")]
+        return [_encoded(number, line) for number, line in enumerate((each for each in lines if each), 1)]
     try:
         # Numbers keep their digits: each element is cut out of the text, never written anew.
-        return list(_elements(events))
+        return [_encoded(number, element) for number, element in enumerate(_elements(events), 1)]
+    except RecursionError:
+        raise UserError("the array is nested too deep to be read. Give one event a line") from None
     except json.JSONDecodeError as error:
         raise UserError(
             f"line {error.lineno}, column {error.colno}: {error.msg}. Give one event a line, or one JSON array"
         ) from None
 
 
-def _elements(text: str) -> Iterable[bytes]:
+def _elements(text: str) -> Iterable[str]:
     decoder = json.JSONDecoder()
     position = _past_space(text, text.index("[") + 1)
     while text[position : position + 1] != "]":
         _, end = decoder.raw_decode(text, position)
-        yield text[position:end].encode()
+        yield text[position:end]
         position = _past_space(text, end)
         if text[position : position + 1] == ",":
             position = _past_space(text, position + 1)
@@ -146,18 +150,25 @@ def _body(number: int, event: Mapping[str, Any] | str | bytes) -> bytes:
     if isinstance(event, bytes):
         return event
     if isinstance(event, str):
-        return event.encode()
+        return _encoded(number, event)
     try:
-        return json.dumps(event, allow_nan=False, ensure_ascii=False).encode()
-    except (TypeError, ValueError) as error:
+        return json.dumps(event, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
         raise UserError(f"event {number}: {error}. Write what JSON lacks, such as times, as strings") from None
+
+
+def _encoded(number: int, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"event {number}: half of a surrogate pair at position {error.start} is no text") from None
 
 
 def _with_id(number: int, body: bytes, name: str) -> bytes:
     """Return an event with an id; one that has it, or is no JSON object, as it is. Not a digit of it changes."""
     try:
         document = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return body  # parse_event tells what is wrong, and where
     if not isinstance(document, dict) or not document or "id" in document:
         return body
