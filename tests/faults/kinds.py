@@ -15,6 +15,7 @@ from faults.world import COSTLY_RULE, RUNNER, World
 
 from eventbridge.model.batch import BatchKind
 from eventbridge.model.redrive import Redrive
+from eventbridge.model.replay import Replay
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
@@ -23,6 +24,8 @@ from eventbridge.stages.operate.release import release_rule
 from eventbridge.stages.operate.repair import repair_batch
 from eventbridge.stages.push.stage import push
 from eventbridge.stages.redrive.plan import begin_redrive, plan_redrive
+from eventbridge.stages.replay.plan import begin_replay, plan_replay
+from eventbridge.stages.replay.wish import make_wish
 from eventbridge.stages.retry.deferred import plan_references
 from eventbridge.stages.retry.plan import plan_retries
 from eventbridge.stages.route.stage import route
@@ -30,7 +33,7 @@ from eventbridge.stages.settle.letters import write_dead_letters
 from eventbridge.stages.settle.parking import schedule_retries
 
 #: What is stopped, one kind of work: a batch of that kind, or the repair of a normal one.
-KindName = Literal["normal", "retry", "redrive", "retransform", "references", "repair"]
+KindName = Literal["normal", "retry", "redrive", "retransform", "replay", "references", "repair"]
 #: What happens to a world between two stages.
 StepName = Literal["hold", "release", "damage"]
 Body = Callable[[World, BatchKind], None]
@@ -93,6 +96,10 @@ def _plan_retransform(work: World, _: BatchKind) -> None:
     plan_redrive(work, ask_for_redrive(work, retransform=True).redrive_id)
 
 
+def _plan_replay(work: World, _: BatchKind) -> None:
+    plan_replay(work, ask_for_replay(work).replay_id)
+
+
 def _push(work: World, kind: BatchKind) -> None:
     batch_id = batch_of(work, kind)
     for chunk in work.ledger.chunks(batch_id):
@@ -147,6 +154,13 @@ KINDS: dict[KindName, Kind] = {
     "retransform": Kind(
         "redrive",
         {"plan": _plan_retransform, "route": _route, **_SETTLING},
+        before=("normal.all",),
+        mends=True,
+        own=frozenset({"plan", "route"}),
+    ),
+    "replay": Kind(
+        "replay",
+        {"plan": _plan_replay, "route": _route, **_SETTLING},
         before=("normal.all",),
         mends=True,
         own=frozenset({"plan", "route"}),
@@ -208,6 +222,13 @@ def repair(work: World) -> None:
 def ask_for_redrive(work: World, *, retransform: bool) -> Redrive:
     """Ask to redrive every dead letter; who asks again gets the redrive there is."""
     return begin_redrive(work, Selection(), "redrive", rate=None, retransform=retransform, again=False)
+
+
+def ask_for_replay(work: World) -> Replay:
+    """Ask to replay everything for the rule whose target has refused it; who asks again gets the replay there is."""
+    now = work.ledger.now()
+    wish = make_wish(now, work.rule_set(), "orders", since="1d", until=None, only_rules=["refused-orders"])
+    return begin_replay(work, wish, "replay")
 
 
 def batch_of(work: World, kind: BatchKind) -> str:

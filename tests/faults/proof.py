@@ -20,8 +20,9 @@ def check(trial: Trial) -> None:
 
 def _wrong_books(trial: Trial) -> Iterator[str]:
     size, books, kind = trial.scene.size, trial.books, KINDS[trial.kind]
-    # what is routed again was read from its dead letters
-    taken = len(list(valid_events(kind.events, size))) + (size.valid if trial.kind == "retransform" else 0)
+    # what is routed again was read from its dead letters, or from the archive
+    valid = len(list(valid_events(kind.events, size)))
+    taken = valid + {"retransform": size.valid, "replay": valid}.get(trial.kind, 0)
     events = {name: books["events"][name] for name in ("read", "malformed", "duplicate")}
     wanted = {"read": taken + MALFORMED + DUPLICATES, "malformed": MALFORMED, "duplicate": DUPLICATES}
     if events != wanted:
@@ -76,7 +77,10 @@ def _takers(kind: str) -> list[str]:
 
 def _wrong_repetitions(trial: Trial) -> Iterator[str]:
     received = trial.received()
-    again = trial.kind == "retransform"  # what today's rule makes of a dead letter's event is another delivery
+    again = trial.kind in (
+        "retransform",
+        "replay",
+    )  # what today's rule makes of a dead letter's event is another delivery
     ids: dict[tuple[str, str], set[str]] = defaultdict(set)
     for request in received:
         ids[request.how if again else request.target, request.event].add(request.webhook_id)

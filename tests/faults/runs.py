@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
-from faults.kinds import KINDS, STEPS, ask_for_redrive, repair
+from faults.kinds import KINDS, STEPS, ask_for_redrive, ask_for_replay, repair
 from faults.look import look
 from faults.world import RUNNER, Clock, World
 
@@ -16,8 +16,10 @@ from eventbridge.stages.letters.reader import letters
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import deliver_until_idle
 from eventbridge.stages.operate.deliver_redrive import deliver_redrive
+from eventbridge.stages.operate.deliver_replay import deliver_replay
 from eventbridge.stages.push import stage as push_stage
 from eventbridge.stages.redrive.marks import Marks
+from eventbridge.stages.replay.account import account_of
 
 Tell = Callable[[list[Any]], None]
 
@@ -66,13 +68,15 @@ def _go_on(work: World) -> bool:
         wish = ask_for_redrive(work, retransform=work.kind == "retransform")
         if deliver_redrive(work, wish.redrive_id, work.router):
             idle = deliver_until_idle(work, RUNNER, work.router, wait_seconds=0.0)
+    if work.kind == "replay" and deliver_replay(work, ask_for_replay(work).replay_id, work.router):
+        idle = deliver_until_idle(work, RUNNER, work.router, wait_seconds=0.0)
     return idle.next_due_at is None
 
 
 def _books(work: World) -> dict[str, Any]:
     books = audit(work)
     return {
-        "differences": [*books.differences, *_unrecorded(work), *_marked_wrong(work)],
+        "differences": [*books.differences, *_unrecorded(work), *_marked_wrong(work), *_replayed_wrong(work)],
         "open": books.open_batches,
         "events": books.events,
         "deliveries": books.deliveries,
@@ -101,3 +105,12 @@ def _marked_wrong(work: World) -> Iterator[str]:
                 found["never redriven" if mark is None else mark.outcome] += 1
         if set(found) != {"Delivered"}:
             yield f"letters that were redriven came to {dict(found)}"
+
+
+def _replayed_wrong(work: World) -> Iterator[str]:
+    """Yield what is wrong with a replay, if there was one: it is one, it is done, and all of it was delivered."""
+    replays = work.ledger.replays()
+    for each in replays:
+        account = account_of(work, each)
+        if (len(replays), each.state, set(account.outcomes)) != (1, "done", {"Delivered"}):
+            yield f"of {len(replays)} replays one is {each.state} and came to {dict(account.outcomes)}"

@@ -22,6 +22,7 @@ from eventbridge.stages.letters.selection import REASONS, Selection
 from eventbridge.stages.operate.say import Action
 
 DAGS = Path(__file__).parents[2] / "dags"
+EVERY_HOUSE = {"retry_deliveries", "redrive_dead_letters", "replay_events", "operate_rules", "publish_events"}
 
 
 @pytest.fixture
@@ -45,9 +46,7 @@ def edges(dag: DAG) -> set[tuple[str, str]]:
 
 def test_each_runner_has_a_dag_and_retries_have_one(dags: dict[str, DAG]) -> None:
     """The DAG ids are those of the runners that the rule files name, and of the DAGs that every house has."""
-    every = {"retry_deliveries", "redrive_dead_letters", "operate_rules", "publish_events"}
-
-    assert {"deliver_orders", "deliver_night"} | every == set(dags)
+    assert {"deliver_orders", "deliver_night"} | EVERY_HOUSE == set(dags)
 
 
 def test_a_batch_goes_through_the_stages_in_order(dags: dict[str, DAG]) -> None:
@@ -90,6 +89,31 @@ def test_a_redrive_batch_goes_through_the_stages_and_triggers_the_next(dags: dic
     assert edges(redrive) == expected | {("plan_redrive", "route"), ("commit", "go_on")}
     assert (redrive.max_active_runs, redrive.dagrun_timeout) == (1, timedelta(seconds=200))
     assert redrive.schedule is None
+
+
+def test_a_replay_batch_goes_through_the_stages_and_triggers_the_next(dags: dict[str, DAG]) -> None:
+    """As a redrive's, four replays at once, their pushes in the replay lane below all else."""
+    replay = dags["replay_events"]
+    expected = edges(dags["retry_deliveries"]) - {("plan_retries", "route")}
+    push = replay.get_task("push")
+
+    assert edges(replay) == expected | {("plan_replay", "route"), ("commit", "go_on")}
+    assert (replay.max_active_runs, replay.dagrun_timeout, replay.schedule) == (4, timedelta(seconds=200), None)
+    assert (push.priority_weight, push.pool) == (-400, "lane.replay")
+
+
+def test_the_form_of_a_replay_is_typed(dags: dict[str, DAG]) -> None:
+    """Each field has a type, a title and help; times are picked, choices are listed; as it stands, it is valid."""
+    params = dags["replay_events"].params
+    schemas = {name: params.get_param(name) for name in params}
+
+    assert all("type" in each.schema and each.schema["title"] and each.description for each in schemas.values())
+    assert [name for name in schemas if schemas[name].schema.get("format") == "date-time"] == ["from", "to"]
+    assert {name: each.schema["enum"] for name, each in schemas.items() if "enum" in each.schema} == {
+        "as_of": ["today", "then"],
+        "ids": ["new", "same"],
+    }
+    params.validate()
 
 
 def test_the_form_of_a_redrive_has_what_selections_have(dags: dict[str, DAG]) -> None:
@@ -141,12 +165,12 @@ def test_only_push_is_mapped_and_only_push_is_never_tried_again(dags: dict[str, 
 
 
 def test_tasks_of_the_slow_lane_give_way_to_new_deliveries(dags: dict[str, DAG]) -> None:
-    """Every task of retries and redrives lowers the priority of its process before it begins, and no other does."""
+    """Tasks of retries, redrives and replays lower the priority of their process before they begin, and no others do."""
     for dag in dags.values():
         hooks = [
             task.partial_kwargs.get("pre_execute") if task.is_mapped else task._pre_execute_hook for task in dag.tasks
         ]
-        slow = dag.dag_id in ("retry_deliveries", "redrive_dead_letters")
+        slow = dag.dag_id in ("retry_deliveries", "redrive_dead_letters", "replay_events")
         assert hooks == [give_way if slow else None] * len(dag.tasks)
 
 
@@ -188,9 +212,10 @@ def test_no_run_is_a_backfill(dags: dict[str, DAG]) -> None:
 
 
 def test_a_run_is_woken_by_its_own_bell_and_by_the_clock(dags: dict[str, DAG]) -> None:
-    """Each DAG but redrives waits for an asset of its own, watched by the shared doorbell, or for the next minute."""
+    """Each DAG but redrives and replays waits for an asset of its own, which the doorbell rings, or the next minute."""
     subjects = set()
-    for dag in (dag for dag in of_batches(dags) if dag.dag_id != "redrive_dead_letters"):
+    asked_for = ("redrive_dead_letters", "replay_events")
+    for dag in (dag for dag in of_batches(dags) if dag.dag_id not in asked_for):
         assert isinstance(dag.timetable, AssetOrTimeSchedule)
         (asset,) = dag.timetable.asset_condition.objects  # type: ignore[attr-defined]
         (watcher,) = asset.watchers
@@ -222,7 +247,7 @@ def test_mistakes_of_rule_files_are_airflows_import_error(home: Path) -> None:
     assert len(mistakes.value.mistakes) > 1
     (shown,) = bag.import_errors.values()
     assert str(mistakes.value) in shown
-    assert sorted(bag.dags) == ["operate_rules", "publish_events", "redrive_dead_letters", "retry_deliveries"]
+    assert set(bag.dags) == EVERY_HOUSE
 
 
 # Parses one DAG file as a fork of Airflow's processes does and prints what it opened, connected to and imported
@@ -261,7 +286,7 @@ def touched(found: dict[str, object]) -> list[list[str]]:
 
 @pytest.mark.parametrize(
     "file",
-    ["deliver_events.py", "retry_deliveries.py", "redrive_dead_letters.py", "operate_rules.py", "publish_events.py"],
+    ["deliver_events.py", *(f"{dag}.py" for dag in sorted(EVERY_HOUSE))],
 )
 def test_parsing_reads_the_rule_files_and_nothing_else(home: Path, file: str) -> None:
     """No connection, process, database, or file but the rules while a DAG file is parsed; no heavy import; quickly.

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from eventbridge import __version__
-from eventbridge.cli import audit, batch, bus, compile, dead_letters, deliver, rules, status, targets
+from eventbridge.cli import audit, batch, bus, compile, dead_letters, deliver, replay, rules, status, targets
 from eventbridge.cli.output import CLOSED_PIPE, end_output, say
 from eventbridge.errors import EventBridgeError, InfrastructureError
 
@@ -47,6 +47,7 @@ app.command("deliver", short_help="Deliver a runner's events in this process, wi
 app.command("audit", short_help="Recompute the books: is every event accounted for?")(audit.show_audit)
 app.add_typer(batch.app, name="batch")
 app.add_typer(dead_letters.app, name="dead-letters")
+app.add_typer(replay.app, name="replay")
 app.add_typer(targets.app, name="targets")
 app.command("compile", short_help="Compile the matcher before the first event needs it.")(compile.compile_matcher)
 

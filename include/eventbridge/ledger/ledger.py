@@ -17,6 +17,7 @@ from eventbridge.ledger.parking import Parking
 from eventbridge.ledger.pools import Pools
 from eventbridge.ledger.redrives import Redrives
 from eventbridge.ledger.references import References
+from eventbridge.ledger.replays import Replays
 from eventbridge.ledger.revision import Revision
 from eventbridge.ledger.route_tries import RouteTries
 from eventbridge.ledger.rules import Rules
@@ -29,6 +30,7 @@ class Ledger(
     RouteTries,
     References,
     Redrives,
+    Replays,
     Parking,
     Order,
     Commits,

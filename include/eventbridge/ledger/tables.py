@@ -35,6 +35,8 @@ from eventbridge.ledger.parked_table import WAITING as WAITING
 from eventbridge.ledger.parked_table import parked as parked
 from eventbridge.ledger.redrive_tables import redrive as redrive
 from eventbridge.ledger.redrive_tables import redriven as redriven
+from eventbridge.ledger.replay_tables import replay as replay
+from eventbridge.ledger.replay_tables import replayed as replayed
 from eventbridge.ledger.rule_tables import rule_change as rule_change
 from eventbridge.ledger.rule_tables import rules_in_force as rules_in_force
 from eventbridge.ledger.target_tables import operational_event as operational_event

@@ -17,7 +17,7 @@ from eventbridge.config.connection import Connection
 from eventbridge.decision.chunking import PoolSlots
 from eventbridge.errors import InfrastructureError
 from eventbridge.ledger import Ledger
-from eventbridge.model.lane import SLOW_LANE_POOL
+from eventbridge.model.lane import REPLAY_LANE_POOL, SLOW_LANE_POOL
 from eventbridge.orchestrate.names import UNPLANNED_POOL
 from eventbridge.rule import RuleSet
 
@@ -31,7 +31,7 @@ SHARED_POOLS: Mapping[str, int] = {
     "rules.low": 8,
     UNPLANNED_POOL: 4,
     SLOW_LANE_POOL: 8,
-    "lane.replay": 4,
+    REPLAY_LANE_POOL: 4,
 }
 
 #: Slots of a pool that a rule names and nobody gave a size.

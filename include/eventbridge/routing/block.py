@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -22,6 +22,7 @@ from eventbridge.routing.not_before import Waiting
 from eventbridge.routing.order_keys import order_keys, shards_of
 from eventbridge.routing.pieces import AT_ONCE
 from eventbridge.routing.program import Route, RouteProgram
+from eventbridge.routing.replay_header import with_replay_id
 from eventbridge.store.schemas import DELIVERY
 from eventbridge.transform import Rendered, Scope
 from eventbridge.transform.kernel.operate import HANDED_BACK
@@ -140,10 +141,12 @@ class _Made:
 
     def columns(self) -> dict[str, pa.Array]:
         """Return the columns that transforms decide."""
+        replay_id = self._origin.replay_id
+        headers = self._headers.changed(partial(with_replay_id, replay_id=replay_id)) if replay_id else self._headers
         return {
             "payload": self._payload,
             "content_type": self._media_types.array(),
-            "headers": self._headers.array(),
+            "headers": headers.array(),
             "failure": self.failures.array(),
             "not_before": self._times(),
         }
@@ -226,6 +229,13 @@ class _Texts:
         """Return which rows are not null."""
         given: npt.NDArray[np.bool_] = self._codes >= 0
         return given
+
+    def changed(self, change: Callable[[str | None], str | None]) -> _Texts:
+        """Return the column with every text, or null, changed."""
+        made = _Texts(len(self._codes))
+        for text, code in [(None, -1), *self._texts.items()]:
+            made.put(self._codes == code, change(text))
+        return made
 
     def array(self) -> pa.Array:
         """Return the column as a dictionary, also if all of it is null: all blocks of a file have the same types."""

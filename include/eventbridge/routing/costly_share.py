@@ -27,6 +27,7 @@ from eventbridge.routing.job import RouteJob, RuleShare, SliceResult
 from eventbridge.routing.not_before import Waiting
 from eventbridge.routing.order_keys import by_shard, order_key
 from eventbridge.routing.pieces import AT_ONCE, PieceLimits, pieces_of
+from eventbridge.routing.replay_header import with_replay_id
 from eventbridge.routing.share_turns import CROWDED, CostlyTotal, referred
 from eventbridge.routing.sql_answers import EventRow, SqlAnswer, answered_files, read_answers
 from eventbridge.rule import Rule, RuleSet, Target
@@ -167,7 +168,7 @@ class _Deliveries:
             name = delivery_id_text(common["delivery_id"])
             scope = Scope(self.rule.name, self.job.bus, target, name, row["arrived_at"], budget.of_evaluations)
             with budget.running():
-                outcome = _rendered(renderers[target], event, scope)
+                outcome = _rendered(renderers[target], event, scope, self.job.replay_id)
             rows.append(common | outcome | self._waiting(target, row["arrived_at"], event))
         return rows
 
@@ -265,10 +266,10 @@ def _wait(row: dict[str, Any]) -> int:
     return AT_ONCE if first is None else (first - _EPOCH) // timedelta(microseconds=1)
 
 
-def _rendered(renderer: Renderer, event: Event, scope: Scope) -> dict[str, Any]:
+def _rendered(renderer: Renderer, event: Event, scope: Scope, replay_id: str) -> dict[str, Any]:
     try:
         rendered: Rendered = renderer.render(event, scope)
     except TransformFailed as error:
         return {"failure": str(error)}
-    headers = json.dumps(dict(rendered.headers)) if rendered.headers else None
+    headers = with_replay_id(json.dumps(dict(rendered.headers)) if rendered.headers else None, replay_id)
     return {"payload": rendered.payload, "content_type": rendered.content_type, "headers": headers}

@@ -12,6 +12,7 @@ from eventbridge.decision import request_batch
 from eventbridge.decision.request_batch import Candidate, Kind, Limits
 from eventbridge.decision.request_batch_answer import Said, read_answer
 from eventbridge.model.answer import Answer
+from eventbridge.model.replay import REPLAY_ID_HEADER
 from eventbridge.targets.access import Access
 from eventbridge.targets.endpoint import Endpoint
 from eventbridge.targets.exchange import KEPT_BYTES, Exchange
@@ -147,7 +148,8 @@ def _taken(requests: Iterator[Request | None], count: int) -> tuple[tuple[Reques
 
 
 def _kind(request: Request) -> Kind | None:
-    kind = None if request.headers else request_batch.kind_of(request.content_type)
+    others = request.headers.keys() - {REPLAY_ID_HEADER}
+    kind = None if others else request_batch.kind_of(request.content_type)
     return kind if kind is not None and holds_json(request.payload) else None
 
 
@@ -162,6 +164,8 @@ def _bundle(number: int, items: tuple[Request, ...], kind: Kind | None) -> _Bund
         request_batch.bundle_id([each.delivery_id for each in items]),
         request_batch.joined([each.payload for each in items]),
         request_batch.MEDIA_TYPES[kind],
+        # of one replay, all of them: else a receiver is told nothing of it
+        items[0].headers if all(each.headers == items[0].headers for each in items) else {},
         items=items,
     )
 

@@ -72,6 +72,7 @@ def _event_numbers(work: Runtime, batch: Batch) -> dict[str, int]:
             codes, names = codes_of(table["status"])
             statuses.update(dict(zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True)))
     taken = sum(ids.count for ids in taken_ids(work, batch).values()) if batch.routes else 0
+    taken += sum(each.count for each in work.ledger.replayed_by(batch.batch_id)) if batch.kind == "replay" else 0
     return {
         "range_total": sum(part.end - part.start for part in work.ledger.ranges(batch.batch_id)) + taken,
         "gaps": gaps,

@@ -149,6 +149,8 @@ def manifest_of(work: Runtime, batch: Batch, books: Books) -> dict[str, Any]:
         "matching": _matching(files["delivery"]),
         "taken_references": _references(taken_references),
         "taken_dead_letters": [[each.file, each.rows] for each in work.ledger.redriven_by(batch.batch_id)],
+        "replay_id": batch.replay_id if batch.kind == "replay" else "",
+        "taken_events": _events(work, batch) if batch.kind == "replay" else [],
         "references": _references(work.ledger.references_of(batch.batch_id)),
         "turned_down": _as_json(books.turned_down),
     }
@@ -164,6 +166,10 @@ def _matching(files: Iterable[BatchFile]) -> dict[str, int]:
         "clears": sum(each.clears for each in slices),
     }
     return {name: count for name, count in counts.items() if count}
+
+
+def _events(work: Runtime, batch: Batch) -> list[list[str]]:
+    return [[each.file, each.rows] for each in work.ledger.replayed_by(batch.batch_id)]
 
 
 def _references(found: Iterable[Reference]) -> list[list[Any]]:

@@ -18,6 +18,7 @@ from eventbridge.model.reference import Reference
 from eventbridge.stages.commit.books import books_of
 from eventbridge.stages.commit.stage import FILE_KINDS
 from eventbridge.stages.operate.manifest import manifest_differences
+from eventbridge.stages.replay.account import coverage_differences
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.parquet import count_rows
 
@@ -71,6 +72,7 @@ def audit(work: Runtime, batch_id: str | None = None) -> Audit:
         found += _offset_differences(work, committed)
         found += _parked_differences(work)
         found += _reference_differences(work)
+        found += coverage_differences(work)
         found += _unknown_manifests(work, {batch.batch_id for batch in batches})
     return Audit(
         batches=len(committed),

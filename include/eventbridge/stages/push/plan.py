@@ -16,6 +16,7 @@ from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.model.operator_state import OperatorStates
 from eventbridge.model.outcome import DeadLettered
 from eventbridge.model.redrive import Redrive
+from eventbridge.model.replay import Replay
 from eventbridge.model.target_state import TargetStatus
 from eventbridge.rule import Target as TargetRule
 from eventbridge.rule.types import TARGET_TYPES
@@ -66,7 +67,7 @@ class ChunkRuns:
             if (until := pause_of(status, self.work.clock())) is not None:
                 pause.ask(until)
             for run in of_target:
-                run.keep(pause, self._redrive_pace())
+                run.keep(pause, self._beside())
             runs += of_target
         return runs
 
@@ -79,18 +80,25 @@ class ChunkRuns:
         return SharedConnections(self.work.connections)
 
     @cached_property
-    def _redrive(self) -> Redrive | None:
-        """Return the redrive that the batch is one of, if it has a rate."""
-        taken = self.work.ledger.redriven_by(self.batch.batch_id) if self.batch.kind == "redrive" else []
-        found = self.work.ledger.redrive(taken[0].redrive_id) if taken else None
-        return found if found is not None and found.rate is not None else None
-
-    def _redrive_pace(self) -> Pace | None:
-        """Return what a run takes the redrive's tokens by; they lie beside those of targets, under no rule's name."""
-        redrive = self._redrive
-        if redrive is None:
+    def _limited(self) -> tuple[str, float] | None:
+        """Return the redrive or replay that the batch is one of, and its rate, if it has one."""
+        ledger = self.work.ledger
+        found: Redrive | Replay | None = None
+        if self.batch.kind == "redrive":
+            taken = ledger.redriven_by(self.batch.batch_id)
+            found = ledger.redrive(taken[0].redrive_id) if taken else None
+        elif self.batch.kind == "replay":
+            found = ledger.replay(self.batch.replay_id)
+        if found is None or found.rate is None:
             return None
-        return Pace(partial(self.work.ledger.lease_tokens, "", redrive.redrive_id), redrive.rate)
+        return found.redrive_id if isinstance(found, Redrive) else found.replay_id, found.rate
+
+    def _beside(self) -> Pace | None:
+        """Return what a run takes a redrive's tokens by; they lie beside those of targets, under no rule's name."""
+        if self._limited is None:
+            return None
+        name, rate = self._limited
+        return Pace(partial(self.work.ledger.lease_tokens, "", name), rate)
 
     def _of_target(
         self,
@@ -131,7 +139,7 @@ class ChunkRuns:
             return None
         if self._said.rate(rule, spec.name, spec.rate_per_second) is not None:
             return None
-        if self._redrive is not None or TARGET_TYPES.get(spec.type).takes(spec) != "blocks":
+        if self._limited is not None or TARGET_TYPES.get(spec.type).takes(spec) != "blocks":
             return None
         ramped = status is not None and status.until is not None and status.until > self.work.clock()
         if ramped or (status is not None and status.state != "ok"):

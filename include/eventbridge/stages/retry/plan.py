@@ -41,7 +41,7 @@ REMOVED_RULE_GRACE = timedelta(hours=1)
 #: A batch whose push tasks must have ended for this long is settled by whoever plans next.
 _STALE_AFTER_SECONDS = 10.0
 #: Kinds of batches whose runs always plan a new batch.
-_KINDS: tuple[BatchKind, ...] = ("retry", "redrive")
+_KINDS: tuple[BatchKind, ...] = ("retry", "redrive", "replay")
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def plan_retries(work: Runtime, runner: str | None = None, pools: Mapping[str, P
 
 @told("settle_stale", of="runner")
 def settle_stale(work: Runtime, runner: str | None = None) -> list[str]:
-    """Settle, park and commit the retry and redrive batches whose run died, and return their ids.
+    """Settle, park and commit the retry, redrive and replay batches whose run died, and return their ids.
 
     Nothing of them is sent again here. References that such a batch took up and did not route are references again.
     One that cannot be settled keeps no other from it: its BooksError, the first of them, is raised at the end.

@@ -10,7 +10,7 @@ from eventbridge.decision.chunking import ChunkLimits, ChunkPlan, PlannedPiece, 
 from eventbridge.errors import SparkError
 from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.chunk import Chunk, Piece
-from eventbridge.model.lane import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
+from eventbridge.model.lane import REPLAY_LANE_POOL, REPLAY_LANE_WEIGHT, SLOW_LANE_POOL, SLOW_LANE_WEIGHT
 from eventbridge.model.operator_state import OperatorStates
 from eventbridge.model.routed import Routed
 from eventbridge.routing.job import RouteJob, Router, Slice, SliceResult
@@ -36,6 +36,13 @@ _MOST_GROUPS_PER_SLICE = 10
 _ENOUGH_SLICES = 8
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+#: Pool and weight of all chunks of batches that take up again what was there before, by their kind.
+_OWN_LANES: Mapping[str, tuple[str, int]] = {
+    "retry": (SLOW_LANE_POOL, SLOW_LANE_WEIGHT),
+    "redrive": (SLOW_LANE_POOL, SLOW_LANE_WEIGHT),
+    "replay": (REPLAY_LANE_POOL, REPLAY_LANE_WEIGHT),
+}
 
 #: The pool that every Airflow has.
 _DEFAULT_POOL = "default_pool"
@@ -161,7 +168,7 @@ def job_of(work: Runtime, batch: Batch) -> RouteJob:
         event_max_bytes=settings.event_max_bytes,
         piece_max_deliveries=work.chunk_sizes.small.deliveries,
         piece_max_bytes=work.chunk_sizes.small.size,
-        replay_id=batch.replay_id,
+        replay_id="" if batch.replay_id and work.ledger.keeps_delivery_ids(batch.replay_id) else batch.replay_id,
         slice_seconds=settings.route_slice_seconds,
         # In the slow lane a batch is one rule's, and nobody waits for it.
         costly_seconds=0.0 if batch.kind == "retry" else settings.route_costly_total_seconds,
@@ -196,8 +203,7 @@ def _pieces(
             continue
         for piece in file.detail.pieces:
             asked, weight = lanes.get(piece.rule, (piece.pool, piece.weight))
-            if batch.kind != "normal":
-                asked, weight = SLOW_LANE_POOL, SLOW_LANE_WEIGHT
+            asked, weight = _OWN_LANES.get(batch.kind, (asked, weight))
             yield PlannedPiece(
                 pool=asked if pools is None or asked in pools else _DEFAULT_POOL,
                 weight=weight,

@@ -1,0 +1,285 @@
+"""`eventbridge replay`: deliver archived events again; list, show, pause, resume and cancel replays."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from eventbridge.cli.interrupt import Interrupts
+from eventbridge.cli.output import JsonOption, note, say, show_json
+from eventbridge.cli.runtime import runtime
+from eventbridge.cli.table import counted, show_table
+from eventbridge.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from eventbridge.model.replay import Replay
+    from eventbridge.stages.replay.account import ReplayAccount
+    from eventbridge.stages.replay.survey import ReplaySurvey
+    from eventbridge.stages.runtime.runtime import Runtime
+
+
+class _BusFirst(TyperGroup):
+    """A group whose first word may be a bus instead of a command: `replay BUS` is `replay begin BUS`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the command before a bus."""
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            args = ["begin", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_BusFirst, no_args_is_help=True, help="Deliver archived events again: `eventbridge replay BUS --from TIME`."
+)
+
+ReplayArgument = Annotated[str, typer.Argument(metavar="REPLAY", help="Id of a replay, or its beginning.")]
+SparkOption = Annotated[
+    str | None, typer.Option("--spark", metavar="URL", help="Spark Connect server; as of `deliver`.")
+]
+
+
+@app.command("begin", short_help="Replay events of a bus: `replay BUS` is the same.")
+def begin(
+    bus: Annotated[str, typer.Argument(metavar="BUS", help="The bus whose archive is replayed.")],
+    since: Annotated[
+        str,
+        typer.Option("--from", metavar="TIME", help="Events landed since: ISO 8601, in UTC, or 2h: so long ago."),
+    ],
+    until: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="Events landed before; default: now.")
+    ] = None,
+    rule: Annotated[
+        list[str] | None, typer.Option("--rule", metavar="RULE", help="Only for this rule; may be given several times.")
+    ] = None,
+    target: Annotated[
+        list[str] | None,
+        typer.Option("--target", metavar="TARGET", help="Only to targets of this name; may be given several times."),
+    ] = None,
+    pattern: Annotated[
+        str | None, typer.Option("--pattern", metavar="JSON", help="Only events that this filter pattern matches.")
+    ] = None,
+    rules: Annotated[
+        str,
+        typer.Option("--rules", metavar="today|then", help="By today's rules, or those that routed the events then."),
+    ] = "today",
+    new_ids: Annotated[
+        bool, typer.Option("--new-ids/--same-ids", help="Deliveries with ids of their own, or with those they had.")
+    ] = True,
+    skip_delivered: Annotated[
+        bool, typer.Option("--skip-delivered", help="Not what a target was delivered already.")
+    ] = False,
+    rate: Annotated[
+        float | None,
+        typer.Option(metavar="N", help="At most so many deliveries a second, 0.1 or more; default: no limit."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be taken, with samples.")] = False,
+    spark: SparkOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Deliver archived events again, in this process, in batches that go through the stages of all others.
+
+    Age and attempts count from now. What fails is parked and retried by the rule's policy, or becomes a dead letter.
+    """
+    from eventbridge.stages.replay.plan import begin_replay
+    from eventbridge.stages.replay.wish import make_wish
+
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    with runtime(looking=dry_run) as work:
+        wish = make_wish(
+            work.ledger.now(),
+            work.rule_set(),
+            bus,
+            since=since,
+            until=until,
+            only_rules=rule or (),
+            only_targets=target or (),
+            pattern=pattern,
+            as_of=rules,
+            new_ids=new_ids,
+            skip_delivered=skip_delivered,
+            rate=rate,
+        )
+        if dry_run:
+            from eventbridge.stages.replay.survey import survey
+
+            _show_survey(survey(work, wish), as_json=as_json)
+            return
+        begun = begin_replay(work, wish, f"command {uuid.uuid4()}")
+        note(f"replay {begun.replay_id}; `eventbridge replay pause|cancel {begun.replay_id[:8]}` stops it")
+        _deliver(work, begun, spark, as_json=as_json)
+
+
+@app.command("list")
+def list_replays(as_json: JsonOption = False) -> None:
+    """List replays, the newest first, and what their deliveries came to."""
+    from eventbridge.stages.replay.account import account_of
+
+    with runtime(looking=True) as work:
+        found = [(each, account_of(work, each)) for each in work.ledger.replays()]
+    if as_json:
+        show_json([_document(each, account) for each, account in found])
+        return
+    show_table(
+        "Replays, times in UTC",
+        ["replay", "state", "bus", "from", "to", "chosen by", "taken", "came to"],
+        [
+            [r.replay_id, r.state, r.bus, r.since, r.until, _chosen_by(r), account.taken, _told(account.outcomes)]
+            for r, account in found
+        ],
+        ids={"replay"},
+    )
+
+
+@app.command("show")
+def show(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
+    """Show one replay: what was asked for, how far it has come, and what its deliveries came to."""
+    from eventbridge.stages.replay.account import account_of
+
+    with runtime(looking=True) as work:
+        found = find_replay(work, replay_id)
+        account = account_of(work, found)
+    if as_json:
+        show_json(_document(found, account))
+        return
+    for name, value in _document(found, account).items():
+        if value not in (None, "", {}):
+            say(f"{name:<16}{_told(value) if name == 'outcomes' else value}")
+
+
+@app.command("pause")
+def pause(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
+    """Pause a replay: no further batch of it is planned until it is resumed; the one under way is finished."""
+    from eventbridge.stages.operate.deliver_replay import pause_replay
+
+    with runtime(looking=True) as work:
+        found = find_replay(work, replay_id)
+        changed = pause_replay(work, found.replay_id)
+        found = work.ledger.replay(found.replay_id)
+    _show_changed(found, "is paused", changed=changed, as_json=as_json)
+
+
+@app.command("resume")
+def resume(replay_id: ReplayArgument, spark: SparkOption = None, as_json: JsonOption = False) -> None:
+    """Go on with a replay that is paused, or whose command died, in this process, until it has ended.
+
+    In Airflow trigger `replay_events` with *Go on with* instead.
+    """
+    from eventbridge.stages.operate.deliver_replay import resume_replay
+
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    with runtime() as work:
+        found = find_replay(work, replay_id)
+        resume_replay(work, found.replay_id)
+        _deliver(work, found, spark, as_json=as_json)
+
+
+@app.command("cancel")
+def cancel(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
+    """Cancel a replay: no further batch of it is planned; the one under way is finished."""
+    from eventbridge.stages.operate.deliver_replay import cancel_replay
+
+    with runtime(looking=True) as work:
+        found = find_replay(work, replay_id)
+        changed = cancel_replay(work, found.replay_id)
+        found = work.ledger.replay(found.replay_id)
+    _show_changed(found, "is cancelled", changed=changed, as_json=as_json)
+
+
+def find_replay(work: Runtime, name: str) -> Replay:
+    """Return the replay whose id begins with `name`; raises NotFoundError if there is none, or several."""
+    found = [each for each in work.ledger.replays() if name and each.replay_id.startswith(name.lower())]
+    if len(found) != 1:
+        how_many = f"{len(found)} replays begin with" if found else "there is no replay"
+        raise NotFoundError(f"{how_many} {name!r}. `eventbridge replay list` lists them.")
+    return found[0]
+
+
+def _deliver(work: Runtime, wish: Replay, spark: str | None, *, as_json: bool) -> None:
+    from eventbridge.cli.deliver import alone, spark_url
+    from eventbridge.spark.route import ConnectRouter
+    from eventbridge.stages.operate.deliver_replay import deliver_replay
+    from eventbridge.stages.replay.account import account_of
+
+    with Interrupts() as interrupts, ExitStack() as stack:
+        stack.enter_context(alone(work.settings, f"replay.{wish.replay_id}", f"command for replay {wish.replay_id}"))
+        router = ConnectRouter(spark_url(work.settings, spark, stack), store=work.store)
+        interrupts.begin()
+        batches = deliver_replay(work, wish.replay_id, router, interrupts.stop)
+        wish = work.ledger.replay(wish.replay_id)
+        account = account_of(work, wish)
+    if as_json:
+        show_json(_document(wish, account))
+    else:
+        say(
+            f"{wish.state}: {counted(batches, 'batch', 'batches')}, {counted(account.taken, 'event', 'events')} taken: "
+            f"{_told(account.outcomes) or 'none delivered'}"
+        )
+        if account.outcomes["parked"]:
+            note("what is parked is tried again by retry_deliveries, or by `eventbridge deliver`")
+    if interrupts.exit_code:
+        raise typer.Exit(interrupts.exit_code)
+
+
+def _document(wish: Replay, account: ReplayAccount) -> dict[str, Any]:
+    return {
+        "replay_id": wish.replay_id,
+        "state": wish.state,
+        "bus": wish.bus,
+        "from": wish.since,
+        "to": wish.until,
+        "started_at": wish.started_at,
+        "ended_at": wish.ended_at,
+        "selection": dict(wish.selection),
+        "ids": "new" if wish.new_ids else "same",
+        "skip_delivered": wish.skip_delivered,
+        "rate": wish.rate,
+        "batches": account.batches,
+        "looked_at": account.looked_at,
+        "taken": account.taken,
+        "outcomes": dict(sorted(account.outcomes.items())),
+    }
+
+
+def _show_changed(found: Replay, said: str, *, changed: bool, as_json: bool) -> None:
+    if as_json:
+        show_json({"replay_id": found.replay_id, "state": found.state, "changed": changed})
+    else:
+        say(f"{found.replay_id} {said if changed else f'stays {found.state}'}")
+
+
+def _show_survey(found: ReplaySurvey, *, as_json: bool) -> None:
+    deliveries = [
+        {"of": of, "deliveries": count, "samples": found.samples[of]} for of, count in sorted(found.deliveries.items())
+    ]
+    if as_json:
+        show_json({"looked_at": found.events, "taken": found.taken, "deliveries": deliveries})
+        return
+    say(f"{counted(found.events, 'archived event', 'archived events')} looked at, {found.taken:,} would be taken")
+    show_table(
+        "Would be delivered",
+        ["rule/target", "deliveries", "first events"],
+        [[of, count, ", ".join(found.samples[of])] for of, count in sorted(found.deliveries.items())],
+    )
+
+
+def _told(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(counts.items()))
+
+
+def _chosen_by(wish: Replay) -> str:
+    said = [
+        f"{key} {', '.join(value) if isinstance(value, list) else value}"
+        for key, value in wish.selection.items()
+        if (key, value) != ("as_of", "today")
+    ]
+    options = [
+        name for name, is_set in (("same ids", not wish.new_ids), ("skip delivered", wish.skip_delivered)) if is_set
+    ]
+    rate = [] if wish.rate is None else [f"{wish.rate:g}/s"]
+    return "; ".join([*(said or ["all"]), *options, *rate])

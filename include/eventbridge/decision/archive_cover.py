@@ -1,0 +1,41 @@
+"""Which offsets of which archive file a replay takes, where several runners landed the same events of one bus."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from eventbridge.model.queue import Queue
+from eventbridge.model.replay import ArchiveFile
+
+#: Offsets from the first (included) to the second (excluded).
+Span = tuple[int, int]
+
+
+def take_once(files: Sequence[ArchiveFile], runner: str) -> list[tuple[ArchiveFile, tuple[Span, ...]]]:
+    """Return the files that give every event once, in order of queue and offset, and the offsets to take of each.
+
+    What `runner` landed itself comes first; files of others give what its own do not have. A file that gives nothing
+    is left out.
+    """
+    taken: dict[Queue, list[Span]] = defaultdict(list)
+    found = []
+    for file in sorted(files, key=lambda each: (each.runner != runner, each.planned_at, each.path)):
+        spans = _without((file.start, file.end), taken[file.queue])
+        if spans:
+            found.append((file, tuple(spans)))
+            taken[file.queue] += spans
+    return sorted(found, key=lambda each: (each[0].queue, each[1][0], each[0].path))
+
+
+def _without(span: Span, taken: Sequence[Span]) -> list[Span]:
+    """Return the parts of a span that none of the others has."""
+    left = [span]
+    for start, end in taken:
+        left = [
+            part
+            for first, last in left
+            for part in ((first, min(last, start)), (max(first, end), last))
+            if part[0] < part[1]
+        ]
+    return left

@@ -1,0 +1,101 @@
+"""Statements about archived events that are delivered again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Select, Text, bindparam, select, type_coerce, update
+
+from eventbridge.ledger.columns import JsonText, UtcTime
+from eventbridge.ledger.definitions import word
+from eventbridge.ledger.statements.inserts import insert, insert_or_skip
+from eventbridge.ledger.tables import UNCOMMITTED, batch, batch_file, replay, replayed
+
+_REPLAY = replay.c.replay_id == bindparam("of_replay")
+
+#: Adds a replay, unless its run has one.
+BEGIN_REPLAY = insert_or_skip(replay)
+
+#: The replay of a run.
+REPLAY_OF_RUN = select(replay).where(replay.c.run == bindparam("of_run"))
+
+#: One replay.
+REPLAY = select(replay).where(_REPLAY)
+
+#: Whether a replay gives its deliveries ids of their own.
+HAS_NEW_IDS = select(replay.c.new_ids).where(_REPLAY)
+
+#: All replays, newest first.
+REPLAYS = select(replay).order_by(replay.c.started_at.desc(), replay.c.replay_id)
+
+#: Moves a running replay on, and says when its next batch may be planned; touches nothing if another was faster.
+MOVE_REPLAY = (
+    update(replay)
+    .where(_REPLAY, replay.c.state == "running", replay.c.turn == bindparam("expected"))
+    .values(
+        turn=replay.c.turn + 1,
+        position=bindparam("to", type_=JsonText),
+        next_at=bindparam("at", type_=UtcTime),
+    )
+)
+
+#: Has a replay that has not ended go from one state to another.
+SET_REPLAY_STATE = update(replay).where(_REPLAY, replay.c.state == bindparam("expected")).values(state=bindparam("to"))
+
+#: Ends a replay that has not ended.
+END_REPLAY = (
+    update(replay)
+    .where(_REPLAY, replay.c.state.in_(["running", "paused"]))
+    .values(state=bindparam("to"), ended_at=bindparam("now", type_=UtcTime))
+)
+
+#: Records what was looked through, and what of it was taken.
+TAKE_EVENTS = insert(replayed)
+
+_IN_ORDER = (replayed.c.turn, replayed.c.part, replayed.c.file)
+
+#: What a replay has looked through.
+REPLAYED = select(replayed).where(replayed.c.replay_id == bindparam("of_replay")).order_by(*_IN_ORDER)
+
+#: What a batch took.
+REPLAYED_BY = select(replayed).where(replayed.c.batch_id == bindparam("of_batch")).order_by(*_IN_ORDER)
+
+#: The batches of a replay that are not committed.
+OPEN_REPLAY_BATCHES = select(batch).where(
+    UNCOMMITTED, batch.c.kind == "replay", batch.c.replay_id == bindparam("of_replay")
+)
+
+#: Of committed normal batches of a bus: they were planned within a time, and committed before another.
+_ARCHIVED = (
+    (batch.c.kind == word("normal"))
+    & (batch.c.bus == bindparam("of_bus"))
+    & (batch.c.planned_at >= bindparam("since", type_=UtcTime))
+    & (batch.c.planned_at < bindparam("until", type_=UtcTime))
+    & (batch.c.committed_at < bindparam("before", type_=UtcTime))
+)
+
+#: The runners that landed events of a bus within a time, with the rule sets that their batches are pinned to.
+ARCHIVE_RULE_SETS = (
+    select(batch.c.runner, batch.c.rule_set).where(_ARCHIVED).distinct().order_by(batch.c.runner, batch.c.rule_set)
+)
+
+
+def archive_files(runner: str | None, limit: int | None) -> Select[Any]:
+    """Return the query for files of the archive, in order of time; `runner` None: of all that landed the bus."""
+    found = (
+        select(
+            batch.c.batch_id,
+            batch.c.runner,
+            batch.c.rule_set,
+            batch.c.planned_at,
+            batch_file.c.key,
+            batch_file.c.path,
+            batch_file.c.rows,
+            type_coerce(batch_file.c.detail, Text).label("detail"),
+        )
+        .join(batch_file, (batch_file.c.batch_id == batch.c.batch_id) & (batch_file.c.kind == word("buffer")))
+        .where(_ARCHIVED, batch_file.c.path.is_not(None), batch_file.c.rows > 0)
+        .order_by(batch.c.planned_at, batch.c.batch_id, batch_file.c.key)
+        .limit(limit)
+    )
+    return found if runner is None else found.where(batch.c.runner == runner)

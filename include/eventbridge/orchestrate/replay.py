@@ -1,0 +1,220 @@
+"""The tasks and parameters of the DAG `replay_events`."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Param, get_current_context, task
+from airflow.sdk.exceptions import DagRunTriggerException, DownstreamTasksSkipped
+
+from eventbridge.model.lane import REPLAY_LANE_POOL, REPLAY_LANE_WEIGHT
+from eventbridge.orchestrate.names import BATCH_ID, PLAN_REPLAY, REPLAY_DAG, REPLAY_ID
+from eventbridge.orchestrate.push import pushes
+from eventbridge.orchestrate.tasks import STAGE, confirmed_pools, stage
+
+if TYPE_CHECKING:
+    from eventbridge.stages.replay.plan import ReplayPlan
+    from eventbridge.stages.replay.wish import Wish
+    from eventbridge.stages.runtime.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+_LOOK_AGAIN_SECONDS = 1.0
+#: How long a run waits until its next batch may be planned; then it leaves that to the next run.
+_PATIENCE_SECONDS = 60.0
+
+
+def replay_params() -> dict[str, Param]:
+    """Return the form of the DAG: which events, by which rules, to which targets, and how."""
+    text = ["null", "string"]
+    names = {"type": "string"}
+    return {
+        "bus": Param(None, type=text, title="Bus", description="The bus whose archive is replayed. Required."),
+        "from": Param(
+            None, type=text, format="date-time", title="From", description="Events landed from then on. Required."
+        ),
+        "to": Param(
+            None, type=text, format="date-time", title="To", description="Events landed before then; empty: now."
+        ),
+        "rules": Param([], type="array", items=names, title="Rules", description="Only for these, one a line."),
+        "targets": Param(
+            [], type="array", items=names, title="Targets", description="Only to targets of these names, one a line."
+        ),
+        "pattern": Param(
+            None,
+            type=text,
+            format="multiline",
+            title="Pattern",
+            description="Only events that this filter pattern, in JSON, matches.",
+        ),
+        "as_of": Param(
+            "today",
+            type="string",
+            enum=["today", "then"],
+            values_display={"today": "rules of today", "then": "rules that routed the events then"},
+            title="By",
+            description="The rules that decide who gets them.",
+        ),
+        "ids": Param(
+            "new",
+            type="string",
+            enum=["new", "same"],
+            values_display={"new": "new delivery ids", "same": "the delivery ids they had"},
+            title="Ids",
+            description="A receiver that drops repetitions drops what comes under an id that it had.",
+        ),
+        "skip_delivered": Param(
+            False, type="boolean", title="Skip delivered", description="Not what a target was delivered already."
+        ),
+        "rate": Param(
+            None, type=["null", "number"], minimum=0.1, title="Rate", description="At most so many deliveries a second."
+        ),
+        "dry_run": Param(
+            False, type="boolean", title="Dry run", description="Only log what would be taken, with samples."
+        ),
+        "replay_id": Param(
+            None,
+            type=text,
+            title="Go on with",
+            description="Id of a replay that was begun, or paused; chooses nothing.",
+        ),
+    }
+
+
+@task(task_id=PLAN_REPLAY, **STAGE, do_xcom_push=False)
+def plan_replay() -> None:
+    """Begin the replay that the run's parameters ask for, or go on with it, and plan its next batch."""
+    context = get_current_context()
+    with stage() as work:
+        _refuse_unknown_fields(context["dag_run"].conf or {})
+        replay_id = replay_id_of(work, context["params"], f"{context['dag'].dag_id} {context['run_id']}")
+        if replay_id is None:
+            _end(context)
+            return
+        context["ti"].xcom_push(key=REPLAY_ID, value=replay_id)
+        planned = _plan(work, replay_id)
+    if planned.batch_id is not None:
+        context["ti"].xcom_push(key=BATCH_ID, value=planned.batch_id)
+    elif planned.wait_until is None:
+        log.info("replay %s has ended, or is paused", replay_id)
+        _end(context)
+    else:
+        log.info("replay %s waits until %s; the next run goes on with it", replay_id, planned.wait_until)
+
+
+def replay_pushes(batch_id: str) -> Any:
+    """Return the partial mapped push of a replay batch: all in one pool, below everything else."""
+    return pushes(batch_id, pool=REPLAY_LANE_POOL, priority_weight=REPLAY_LANE_WEIGHT)
+
+
+@task(**STAGE, do_xcom_push=False)
+def go_on() -> None:
+    """Trigger this DAG once more, for the replay's next batch, if it is still running."""
+    context = get_current_context()
+    replay_id, batch_id = (context["ti"].xcom_pull(task_ids=PLAN_REPLAY, key=key) for key in (REPLAY_ID, BATCH_ID))
+    with stage() as work:
+        if work.ledger.replay(replay_id).state != "running":
+            return
+    after = batch_id or f"{context['dag_run'].start_date:%Y%m%dT%H%M%S.%f}"
+    # What TriggerDagRunOperator does; to import that costs every parse of the DAG file more than all the rest.
+    raise DagRunTriggerException(
+        trigger_dag_id=REPLAY_DAG,
+        dag_run_id=f"replay__{replay_id}__after_{after}",
+        conf={"replay_id": replay_id},
+        reset_dag_run=False,
+        skip_when_already_exists=True,  # this task was tried again
+        wait_for_completion=False,
+        allowed_states=[],
+        failed_states=[],
+        poke_interval=1,
+        deferrable=False,
+    )
+
+
+def replay_id_of(work: Runtime, params: Mapping[str, Any], run: str) -> str | None:
+    """Return the replay that the form asks for, begun if it is a new one; None for a dry run, which is logged.
+
+    One that is paused goes on, if the form names it: who triggers the next batch of one that was paused meanwhile
+    finds it paused.
+    """
+    from eventbridge.errors import UserError
+    from eventbridge.stages.replay.plan import begin_replay
+
+    if params["replay_id"]:
+        defaults = {name: param.value for name, param in replay_params().items()}
+        others = [name for name in defaults if name != "replay_id" and params[name] != defaults[name]]
+        if others:  # a dry run that delivers, above all
+            raise UserError(f"a replay is gone on with as it was begun. Leave as they are: {', '.join(others)}.")
+        found = work.ledger.replay(params["replay_id"])
+        if not run.partition(" ")[2].startswith("replay__"):
+            work.ledger.set_replay_state(found.replay_id, "paused", "running")
+        return found.replay_id
+    begun = work.ledger.replay_of_run(run)
+    if begun is not None:  # this task was tried again
+        return begun.replay_id
+    wish = _wish(work, params)
+    if params["dry_run"]:
+        from eventbridge.stages.replay.survey import survey
+
+        would = survey(work, wish)
+        log.info("%s archived events looked at, %s would be taken", would.events, would.taken)
+        for of, count in sorted(would.deliveries.items()):
+            log.info("would be delivered: %s to %s, of events %s", count, of, ", ".join(would.samples[of]))
+        return None
+    return begin_replay(work, wish, run).replay_id
+
+
+def _wish(work: Runtime, params: Mapping[str, Any]) -> Wish:
+    from eventbridge.stages.replay.wish import make_wish
+
+    return make_wish(
+        work.ledger.now(),
+        work.rule_set(),
+        params["bus"] or "",
+        since=params["from"],
+        until=params["to"],
+        only_rules=params["rules"],
+        only_targets=params["targets"],
+        pattern=params["pattern"],
+        as_of=params["as_of"],
+        new_ids=params["ids"] == "new",
+        skip_delivered=params["skip_delivered"],
+        rate=params["rate"],
+    )
+
+
+def _plan(work: Runtime, replay_id: str) -> ReplayPlan:
+    from eventbridge.stages.replay.plan import plan_replay as plan
+    from eventbridge.stages.retry.plan import settle_stale
+
+    pools = confirmed_pools(work)
+    began = time.monotonic()
+    while True:
+        settle_stale(work)
+        planned = plan(work, replay_id, pools)
+        if planned.batch_id is not None or planned.wait_until is None:
+            return planned
+        if time.monotonic() - began > _PATIENCE_SECONDS:
+            return planned
+        wait = (planned.wait_until - work.ledger.now()).total_seconds()
+        time.sleep(min(max(wait, 0.0), _LOOK_AGAIN_SECONDS))
+
+
+def _refuse_unknown_fields(conf: Mapping[str, object]) -> None:
+    """Raise UserError for what the form does not have: Airflow hands it on, and a typo would choose, or do, more."""
+    from eventbridge.errors import UserError
+    from eventbridge.rule.fields import nearest
+
+    names = list(replay_params())
+    for name in conf:
+        if name not in names:
+            hint = nearest(name, names) or f"Its fields: {', '.join(names)}."
+            raise UserError(f"{name!r} is no field of the form. {hint}")
+
+
+def _end(context: Any) -> None:
+    rest = sorted(context["task"].get_flat_relative_ids(upstream=False))
+    raise DownstreamTasksSkipped(tasks=rest)  # type: ignore[no-untyped-call]

@@ -1,0 +1,14 @@
+"""The header by which a receiver knows a replayed delivery."""
+
+from __future__ import annotations
+
+import json
+
+from eventbridge.model.replay import REPLAY_ID_HEADER
+
+
+def with_replay_id(headers: str | None, replay_id: str) -> str | None:
+    """Return a delivery's further headers, a JSON object or None, with the id of its replay, if it is of one."""
+    if not replay_id:
+        return headers
+    return json.dumps({**(json.loads(headers) if headers else {}), REPLAY_ID_HEADER: replay_id})

@@ -1,0 +1,117 @@
+"""What a replay has come to: events looked through and taken, and what became of their deliveries."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from eventbridge.model.replay import Replay, Replayed, ReplayPosition
+from eventbridge.stages.replay.archive import files_from
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.settle.settlement import settlements
+
+UNDER_WAY = "under way"
+PARKED = "parked"
+_OPEN = ("RetryAt", "Unknown")
+
+
+@dataclass
+class ReplayAccount:
+    """Batches of a replay, archive rows it looked through, events it took, and deliveries by what they came to.
+
+    `under way` counts events of batches that are not committed, and of shares that are not routed yet; `parked`
+    deliveries are tried again.
+    """
+
+    batches: int = 0
+    looked_at: int = 0
+    taken: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+
+
+def account_of(work: Runtime, replay: Replay) -> ReplayAccount:
+    """Return what a replay has come to by now, its deliveries followed through their retries."""
+    looked = work.ledger.replayed(replay.replay_id)
+    found = ReplayAccount(
+        looked_at=sum(each.end_row - each.first_row for each in looked), taken=sum(each.count for each in looked)
+    )
+    counts: Counter[str] = Counter()
+    for each in looked:
+        if each.batch_id is not None:
+            counts[each.batch_id] += each.count
+    found.batches = len(counts)
+    seen: set[str] = set()
+    for batch_id, count in counts.items():
+        if work.ledger.batch(batch_id).state != "committed":
+            found.outcomes[UNDER_WAY] += count
+        else:
+            _add(work, batch_id, found.outcomes, seen)
+    return found
+
+
+def _add(work: Runtime, batch_id: str, outcomes: Counter[str], seen: set[str]) -> None:
+    """Count what became of a batch's deliveries, and of what was routed of it later."""
+    if batch_id in seen:
+        return
+    seen.add(batch_id)
+    open_ids: set[bytes] = set()
+    for _, table in settlements(work, batch_id, ["delivery_id", "verdict"]):
+        for name, verdict in zip(*(column.to_pylist() for column in table.columns), strict=True):
+            if verdict in _OPEN:
+                open_ids.add(name)
+            else:
+                outcomes[verdict] += 1
+                open_ids.discard(name)
+    outcomes.update(_later(work, batch_id, open_ids).values())
+    for reference in work.ledger.references_of(batch_id):
+        if reference.closed_by is None:
+            outcomes[UNDER_WAY] += reference.count
+        else:
+            _add(work, reference.closed_by, outcomes, seen)
+
+
+def _later(work: Runtime, batch_id: str, open_ids: set[bytes]) -> dict[bytes, str]:
+    """Return what became of deliveries that a batch parked."""
+    found = dict.fromkeys(open_ids, PARKED)
+    if not open_ids:
+        return found
+    for other in sorted({row.closed_by for row in work.ledger.parked_of(batch_id) if row.closed_by is not None}):
+        still: set[bytes] = set()
+        for _, table in settlements(work, other, ["delivery_id", "verdict"]):
+            for name, verdict in zip(*(column.to_pylist() for column in table.columns), strict=True):
+                if name in open_ids:
+                    found[name] = PARKED if verdict in _OPEN else verdict
+                    (still.add if verdict in _OPEN else still.discard)(name)
+        found |= _later(work, other, still)
+    return found
+
+
+def coverage_differences(work: Runtime) -> Iterator[str]:
+    """Yield what replays left out of the archive: each must have looked through all up to where it is, once."""
+    for replay in work.ledger.replays():
+        looked = work.ledger.replayed(replay.replay_id)
+        reached = replay.position.part + bool(replay.position.file)
+        for part in range(min(reached, len(replay.parts))):
+            yield from _missed(work, replay, part, [each for each in looked if each.part == part])
+
+
+def _missed(work: Runtime, replay: Replay, part: int, looked: list[Replayed]) -> Iterator[str]:
+    spans: dict[str, list[tuple[int, int]]] = {}
+    for each in looked:
+        spans.setdefault(each.file, []).append((each.first_row, each.end_row))
+    here = replay.position if replay.position.part == part else None
+    for (file, _), _ in files_from(work, replay, ReplayPosition(part=part)):
+        end = here.row if here is not None and here.file == file.path else file.rows
+        reached = 0
+        for first, last in sorted(spans.get(file.path, [])):
+            if first != reached:
+                break
+            reached = last
+        if reached != end:
+            yield (
+                f"replay {replay.replay_id}, part {part}: of {file.path} rows up to {end} were to be looked through, "
+                f"and those up to {reached} were"
+            )
+        if here is not None and here.file == file.path:
+            return

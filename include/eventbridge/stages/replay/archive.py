@@ -1,0 +1,64 @@
+"""What a replay finds in the archive, in the order in which it takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from eventbridge.decision.archive_cover import Span, take_once
+from eventbridge.errors import BooksError
+from eventbridge.model.replay import ArchiveFile, Replay, ReplayPart, ReplayPosition
+from eventbridge.stages.runtime.runtime import Runtime
+
+#: Files that are listed at a time where one runner's are read: a year of them is never listed whole.
+_AT_A_TIME = 1_000
+
+#: An archive file and the offsets that may be taken of it; None: all that it has.
+Found = tuple[ArchiveFile, tuple[Span, ...] | None]
+
+
+def files_from(work: Runtime, replay: Replay, position: ReplayPosition) -> Iterator[tuple[Found, int]]:
+    """Yield the archive files of a replay's part from a position on, each with its first row that is to be looked at.
+
+    Only the batches planned within the replay's time are asked for, and of those from the position on.
+    """
+    part = replay.parts[position.part]
+    found = _alone(work, replay, part, position) if part.alone else iter(_once(work, replay, part))
+    if not position.file:
+        for each in found:
+            yield each, 0
+        return
+    for each in found:
+        if each[0].path == position.file:
+            break
+    else:
+        raise BooksError(
+            f"replay {replay.replay_id} has come to {position.file}, which the ledger knows no more. "
+            f"Cancel it (`eventbridge replay cancel {replay.replay_id[:8]}`) and begin another one"
+        )
+    if position.row < each[0].rows:
+        yield each, position.row
+    for each in found:
+        yield each, 0
+
+
+def _alone(work: Runtime, replay: Replay, part: ReplayPart, position: ReplayPosition) -> Iterator[Found]:
+    since = datetime.fromisoformat(position.at) if position.at else replay.since
+    seen: set[str] = set()
+    while True:
+        files = work.ledger.archive_files(
+            replay.bus, since, replay.until, replay.started_at, runner=part.runner, limit=_AT_A_TIME + len(seen)
+        )
+        fresh = [file for file in files if file.path not in seen]
+        for file in fresh:
+            yield file, None
+        if len(files) < _AT_A_TIME + len(seen):
+            return
+        # the next ones begin with the time of the last one, of which some may have been listed
+        since = files[-1].planned_at
+        seen = {file.path for file in files if file.planned_at == since}
+
+
+def _once(work: Runtime, replay: Replay, part: ReplayPart) -> Sequence[Found]:
+    files = work.ledger.archive_files(replay.bus, replay.since, replay.until, replay.started_at)
+    return take_once(files, part.runner)

@@ -1,0 +1,41 @@
+"""The file a replay batch begins with: archived events, as they were landed, whose age begins with the batch."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from eventbridge.model.batch import Batch, BatchFile
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.store import layout, schemas
+from eventbridge.store.parquet import read_rows, write_table
+from eventbridge.store.schemas import ROW_GROUP_ROWS
+
+_KEY = "replay"
+_ORDER = [(name, "ascending") for name in ("topic", "broker", "queue_id", "offset")]
+
+
+def write_events(work: Runtime, batch: Batch, tables: Sequence[pa.Table]) -> BatchFile:
+    """Write events, in bus order, as the buffer file of a batch; return it as it is to be recorded."""
+    events = pa.concat_tables(tables).sort_by(_ORDER)
+    column = schemas.BUFFER.get_field_index("arrived_at")
+    times = pa.array([batch.planned_at], schemas.BUFFER.field(column).type).take(
+        pa.array([0] * events.num_rows, pa.int32())
+    )
+    events = events.set_column(column, schemas.BUFFER.field(column), times).cast(schemas.BUFFER)
+    path = layout.buffer(batch.bus, batch.planned_at, batch.batch_id, uuid.uuid4().hex)
+    write_table(work.store, path, events, row_group_rows=ROW_GROUP_ROWS)
+    return BatchFile(batch.batch_id, "buffer", _KEY, path, events.num_rows)
+
+
+def is_of_events(batch: Batch, file: BatchFile) -> bool:
+    """Return whether a file is what a replay batch began with."""
+    return batch.kind == "replay" and file.kind == "buffer" and file.key == _KEY
+
+
+def make_again(work: Runtime, batch: Batch) -> BatchFile:
+    """Write what a replay batch began with once more, at another place: the same rows from the same archive files."""
+    taken = work.ledger.replayed_by(batch.batch_id)
+    return write_events(work, batch, [read_rows(work.store, each.file, each.rows) for each in taken if each.count])

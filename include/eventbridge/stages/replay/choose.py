@@ -1,0 +1,75 @@
+"""Which events of an archive file a replay takes: those of its offsets, that its pattern matches, not delivered yet."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eventbridge.event.cloudevent import parse_event
+from eventbridge.event.ids import delivery_id
+from eventbridge.match import Matcher, compile_rules
+from eventbridge.match.leaves import flatten
+from eventbridge.match.reference import matches_leaves
+from eventbridge.model.replay import Replay, ReplayPart
+from eventbridge.pattern import Pattern, parse_pattern
+from eventbridge.scan.texts import padded_texts
+from eventbridge.stages.replay.archive import Found
+from eventbridge.stages.replay.past import Past
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.store.columns import flag_column
+from eventbridge.store.parquet import read_table
+
+Mask = npt.NDArray[np.bool_]
+
+
+class Chooser:
+    """Chooses events for one part of a replay."""
+
+    def __init__(self, work: Runtime, replay: Replay, part: ReplayPart) -> None:
+        self._work = work
+        self._replay = replay
+        self._part = part
+        pattern = replay.selection.get("pattern")
+        self._pattern: Pattern | None = None if pattern is None else parse_pattern(pattern)
+        self._matcher: Matcher | None = None if self._pattern is None else compile_rules([self._pattern])
+        self._past = Past(work, part.rule, part.target) if replay.skip_delivered else None
+
+    def events(self, found: Found, first: int) -> tuple[pa.Table, npt.NDArray[np.int64]]:
+        """Return the events to take of a file, from row `first` on, as they lie there, and their row numbers."""
+        file, spans = found
+        table = read_table(self._work.store, file.path).slice(first)
+        chosen = pc.equal(table["status"], "valid").combine_chunks().to_numpy(zero_copy_only=False)
+        if spans is not None:
+            chosen = chosen & _within(table["offset"].to_numpy(), spans)
+        if self._matcher is not None:
+            chosen[chosen] = self._matched(table.filter(flag_column(chosen)))
+        if self._past is not None:
+            chosen[chosen] = self._missing(table.filter(flag_column(chosen)), self._past.delivered(file.batch_id))
+        rows: npt.NDArray[np.int64] = np.flatnonzero(chosen).astype(np.int64)
+        return table.filter(flag_column(chosen)), rows + first
+
+    def _matched(self, events: pa.Table) -> Mask:
+        mask = np.zeros(events.num_rows, np.bool_)
+        if not events.num_rows or self._matcher is None or self._pattern is None:
+            return mask
+        found = self._matcher.match_texts(padded_texts(events["body"]))
+        mask[np.diff(found.offsets) > 0] = True
+        for number in found.malformed:  # the strict parser took them, so here nobody may lose them
+            event = parse_event(events["body"][int(number)].as_py(), max_bytes=self._work.settings.event_max_bytes)
+            mask[number] = matches_leaves(self._pattern, flatten(event.document))
+        return mask
+
+    def _missing(self, events: pa.Table, delivered: frozenset[bytes]) -> Mask:
+        rule, target = self._part.rule, self._part.target
+        names = zip(events["source"].to_pylist(), events["event_id"].to_pylist(), strict=True)
+        ids = (delivery_id(self._replay.bus, source, event_id, rule, target) for source, event_id in names)
+        return np.fromiter((each not in delivered for each in ids), np.bool_, events.num_rows)
+
+
+def _within(offsets: npt.NDArray[np.int64], spans: tuple[tuple[int, int], ...]) -> Mask:
+    mask = np.zeros(len(offsets), np.bool_)
+    for start, end in spans:
+        mask |= (offsets >= start) & (offsets < end)
+    return mask

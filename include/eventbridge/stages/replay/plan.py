@@ -1,0 +1,278 @@
+"""Plans the batches of kind replay: archived events that a wish chooses, delivered again, a batch at a time.
+
+Called by the DAG `replay_events` and by `eventbridge replay`; the other stages then run as for any batch. A batch
+begins at route: its buffer file holds the events, as they were landed, whose age begins with the batch.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eventbridge.decision.chunking import PoolSlots
+from eventbridge.errors import UserError
+from eventbridge.event.ids import new_batch_id
+from eventbridge.model import rowset
+from eventbridge.model.batch import Batch
+from eventbridge.model.lane import REPLAY_LANE_POOL
+from eventbridge.model.replay import Replay, Replayed, ReplayPart, ReplayPosition
+from eventbridge.rule import RuleSet
+from eventbridge.stages.guards.ledger_identity import refuse_lost_ledger
+from eventbridge.stages.replay.archive import files_from
+from eventbridge.stages.replay.batch_file import write_events
+from eventbridge.stages.replay.choose import Chooser
+from eventbridge.stages.replay.wish import Wish, restricted
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.told import told
+from eventbridge.store.rule_sets import freeze_rules, frozen_rules
+
+#: A batch under a rate holds what the rate allows in so many seconds, or in half of a push's budget, if every event
+#: goes to every target; its pushes take a token for each delivery. The next one waits for as long.
+_RATE_WINDOW_SECONDS = 10.0
+#: Events that are looked through in one turn: where a pattern matches hardly any, how far it came is kept.
+_LOOKED_AT = 500_000
+#: How long a replay waits until it looks again whether its pool was opened.
+_CLOSED_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class ReplayPlan:
+    """The batch that was planned, or is to be gone on with; `batch_id` None: see `wait_until`, None: it has ended.
+
+    A replay that is paused is not gone on with either.
+    """
+
+    batch_id: str | None = None
+    wait_until: datetime | None = None
+
+
+def begin_replay(work: Runtime, wish: Wish, run: str) -> Replay:
+    """Record a replay and return it; for a `run` that has one already, that one, whatever is asked for now.
+
+    The rules of today are frozen now, for all of its batches. It takes events of batches committed before now: what is
+    under way is delivered anyway. Raises UserError if no rule is to be replayed.
+    """
+    begun = work.ledger.replay_of_run(run)
+    if begun is not None:
+        return begun
+    now = work.ledger.now()
+    return work.ledger.begin_replay(made_of(work, wish, run, now))
+
+
+def made_of(work: Runtime, wish: Wish, run: str, now: datetime) -> Replay:
+    """Return the replay that a wish comes to, which nobody has recorded; raises UserError if it has no rule."""
+    parts = _parts_of_today(work, wish, now) if wish.as_of == "today" else _parts_of_then(work, wish, now)
+    if not parts and wish.as_of == "today":
+        raise UserError(f"no enabled rule of bus {wish.bus!r} is chosen: there is nothing to replay for")
+    return Replay(
+        replay_id=str(uuid.uuid4()),
+        run=run,
+        bus=wish.bus,
+        since=wish.since,
+        until=wish.until,
+        selection=wish.as_json(),
+        parts=tuple(parts),
+        started_at=now,
+        next_at=now,
+        rate=wish.rate,
+        new_ids=wish.new_ids,
+        skip_delivered=wish.skip_delivered,
+    )
+
+
+@told("plan_replay", of="")
+def plan_replay(work: Runtime, replay_id: str, pools: Mapping[str, PoolSlots] | None = None) -> ReplayPlan:
+    """Plan the next batch of a replay, or return the one that is not finished; at the end of the archive it is done.
+
+    A batch is of one part of the replay. Of two planners at once one gets nothing and is told to come again. With the
+    pool `lane.replay` at 0 slots nothing is planned.
+    """
+    refuse_lost_ledger(work)
+    replay = work.ledger.replay(replay_id)
+    now = work.ledger.now()
+    unfinished = work.ledger.open_replay_batches(replay_id)
+    if unfinished:
+        # what was routed belongs to the pushes under way until its deadline, and then to settle_stale
+        open_until = unfinished[0].deadline_at
+        if unfinished[0].state == "routed" and open_until is not None and open_until <= now:
+            return ReplayPlan(wait_until=now + timedelta(seconds=1))
+        return ReplayPlan(unfinished[0].batch_id)
+    if replay.state != "running":
+        return ReplayPlan()
+    if replay.next_at > now:
+        return ReplayPlan(wait_until=replay.next_at)
+    lane = (pools or {}).get(REPLAY_LANE_POOL)
+    if lane is not None and lane.slots == 0:
+        return ReplayPlan(wait_until=now + timedelta(seconds=_CLOSED_SECONDS))
+    if replay.position.part >= len(replay.parts):
+        work.ledger.end_replay(replay_id, "done")
+        return ReplayPlan()
+    return _Turn(work, replay, now).take()
+
+
+class _Turn:
+    """One move of a replay through the archive: what it looks through, and the batch that takes of it."""
+
+    def __init__(self, work: Runtime, replay: Replay, now: datetime) -> None:
+        self._work = work
+        self._replay = replay
+        self._now = now
+        self._part = replay.parts[replay.position.part]
+        self._rule_set = self._part.rule_set  # "": that of the batch whose file is taken first
+        self._batch_id = new_batch_id(now)
+        self._tables: list[pa.Table] = []
+        self._taken: list[Replayed] = []
+        self._count = self._size = self._looked_at = 0
+        self._position = replay.position
+
+    def take(self) -> ReplayPlan:
+        """Look through the archive until a batch is full, plan it, and return it."""
+        ended = self._look()
+        if ended:
+            self._position = ReplayPosition(part=self._replay.position.part + 1)
+        batch = self._batch() if self._count else None
+        taken = [each if each.count else _without_batch(each) for each in self._taken]
+        next_at = self._now
+        if self._replay.rate is not None and self._count:
+            next_at += timedelta(seconds=self._count / self._replay.rate)
+        file = None if batch is None else write_events(self._work, batch, self._tables)
+        moved = self._work.ledger.move_replay(self._replay, self._position, next_at, taken, batch, file)
+        if not moved or batch is None:
+            return ReplayPlan(wait_until=self._now)
+        return ReplayPlan(batch.batch_id)
+
+    def _look(self) -> bool:
+        """Take events until the batch is full or there are no more of this part; return whether there are no more."""
+        chooser = Chooser(self._work, self._replay, self._part)
+        settings = self._work.settings
+        for found, first in files_from(self._work, self._replay, self._replay.position):
+            file = found[0]
+            if not self._part.rule_set:
+                if self._count and file.rule_set != self._rule_set:
+                    return False
+                self._rule_set = file.rule_set
+            events, rows = chooser.events(found, first)
+            if not self._rules().rules:  # then no rule was there to be replayed for
+                events, rows = events.slice(0, 0), rows[:0]
+            room = self._room(events)
+            if room < len(rows):
+                events, rows = events.slice(0, room), rows[:room]
+                end = int(rows[-1]) + 1 if room else first
+            else:
+                end = file.rows
+            if end > first:
+                self._enter(file.path, first, end, events, rows)
+                at = file.planned_at.isoformat()
+                self._position = ReplayPosition(self._replay.position.part, file.path, end, at)
+            if end < file.rows or self._count >= self._most or self._size >= settings.batch_max_bytes:
+                return False
+            self._looked_at += file.rows - first
+            if self._looked_at >= _LOOKED_AT:
+                return False
+        return True
+
+    def _enter(self, path: str, first: int, end: int, events: pa.Table, rows: npt.NDArray[np.int64]) -> None:
+        count = len(rows)
+        if count:
+            self._tables.append(events)
+            self._count += count
+            self._size += int(pc.sum(pc.binary_length(events["body"])).as_py())
+        self._taken.append(
+            Replayed(
+                replay_id=self._replay.replay_id,
+                turn=self._replay.turn,
+                file=path,
+                part=self._replay.position.part,
+                first_row=first,
+                end_row=end,
+                rows=rowset.encode(rows.tolist()),
+                count=count,
+                batch_id=self._batch_id,
+            )
+        )
+
+    def _room(self, events: pa.Table) -> int:
+        """Return how many of these events the batch has room for; the first one always has."""
+        left = self._work.settings.batch_max_bytes - self._size
+        sizes = np.cumsum(pc.binary_length(events["body"]).to_numpy().astype(np.int64))
+        by_size = int(np.searchsorted(sizes, left, side="right"))
+        return int(max(min(by_size, self._most - self._count, events.num_rows), 0 if self._count else 1))
+
+    @property
+    def _most(self) -> int:
+        settings = self._work.settings
+        most: int = min(settings.batch_max_events, self._work.chunk_sizes.small.deliveries * settings.batch_max_chunks)
+        if self._replay.rate is None:
+            return most
+        seconds = min(_RATE_WINDOW_SECONDS, settings.push_budget_seconds / 2)
+        targets = sum(len(rule.targets) for rule in self._rules().rules.values())
+        return max(1, min(most, int(self._replay.rate * seconds / max(1, targets))))
+
+    def _rules(self) -> RuleSet:
+        """Return the rules that the batch is routed by."""
+        return rules_of_part(self._work, self._replay, self._part, self._rule_set)
+
+    def _batch(self) -> Batch:
+        return Batch(
+            batch_id=self._batch_id,
+            kind="replay",
+            runner=self._part.runner,
+            bus=self._replay.bus,
+            state="buffered",
+            rule_set=self._part.rule_set or freeze_rules(self._work.store, self._rules()),
+            planned_at=self._now,
+            replay_id=self._replay.replay_id,
+        )
+
+
+def rules_of_part(work: Runtime, replay: Replay, part: ReplayPart, rule_set: str) -> RuleSet:
+    """Return the rules of a part; `rule_set` is the one that the file at hand was routed by, where that counts."""
+    if part.rule_set:
+        return frozen_rules(work.store, part.rule_set)
+    chosen = replay.selection
+    rules, targets = chosen.get("rules", ()), chosen.get("targets", ())
+    if part.target:
+        rules, targets = [part.rule], [part.target]
+    return restricted(frozen_rules(work.store, rule_set), replay.bus, rules, targets)
+
+
+def _without_batch(looked: Replayed) -> Replayed:
+    return Replayed(**vars(looked) | {"batch_id": None})
+
+
+def _parts_of_today(work: Runtime, wish: Wish, now: datetime) -> list[ReplayPart]:
+    """Return a part for each runner, or with `skip_delivered` for each target, of today's rules."""
+    chosen = restricted(work.rule_set(), wish.bus, wish.rules, wish.targets)
+    landed = {runner for runner, _ in work.ledger.archive_rule_sets(wish.bus, wish.since, wish.until, now)}
+    parts = []
+    for runner in sorted({rule.runner for rule in chosen.rules.values()}):
+        rules, alone = chosen.for_runner(runner), landed <= {runner}
+        if not wish.skip_delivered:
+            parts.append(ReplayPart(runner, freeze_rules(work.store, rules), alone=alone))
+            continue
+        for name, rule in sorted(rules.rules.items()):
+            for target in sorted(rule.targets):
+                only = restricted(rules, wish.bus, [name], [target])
+                parts.append(ReplayPart(runner, freeze_rules(work.store, only), name, target, alone))
+    return parts
+
+
+def _parts_of_then(work: Runtime, wish: Wish, now: datetime) -> list[ReplayPart]:
+    """Return a part for each runner that landed events then, or with `skip_delivered` for each target it had then."""
+    found: dict[tuple[str, str, str], None] = {}
+    for runner, rule_set in work.ledger.archive_rule_sets(wish.bus, wish.since, wish.until, now):
+        rules = restricted(frozen_rules(work.store, rule_set), wish.bus, wish.rules, wish.targets)
+        if rules.rules and not wish.skip_delivered:
+            found[runner, "", ""] = None
+        elif wish.skip_delivered:
+            found.update(
+                dict.fromkeys((runner, name, key) for name, each in rules.rules.items() for key in each.targets)
+            )
+    return [ReplayPart(runner, "", rule, target) for runner, rule, target in sorted(found)]

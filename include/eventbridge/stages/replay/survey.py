@@ -1,0 +1,66 @@
+"""What a replay would take: counts and samples, with nothing recorded and nothing sent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from eventbridge.model.replay import Replay, ReplayPart, ReplayPosition
+from eventbridge.routing.events import SliceEvents, match_rows
+from eventbridge.routing.program import route_program
+from eventbridge.stages.replay.archive import files_from
+from eventbridge.stages.replay.choose import Chooser
+from eventbridge.stages.replay.plan import made_of, rules_of_part
+from eventbridge.stages.replay.wish import Wish
+from eventbridge.stages.runtime.runtime import Runtime
+
+_SAMPLES = 3
+
+
+@dataclass
+class ReplaySurvey:
+    """What a replay would look through and take: events, and of each `<rule>/<target>` deliveries and sample events.
+
+    Of a rule with `where` all events that its pattern lets through are counted: Spark is not asked.
+    """
+
+    files: int = 0
+    events: int = 0
+    taken: int = 0
+    deliveries: Counter[str] = field(default_factory=Counter)
+    samples: dict[str, list[str]] = field(default_factory=dict)
+
+
+def survey(work: Runtime, wish: Wish) -> ReplaySurvey:
+    """Return what a replay would take if it began now; changes nothing but the rule sets in the store."""
+    replay = made_of(work, wish, "", work.ledger.now())
+    found = ReplaySurvey()
+    for number, part in enumerate(replay.parts):
+        chooser = Chooser(work, replay, part)
+        for each, first in files_from(work, replay, ReplayPosition(part=number)):
+            events, _ = chooser.events(each, first)
+            found.files += 1
+            found.events += each[0].rows
+            found.taken += events.num_rows
+            if events.num_rows:
+                _count(work, replay, part, each[0].rule_set, events, found)
+    return found
+
+
+def _count(
+    work: Runtime, replay: Replay, part: ReplayPart, rule_set: str, events: pa.Table, found: ReplaySurvey
+) -> None:
+    rules = rules_of_part(work, replay, part, rule_set)
+    program = route_program(rules.hash, rules, replay.bus)
+    rows = np.arange(events.num_rows, dtype=np.int32)
+    matched, _ = match_rows(program, SliceEvents(events, rows, work.settings.event_max_bytes))
+    for number, rule in enumerate(program.rules):
+        numbers = matched.of(number)
+        for target in rule.targets if len(numbers) else ():
+            name = f"{rule.name}/{target}"
+            found.deliveries[name] += len(numbers)
+            samples = found.samples.setdefault(name, [])
+            samples += [events["event_id"][int(each)].as_py() for each in numbers[: _SAMPLES - len(samples)]]

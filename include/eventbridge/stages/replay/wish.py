@@ -1,0 +1,159 @@
+"""What a person may ask of a replay, made sure of before anything is recorded: times, rules, targets, a pattern."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+from eventbridge.config.quantities import parse_duration
+from eventbridge.errors import PatternError, UserError
+from eventbridge.pattern import parse_pattern
+from eventbridge.pattern.attributes import rule_pattern_mistakes
+from eventbridge.rule import RuleSet
+from eventbridge.rule.fields import nearest
+
+#: By which rules events are routed: today's, or those that their batches were pinned to then.
+AsOf = Literal["today", "then"]
+
+_LOWEST_RATE = 0.1
+_EXAMPLE = '{"type": ["order.placed"]}'
+_HIGHEST_RATE = 1_000_000.0
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A replay as it is asked for: which events of a bus, by which rules, to which targets, and how.
+
+    Events of batches planned from `since` (included) to `until` (excluded). No `rules` or `targets`: all of them.
+    `rate` is in deliveries a second.
+    """
+
+    bus: str
+    since: datetime
+    until: datetime
+    rules: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    pattern: str | None = None  # JSON
+    as_of: AsOf = "today"
+    new_ids: bool = True
+    skip_delivered: bool = False
+    rate: float | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what chooses events and deliveries, as JSON values."""
+        values: dict[str, Any] = {"rules": list(self.rules), "targets": list(self.targets), "pattern": self.pattern}
+        return {key: value for key, value in values.items() if value} | {"as_of": self.as_of}
+
+
+def make_wish(
+    now: datetime,
+    rules: RuleSet,
+    bus: str,
+    *,
+    since: str | None,
+    until: str | None,
+    only_rules: Sequence[str] = (),
+    only_targets: Sequence[str] = (),
+    pattern: str | Mapping[str, Any] | None = None,
+    as_of: str = "today",
+    new_ids: bool = True,
+    skip_delivered: bool = False,
+    rate: float | None = None,
+) -> Wish:
+    """Return the replay that a person wrote; empty text counts as not written.
+
+    Times are ISO 8601, in UTC unless they say otherwise, or durations such as `2h`, which long ago it was; `until`
+    None: now. `rules` are today's. Raises UserError, with a remedy, for what makes no sense.
+    """
+    if bus not in rules.buses:
+        raise UserError(f"no rule file names a bus {bus!r}. {nearest(bus, rules.buses)}".rstrip())
+    if not since or not since.strip():
+        raise UserError("from is missing. Write 2026-11-22T08:00:00 (UTC unless it says otherwise), or 2h: so long ago")
+    first, last = _time("from", since, now), now if not until or not until.strip() else _time("to", until, now)
+    if first >= last:
+        raise UserError(f"from {first:%Y-%m-%dT%H:%M:%S} is not before to {last:%Y-%m-%dT%H:%M:%S} (UTC)")
+    if as_of not in ("today", "then"):
+        raise UserError(f"rules of {as_of!r} are none. Write today, or then: those that the events were routed by")
+    if rate is not None and not (math.isfinite(rate) and _LOWEST_RATE <= rate <= _HIGHEST_RATE):
+        raise UserError(
+            f"a rate of {rate:g} deliveries a second cannot be kept. "
+            f"Write one from {_LOWEST_RATE:g} to {_HIGHEST_RATE:,.0f}, or none."
+        )
+    wish = Wish(
+        bus=bus,
+        since=first,
+        until=last,
+        rules=tuple(dict.fromkeys(only_rules)),
+        targets=tuple(dict.fromkeys(only_targets)),
+        pattern=_pattern(pattern),
+        as_of="then" if as_of == "then" else "today",
+        new_ids=new_ids,
+        skip_delivered=skip_delivered,
+        rate=rate,
+    )
+    if wish.as_of == "today":
+        _refuse_unknown(rules, wish)
+    return wish
+
+
+def restricted(rules: RuleSet, bus: str, only_rules: Sequence[str] = (), only_targets: Sequence[str] = ()) -> RuleSet:
+    """Return the enabled rules of a bus that are named, with the targets that are; nothing named: all of them."""
+    found = {}
+    for name, rule in rules.enabled().items():
+        if rule.bus != bus or (only_rules and name not in only_rules):
+            continue
+        targets = {key: each for key, each in rule.targets.items() if not only_targets or key in only_targets}
+        if targets:
+            found[name] = rule if len(targets) == len(rule.targets) else rule.model_copy(update={"targets": targets})
+    return RuleSet(buses={bus: rules.buses[bus]} if bus in rules.buses else {}, rules=found)
+
+
+def _refuse_unknown(rules: RuleSet, wish: Wish) -> None:
+    of_bus = {name: rule for name, rule in rules.rules.items() if rule.bus == wish.bus}
+    for name in wish.rules:
+        if name not in of_bus:
+            raise UserError(f"bus {wish.bus!r} has no rule {name!r}. {nearest(name, of_bus)}".rstrip())
+        if not of_bus[name].enabled:
+            raise UserError(f"rule {name!r} is disabled. Enable it first, or take --rules then")
+    chosen = [of_bus[name] for name in wish.rules] or list(of_bus.values())
+    known = {target for rule in chosen for target in rule.targets}
+    for name in wish.targets:
+        if name not in known:
+            raise UserError(f"no rule that is replayed has a target {name!r}. {nearest(name, known)}".rstrip())
+
+
+def _pattern(pattern: str | Mapping[str, Any] | None) -> str | None:
+    """Return a pattern as JSON text: a number keeps all of its digits."""
+    if not pattern:
+        return None
+    text = pattern if isinstance(pattern, str) else json.dumps(pattern)
+    try:
+        document = json.loads(text)
+        mistakes = rule_pattern_mistakes(document) if isinstance(document, dict) else []
+        if mistakes:
+            raise mistakes[0]
+        parse_pattern(text)
+    except ValueError as error:
+        raise UserError(f"the pattern is no JSON: {error}. Write one such as '{_EXAMPLE}'") from None
+    except PatternError as error:
+        raise UserError(f"the pattern is wrong: {error}") from None
+    return text
+
+
+def _time(name: str, text: str, now: datetime) -> datetime:
+    try:
+        return now - timedelta(seconds=parse_duration(text.strip()))
+    except (ValueError, OverflowError):  # no duration, or one to before the year 1
+        pass
+    try:
+        at = datetime.fromisoformat(text.strip())
+        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise UserError(
+            f"{name} {text!r} is not a time. "
+            "Write 2026-11-22T08:00:00 (UTC unless it says otherwise), or 2h: so long ago."
+        ) from None

@@ -1,0 +1,324 @@
+"""Replay: archived events are delivered again, a batch at a time, and their books balance."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from stages.delivering import REFUSED, Sending, http, keeps, rules
+
+from eventbridge.errors import UserError
+from eventbridge.event.ids import delivery_id, delivery_id_text
+from eventbridge.model.replay import Replay
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.deliver_replay import (
+    cancel_replay,
+    deliver_replay,
+    pause_replay,
+    resume_replay,
+)
+from eventbridge.stages.operate.repair import repair_batch
+from eventbridge.stages.replay.account import account_of
+from eventbridge.stages.replay.plan import begin_replay
+from eventbridge.stages.replay.survey import survey
+from eventbridge.stages.replay.wish import make_wish
+from eventbridge.store.parquet import read_table
+from eventbridge.testing.receiver import Receiver
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
+    """A receiver that records headers and bodies too."""
+    with Receiver(tmp_path_factory.mktemp("receiver") / "requests.jsonl", whole=True) as running:
+        yield running
+
+
+NO_RETRY = "{policy: own, attempts: 0}"
+
+
+def begin(sending: Sending, run: str = "run", **options: Any) -> Replay:
+    """Begin a replay of the last hour of bus orders."""
+    work = sending.work
+    chosen = {"since": "1h", "until": None} | options
+    return begin_replay(work, make_wish(work.ledger.now(), work.rule_set(), "orders", **chosen), run)
+
+
+def deliver(sending: Sending, replay: Replay) -> int:
+    """Deliver a replay until it has ended, or is paused; return how many batches that took."""
+    return deliver_replay(sending.work, replay.replay_id, InProcessRouter(sending.work.store))
+
+
+def replay(sending: Sending, run: str = "run", **options: Any) -> Replay:
+    """Begin a replay, deliver all of it, and return it as it is then; the books must balance."""
+    begun = begin(sending, run, **options)
+    deliver(sending, begun)
+    assert audit(sending.work).differences == ()
+    return sending.work.ledger.replay(begun.replay_id)
+
+
+def landed(sending: Sending, count: int, **targets: str) -> None:
+    """Have so many orders delivered, or refused, and a moment pass."""
+    sending.begin(count, **targets)
+    sending.deliver()
+    sending.site.clock.advance(1)
+
+
+def event_of(request: dict[str, Any]) -> dict[str, Any]:
+    """Return the event that a request carried."""
+    found: dict[str, Any] = json.loads(request["body"])
+    return found
+
+
+def ids(sending: Sending) -> Counter[str]:
+    """Return how often each event was received."""
+    return Counter(event_of(request)["id"] for request in sending.requests())
+
+
+def test_archived_events_are_delivered_again_under_new_ids(sending: Sending) -> None:
+    """Every event once more, under an id made of the replay's, which a header names; the replay is done."""
+    landed(sending, 3, crm="/healthy/crm")
+
+    done = replay(sending)
+
+    first, again = sending.requests()[:3], sending.requests()[3:]
+    assert done.state == "done"
+    assert set(ids(sending).values()) == {2}
+    assert {each["webhook_id"] for each in first}.isdisjoint(each["webhook_id"] for each in again)
+    assert {each["headers"]["eventbridge-replay-id"] for each in again} == {done.replay_id}
+    assert not any("eventbridge-replay-id" in each["headers"] for each in first)
+    event = event_of(again[0])
+    expected = delivery_id("orders", event["source"], event["id"], "orders", "crm", done.replay_id)
+    assert again[0]["webhook_id"] == delivery_id_text(expected)
+    account = account_of(sending.work, done)
+    assert (account.batches, account.looked_at, account.taken, account.outcomes) == (1, 3, 3, {"Delivered": 3})
+
+
+def test_deliveries_keep_their_ids_on_wish(sending: Sending) -> None:
+    """A receiver that drops repetitions knows them; no header names a replay."""
+    landed(sending, 2, crm="/healthy/crm")
+
+    replay(sending, new_ids=False)
+
+    assert set(Counter(each["webhook_id"] for each in sending.requests()).values()) == {2}
+    assert not any("eventbridge-replay-id" in each["headers"] for each in sending.requests())
+
+
+def test_a_replay_is_several_batches_and_ends(sending: Sending) -> None:
+    """Each takes what a batch may hold, wherever files end; every archived event is looked through once."""
+    sending.begin(7, settings={"batch_max_events": 3}, crm="/healthy/crm")
+    sending.deliver()
+    sending.site.clock.advance(1)
+    begun = begin(sending)
+
+    assert deliver(sending, begun) == 3
+    assert set(ids(sending).values()) == {2}
+    assert audit(sending.work).differences == ()
+
+
+def test_only_events_of_the_time_are_taken(sending: Sending) -> None:
+    """From and to are compared with when a batch was planned: side by side two replays take every event once."""
+    clock = sending.site.clock
+    landed(sending, 2, crm="/healthy/crm")
+    clock.advance(600)
+    sending.publish(3)
+    sending.deliver()
+    clock.advance(1)
+    between = (clock() - timedelta(seconds=300)).isoformat()
+
+    assert account_of(sending.work, replay(sending, "late", since=between)).taken == 3
+    assert account_of(sending.work, replay(sending, "early", until=between)).taken == 2
+
+
+def test_a_pattern_rules_and_targets_choose(sending: Sending) -> None:
+    """Only events that the pattern matches, for the rules and to the targets that are named."""
+    landed(sending, 5, crm="/healthy/crm", bills="/healthy/bills")
+    wanted = sorted(ids(sending))[:2]
+
+    done = replay(sending, pattern=json.dumps({"id": wanted}), only_targets=["bills"], only_rules=["orders"])
+
+    again = sending.requests()[10:]
+    assert sorted(event_of(each)["id"] for each in again) == wanted
+    assert {each["path"] for each in again} == {"/healthy/bills"}
+    assert (account_of(sending.work, done).looked_at, account_of(sending.work, done).taken) == (5, 2)
+
+
+def test_what_was_delivered_is_left_out_on_wish(sending: Sending) -> None:
+    """Per target: the one that had the events gets nothing, the one that refused them gets them all."""
+    landed(sending, 3, crm="/healthy/crm", bills=http(REFUSED, retry=NO_RETRY))
+    sending.rules(crm="/healthy/crm", bills="/healthy/bills")
+
+    replay(sending, skip_delivered=True)
+
+    assert Counter(each["path"] for each in sending.requests()) == {"/healthy/crm": 3, "/healthy/bills": 3}
+
+
+def test_what_a_retry_delivered_counts_as_delivered(sending: Sending) -> None:
+    """Deliveries are followed through the batches that took them up later."""
+    landed(sending, 2, crm=http(REFUSED))
+    sending.rules(crm="/healthy/crm")
+    sending.site.clock.advance(3601)
+    sending.deliver()
+    assert len(sending.requests()) == 2
+
+    done = replay(sending, since="3h", skip_delivered=True)
+
+    assert len(sending.requests()) == 2
+    assert account_of(sending.work, done).taken == 0
+
+
+def test_events_are_routed_by_the_rules_of_then_on_wish(sending: Sending) -> None:
+    """By today's rules a new target gets them; by those of then the old one does, though no file names it any more."""
+    landed(sending, 2, crm="/healthy/crm")
+    sending.rules(bills="/healthy/bills")
+
+    replay(sending, "today")
+    replay(sending, "then", as_of="then")
+
+    assert Counter(each["path"] for each in sending.requests()) == {"/healthy/crm": 4, "/healthy/bills": 2}
+
+
+def test_a_rule_with_a_runner_of_its_own_gets_what_others_landed(sending: Sending) -> None:
+    """A rule that was not there, on a runner that never ran, is replayed from the archive of the bus; nothing twice."""
+    landed(sending, 4, crm="/healthy/crm")
+    late = rules({"audit": "/healthy/audit"}, rule="late", runner="night").partition("rules:\n")[2]
+    sending.write(rules({"crm": "/healthy/crm"}) + late)
+
+    replay(sending, only_rules=["late"])
+
+    assert Counter(each["path"] for each in sending.requests()) == {"/healthy/crm": 4, "/healthy/audit": 4}
+
+
+def test_a_paused_replay_plans_nothing_until_it_goes_on(sending: Sending) -> None:
+    """And a cancelled one never does; both under the same id, after the batches that were done."""
+    sending.begin(4, settings={"batch_max_events": 2}, crm="/healthy/crm")
+    sending.deliver()
+    sending.site.clock.advance(1)
+    begun = begin(sending)
+    work = sending.work
+
+    assert pause_replay(work, begun.replay_id)
+    assert deliver(sending, begun) == 0
+    assert not pause_replay(work, begun.replay_id)
+    assert resume_replay(work, begun.replay_id)
+    assert deliver(sending, begun) == 2
+    assert not cancel_replay(work, begun.replay_id)
+    other = begin(sending, "other")
+    assert cancel_replay(work, other.replay_id)
+    assert (deliver(sending, other), work.ledger.replay(other.replay_id).state) == (0, "cancelled")
+    assert set(ids(sending).values()) == {2}
+
+
+def test_a_run_that_asks_again_gets_its_replay(sending: Sending) -> None:
+    """Whatever it asks for then, and nothing is taken twice."""
+    landed(sending, 1, crm="/healthy/crm")
+    done = replay(sending)
+
+    assert begin(sending, only_targets=["crm"]) == done
+    assert deliver(sending, done) == 0
+    assert set(ids(sending).values()) == {2}
+
+
+def test_a_dry_run_counts_and_shows_samples(sending: Sending) -> None:
+    """Per target, by today's rules, and nothing is recorded or sent."""
+    landed(sending, 5, crm="/healthy/crm")
+    work = sending.work
+
+    found = survey(work, make_wish(work.ledger.now(), work.rule_set(), "orders", since="1h", until=None))
+
+    assert (found.events, found.taken, found.deliveries) == (5, 5, {"orders/crm": 5})
+    assert len(found.samples["orders/crm"]) == 3
+    assert set(found.samples["orders/crm"]) <= set(ids(sending))
+    assert (work.ledger.replays(), len(sending.requests())) == ([], 5)
+
+
+def test_the_rate_of_a_replay_counts_every_second(sending: Sending) -> None:
+    """All targets of a replay together get no more than its rate, whatever its batches hold."""
+    landed(sending, 12, crm="/healthy/crm", bills="/healthy/bills")
+
+    replay(sending, rate=8.0)
+
+    again = sending.requests()[24:]
+    assert len(again) == 24
+    assert keeps([datetime.fromisoformat(each["at"]) for each in again], 8.0)
+
+
+def test_age_and_attempts_count_from_the_replay(sending: Sending) -> None:
+    """An event of an hour ago that fails is tried again as a new one would be, by the rule's policy."""
+    landed(sending, 1, crm="/healthy/crm")
+    sending.site.clock.advance(1800)
+    sending.rules(crm=http(REFUSED))
+
+    done = replay(sending)
+
+    (waiting,) = [row for row in sending.work.ledger.parked() if row.state != "closed"]
+    assert waiting.attempts == 1
+    assert account_of(sending.work, done).outcomes == {"parked": 1}
+    sending.rules(crm="/healthy/crm")
+    sending.site.clock.advance(3601)
+    assert sending.retry() is not None
+    assert account_of(sending.work, done).outcomes == {"Delivered": 1}
+    assert sending.requests()[-1]["headers"]["eventbridge-replay-id"] == done.replay_id
+    assert audit(sending.work).differences == ()
+
+
+def test_what_a_replay_began_with_is_made_again(sending: Sending) -> None:
+    """A buffer file of a replay that is lost is written again from the archive, row by row as it was."""
+    landed(sending, 3, crm="/healthy/crm")
+    done = replay(sending, pattern=json.dumps({"id": sorted(ids(sending))[:2]}))
+    work = sending.work
+    (taken,) = work.ledger.replayed(done.replay_id)[:1]
+    batch_id = str(taken.batch_id)
+    (file,) = work.ledger.files(batch_id, "buffer")
+    before = read_table(work.store, str(file.path))
+    work.store.delete(str(file.path))
+
+    assert audit(work).differences
+    repair_batch(work, batch_id, InProcessRouter(work.store), dry_run=False)
+
+    assert read_table(work.store, str(file.path)).equals(before)
+    assert audit(work).differences == ()
+
+
+def test_an_audit_tells_what_a_replay_left_out(sending: Sending) -> None:
+    """A part of the archive that was never looked through is a difference."""
+    landed(sending, 3, crm="/healthy/crm")
+    done = replay(sending)
+    work = sending.work
+
+    with work.ledger._writing() as connection:
+        connection.exec_driver_sql("DELETE FROM replayed")
+
+    told = audit(work).differences
+    assert any(done.replay_id in each and "looked through" in each for each in told)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"since": None}, "from is missing"),
+        ({"since": "yesterday"}, "is not a time"),
+        ({"since": "1h", "until": "2h"}, "is not before"),
+        ({"only_rules": ["order"]}, "Did you mean orders?"),
+        ({"only_targets": ["crn"]}, "Did you mean crm?"),
+        ({"pattern": "{"}, "is no JSON"),
+        ({"pattern": '{"type": [{"prefx": "a"}]}'}, "prefix"),
+        ({"pattern": '{"amount": [1]}'}, "amount"),
+        ({"as_of": "tomorrow"}, "today, or then"),
+        ({"rate": 0.0}, "cannot be kept"),
+    ],
+)
+def test_what_makes_no_sense_is_told_before_anything_is_recorded(
+    options: dict[str, Any], told: str, sending: Sending
+) -> None:
+    """With what is wrong and what to write instead."""
+    landed(sending, 1, crm="/healthy/crm")
+
+    with pytest.raises(UserError, match=told.replace("?", r"\?")):
+        begin(sending, **options)
+
+    assert sending.work.ledger.replays() == []
