@@ -16,6 +16,7 @@ from contracts.ledger_order_contract import OrderContract
 from contracts.ledger_parking_contract import ParkingContract
 from contracts.ledger_redrives_contract import RedrivesContract
 from contracts.ledger_references_contract import ReferencesContract
+from contracts.ledger_replays_contract import ReplaysContract
 from contracts.ledger_route_tries_contract import RouteTriesContract
 from contracts.ledger_samples import Clock
 from contracts.ledger_targets_contract import TargetsContract
@@ -31,6 +32,7 @@ class LedgerContract(
     ParkingContract,
     RedrivesContract,
     ReferencesContract,
+    ReplaysContract,
     RouteTriesContract,
     TargetsContract,
 ):

@@ -165,7 +165,7 @@ def test_only_push_is_mapped_and_only_push_is_never_tried_again(dags: dict[str, 
 
 
 def test_tasks_of_the_slow_lane_give_way_to_new_deliveries(dags: dict[str, DAG]) -> None:
-    """Tasks of retries, redrives and replays lower the priority of their process before they begin, and no others do."""
+    """Tasks of retries, redrives and replays lower the priority of their process before they begin; no others do."""
     for dag in dags.values():
         hooks = [
             task.partial_kwargs.get("pre_execute") if task.is_mapped else task._pre_execute_hook for task in dag.tasks

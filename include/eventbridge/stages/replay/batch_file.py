@@ -21,9 +21,7 @@ def write_events(work: Runtime, batch: Batch, tables: Sequence[pa.Table]) -> Bat
     """Write events, in bus order, as the buffer file of a batch; return it as it is to be recorded."""
     events = pa.concat_tables(tables).sort_by(_ORDER)
     column = schemas.BUFFER.get_field_index("arrived_at")
-    times = pa.array([batch.planned_at], schemas.BUFFER.field(column).type).take(
-        pa.array([0] * events.num_rows, pa.int32())
-    )
+    times = pa.repeat(pa.scalar(batch.planned_at, schemas.BUFFER.field(column).type), events.num_rows)
     events = events.set_column(column, schemas.BUFFER.field(column), times).cast(schemas.BUFFER)
     path = layout.buffer(batch.bus, batch.planned_at, batch.batch_id, uuid.uuid4().hex)
     write_table(work.store, path, events, row_group_rows=ROW_GROUP_ROWS)

@@ -40,7 +40,7 @@ class Chooser:
         """Return the events to take of a file, from row `first` on, as they lie there, and their row numbers."""
         file, spans = found
         table = read_table(self._work.store, file.path).slice(first)
-        chosen = pc.equal(table["status"], "valid").combine_chunks().to_numpy(zero_copy_only=False)
+        chosen = np.array(pc.equal(table["status"], "valid").to_numpy(), np.bool_)
         if spans is not None:
             chosen = chosen & _within(table["offset"].to_numpy(), spans)
         if self._matcher is not None:

@@ -54,7 +54,7 @@ def _count(
     work: Runtime, replay: Replay, part: ReplayPart, rule_set: str, events: pa.Table, found: ReplaySurvey
 ) -> None:
     rules = rules_of_part(work, replay, part, rule_set)
-    program = route_program(rules.hash, rules, replay.bus)
+    program = route_program(part.rule_set or rules.hash, rules, replay.bus)
     rows = np.arange(events.num_rows, dtype=np.int32)
     matched, _ = match_rows(program, SliceEvents(events, rows, work.settings.event_max_bytes))
     for number, rule in enumerate(program.rules):

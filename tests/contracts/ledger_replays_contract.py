@@ -1,0 +1,82 @@
+"""What a ledger must do with archived events that are delivered again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from contracts.ledger_samples import a_file, a_retry_batch, after
+
+from eventbridge.errors import NotFoundError
+from eventbridge.ledger import Ledger
+from eventbridge.model.replay import Replay, Replayed, ReplayPart, ReplayPosition
+
+
+def a_replay(name: str = "replay-1", **changes: object) -> Replay:
+    """Return a replay of ten seconds of a bus."""
+    parts = (ReplayPart("flights", "f00d"), ReplayPart("night", "beef", "late", "crm", False))
+    row = Replay(name, f"by {name}", "flights", after(0), after(10), {"as_of": "today"}, parts, after(20), after(20))
+    return replace(row, **changes)  # type: ignore[arg-type]
+
+
+def looked(turn: int = 0, batch_id: str | None = "batch-1") -> Replayed:
+    """Return rows of an archive file that were looked through, and partly taken."""
+    return Replayed("replay-1", turn, "buffer/a.parquet", 0, 0, 10, "0-2", 3, batch_id)
+
+
+def move(ledger: Ledger, seen: Replay, batch_id: str) -> bool:
+    """Move a replay on, with a batch."""
+    batch = replace(a_retry_batch(batch_id), kind="replay", bus="flights", replay_id="replay-1")
+    position = ReplayPosition(0, "buffer/a.parquet", 10, after(0).isoformat())
+    return ledger.move_replay(seen, position, after(30), [looked(seen.turn, batch_id)], batch, a_file(batch_id))
+
+
+class ReplaysContract:
+    """What a ledger must do with replays."""
+
+    def test_a_run_begins_one_replay(self, ledger: Ledger, rival: Ledger) -> None:
+        """Who asks again under the same name gets the replay there is, whatever they ask for."""
+        begun = ledger.begin_replay(a_replay())
+
+        assert rival.begin_replay(a_replay("replay-2", run=begun.run, rate=3.0)) == begun == a_replay()
+        assert rival.replay("replay-1") == rival.replay_of_run(begun.run) == begun
+        assert (ledger.replays(), ledger.replay_of_run("nobody")) == ([begun], None)
+        with pytest.raises(NotFoundError):
+            ledger.replay("replay-2")
+
+    def test_of_two_that_move_a_replay_one_does(self, ledger: Ledger, rival: Ledger) -> None:
+        """The other one's batch is not planned at all, and nothing of what it looked through is noted."""
+        begun = ledger.begin_replay(a_replay())
+
+        assert move(ledger, begun, "batch-1")
+        assert not move(rival, begun, "batch-2")
+        with pytest.raises(NotFoundError):
+            rival.batch("batch-2")
+        moved = rival.replay("replay-1")
+        assert (moved.turn, moved.position.row, moved.next_at) == (1, 10, after(30))
+        assert ledger.replayed("replay-1") == ledger.replayed_by("batch-1") == [looked()]
+        assert [each.batch_id for each in rival.open_replay_batches("replay-1")] == ["batch-1"]
+
+    def test_a_replay_that_is_paused_or_ended_does_not_move(self, ledger: Ledger, rival: Ledger) -> None:
+        """A paused one goes on when it is resumed, an ended one never."""
+        begun = ledger.begin_replay(a_replay())
+
+        assert rival.set_replay_state("replay-1", "running", "paused")
+        assert not rival.set_replay_state("replay-1", "running", "paused")
+        assert not move(ledger, begun, "batch-1")
+        assert ledger.set_replay_state("replay-1", "paused", "running")
+        assert move(ledger, begun, "batch-1")
+        assert rival.end_replay("replay-1", "cancelled")
+        assert not ledger.end_replay("replay-1", "done")
+        assert not move(ledger, ledger.replay("replay-1"), "batch-2")
+
+    def test_who_keeps_delivery_ids_is_known(self, ledger: Ledger) -> None:
+        """A replay with new ids does not, nor does what is no replay."""
+        ledger.begin_replay(a_replay())
+        ledger.begin_replay(a_replay("replay-2", new_ids=False))
+
+        assert [ledger.keeps_delivery_ids(each) for each in ("replay-1", "replay-2", "redrive-1")] == [
+            False,
+            True,
+            False,
+        ]

@@ -1,0 +1,70 @@
+"""`eventbridge replay`, whole: events are delivered, and delivered again from the archive, on Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from eventbridge.spark.server import SparkConnectServer
+
+RULES = """
+buses: {orders: {source: {type: embedded, start_at: earliest}}}
+rules:
+  all-orders:
+    bus: orders
+    pattern: {type: [order.placed]}
+    targets: {archive: {type: file, path: archive.jsonl}}
+"""
+
+
+def test_a_bus_is_replayed_by_command(spark_server: SparkConnectServer, tmp_path: Path) -> None:
+    """A dry run counts, the replay delivers what its pattern matches, show and list tell, the audit balances."""
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / "orders.yaml").write_text(RULES)
+    events = [{"specversion": "1.0", "id": str(n), "source": "/shop", "type": "order.placed"} for n in range(4)]
+    (tmp_path / "orders.jsonl").write_text("".join(json.dumps(each) + "\n" for each in events))
+
+    def run(*arguments: str, code: int = 0) -> str:
+        environ = {
+            "EVENTBRIDGE_RULES_FOLDER": "rules",
+            "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0",
+            "EVENTBRIDGE_SPARK_REMOTE": spark_server.url,
+        }
+        command = [sys.executable, "-m", "eventbridge.cli", *arguments]
+        done = subprocess.run(
+            command, cwd=tmp_path, env={**os.environ, **environ}, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == code, done.stderr
+        return done.stdout or done.stderr
+
+    run("bus", "publish", "orders", "orders.jsonl")
+    run("deliver", "--runner", "orders", "--until-idle")
+    chosen = ("orders", "--from", "1h", "--pattern", '{"id": ["1", "3"]}')
+    would = json.loads(run("replay", *chosen, "--dry-run", "--json"))
+    told = run("replay", *chosen)
+    (listed,) = json.loads(run("replay", "list", "--json"))
+    begun = listed["replay_id"][:8]
+    shown = json.loads(run("replay", "show", begun, "--json"))
+    resumed = run("replay", "resume", begun)
+
+    assert would == {
+        "looked_at": 4,
+        "taken": 2,
+        "deliveries": [{"of": "all-orders/archive", "deliveries": 2, "samples": ["1", "3"]}],
+    }
+    assert told == "done: 1 batch, 2 events taken: 2 Delivered\n"
+    assert shown == listed
+    assert (listed["state"], listed["looked_at"], listed["taken"]) == ("done", 4, 2)
+    assert listed["outcomes"] == {"Delivered": 2}
+    assert listed["selection"] == {"pattern": '{"id": ["1", "3"]}', "as_of": "today"}
+    assert resumed.startswith("done: 0 batches, 2 events taken")
+    assert "stays done" in run("replay", "cancel", begun)
+    assert "stays done" in run("replay", "pause", begun)
+    assert "no replay 'zz'" in run("replay", "show", "zz", code=2)
+    assert "Did you mean orders?" in run("replay", "order", "--from", "1h", code=2)
+    lines = (tmp_path / "archive.jsonl").read_text().splitlines()
+    assert sorted(json.loads(line)["id"] for line in lines) == ["0", "1", "1", "2", "3", "3"]
+    assert json.loads(run("audit", "--json"))["differences"] == []
