@@ -23,6 +23,7 @@ from eventbridge.orchestrate.policy import UNPLANNED, place_push
 from eventbridge.orchestrate.preload import preload
 from eventbridge.orchestrate.push import PushOperator
 from eventbridge.orchestrate.redrive import redrive_id_of, redrive_params
+from eventbridge.orchestrate.replay import replay_id_of, replay_params
 from eventbridge.orchestrate.slow_lane import NICENESS
 from eventbridge.orchestrate.tasks import stage
 
@@ -116,6 +117,46 @@ def test_places_of_retries_and_of_the_unplanned_are_made_as_pools() -> None:
     """Every pool that is named without a rule is among those that listen makes."""
     assert {lane.SLOW_LANE_POOL, names.UNPLANNED_POOL} <= set(pools.SHARED_POOLS)
     assert UNPLANNED.pool == names.UNPLANNED_POOL
+
+
+@pytest.mark.parametrize(
+    ("filled_in", "said"),
+    [
+        ({}, "no rule file names a bus"),
+        ({"bus": "orders"}, "from is missing"),
+        ({"bus": "orders", "from": "1h", "rules": ["none"]}, "has no rule 'none'"),
+        ({"bus": "orders", "from": "1h", "pattern": "{"}, "is no JSON"),
+        ({"replay_id": "3f2a", "dry_run": True}, "dry_run"),
+        ({"replay_id": "3f2a", "bus": "orders", "ids": "same"}, "bus, ids"),
+    ],
+)
+def test_a_form_that_makes_no_replay_is_refused(filled_in: dict[str, Any], said: str, home: Path) -> None:
+    """Before anything is recorded; and who goes on with a replay cannot change it."""
+    form = {name: param.value for name, param in replay_params().items()} | filled_in
+
+    with stage() as work:
+        with pytest.raises(UserError, match=said):
+            replay_id_of(work, form, "replay_events a run")
+
+        assert work.ledger.replays() == []
+
+
+def test_a_run_that_is_tried_again_has_its_replay(home: Path) -> None:
+    """One replay a run; to go on with one that is paused lets it go on, which the run after a batch does not."""
+    form = {name: param.value for name, param in replay_params().items()}
+    asked = form | {"bus": "orders", "from": "1h"}
+
+    with stage() as work:
+        begun = replay_id_of(work, asked, "replay_events manual__1")
+        assert begun is not None
+        assert replay_id_of(work, asked, "replay_events manual__1") == begun
+        work.ledger.set_replay_state(begun, "running", "paused")
+        replay_id_of(work, form | {"replay_id": begun}, f"replay_events replay__{begun}__after_x")
+        assert work.ledger.replay(begun).state == "paused"
+        replay_id_of(work, form | {"replay_id": begun}, "replay_events manual__2")
+        assert work.ledger.replay(begun).state == "running"
+        assert replay_id_of(work, asked | {"dry_run": True}, "replay_events manual__3") is None
+        assert len(work.ledger.replays()) == 1
 
 
 @pytest.mark.parametrize(
