@@ -161,11 +161,12 @@ def test_what_a_retry_delivered_counts_as_delivered(sending: Sending) -> None:
     """Deliveries are followed through the batches that took them up later."""
     landed(sending, 2, crm=http(REFUSED))
     sending.rules(crm="/healthy/crm")
-    sending.site.clock.advance(3601)
-    sending.deliver()
+    for _ in range(2):  # the first run only probes the target that had failed
+        sending.site.clock.advance(3601)
+        sending.deliver()
     assert len(sending.requests()) == 2
 
-    done = replay(sending, since="3h", skip_delivered=True)
+    done = replay(sending, since="1d", skip_delivered=True)
 
     assert len(sending.requests()) == 2
     assert account_of(sending.work, done).taken == 0
@@ -306,7 +307,7 @@ def test_an_audit_tells_what_a_replay_left_out(sending: Sending) -> None:
         ({"only_targets": ["crn"]}, "Did you mean crm?"),
         ({"pattern": "{"}, "is no JSON"),
         ({"pattern": '{"type": [{"prefx": "a"}]}'}, "prefix"),
-        ({"pattern": '{"amount": [1]}'}, "amount"),
+        ({"pattern": '{"detail-type": ["a"]}'}, "detail-type"),
         ({"as_of": "tomorrow"}, "today, or then"),
         ({"rate": 0.0}, "cannot be kept"),
     ],

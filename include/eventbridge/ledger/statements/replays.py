@@ -93,6 +93,7 @@ def archive_files(runner: str | None, limit: int | None) -> Select[Any]:
             batch_file.c.rows,
             type_coerce(batch_file.c.detail, Text).label("detail"),
         )
+        .select_from(batch)
         .join(batch_file, (batch_file.c.batch_id == batch.c.batch_id) & (batch_file.c.kind == word("buffer")))
         .where(_ARCHIVED, batch_file.c.path.is_not(None), batch_file.c.rows > 0)
         .order_by(batch.c.planned_at, batch.c.batch_id, batch_file.c.key)
