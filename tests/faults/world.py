@@ -104,7 +104,7 @@ class World(Runtime):
     kind: str = ""
     spark: str = ""
 
-    def rule_set(self) -> RuleSet:
+    def rule_files(self) -> RuleSet:
         """Return the rules of every world."""
         return rule_set()
 
