@@ -64,6 +64,13 @@ def begin(
     pattern: Annotated[
         str | None, typer.Option("--pattern", metavar="JSON", help="Only events that this filter pattern matches.")
     ] = None,
+    sql: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CONDITION",
+            help="Only events that meet a condition in DuckDB's SQL on them and on what became of their deliveries.",
+        ),
+    ] = None,
     rules: Annotated[
         str,
         typer.Option("--rules", metavar="today|then", help="By today's rules, or those that routed the events then."),
@@ -100,6 +107,7 @@ def begin(
             only_rules=rule or (),
             only_targets=target or (),
             pattern=pattern,
+            sql=sql,
             as_of=rules,
             new_ids=new_ids,
             skip_delivered=skip_delivered,

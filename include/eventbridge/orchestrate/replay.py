@@ -50,6 +50,12 @@ def replay_params() -> dict[str, Param]:
             title="Pattern",
             description="Only events that this filter pattern, in JSON, matches.",
         ),
+        "sql": Param(
+            None,
+            type=text,
+            title="SQL",
+            description="Only events that meet a condition in DuckDB's SQL, e.g. outcome = 'DeadLettered' AND code = 503.",
+        ),
         "as_of": Param(
             "today",
             type="string",
@@ -179,6 +185,7 @@ def _wish(work: Runtime, params: Mapping[str, Any]) -> Wish:
         only_rules=params["rules"],
         only_targets=params["targets"],
         pattern=params["pattern"],
+        sql=params["sql"],
         as_of=params["as_of"],
         new_ids=params["ids"] == "new",
         skip_delivered=params["skip_delivered"],

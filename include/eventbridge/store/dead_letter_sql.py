@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 
 from eventbridge.errors import UserError
 from eventbridge.store import schemas
-
-#: What the table may take; it is in memory, as DuckDB may not write to a disk.
-_MEMORY = "2GB"
+from eventbridge.store.sql_sandbox import MEMORY, interruptible, lock, sandbox
 
 #: Columns that are always read: they make up `name` and `given_up_at`.
 _NEEDED = ("delivery_id", "bus", "topic", "broker", "queue_id", "offset", "arrived_at", "last_attempt_at", "batch_id")
@@ -34,7 +31,6 @@ _NAME = (
 KEY = ("batch_id", "name", "topic", "broker", "queue_id", "offset")
 
 Key = tuple[Any, ...]
-_T = TypeVar("_T")
 #: Returns the named columns of a dead letter file; None: it is passed over.
 Read = Callable[[str, Sequence[str]], pa.Table | None]
 
@@ -55,23 +51,16 @@ def keys_where(read: Read, paths: Sequence[str], condition: str) -> set[Key]:
 
 
 def _run(read: Read, paths: Sequence[str], query: str, as_column: str, written: str) -> pa.Table:
-    with duckdb.connect(":memory:", config={"threads": 2, "memory_limit": _MEMORY}) as connection:
-        for option, value in (("autoinstall_known_extensions", "false"), ("TimeZone", "'UTC'")):
-            connection.execute(f"SET {option} = {value}")
+    with sandbox() as connection:
         try:
             _fill(connection, read, paths, _columns_in(written))
-            for option, value in (
-                ("python_enable_replacements", "false"),  # a table must not be found among this process's variables
-                ("enable_external_access", "false"),
-                ("lock_configuration", "true"),
-            ):
-                connection.execute(f"SET {option} = {value}")
+            lock(connection)
             if any(len(connection.extract_statements(each)) != 1 for each in (query, as_column)):
                 raise UserError(f"{written!r} is not a condition in SQL but several statements. Write one condition.")
-            return _interruptible(connection, lambda: connection.sql(query).to_arrow_table())
+            return interruptible(connection, lambda: connection.sql(query).to_arrow_table())
         except duckdb.OutOfMemoryException as error:
             raise UserError(
-                f"the dead letters are too many for a condition in SQL on what it speaks of ({_MEMORY} of memory). "
+                f"the dead letters are too many for a condition in SQL on what it speaks of ({MEMORY} of memory). "
                 "Speak of fewer of the long columns: event, request, attempts."
             ) from error
         except duckdb.Error as error:
@@ -80,19 +69,6 @@ def _run(read: Read, paths: Sequence[str], query: str, as_column: str, written: 
                 f"{written!r} is not a condition in SQL on dead letters: {message}. "
                 "The columns are those of `eventbridge dead-letters show --json`."
             ) from error
-
-
-def _interruptible(connection: duckdb.DuckDBPyConnection, ask: Callable[[], _T]) -> _T:
-    # In a thread of its own: DuckDB runs a query where it is asked, and a signal that Python is to handle in that
-    # thread (Ctrl-C, the end of an Airflow task) may wait for the query's end, which may be never, or is lost.
-    with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(ask)
-        try:
-            return answer.result()
-        finally:
-            while not answer.done():  # more than once: before a query has begun there is nothing to interrupt
-                connection.interrupt()
-                wait([answer], timeout=0.05)
 
 
 def _fill(connection: duckdb.DuckDBPyConnection, read: Read, paths: Sequence[str], columns: list[str]) -> None:
@@ -106,7 +82,7 @@ def _fill(connection: duckdb.DuckDBPyConnection, read: Read, paths: Sequence[str
             continue
         connection.register("part", table)
         verb = "INSERT INTO dead_letters BY NAME" if number else "CREATE TABLE dead_letters AS"
-        _interruptible(connection, partial(connection.execute, f"{verb} {select}"))
+        interruptible(connection, partial(connection.execute, f"{verb} {select}"))
         connection.unregister("part")
 
 

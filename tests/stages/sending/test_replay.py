@@ -157,6 +157,41 @@ def test_what_was_delivered_is_left_out_on_wish(sending: Sending) -> None:
     assert Counter(each["path"] for each in sending.requests()) == {"/healthy/crm": 3, "/healthy/bills": 3}
 
 
+@pytest.mark.parametrize(
+    ("condition", "count"),
+    [
+        ("outcome = 'DeadLettered' AND code = 503", 3),
+        ("outcome = 'DeadLettered' AND code = 400", 0),
+        ("outcome = 'Delivered'", 3),
+        ("delivered_at > TIMESTAMPTZ '2020-01-01'", 3),
+        ("attempts = 1 AND reason = 'MaximumRetryAttempts'", 3),
+        ("event->>'$.id' = event_id AND target = 'crm'", 3),
+        ("outcome IS NULL", 0),
+        ("true -- all", 6),
+    ],
+)
+def test_a_condition_over_event_and_past_outcome_chooses(condition: str, count: int, sending: Sending) -> None:
+    """Per target: of what was refused by 503 and given up, say, and only to the target that refused it."""
+    landed(sending, 3, crm="/healthy/crm", bills=http("/status/503", retry=NO_RETRY))
+
+    done = replay(sending, sql=condition)
+
+    assert account_of(sending.work, done).taken == count
+
+
+@pytest.mark.parametrize(
+    "condition", ["outcom = 1", "true) OR (true", "1; SELECT 2", "DROP TABLE events", "count(*) > 1"]
+)
+def test_what_is_no_condition_is_told_before_anything_is_recorded(condition: str, sending: Sending) -> None:
+    """With the columns there are."""
+    landed(sending, 1, crm="/healthy/crm")
+
+    with pytest.raises(UserError, match="condition in SQL"):
+        begin(sending, sql=condition)
+
+    assert sending.work.ledger.replays() == []
+
+
 def test_what_a_retry_delivered_counts_as_delivered(sending: Sending) -> None:
     """Deliveries are followed through the batches that took them up later."""
     landed(sending, 2, crm=http(REFUSED))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -16,7 +19,7 @@ from eventbridge.model.replay import Replay, ReplayPart
 from eventbridge.pattern import Pattern, parse_pattern
 from eventbridge.scan.texts import padded_texts
 from eventbridge.stages.replay.archive import Found
-from eventbridge.stages.replay.past import Past
+from eventbridge.stages.replay.past import DELIVERED, Past, PastOutcome
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.columns import flag_column
 from eventbridge.store.parquet import read_table
@@ -34,7 +37,10 @@ class Chooser:
         pattern = replay.selection.get("pattern")
         self._pattern: Pattern | None = None if pattern is None else parse_pattern(pattern)
         self._matcher: Matcher | None = None if self._pattern is None else compile_rules([self._pattern])
-        self._past = Past(work, part.rule, part.target) if replay.skip_delivered else None
+        self._sql: str | None = replay.selection.get("sql")
+        self._past: Past | None = None
+        if replay.skip_delivered or self._sql is not None:
+            self._past = Past(work, part.rule, part.target, codes="code" in (self._sql or "").lower())
 
     def events(self, found: Found, first: int) -> tuple[pa.Table, npt.NDArray[np.int64]]:
         """Return the events to take of a file, from row `first` on, as they lie there, and their row numbers."""
@@ -46,7 +52,7 @@ class Chooser:
         if self._matcher is not None:
             chosen[chosen] = self._matched(table.filter(flag_column(chosen)))
         if self._past is not None:
-            chosen[chosen] = self._missing(table.filter(flag_column(chosen)), self._past.delivered(file.batch_id))
+            chosen[chosen] = self._by_outcome(table.filter(flag_column(chosen)), file.batch_id, self._past)
         rows: npt.NDArray[np.int64] = np.flatnonzero(chosen).astype(np.int64)
         return table.filter(flag_column(chosen)), rows + first
 
@@ -61,11 +67,37 @@ class Chooser:
             mask[number] = matches_leaves(self._pattern, flatten(event.document))
         return mask
 
-    def _missing(self, events: pa.Table, delivered: frozenset[bytes]) -> Mask:
+    def _by_outcome(self, events: pa.Table, batch_id: str, past: Past) -> Mask:
+        """Return which events to take for what became of their deliveries to the part's target."""
+        if not events.num_rows:
+            return np.zeros(0, np.bool_)
         rule, target = self._part.rule, self._part.target
         names = zip(events["source"].to_pylist(), events["event_id"].to_pylist(), strict=True)
-        ids = (delivery_id(self._replay.bus, source, event_id, rule, target) for source, event_id in names)
-        return np.fromiter((each not in delivered for each in ids), np.bool_, events.num_rows)
+        ids = [delivery_id(self._replay.bus, source, event_id, rule, target) for source, event_id in names]
+        outcomes = past.outcomes(batch_id)
+        found = [outcomes.get(each) for each in ids]
+        chosen = np.ones(events.num_rows, np.bool_)
+        if self._replay.skip_delivered:
+            chosen &= [each is None or each.outcome != DELIVERED for each in found]
+        if self._sql is not None:
+            from eventbridge.store.event_sql import rows_where  # DuckDB is needed here only
+
+            chosen &= rows_where(self._as_asked(events, batch_id, found), self._sql)
+        return chosen
+
+    def _as_asked(self, events: pa.Table, batch_id: str, found: Sequence[PastOutcome | None]) -> pa.Table:
+        """Return events as SQL sees them, with what became of their deliveries."""
+        count = events.num_rows
+        shared = {"rule": self._part.rule, "target": self._part.target, "bus": self._replay.bus, "batch_id": batch_id}
+        asked = ("outcome", "reason", "code", "attempts", "delivered_at")
+        columns: dict[str, Any] = {name: [text] * count for name, text in shared.items()}
+        columns |= {name: [None if each is None else getattr(each, name) for each in found] for name in asked}
+        from eventbridge.store.event_sql import COLUMNS
+
+        taken = {name: events[name] for name in COLUMNS.names if name in events.column_names}
+        made = {name: pa.array(values, COLUMNS.field(name).type) for name, values in columns.items()}
+        every = {**taken, "event": events["body"], **made}
+        return pa.table([every[name] for name in COLUMNS.names], schema=COLUMNS)
 
 
 def _within(offsets: npt.NDArray[np.int64], spans: tuple[tuple[int, int], ...]) -> Mask:

@@ -2,51 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.segments.segments import segments
 from eventbridge.stages.settle.settlement import settlements
+from eventbridge.store.parquet import read_table
 
-#: Batches whose delivered deliveries are kept: those of the files that are looked through one after the other.
+DELIVERED = "Delivered"
+_PARKED = "parked"
+#: Batches whose outcomes are kept: those of the files that are looked through one after the other.
 _KEPT = 8
 
 
-class Past:
-    """Says which deliveries of one target of a rule were delivered, by the batch that landed their events."""
+@dataclass(frozen=True)
+class PastOutcome:
+    """What a delivery came to: `Delivered`, `DeadLettered` or `parked`, why, and after how many attempts.
 
-    def __init__(self, work: Runtime, rule: str, target: str) -> None:
+    `code` is the HTTP status of its last attempt; None: there was none, or nobody asked.
+    """
+
+    outcome: str
+    reason: str | None
+    attempts: int
+    delivered_at: datetime | None
+    code: int | None = None
+
+
+class Past:
+    """Says what the deliveries of one target of a rule came to, by the batch that landed their events."""
+
+    def __init__(self, work: Runtime, rule: str, target: str, *, codes: bool = False) -> None:
         self._work = work
         self._rule, self._target = rule, target
-        self._delivered: dict[str, frozenset[bytes]] = {}
+        self._codes = codes
+        self._known: dict[str, Mapping[bytes, PastOutcome]] = {}
 
-    def delivered(self, batch_id: str) -> frozenset[bytes]:
-        """Return the ids of the deliveries of a batch that were delivered, by itself or by who took them up later."""
-        found = self._delivered.pop(batch_id, None)
+    def outcomes(self, batch_id: str) -> Mapping[bytes, PastOutcome]:
+        """Return what a batch's deliveries came to, by id: by itself or by who took them up later."""
+        found = self._known.pop(batch_id, None)
         if found is None:
-            found = frozenset(self._follow({batch_id}))
-        self._delivered[batch_id] = found
-        while len(self._delivered) > _KEPT:
-            self._delivered.pop(next(iter(self._delivered)))
+            found = self._follow(batch_id)
+        self._known[batch_id] = found
+        while len(self._known) > _KEPT:
+            self._known.pop(next(iter(self._known)))
         return found
 
-    def _follow(self, batches: set[str]) -> set[bytes]:
-        delivered: set[bytes] = set()
-        seen: set[str] = set()
-        while waiting := sorted(batches - seen):
-            for batch_id in waiting:
-                seen.add(batch_id)
-                delivered.update(self._settled(batch_id))
-                batches.update(self._later(batch_id))
-        return delivered
+    def _follow(self, batch_id: str) -> Mapping[bytes, PastOutcome]:
+        found: dict[bytes, PastOutcome] = {}
+        for each in self._generations(batch_id):  # in order of time: what came of it last counts, and a delivery most
+            codes = self._codes_of(each) if self._codes else {}
+            for row in self._settled(each):
+                name, verdict = row["delivery_id"], row["verdict"]
+                if name not in found or found[name].outcome != DELIVERED:
+                    found[name] = PastOutcome(
+                        outcome=verdict if verdict in (DELIVERED, "DeadLettered") else _PARKED,
+                        reason=row["reason"],
+                        attempts=row["attempts"],
+                        delivered_at=row["settled_at"] if verdict == DELIVERED else None,
+                        code=codes.get(name, found[name].code if name in found else None),
+                    )
+        return found
 
-    def _settled(self, batch_id: str) -> Iterable[bytes]:
-        for _, table in settlements(self._work, batch_id, ["delivery_id", "rule", "target", "verdict"]):
-            wanted = {"rule": self._rule, "target": self._target, "verdict": "Delivered"}
-            for name, value in wanted.items():
-                table = table.filter(pc.equal(table[name], value))
-            yield from table["delivery_id"].to_pylist()
+    def _generations(self, batch_id: str) -> list[str]:
+        """Return a batch and all that took up something of it, directly or not, in order of time."""
+        seen: set[str] = set()
+        waiting = {batch_id}
+        while waiting:
+            seen |= waiting
+            waiting = {later for each in waiting for later in self._later(each)} - seen
+        return sorted(seen)
+
+    def _settled(self, batch_id: str) -> Iterator[dict[str, Any]]:
+        columns = ["delivery_id", "rule", "target", "verdict", "reason", "attempts", "settled_at"]
+        for _, table in settlements(self._work, batch_id, columns):
+            yield from self._of_target(table).to_pylist()
+
+    def _codes_of(self, batch_id: str) -> dict[bytes, int | None]:
+        found: dict[bytes, int | None] = {}
+        for file in segments(self._work, batch_id):
+            if file.path is not None:
+                table = read_table(self._work.store, file.path, ["delivery_id", "rule", "target", "sent", "code"])
+                rows = self._of_target(table).to_pylist()
+                found |= {row["delivery_id"]: row["code"] for row in rows if row["sent"]}
+        return found
+
+    def _of_target(self, table: pa.Table) -> pa.Table:
+        for name, value in {"rule": self._rule, "target": self._target}.items():
+            table = table.filter(pc.equal(table[name], value))
+        return table
 
     def _later(self, batch_id: str) -> set[str]:
         """Return the batches that took up what a batch parked, referred, or gave up."""

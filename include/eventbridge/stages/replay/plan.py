@@ -248,13 +248,13 @@ def _without_batch(looked: Replayed) -> Replayed:
 
 
 def _parts_of_today(work: Runtime, wish: Wish, now: datetime) -> list[ReplayPart]:
-    """Return a part for each runner, or with `skip_delivered` for each target, of today's rules."""
+    """Return a part for each runner, or where outcomes choose for each target, of today's rules."""
     chosen = restricted(work.rule_set(), wish.bus, wish.rules, wish.targets)
     landed = {runner for runner, _ in work.ledger.archive_rule_sets(wish.bus, wish.since, wish.until, now)}
     parts = []
     for runner in sorted({rule.runner for rule in chosen.rules.values()}):
         rules, alone = chosen.for_runner(runner), landed <= {runner}
-        if not wish.skip_delivered:
+        if not wish.by_target:
             parts.append(ReplayPart(runner, freeze_rules(work.store, rules), alone=alone))
             continue
         for name, rule in sorted(rules.rules.items()):
@@ -265,13 +265,13 @@ def _parts_of_today(work: Runtime, wish: Wish, now: datetime) -> list[ReplayPart
 
 
 def _parts_of_then(work: Runtime, wish: Wish, now: datetime) -> list[ReplayPart]:
-    """Return a part for each runner that landed events then, or with `skip_delivered` for each target it had then."""
+    """Return a part for each runner that landed events then, or where outcomes choose for each target it had then."""
     found: dict[tuple[str, str, str], None] = {}
     for runner, rule_set in work.ledger.archive_rule_sets(wish.bus, wish.since, wish.until, now):
         rules = restricted(frozen_rules(work.store, rule_set), wish.bus, wish.rules, wish.targets)
-        if rules.rules and not wish.skip_delivered:
+        if rules.rules and not wish.by_target:
             found[runner, "", ""] = None
-        elif wish.skip_delivered:
+        elif wish.by_target:
             found.update(
                 dict.fromkeys((runner, name, key) for name, each in rules.rules.items() for key in each.targets)
             )

@@ -38,14 +38,21 @@ class Wish:
     rules: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
     pattern: str | None = None  # JSON
+    sql: str | None = None
     as_of: AsOf = "today"
     new_ids: bool = True
     skip_delivered: bool = False
     rate: float | None = None
 
+    @property
+    def by_target(self) -> bool:
+        """Whether events are chosen for each target by itself: by what became of its deliveries."""
+        return self.skip_delivered or self.sql is not None
+
     def as_json(self) -> dict[str, Any]:
         """Return what chooses events and deliveries, as JSON values."""
         values: dict[str, Any] = {"rules": list(self.rules), "targets": list(self.targets), "pattern": self.pattern}
+        values["sql"] = self.sql
         return {key: value for key, value in values.items() if value} | {"as_of": self.as_of}
 
 
@@ -59,6 +66,7 @@ def make_wish(
     only_rules: Sequence[str] = (),
     only_targets: Sequence[str] = (),
     pattern: str | Mapping[str, Any] | None = None,
+    sql: str | None = None,
     as_of: str = "today",
     new_ids: bool = True,
     skip_delivered: bool = False,
@@ -90,6 +98,7 @@ def make_wish(
         rules=tuple(dict.fromkeys(only_rules)),
         targets=tuple(dict.fromkeys(only_targets)),
         pattern=_pattern(pattern),
+        sql=_condition(sql),
         as_of="then" if as_of == "then" else "today",
         new_ids=new_ids,
         skip_delivered=skip_delivered,
@@ -142,6 +151,16 @@ def _pattern(pattern: str | Mapping[str, Any] | None) -> str | None:
     except PatternError as error:
         raise UserError(f"the pattern is wrong: {error}") from None
     return text
+
+
+def _condition(sql: str | None) -> str | None:
+    """Return a condition in SQL that was asked about an event that is not there; raises UserError for none."""
+    if not sql or not sql.strip():
+        return None
+    from eventbridge.store.event_sql import COLUMNS, rows_where  # DuckDB is needed here only
+
+    rows_where(COLUMNS.empty_table(), sql)
+    return sql.strip()
 
 
 def _time(name: str, text: str, now: datetime) -> datetime:
