@@ -54,7 +54,7 @@ def replay_params() -> dict[str, Param]:
             None,
             type=text,
             title="SQL",
-            description="Only events that meet a condition in DuckDB's SQL, e.g. outcome = 'DeadLettered' AND code = 503.",
+            description="Only events that meet a DuckDB condition, e.g. outcome = 'DeadLettered' AND code = 503.",
         ),
         "as_of": Param(
             "today",
