@@ -16,8 +16,10 @@ import pyarrow.parquet as pq
 from pyspark.sql.connect.functions import udf
 from pyspark.sql.types import StringType
 
+from eventbridge.rule import Bus, Rule, RuleSet, Transform
 from eventbridge.spark.server import SparkConnectServer
 from eventbridge.spark.session import connect
+from eventbridge.targets.file.fields import FileFields
 
 
 def _asked(server: SparkConnectServer) -> tuple[int, int, int]:
@@ -110,6 +112,49 @@ def test_threads_are_there_again_in_every_worker(spark_server: SparkConnectServe
 
     assert len(workers) == 12
     assert psutil.pid_exists(daemon)
+
+
+def test_a_fresh_worker_has_the_rules_that_others_compiled(spark_server: SparkConnectServer) -> None:
+    """A rule set that took a worker its time is compiled once more, by the daemon; workers are forked with it."""
+    many = {
+        f"rule-{number}": Rule(
+            name=f"rule-{number}",
+            bus="a bus",
+            runner="orders",
+            pattern={"data": {"number": [number], "text": [{"wildcard": f"*{number}*"}]}},
+            targets={"log": FileFields(name="log", path="/tmp/log", transform=Transform())},
+        )
+        for number in range(2_000)
+    }
+    text = RuleSet(buses={"a bus": Bus(name="a bus")}, rules=many).to_json()
+    name = RuleSet.hash_of(text.encode())
+
+    def compile_them(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from eventbridge.routing import program
+        from eventbridge.rule import RuleSet
+
+        for _ in batches:
+            known = (name, "a bus") in program._programs
+            program.route_program(name, RuleSet.from_json(text), "a bus")
+            yield pa.RecordBatch.from_pydict({"known": [known]})
+
+    def compiled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from eventbridge.routing import program
+        from eventbridge.store import rule_sets
+
+        for _ in batches:
+            matched = program._programs.get((name, "a bus"))
+            rules = 0 if matched is None else len(matched.rules)
+            yield pa.RecordBatch.from_pydict({"rules": [rules], "read": [name in rule_sets._read]})
+
+    spark = connect(spark_server.url, "daemon")
+    daemon = _asked(spark_server)[1]
+    first = spark.range(0, 1, 1, numPartitions=1).mapInArrow(compile_them, "known boolean").collect()
+    _kill_workers(daemon)
+    (fresh,) = spark.range(0, 1, 1, numPartitions=1).mapInArrow(compiled, "rules long, read boolean").collect()
+
+    assert [row["known"] for row in first] == [False]
+    assert (fresh["rules"], fresh["read"]) == (2_000, True)
 
 
 def test_others_functions_run_there_too(spark_server: SparkConnectServer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
@@ -117,6 +118,12 @@ class _Stayed:
 
 
 _programs: dict[tuple[str, str], RouteProgram] = {}
+_listeners: list[Callable[[str, RuleSet, str, float], None]] = []
+
+
+def on_compiled(listener: Callable[[str, RuleSet, str, float], None]) -> None:
+    """Call `listener` with hash, rule set, bus and CPU-seconds whenever this process, or a fork of it, compiles one."""
+    _listeners.append(listener)
 
 
 def route_program(rule_set_hash: str, rule_set: RuleSet, bus: str) -> RouteProgram:
@@ -125,10 +132,18 @@ def route_program(rule_set_hash: str, rule_set: RuleSet, bus: str) -> RouteProgr
     kept = list(_programs.items())  # threads may be at it too: each step here is whole for the others
     # Not the canary's, which may have been the last: nothing of it serves on another bus.
     previous = next((program for (_, of_bus), program in reversed(kept) if of_bus == bus), None)
-    program = _programs.pop(key, None) or RouteProgram(list(rule_set.enabled().values()), bus, previous)
+    program = _programs.pop(key, None) or _compiled(rule_set_hash, rule_set, bus, previous)
     _programs[key] = program
     for oldest, _ in kept[: max(0, len(_programs) - KEPT_PROGRAMS)]:
         _programs.pop(oldest, None)
+    return program
+
+
+def _compiled(rule_set_hash: str, rule_set: RuleSet, bus: str, previous: RouteProgram | None) -> RouteProgram:
+    began = time.process_time()
+    program = RouteProgram(list(rule_set.enabled().values()), bus, previous)
+    for listener in _listeners:
+        listener(rule_set_hash, rule_set, bus, time.process_time() - began)
     return program
 
 

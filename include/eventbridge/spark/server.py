@@ -77,6 +77,11 @@ class SparkConnectServer:
             raise SparkError("The Spark Connect server is not running.")
         return self._process.pid
 
+    @property
+    def exit_code(self) -> int | None:
+        """What the server ended with, minus the signal's number if it was killed; None while it runs or is stopped."""
+        return None if self._process is None else self._process.poll()
+
     def start(self) -> None:
         """Start the server and return once it has run a real job.
 

@@ -29,8 +29,10 @@ def load() -> None:
 
     import eventbridge.spark.frame  # noqa: F401
     from eventbridge.routing.warm_up import compile_ahead
+    from eventbridge.spark.inherited_programs import leave_programs
 
     compile_ahead()
+    leave_programs()
     gc.collect()
     gc.freeze()
 

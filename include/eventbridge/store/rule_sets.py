@@ -44,6 +44,18 @@ def frozen_rules(store: Store, rule_set_hash: str) -> RuleSet:
         return known
 
 
+def know_rules(rule_set_hash: str, text: str) -> RuleSet:
+    """Return the rule set of a frozen text as `frozen_rules` does from now on, in this process and its forks.
+
+    Raises StoreFileDamaged if the text does not have that hash.
+    """
+    with _lock:
+        if RuleSet.hash_of(text.encode()) != rule_set_hash:
+            raise StoreFileDamaged(f"A rule set in a local file is not {rule_set_hash}. It is read from the store.")
+        known = _read[rule_set_hash] = RuleSet.from_json(text)
+        return known
+
+
 def _from_store(store: Store, rule_set_hash: str, newest: RuleSet | None) -> RuleSet:
     path = layout.rule_set(rule_set_hash)
     content = store.get(path)
