@@ -10,6 +10,7 @@ import hypothesis
 import pytest
 from faults.tried import CRASH_MATRIX, Tried, in_all
 from s3proxy.forward import Forward
+from spark.own_server import ENDED_SERVER
 
 from eventbridge import fault_points
 from eventbridge.testing.s3 import S3Server
@@ -67,6 +68,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     # From the reports: tests run in other processes than this one.
     reports = [report for reports in terminalreporter.stats.values() for report in reports]
     told = [each for report in reports for each in getattr(report, "user_properties", ())]
+    for name, value in told:
+        if name == ENDED_SERVER:
+            terminalreporter.write_line(str(value))
     tried = [Tried(*value) for name, value in told if name == CRASH_MATRIX]
     if tried:
         terminalreporter.write_line(f"crash matrix: {in_all(tried)}")

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from msgspec import structs
-from spark.own_server import own_server
+from spark.own_server import ENDED_SERVER, Servers
 
 from eventbridge.routing.job import RouteJob, Router, Slice, SliceResult
 from eventbridge.rule import Bus, Rule, RuleSet, Transform
@@ -30,10 +30,20 @@ FILE = "buffer/bus=orders/date=2026-03-01/hour=12/landed.parquet"
 
 
 @pytest.fixture(scope="session")
-def spark_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkConnectServer]:
-    """One Spark Connect server for all tests of the session: it takes 10 s to start."""
-    with own_server(tmp_path_factory.mktemp("spark")) as server:
-        yield server
+def spark_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """The Spark Connect servers of the session: one, which takes 10 s to start, unless it ends by itself."""
+    servers = Servers(tmp_path_factory)
+    yield servers
+    servers.stop()
+
+
+@pytest.fixture
+def spark_server(spark_servers: Servers, record_property: Callable[[str, object], None]) -> SparkConnectServer:
+    """A Spark Connect server that runs; if the last test took it along, another one, and CI prints how it ended."""
+    ended = spark_servers.how_it_ended()
+    if ended is not None:
+        record_property(ENDED_SERVER, ended)
+    return spark_servers.running()
 
 
 def rules() -> RuleSet:
