@@ -1,56 +1,7 @@
-"""The Airflow DAG `retry_deliveries`: takes up what is parked and due, in the slow lane, and delivers it again.
-
-The tasks are in eventbridge.orchestrate.tasks and shared with `deliver_<runner>`.
-"""
+"""The Airflow DAG `retry_deliveries`; what it does is in eventbridge.orchestrate.dags.retry_deliveries."""
 
 from __future__ import annotations
 
-from airflow.sdk import DAG
+from eventbridge.orchestrate.dags.retry_deliveries import retry_deliveries
 
-from eventbridge.orchestrate.names import PLAN_RETRIES, RETRIES, RETRY_DAG
-from eventbridge.orchestrate.push import slow_lane_pushes
-from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, run_limit, waking
-from eventbridge.orchestrate.settings import airflow_settings
-from eventbridge.orchestrate.slow_lane import give_way
-from eventbridge.orchestrate.tasks import (
-    batch_of,
-    commit,
-    plan_retries,
-    route,
-    schedule_retries,
-    settle_stale,
-    write_dead_letters,
-)
-
-GUIDE = """
-Delivers again what is parked and due, at most one chunk a target, or routes what a costly rule had no time for: a
-batch of kind *retry* a run, all pushes in the pool `lane.slow`. Parked deliveries are routed already: for them route
-does nothing. A run that dies leaves its batch to `settle_stale` of a later one; nothing is sent twice for it but
-what was in flight.
-
-Woken by a bell when something falls due, and once a minute. `eventbridge status` shows what is parked and since when.
-"""
-
-with DAG(
-    dag_id=RETRY_DAG,
-    description="Delivers again what is parked and due",
-    doc_md=GUIDE,
-    schedule=waking(RETRIES),
-    start_date=BEGINNING,
-    catchup=False,
-    allowed_run_types=RUN_TYPES,
-    max_active_runs=4,
-    max_active_tasks=64,
-    dagrun_timeout=run_limit(airflow_settings()),
-    default_args={"owner": OWNER, "pre_execute": give_way},
-    tags=["eventbridge", "retry"],
-):
-    batch_id = batch_of(PLAN_RETRIES)
-    chunk_ids = route(batch_id)
-    pushed = slow_lane_pushes(batch_id).expand(chunk_id=chunk_ids)
-    dead = write_dead_letters(batch_id)
-    parked = schedule_retries(batch_id)
-
-    settle_stale()
-    plan_retries() >> chunk_ids >> pushed >> dead >> parked
-    [chunk_ids, dead, parked] >> commit(batch_id)
+dag = retry_deliveries()

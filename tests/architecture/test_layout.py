@@ -41,9 +41,18 @@ def test_files_of_the_package_stay_short() -> None:
 
 def test_dag_files_are_wiring() -> None:
     """A DAG file has at most 80 lines."""
-    long = [str(path) for path in tracked("dags/*.py") if len(path.read_text().splitlines()) > 80]
+    files = [*tracked("dags/*.py"), *tracked("include/eventbridge/orchestrate/dags/*.py")]
+    long = [str(path) for path in files if len(path.read_text().splitlines()) > 80]
 
     assert long == []
+
+
+def test_every_dag_file_is_in_the_package_too() -> None:
+    """`dags/x.py` wires what `eventbridge.orchestrate.dags.x` makes, so that an installed package has the same DAGs."""
+    in_checkout = {path.stem for path in tracked("dags/*.py")} - {"rule_mistakes"}
+    in_package = {path.stem for path in tracked("include/eventbridge/orchestrate/dags/*.py")} - {"__init__"}
+
+    assert in_checkout == in_package
 
 
 def test_spark_apps_are_thin() -> None:

@@ -6,6 +6,7 @@ import logging
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from airflow.sdk import Asset, AssetOrTimeSchedule, AssetWatcher, CronTriggerTimetable, get_parsing_context
 
@@ -15,6 +16,9 @@ from eventbridge.orchestrate.doorbell import Doorbell
 from eventbridge.orchestrate.names import runner_of
 from eventbridge.orchestrate.settings import airflow_settings
 
+if TYPE_CHECKING:
+    from airflow.sdk.api.datamodels._generated import DagRunType
+
 log = logging.getLogger(__name__)
 
 OWNER = "eventbridge"
@@ -23,7 +27,7 @@ OWNER = "eventbridge"
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 
 #: What may start a run; no backfill, which would make one for every minute of its range.
-RUN_TYPES = ("scheduled", "asset_triggered", "manual", "operator_triggered")
+RUN_TYPES = cast("tuple[DagRunType, ...]", ("scheduled", "asset_triggered", "manual", "operator_triggered"))
 
 #: The net under lost bells; a cron and not an interval, so that it does not drift with the time of parsing.
 NET = "* * * * *"

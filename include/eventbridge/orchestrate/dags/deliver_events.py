@@ -1,0 +1,59 @@
+"""One Airflow DAG a runner, `deliver_<runner>`: a run moves one batch of events from the bus to the targets.
+
+The tasks are in eventbridge.orchestrate.tasks; the shape does not depend on the number of rules.
+"""
+
+from __future__ import annotations
+
+from airflow.sdk import DAG
+
+from eventbridge.orchestrate.names import LISTEN, deliver_dag_id, runner_subject
+from eventbridge.orchestrate.push import pushes
+from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, run_limit, waking
+from eventbridge.orchestrate.settings import airflow_settings
+from eventbridge.orchestrate.tasks import batch_of, buffer, commit, listen, route, schedule_retries, write_dead_letters
+
+GUIDE = """
+Moves what runner **{runner}** finds on its bus, one batch a run. The ledger owns the batch, not the run: a run that
+dies is finished by the next one, so clearing or failing a run by hand loses nothing.
+
+| task | does |
+|---|---|
+| listen | takes the unfinished batch or plans the next; makes absent pools; skips the rest if nothing waits |
+| buffer | lands the events as Parquet, the archive |
+| route | Spark: matches every rule, renders every delivery, cuts the chunks |
+| push | one task a chunk, in the pool of its rule; a failed one is an everyday thing, what it left is parked |
+| write_dead_letters | settles: one verdict a delivery; writes down what is given up |
+| schedule_retries | parks what is to be tried again; `retry_deliveries` takes it up when it is due |
+| commit | proves the books, then moves the offsets; fails if they do not balance |
+
+Woken by a bell when events wait, and once a minute. `eventbridge status` shows lag, batches and what is parked.
+"""
+
+
+def deliver_events(runner: str) -> DAG:
+    """Return the DAG of one runner."""
+    with DAG(
+        dag_id=deliver_dag_id(runner),
+        description=f"Delivers the events of runner {runner}",
+        doc_md=GUIDE.format(runner=runner),
+        schedule=waking(runner_subject(runner)),
+        start_date=BEGINNING,
+        catchup=False,
+        allowed_run_types=RUN_TYPES,
+        max_active_runs=1,
+        max_active_tasks=64,
+        dagrun_timeout=run_limit(airflow_settings()),
+        default_args={"owner": OWNER},
+        tags=["eventbridge", "deliver"],
+    ) as dag:
+        batch_id = batch_of(LISTEN)
+        chunk_ids = route(batch_id)
+        pushed = pushes(batch_id).expand(chunk_id=chunk_ids)
+        dead = write_dead_letters(batch_id)
+        parked = schedule_retries(batch_id)
+
+        listen(runner) >> buffer(batch_id) >> chunk_ids >> pushed >> dead >> parked
+        # Not downstream of push: a failed push must not keep its batch from being committed.
+        [chunk_ids, dead, parked] >> commit(batch_id)
+    return dag

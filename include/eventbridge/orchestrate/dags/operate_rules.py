@@ -1,0 +1,48 @@
+"""The Airflow DAG `operate_rules`: pauses, disables, reprioritises or slows a rule or a target, by a form.
+
+Its task and its form are in eventbridge.orchestrate.operate.
+"""
+
+from __future__ import annotations
+
+from airflow.sdk import DAG
+
+from eventbridge.orchestrate.names import OPERATE_DAG
+from eventbridge.orchestrate.operate import operate, operate_params
+from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, run_limit
+from eventbridge.orchestrate.settings import airflow_settings
+
+GUIDE = """
+Says something of a rule, or of one of its targets: trigger it and fill in the form. It holds from the start of the next
+task, until it is taken back; `eventbridge status` shows who said what, and since when.
+
+| action | does |
+|---|---|
+| pause, resume rule | events go on being matched, deliveries of the rule wait; nobody else does |
+| pause, resume target | the same for one target |
+| disable, enable rule | as `enabled: false`: nothing is matched, **events pass the rule by for ever**; tick *Confirm* |
+| set, clear priority | high, medium or low: weight, and the shared pool of a rule without its own |
+| set, clear rate | of a target, such as 10/s |
+
+It does what `eventbridge rules pause` and its neighbours do.
+"""
+
+
+def operate_rules() -> DAG:
+    """Return the DAG."""
+    with DAG(
+        dag_id=OPERATE_DAG,
+        description="Pauses, disables, reprioritises or slows a rule or a target",
+        doc_md=GUIDE,
+        schedule=None,
+        start_date=BEGINNING,
+        catchup=False,
+        allowed_run_types=RUN_TYPES,
+        max_active_runs=1,
+        dagrun_timeout=run_limit(airflow_settings()),
+        default_args={"owner": OWNER},
+        params=operate_params(),
+        tags=["eventbridge", "operate"],
+    ) as dag:
+        operate()
+    return dag

@@ -1,0 +1,40 @@
+"""The Airflow DAG `publish_events`: publishes the events that a form holds.
+
+Its task and its form are in eventbridge.orchestrate.publish.
+"""
+
+from __future__ import annotations
+
+from airflow.sdk import DAG
+
+from eventbridge.orchestrate.names import PUBLISH_DAG
+from eventbridge.orchestrate.publish import publish, publish_params
+from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, run_limit
+from eventbridge.orchestrate.settings import airflow_settings
+
+GUIDE = """
+Publishes events to an event bus: trigger it, choose the bus, and paste CloudEvents, one a line or as a JSON array.
+
+If one of them is no CloudEvent, nothing is published, and the task's log names each mistake and its place.
+Else the log says how many there are, in which queues and at which offsets they lie, and their ids.
+An event without an `id` gets one. `eventbridge bus publish` does the same for files.
+"""
+
+
+def publish_events() -> DAG:
+    """Return the DAG."""
+    with DAG(
+        dag_id=PUBLISH_DAG,
+        description="Publishes the events that a form holds",
+        doc_md=GUIDE,
+        schedule=None,
+        start_date=BEGINNING,
+        catchup=False,
+        allowed_run_types=RUN_TYPES,
+        dagrun_timeout=run_limit(airflow_settings()),
+        default_args={"owner": OWNER},
+        params=publish_params(),
+        tags=["eventbridge", "operate"],
+    ) as dag:
+        publish()
+    return dag

@@ -1,0 +1,51 @@
+"""The Airflow DAG `redrive_dead_letters`: delivers dead letters again, a batch a run, until none is left.
+
+Its own tasks and its form are in eventbridge.orchestrate.redrive, the others in eventbridge.orchestrate.tasks.
+"""
+
+from __future__ import annotations
+
+from airflow.sdk import DAG
+
+from eventbridge.orchestrate.names import PLAN_REDRIVE, REDRIVE_DAG
+from eventbridge.orchestrate.push import slow_lane_pushes
+from eventbridge.orchestrate.redrive import go_on, plan_redrive, redrive_params
+from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, run_limit
+from eventbridge.orchestrate.settings import airflow_settings
+from eventbridge.orchestrate.slow_lane import give_way
+from eventbridge.orchestrate.tasks import batch_of, commit, route, schedule_retries, write_dead_letters
+
+GUIDE = """
+Delivers dead letters again: trigger it and fill in the form. *Dry run* logs what would be taken, and what not and why.
+Requests go out as they were, under the same delivery ids; with *Retransform* the events are routed by today's rules.
+A run moves one batch of kind *redrive* and triggers the next one while letters are left. To stop it:
+`eventbridge dead-letters cancel REDRIVE`. `eventbridge dead-letters redrives` shows what became of them.
+"""
+
+
+def redrive_dead_letters() -> DAG:
+    """Return the DAG."""
+    with DAG(
+        dag_id=REDRIVE_DAG,
+        description="Delivers dead letters again",
+        doc_md=GUIDE,
+        schedule=None,
+        start_date=BEGINNING,
+        catchup=False,
+        allowed_run_types=RUN_TYPES,
+        max_active_runs=1,
+        max_active_tasks=64,
+        dagrun_timeout=run_limit(airflow_settings()),
+        default_args={"owner": OWNER, "pre_execute": give_way},
+        params=redrive_params(),
+        tags=["eventbridge", "redrive"],
+    ) as dag:
+        batch_id = batch_of(PLAN_REDRIVE)
+        chunk_ids = route(batch_id)
+        pushed = slow_lane_pushes(batch_id).expand(chunk_id=chunk_ids)
+        dead = write_dead_letters(batch_id)
+        parked = schedule_retries(batch_id)
+
+        plan_redrive() >> chunk_ids >> pushed >> dead >> parked
+        [chunk_ids, dead, parked] >> commit(batch_id) >> go_on()
+    return dag

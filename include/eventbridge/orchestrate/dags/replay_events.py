@@ -1,0 +1,51 @@
+"""The Airflow DAG `replay_events`: delivers archived events again, a batch a run, until the archive is at its end.
+
+Its own tasks and its form are in eventbridge.orchestrate.replay, the others in eventbridge.orchestrate.tasks.
+"""
+
+from __future__ import annotations
+
+from airflow.sdk import DAG
+
+from eventbridge.orchestrate.names import PLAN_REPLAY, REPLAY_DAG
+from eventbridge.orchestrate.replay import go_on, plan_replay, replay_params, replay_pushes
+from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, run_limit
+from eventbridge.orchestrate.settings import airflow_settings
+from eventbridge.orchestrate.slow_lane import give_way
+from eventbridge.orchestrate.tasks import batch_of, commit, route, schedule_retries, write_dead_letters
+
+GUIDE = """
+Delivers archived events again: trigger it and fill in the form. *Dry run* logs how many events would be taken, who
+would get them, and samples. Events go through the rules of today, or of then, under new delivery ids or the same.
+A run moves one batch of kind *replay*, its pushes in pool `lane.replay`, and triggers the next one until the end of
+the archive. `eventbridge replay pause`, `cancel` and `show REPLAY` stop one and show what became of it; a run that is
+marked failed leaves its replay where it was: trigger the DAG with *Go on with*, or cancel the replay.
+"""
+
+
+def replay_events() -> DAG:
+    """Return the DAG."""
+    with DAG(
+        dag_id=REPLAY_DAG,
+        description="Delivers archived events again",
+        doc_md=GUIDE,
+        schedule=None,
+        start_date=BEGINNING,
+        catchup=False,
+        allowed_run_types=RUN_TYPES,
+        max_active_runs=4,
+        max_active_tasks=64,
+        dagrun_timeout=run_limit(airflow_settings()),
+        default_args={"owner": OWNER, "pre_execute": give_way},
+        params=replay_params(),
+        tags=["eventbridge", "replay"],
+    ) as dag:
+        batch_id = batch_of(PLAN_REPLAY)
+        chunk_ids = route(batch_id)
+        pushed = replay_pushes(batch_id).expand(chunk_id=chunk_ids)
+        dead = write_dead_letters(batch_id)
+        parked = schedule_retries(batch_id)
+
+        plan_replay() >> chunk_ids >> pushed >> dead >> parked
+        [chunk_ids, dead, parked] >> commit(batch_id) >> go_on()
+    return dag
