@@ -23,6 +23,7 @@ from eventbridge.rule.vocabulary import (
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "rule-files.md").read_text()
+README = (ROOT / "README.md").read_text()
 
 HEADINGS = {
     "a rule file": "## Files",
@@ -43,9 +44,9 @@ def section(heading: str) -> str:
     return PAGE.split(f"\n{heading}\n")[1].split("\n#")[0]
 
 
-def blocks(kind: str) -> list[str]:
+def blocks(kind: str, page: str = PAGE) -> list[str]:
     """Return the code blocks of one kind."""
-    return re.findall(rf"^```{kind}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    return re.findall(rf"^```{kind}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize("what", HEADINGS)
@@ -79,9 +80,9 @@ def test_page_has_every_word(word: str) -> None:
     assert f"`{word}`" in PAGE
 
 
-@pytest.mark.parametrize("example", blocks("yaml rules"))
+@pytest.mark.parametrize("example", [*blocks("yaml rules"), *blocks("yaml rules", README)])
 def test_example_is_right(tmp_path: Path, example: str) -> None:
-    """The examples of the page can be used as they stand."""
+    """The examples of the page, and that of README, can be used as they stand."""
     (tmp_path / "example.yaml").write_text(example)
 
     assert load_rules(tmp_path).rules
