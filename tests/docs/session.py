@@ -21,7 +21,7 @@ from pathlib import Path
 
 FENCE = re.compile(r"^```(.*)\n((?:.*\n)*?)^```$", re.MULTILINE)
 _MARK = "@@eventbridge-docs@@"
-_PATIENCE_SECONDS = 300
+_PATIENCE_SECONDS = 540
 
 
 @dataclass(frozen=True)
