@@ -94,6 +94,7 @@ def _run(steps: list[Step], folder: Path) -> list[str]:
         shell.wait(_PATIENCE_SECONDS)
     except BaseException:
         os.killpg(shell.pid, signal.SIGKILL)
+        shell.wait()
         raise
     printed = (folder / "printed").read_text().split(f"{_MARK}\n")[1:]
     return printed + ["(never run)"] * (len(steps) - len(printed))
