@@ -24,6 +24,8 @@ BATCH = {
     "replay_id": "str",
     "committed_at": "str",
     "bus_committed_at": "str",
+    "kept": "str",
+    "cleared": "str",
 }
 DEAD_LETTER = {
     "name": "str",
@@ -157,6 +159,18 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "mistakes": [],
         "rules_since": "str",
     },
+    ("maintain",): {
+        "dry_run": "bool",
+        "batches": {},
+        "files": "int",
+        "lost_files": "int",
+        "rows": "int",
+        "rule_changes": "int",
+        "wishes": "int",
+        "messages": {},
+        "kept": {},
+        "finished": "bool",
+    },
     ("rules", "release", "big-orders"): {
         "rule": "str",
         "hold": "null",
@@ -176,6 +190,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
     ("audit",): {
         "batches": "int",
         "open_batches": "int",
+        "pruned": "int",
         "events": {
             "range_total": "int",
             "gaps": "int",

@@ -17,6 +17,7 @@ from contracts.ledger_parking_contract import ParkingContract
 from contracts.ledger_redrives_contract import RedrivesContract
 from contracts.ledger_references_contract import ReferencesContract
 from contracts.ledger_replays_contract import ReplaysContract
+from contracts.ledger_retention_contract import RetentionContract
 from contracts.ledger_route_tries_contract import RouteTriesContract
 from contracts.ledger_samples import Clock
 from contracts.ledger_targets_contract import TargetsContract
@@ -33,6 +34,7 @@ class LedgerContract(
     RedrivesContract,
     ReferencesContract,
     ReplaysContract,
+    RetentionContract,
     RouteTriesContract,
     TargetsContract,
 ):

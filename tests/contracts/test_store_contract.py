@@ -214,6 +214,18 @@ def test_a_deleted_file_is_gone(store: Store) -> None:
     assert store.create("a/x", b"2")
 
 
+def test_many_files_are_deleted_at_once(store: Store) -> None:
+    """Those that are there, more than one request takes; what is beside them stays, and their folders can be used."""
+    for path in ("a/x/1", "a/x/2", "a/y"):
+        store.put(path, b"1")
+
+    store.delete_all([f"a/x/{number}" for number in range(1_200)])
+    store.delete_all([])
+
+    assert store.list("") == ["a/y"]
+    assert store.create("a/x/1", b"2")
+
+
 @pytest.mark.parametrize(
     "path",
     [

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal
 
-from faults.world import COSTLY_RULE, RUNNER, World
+from faults.world import COSTLY_RULE, RUNNER, Clock, World
 
 from eventbridge.model.batch import BatchKind
 from eventbridge.model.redrive import Redrive
@@ -20,6 +20,7 @@ from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.letters.selection import Selection
+from eventbridge.stages.operate.deliver import deliver_until_idle
 from eventbridge.stages.operate.release import release_rule
 from eventbridge.stages.operate.repair import repair_batch
 from eventbridge.stages.push.stage import push
@@ -31,11 +32,13 @@ from eventbridge.stages.retry.plan import plan_retries
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.settle.letters import write_dead_letters
 from eventbridge.stages.settle.parking import schedule_retries
+from eventbridge.stages.upkeep.maintain import maintain
+from eventbridge.store import layout
 
-#: What is stopped, one kind of work: a batch of that kind, or the repair of a normal one.
-KindName = Literal["normal", "retry", "redrive", "retransform", "replay", "references", "repair"]
+#: What is stopped, one kind of work: a batch of that kind, the repair of a normal one, or retention.
+KindName = Literal["normal", "retry", "redrive", "retransform", "replay", "references", "repair", "retention"]
 #: What happens to a world between two stages.
-StepName = Literal["hold", "release", "damage"]
+StepName = Literal["hold", "release", "damage", "finish"]
 Body = Callable[[World, BatchKind], None]
 
 #: Recovery happens in the eyes of the product two hours later, and again two hours later: every retry is due by then.
@@ -123,6 +126,10 @@ def _repair(work: World, kind: BatchKind) -> None:
     repair(work)
 
 
+def _maintain(work: World, kind: BatchKind) -> None:
+    maintain(work)
+
+
 _SETTLING: Mapping[str, Body] = {
     "push": _push,
     "write_dead_letters": _write_dead_letters,
@@ -184,6 +191,14 @@ KINDS: dict[KindName, Kind] = {
         own=frozenset({"repair"}),
         every=3,  # two thirds of its calls settle and commit the batch, as ever
     ),
+    "retention": Kind(
+        "normal",
+        {"maintain": _maintain},
+        before=("normal.all", "finish"),
+        ahead=timedelta(days=500),  # only the newest manifest of each kind of batch is to be left
+        own=frozenset({"maintain"}),
+        every=2,
+    ),
 }
 
 
@@ -211,7 +226,27 @@ def damage(work: World) -> None:
     (work.folder / "damaged.json").write_text(json.dumps(sorted(files.values())))
 
 
-STEPS: Mapping[StepName, Callable[[World], None]] = {"hold": hold, "release": release, "damage": damage}
+def finish(work: World) -> None:
+    """Have all that can be delivered delivered within hours, and leave a file behind that nothing names."""
+    clock = work.clock
+    assert isinstance(clock, Clock)
+    began = clock.ahead - KINDS["retention"].ahead
+    for turn in range(1, 5):
+        clock.ahead = began + turn * LATER
+        idle = deliver_until_idle(work, RUNNER, work.router, wait_seconds=0.0)
+        if idle.next_due_at is None:
+            break
+    assert idle.next_due_at is None, "something still waits"
+    batch = work.ledger.batch(batch_of(work, "normal"))
+    work.store.put(layout.deliveries(batch.planned_at, batch.batch_id, "lost", "0"), b"of an attempt that died")
+
+
+STEPS: Mapping[StepName, Callable[[World], None]] = {
+    "hold": hold,
+    "release": release,
+    "damage": damage,
+    "finish": finish,
+}
 
 
 def repair(work: World) -> None:

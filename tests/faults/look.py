@@ -30,7 +30,8 @@ def look(work: World) -> dict[str, Any]:
 
 
 def _outcomes(work: World) -> Iterator[dict[str, Any]]:
-    for batch in work.ledger.batches(limit=None):
+    whole = [batch for batch in work.ledger.batches(limit=None) if batch.kept == "all"]
+    for batch in whole:
         for file in work.ledger.files(batch.batch_id, "outcome"):
             try:
                 yield from read_table(work.store, file.path or "", columns=_COLUMNS).to_pylist()

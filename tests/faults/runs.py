@@ -20,6 +20,7 @@ from eventbridge.stages.operate.deliver_replay import deliver_replay
 from eventbridge.stages.push import stage as push_stage
 from eventbridge.stages.redrive.marks import Marks
 from eventbridge.stages.replay.account import account_of
+from eventbridge.stages.upkeep.maintain import maintain
 
 Tell = Callable[[list[Any]], None]
 
@@ -63,6 +64,8 @@ def _go_on(work: World) -> bool:
     """Do what the product does by itself, and what a person who asked for something asks for again; True: at rest."""
     if work.kind == "repair":
         repair(work)
+    if work.kind == "retention":
+        maintain(work)
     idle = deliver_until_idle(work, RUNNER, work.router, wait_seconds=0.0)
     if work.kind in ("redrive", "retransform"):
         wish = ask_for_redrive(work, retransform=work.kind == "retransform")
@@ -76,7 +79,13 @@ def _go_on(work: World) -> bool:
 def _books(work: World) -> dict[str, Any]:
     books = audit(work)
     return {
-        "differences": [*books.differences, *_unrecorded(work), *_marked_wrong(work), *_replayed_wrong(work)],
+        "differences": [
+            *books.differences,
+            *_unrecorded(work),
+            *_marked_wrong(work),
+            *_replayed_wrong(work),
+            *_left_behind(work),
+        ],
         "open": books.open_batches,
         "events": books.events,
         "deliveries": books.deliveries,
@@ -92,6 +101,18 @@ def _unrecorded(work: World) -> Iterator[str]:
         yield from (
             f"no repair says that {file} was unreadable" for file in json.loads(path.read_text()) if file not in told
         )
+
+
+def _left_behind(work: World) -> Iterator[str]:
+    """Yield what retention did not remove, if it was at work: a file but for manifests, or a batch but for its row."""
+    if work.kind == "retention":
+        areas = ("buffer/", "deliveries/", "outcomes/", "settlements/", "dead_letters/")
+        yield from (path for path in work.store.list("") if path.startswith(areas))
+        kept = {(batch.kept, batch.cleared) for batch in work.ledger.batches(limit=None)}
+        if kept != {("manifest", "manifest")}:
+            yield f"of batches is kept: {kept}"
+        if work.ledger.parked():
+            yield "parked rows are left"
 
 
 def _marked_wrong(work: World) -> Iterator[str]:

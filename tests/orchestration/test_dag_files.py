@@ -24,7 +24,9 @@ from eventbridge.stages.letters.selection import REASONS, Selection
 from eventbridge.stages.operate.say import Action
 
 DAGS = Path(__file__).parents[2] / "dags"
-EVERY_HOUSE = {"retry_deliveries", "redrive_dead_letters", "replay_events", "operate_rules", "publish_events"}
+#: DAGs whose runs move no batch.
+WITHOUT_BATCH = {"operate_rules", "publish_events", "maintain_store"}
+EVERY_HOUSE = {"retry_deliveries", "redrive_dead_letters", "replay_events"} | WITHOUT_BATCH
 
 
 @pytest.fixture
@@ -38,7 +40,7 @@ def dags(home: Path) -> dict[str, DAG]:
 
 def of_batches(dags: dict[str, DAG]) -> list[DAG]:
     """Return the DAGs whose runs move a batch."""
-    return [dag for name, dag in dags.items() if name not in ("operate_rules", "publish_events")]
+    return [dag for name, dag in dags.items() if name not in WITHOUT_BATCH]
 
 
 def edges(dag: DAG) -> set[tuple[str, str]]:
@@ -182,12 +184,12 @@ def test_only_push_is_mapped_and_only_push_is_never_tried_again(dags: dict[str, 
 
 
 def test_tasks_of_the_slow_lane_give_way_to_new_deliveries(dags: dict[str, DAG]) -> None:
-    """Tasks of retries, redrives and replays lower the priority of their process before they begin; no others do."""
+    """Tasks of retries, redrives, replays and retention lower their process's priority before they begin; no others."""
     for dag in dags.values():
         hooks = [
             task.partial_kwargs.get("pre_execute") if task.is_mapped else task._pre_execute_hook for task in dag.tasks
         ]
-        slow = dag.dag_id in ("retry_deliveries", "redrive_dead_letters", "replay_events")
+        slow = dag.dag_id in ("retry_deliveries", "redrive_dead_letters", "replay_events", "maintain_store")
         assert hooks == [give_way if slow else None] * len(dag.tasks)
 
 
@@ -197,7 +199,7 @@ def test_weights_are_absolute_and_stages_go_before_pushes(dags: dict[str, DAG]) 
         for task in dag.tasks:
             assert "absolute" in str(task.weight_rule)
             if task.task_id != "push":
-                assert task.priority_weight == 1_000
+                assert task.priority_weight == (-1_000 if dag.dag_id == "maintain_store" else 1_000)
     retry = dags["retry_deliveries"].get_task("push")
 
     assert (retry.priority_weight, retry.pool) == (-200, "lane.slow")
@@ -220,6 +222,15 @@ def test_runs_are_bounded(dags: dict[str, DAG]) -> None:
     assert (timedelta(seconds=200), timedelta(seconds=200)) == (deliver.dagrun_timeout, retry.dagrun_timeout)
     assert not deliver.catchup
     assert not retry.catchup
+
+
+def test_retention_runs_every_hour_and_ends_in_time(dags: dict[str, DAG]) -> None:
+    """One run at a time, which ends after its budget and what it had begun; a missed hour is not made up for."""
+    maintain = dags["maintain_store"]
+
+    assert maintain.timetable.expression == "17 * * * *"  # type: ignore[attr-defined]
+    assert (maintain.max_active_runs, maintain.catchup) == (1, False)
+    assert maintain.dagrun_timeout == timedelta(seconds=600)
 
 
 def test_no_run_is_a_backfill(dags: dict[str, DAG]) -> None:

@@ -48,7 +48,8 @@ def show_audit(
 
 
 def _show(found: Audit) -> None:
-    say(f"{counted(found.batches, 'committed batch', 'committed batches')}, {found.open_batches:,} still open")
+    pruned = f", {found.pruned:,} of them pruned: their manifests are audited" if found.pruned else ""
+    say(f"{counted(found.batches, 'committed batch', 'committed batches')}{pruned}, {found.open_batches:,} still open")
     if found.batches:
         say()
         say("Events")

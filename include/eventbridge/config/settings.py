@@ -19,6 +19,7 @@ PREFIX = "EVENTBRIDGE_"
 CONNECTION_PREFIX = "EVENTBRIDGE_CONN_"
 
 MIB = 1 << 20
+DAY = 86_400.0
 
 _LIMITS = {"ge": "at least", "gt": "above", "le": "at most"}
 _OUT_OF_RANGE = {"greater_than_equal", "greater_than", "less_than_equal"}
@@ -171,6 +172,31 @@ class Settings(BaseModel):
         "bytes",
         "With less free space listen plans no new batch: the ones under way must be able to finish.",
         ge=0,
+    )
+    retention_deliveries_seconds: Seconds = _setting(
+        30 * DAY,
+        "seconds",
+        "How long deliveries, outcomes and settlements are kept; at most as long as the archive of their bus.",
+        ge=DAY,
+    )
+    retention_dead_letters_seconds: Seconds = _setting(
+        90 * DAY,
+        "seconds",
+        "How long dead letters are kept, and can be redriven; at least as long as the archive of their bus.",
+        ge=DAY,
+    )
+    retention_manifests_seconds: Seconds = _setting(
+        400 * DAY,
+        "seconds",
+        "How long manifests, the audit of record, and the history of rules are kept: a year, and time to look at it.",
+        ge=DAY,
+    )
+    maintain_budget_seconds: Seconds = _setting(
+        300.0,
+        "seconds",
+        "How long one run of maintain may remove what is past its retention; the next one goes on.",
+        gt=0,
+        le=3600,
     )
     retry_max_per_target: Count = _setting(
         100_000,

@@ -18,6 +18,7 @@ from eventbridge.ledger.pools import Pools
 from eventbridge.ledger.redrives import Redrives
 from eventbridge.ledger.references import References
 from eventbridge.ledger.replays import Replays
+from eventbridge.ledger.retention import Retention
 from eventbridge.ledger.revision import Revision
 from eventbridge.ledger.route_tries import RouteTries
 from eventbridge.ledger.rules import Rules
@@ -40,6 +41,7 @@ class Ledger(
     OperatorWords,
     Pools,
     Rules,
+    Retention,
     Revision,
 ):
     """The state of all runners.

@@ -37,6 +37,7 @@ from eventbridge.ledger.redrive_tables import redrive as redrive
 from eventbridge.ledger.redrive_tables import redriven as redriven
 from eventbridge.ledger.replay_tables import replay as replay
 from eventbridge.ledger.replay_tables import replayed as replayed
+from eventbridge.ledger.retention_tables import sweep as sweep
 from eventbridge.ledger.rule_tables import rule_change as rule_change
 from eventbridge.ledger.rule_tables import rules_in_force as rules_in_force
 from eventbridge.ledger.target_tables import operational_event as operational_event
@@ -71,6 +72,8 @@ batch = Table(
     Column("replay_id", Text, nullable=False),
     Column("committed_at", UtcTime),
     Column("bus_committed_at", UtcTime),
+    Column("kept", Text, nullable=False, server_default="all"),
+    Column("cleared", Text, nullable=False, server_default="all"),
     one_of("kind", BatchKind),
     one_of("state", BatchState),
 )
@@ -86,6 +89,12 @@ partial("ix_batch_bus_commit_pending", BUS_COMMIT_PENDING, batch.c.runner)
 Index("ix_batch_newest", batch.c.planned_at, batch.c.batch_id)
 RETRY = batch.c.kind == word("retry")
 partial("ix_batch_newest_retry", RETRY, batch.c.planned_at, batch.c.batch_id)
+#: Batches of which more is there than is kept: retention goes on with them.
+UNCLEARED = batch.c.kept != batch.c.cleared
+partial("ix_batch_uncleared", UNCLEARED, batch.c.batch_id)
+#: By which retention finds what is past its age, whatever else is kept.
+Index("ix_batch_kept", batch.c.kept, batch.c.runner, batch.c.bus, batch.c.planned_at, batch.c.batch_id)
+Index("ix_batch_rule_set", batch.c.rule_set)
 
 batch_range = Table(
     "batch_range",
@@ -195,6 +204,8 @@ partial("ix_reference_waiting", REFERENCE_WAITING, reference.c.rule)
 partial("ix_reference_due", REFERENCE_DUE, reference.c.rule, reference.c.due_at)
 partial("ix_reference_taken", REFERENCE_TAKEN, reference.c.rule)
 partial("ix_reference_taken_by", reference.c.taken_by.is_not(None), reference.c.taken_by)
+# Without it every batch that is removed has the database read all references, for the sake of the foreign key.
+partial("ix_reference_closed_by", reference.c.closed_by.is_not(None), reference.c.closed_by)
 
 #: Who may send what belongs to an ordered target's shard, and until when; a holder's name is never used again.
 order_shard = Table(

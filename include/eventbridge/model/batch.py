@@ -8,6 +8,7 @@ from typing import Literal
 
 from eventbridge.model.file_detail import FileDetail
 from eventbridge.model.queue import Queue
+from eventbridge.model.retention import Kept
 
 BatchKind = Literal["normal", "retry", "replay", "redrive"]
 BatchState = Literal["planned", "buffered", "routed", "settling", "committed"]
@@ -38,6 +39,8 @@ class Batch:
     replay_id: str = ""
     committed_at: datetime | None = None
     bus_committed_at: datetime | None = None  # when the bus itself was told; None = the next listen repeats it
+    kept: Kept = "all"  # what may be counted on
+    cleared: Kept = "all"  # what is there: more than `kept`, while what retention took is being removed
 
     @property
     def routes(self) -> bool:

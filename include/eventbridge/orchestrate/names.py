@@ -7,6 +7,7 @@ REDRIVE_DAG = "redrive_dead_letters"
 REPLAY_DAG = "replay_events"
 OPERATE_DAG = "operate_rules"
 PUBLISH_DAG = "publish_events"
+MAINTAIN_DAG = "maintain_store"
 DELIVER_PREFIX = "deliver_"
 
 LISTEN = "listen"

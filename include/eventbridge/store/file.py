@@ -8,7 +8,7 @@ import os
 import secrets
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -119,6 +119,22 @@ class FileStore:
                 _sync_folder(final.parent)
         reach("store.delete.done")
 
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """Remove files, those that are there, and the folders that nothing is left in.
+
+        Whoever is about to write into such a folder fails, and makes it again at the next try: only what is long past
+        is removed so.
+        """
+        with _disk_errors("delete", paths[0] if paths else ""):
+            reach("store.delete")
+            folders = {self._unlink(path) for path in paths}
+            for folder in folders:
+                with suppress(FileNotFoundError):
+                    _sync_folder(folder)
+            for folder in sorted(folders, reverse=True):
+                self._remove_empty(folder)
+        reach("store.delete.done")
+
     def free_bytes(self) -> int | None:
         """Return the free space of the file system that holds the store, as this user may use it."""
         with _disk_errors("measure", self.uri):
@@ -127,6 +143,22 @@ class FileStore:
 
     def _locate(self, path: str) -> Path:
         return self.root / checked_path(path)
+
+    def _unlink(self, path: str) -> Path:
+        final = self._locate(path)
+        with suppress(FileNotFoundError):
+            final.unlink()
+        return final.parent
+
+    def _remove_empty(self, folder: Path) -> None:
+        while folder != self.root:
+            try:
+                folder.rmdir()
+            except FileNotFoundError:
+                pass
+            except OSError:  # something is left in it
+                return
+            folder = folder.parent
 
     @contextmanager
     def _written(self, path: str, data: bytes | pa.Buffer, point: str) -> Iterator[tuple[Path, Path]]:

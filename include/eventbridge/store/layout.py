@@ -6,6 +6,7 @@ two attempts of one stage write below the same folder whatever the time is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 
@@ -64,3 +65,15 @@ def repair(planned_at: datetime, batch_id: str, number: int) -> str:
 def runner(name: str) -> str:
     """Return the path of the file that says which ledger a runner's state is in."""
     return f"runners/{name}.json"
+
+
+def repairs_of_day(planned_at: datetime) -> str:
+    """Return what the paths of the audit records of repairs of a day's batches begin with."""
+    return f"repairs/date={planned_at.astimezone(UTC):%Y-%m-%d}/"
+
+
+def folders_of_day(planned_at: datetime, buses: Sequence[str]) -> list[str]:
+    """Return what the paths of all files of a day's batches begin with, but for manifests and records of repairs."""
+    date = f"date={planned_at.astimezone(UTC):%Y-%m-%d}/"
+    areas = [*(f"buffer/bus={bus}" for bus in buses), "deliveries", "outcomes", "settlements", "dead_letters"]
+    return [f"{area}/{date}" for area in areas]

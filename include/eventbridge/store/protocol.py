@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Sequence
 from typing import Protocol
 
 import pyarrow as pa
@@ -47,6 +48,12 @@ class Store(Protocol):
 
     def delete(self, path: str) -> None:
         """Remove a file; harmless if there is none."""
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """Remove files, those that are there; cheaper than one by one, and folders that nothing is left in go too.
+
+        Of what raises StoreError some files may be gone.
+        """
 
     def free_bytes(self) -> int | None:
         """Return how many bytes can still be written, None where there is no such limit."""

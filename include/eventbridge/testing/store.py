@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import threading
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -68,6 +69,14 @@ class InMemoryStore:
         reach("store.delete")
         with self._lock:
             self._files.pop(path, None)
+        reach("store.delete.done")
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """Remove files, those that are there."""
+        reach("store.delete")
+        with self._lock:
+            for path in paths:
+                self._files.pop(checked_path(path), None)
         reach("store.delete.done")
 
     def free_bytes(self) -> int | None:

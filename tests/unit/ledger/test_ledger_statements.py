@@ -30,6 +30,7 @@ from eventbridge.ledger.statements import (
     parking,
     pools,
     references,
+    retention,
     route_tries,
     rules,
     targets,
@@ -47,6 +48,7 @@ MODULES = [
     parking,
     pools,
     references,
+    retention,
     route_tries,
     rules,
     targets,
@@ -54,11 +56,14 @@ MODULES = [
 ARGUMENTS: dict[str, list[object]] = {
     "aged": [True, False],
     "alone": [True, False],
+    "behind": [True, False],
     "group": [None, "flights"],
     "held": [None, "pool closed"],
     "instead": ["", "rule disabled"],
+    "kept": ["all", "manifest"],
     "kinds": [["retry", "redrive"]],
     "limit": [5],
+    "newest_first": [True, False],
     "rule": [None, "late"],
     "runner": [None, "flights"],
     "smallest": [True, False],
@@ -105,9 +110,9 @@ def test_every_statement_is_valid_in_both_databases(dialect: sqlite.dialect | po
     written += [str(CreateIndex(index).compile(dialect=dialect)) for index in indexes]
 
     assert all(written)
-    assert sum("ON CONFLICT DO NOTHING" in text for text in written) == 15
+    assert sum("ON CONFLICT DO NOTHING" in text for text in written) == 16
     partial = [text for text in written if text.startswith("CREATE") and " WHERE " in text]
-    assert len(partial) == 20
+    assert len(partial) == 23
     assert not any("?" in text or "%(" in text for text in partial)
 
 

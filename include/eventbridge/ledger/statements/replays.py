@@ -72,6 +72,7 @@ _ARCHIVED = (
     & (batch.c.planned_at >= bindparam("since", type_=UtcTime))
     & (batch.c.planned_at < bindparam("until", type_=UtcTime))
     & (batch.c.committed_at < bindparam("before", type_=UtcTime))
+    & batch.c.kept.in_(["all", "archive"])
 )
 
 #: The runners that landed events of a bus within a time, with the rule sets that their batches are pinned to.

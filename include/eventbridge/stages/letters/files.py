@@ -8,6 +8,7 @@ from datetime import datetime
 import pyarrow as pa
 
 from eventbridge.errors import BooksError
+from eventbridge.model.retention import is_kept
 from eventbridge.stages.runtime.damaged_files import naming_the_repair
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store import layout
@@ -23,7 +24,7 @@ def dead_letter_files(work: Runtime, *, before: datetime | None = None) -> list[
     return [
         file.path
         for batch in work.ledger.batches(limit=None)
-        if before is None or batch.planned_at < before
+        if is_kept(batch.kept, "dead_letters") and (before is None or batch.planned_at < before)
         for file in work.ledger.files(batch.batch_id, "dead_letter")
         if file.path is not None
     ]

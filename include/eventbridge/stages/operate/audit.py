@@ -17,7 +17,7 @@ from eventbridge.model.queue import Queue
 from eventbridge.model.reference import Reference
 from eventbridge.stages.commit.books import books_of
 from eventbridge.stages.commit.stage import FILE_KINDS
-from eventbridge.stages.operate.manifest import manifest_differences
+from eventbridge.stages.operate.manifest import books_of_manifest, manifest_differences
 from eventbridge.stages.replay.account import coverage_differences
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.parquet import count_rows
@@ -25,10 +25,14 @@ from eventbridge.store.parquet import count_rows
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit found: how much it looked at, the sums, and every difference (none = nothing is lost)."""
+    """What an audit found: how much it looked at, the sums, and every difference (none = nothing is lost).
+
+    `pruned`: batches of which retention took files: their manifests stand for them.
+    """
 
     batches: int = 0
     open_batches: int = 0
+    pruned: int = 0
     events: Mapping[str, int] = field(default_factory=dict)
     deliveries: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     differences: tuple[str, ...] = ()
@@ -54,20 +58,10 @@ def audit(work: Runtime, batch_id: str | None = None) -> Audit:
     found: list[str] = []
     books = []
     for batch in committed:
-        try:
-            books.append((batch, books_of(work, batch)))
-        except StoreError as error:
-            found.append(f"batch {batch.batch_id}: a file cannot be read: {error}")
-            found += _also_missing(work, batch, str(error))
-        except BooksError as error:  # of dead letters that it took from another batch
-            found.append(f"batch {batch.batch_id}: {error}")
-            found += _also_missing(work, batch, str(error))
-    for batch, its_books in books:
-        found += [f"batch {batch.batch_id}: {each}" for each in differences(its_books)]
-        try:
-            found += [f"batch {batch.batch_id}: {each}" for each in manifest_differences(work, batch, its_books)]
-        except NewerFormatError as error:
-            found.append(f"batch {batch.batch_id}: {error}")
+        its_books, wrong = _audited(work, batch)
+        found += [f"batch {batch.batch_id}: {each}" for each in wrong]
+        if its_books is not None:
+            books.append((batch, its_books))
     if batch_id is None:
         found += _offset_differences(work, committed)
         found += _parked_differences(work)
@@ -77,10 +71,49 @@ def audit(work: Runtime, batch_id: str | None = None) -> Audit:
     return Audit(
         batches=len(committed),
         open_batches=len(batches) - len(committed),
+        pruned=sum(batch.kept != "all" for batch in committed),
         events=_event_sums(books),
         deliveries=_delivery_sums(work, books, with_parked=batch_id is None),
         differences=tuple(found),
     )
+
+
+def _audited(work: Runtime, batch: Batch) -> tuple[Books | None, list[str]]:
+    """Return the books of a committed batch, None if they cannot be read, and what is wrong with it."""
+    if batch.kept == "nothing":  # and its row goes in a moment
+        return None, []
+    if batch.kept != "all":
+        return _audited_by_manifest(work, batch)
+    try:
+        books = books_of(work, batch)
+    except (StoreError, BooksError) as error:  # also of dead letters that it took from another batch
+        try:
+            today = work.ledger.batch(batch.batch_id)
+        except NotFoundError:
+            return None, []
+        if today.kept != batch.kept:  # retention was faster
+            return _audited(work, today)
+        cannot = f"a file cannot be read: {error}" if isinstance(error, StoreError) else str(error)
+        return None, [cannot, *_also_missing(work, batch, str(error))]
+    wrong = [str(each) for each in differences(books)]
+    try:
+        wrong += manifest_differences(work, batch, books)
+    except NewerFormatError as error:
+        wrong.append(str(error))
+    return books, wrong
+
+
+def _audited_by_manifest(work: Runtime, batch: Batch) -> tuple[Books | None, list[str]]:
+    """Return the books of a batch that retention took files of, and what is wrong with what is left of it."""
+    try:
+        books = books_of_manifest(work, batch)
+    except (StoreError, BooksError, NewerFormatError) as error:
+        return None, [str(error)]
+    left = [path for kind, path in work.ledger.paths(batch.batch_id) if batch.kept == batch.cleared and path]
+    return books, [
+        *map(str, differences(books)),
+        *(f"{path} is missing" for path in left if not work.store.exists(path)),
+    ]
 
 
 def _also_missing(work: Runtime, batch: Batch, told: str) -> Iterator[str]:
@@ -88,7 +121,7 @@ def _also_missing(work: Runtime, batch: Batch, told: str) -> Iterator[str]:
     for kind in FILE_KINDS:
         for file in work.ledger.files(batch.batch_id, kind):
             if file.path is not None and file.path not in told and not work.store.exists(file.path):
-                yield f"batch {batch.batch_id}: {file.path} is missing"
+                yield f"{file.path} is missing"
 
 
 def _offset_differences(work: Runtime, committed: list[Batch]) -> Iterator[str]:

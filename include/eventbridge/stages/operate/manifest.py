@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 from eventbridge.decision.balance import Books
-from eventbridge.errors import StoreError
+from eventbridge.errors import BooksError, StoreError
+from eventbridge.event.ids import Fingerprint
 from eventbridge.model.batch import Batch
 from eventbridge.stages.commit.stage import manifest_of
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store import layout
 from eventbridge.store.formats import require_known_format
+
+_COUNTS = ("range_total", "gaps", "read", "malformed", "duplicate", "valid", "rows_in", "unroutable")
+_PRINTS = ("matched", "delivered", "parked", "dead")
 
 
 def manifest_differences(work: Runtime, batch: Batch, books: Books) -> Iterator[str]:
@@ -36,6 +41,39 @@ def manifest_differences(work: Runtime, batch: Batch, books: Books) -> Iterator[
     for name in sorted(set(written) | set(now)):
         if written.get(name) != now.get(name):
             yield f"{path} says of {name} {written.get(name)!r}, its files {now.get(name)!r}"
+
+
+def books_of_manifest(work: Runtime, batch: Batch) -> Books:
+    """Return the books of a batch whose files retention took, as its manifest has them.
+
+    Raises StoreError if the manifest cannot be read, BooksError if it is damaged or of other ranges than the ledger's,
+    NewerFormatError for one that a newer version wrote.
+    """
+    path = layout.manifest(batch.planned_at, batch.batch_id)
+    try:
+        written = dict(json.loads(work.store.get(path)))
+        require_known_format(path, written.get("format"))
+        counts: dict[str, Any] = {name: int(written["counts"][name]) for name in _COUNTS}
+        prints = {
+            name: {key: Fingerprint(*each) for key, each in written["fingerprints"][name].items()} for name in _PRINTS
+        }
+        ranges = [[*part.queue, part.start, part.end] for part in work.ledger.ranges(batch.batch_id)]
+        if (written["batch_id"], written["ranges"]) != (batch.batch_id, ranges):
+            raise BooksError(f"{path} is of batch {written['batch_id']}, ranges {written['ranges']}, not {ranges}")
+    except (ValueError, KeyError, TypeError):
+        raise BooksError(f"{path} is damaged. Put it back from a copy of the store") from None
+    return Books(
+        **counts,
+        malformed_records=counts["malformed"],
+        unroutable_records=counts["unroutable"],
+        matched=prints["matched"],
+        recorded=prints["matched"],
+        delivered=prints["delivered"],
+        parked=prints["parked"],
+        parked_by_settlement=prints["parked"],
+        dead=prints["dead"],
+        dead_by_settlement=prints["dead"],
+    )
 
 
 def write_manifest_again(work: Runtime, batch: Batch, books: Books) -> None:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 import pyarrow as pa
 
 from eventbridge.decision.balance import differences
-from eventbridge.errors import BooksError, StoreFileDamaged, StoreFileMissing
+from eventbridge.errors import BooksError, StoreFileDamaged, StoreFileMissing, UserError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.batch import Batch, BatchFile, FileKind
 from eventbridge.model.routed import RoutedSlice
@@ -66,6 +66,11 @@ def repair_batch(work: Runtime, batch_id: str, router: Router, *, dry_run: bool)
     Raises BooksError for what cannot be made again: put that file back from a copy of the store.
     """
     batch = work.ledger.batch(batch_id)
+    if batch.kept != "all":
+        raise UserError(
+            f"batch {batch_id} is past its retention, and files of it were removed: there is nothing to repair. "
+            f"`eventbridge audit --batch {batch_id}` proves what is left of it"
+        )
     old = first_settlement(work, batch)
     unreadable = {kind: list(_unreadable(work, batch, kind)) for kind in FILE_KINDS}
     _refuse(batch, unreadable)

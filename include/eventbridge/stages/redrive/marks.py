@@ -20,6 +20,7 @@ UNDER_WAY = "under way"
 PARKED = "parked"
 UNMATCHED = "unmatched"
 UNREADABLE = "unreadable"
+PRUNED = "pruned"
 _OPEN = ("RetryAt", "Unknown")
 _ID_COLUMNS = ["delivery_id", "bus", "source", "event_id", "rule", "target"]
 
@@ -29,7 +30,8 @@ class Mark:
     """That a dead letter was redriven: by which redrive and batch, when, and what came of it.
 
     `outcome` is Delivered, DeadLettered (there is a newer letter), `parked` (it is tried again), `unmatched` (today's
-    rule, asked by --retransform, does not match the event) or `under way`, also while some of its batch is a reference.
+    rule, asked by --retransform, does not match the event), `pruned` (retention took what would say so) or `under way`,
+    also while some of its batch is a reference.
     """
 
     redrive_id: str
@@ -81,6 +83,8 @@ class Marks:
             wanted = delivery_id(bus, source, event_id, rule, target, batch.replay_id)
         if batch.state != "committed":
             return UNDER_WAY
+        if batch.kept != "all":
+            return PRUNED
         found = self._outcomes_of(batch.batch_id).get(wanted)
         return found or (UNDER_WAY if self._is_referred(batch.batch_id) else UNMATCHED)
 

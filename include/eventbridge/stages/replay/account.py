@@ -13,6 +13,7 @@ from eventbridge.stages.settle.settlement import settlements
 
 UNDER_WAY = "under way"
 PARKED = "parked"
+PRUNED = "pruned"
 _OPEN = ("RetryAt", "Unknown")
 
 
@@ -21,7 +22,7 @@ class ReplayAccount:
     """Batches of a replay, archive rows it looked through, events it took, and deliveries by what they came to.
 
     `under way` counts events of batches that are not committed, and of shares that are not routed yet; `parked`
-    deliveries are tried again.
+    deliveries are tried again. `pruned` counts events of batches whose deliveries are past their retention.
     """
 
     batches: int = 0
@@ -43,8 +44,11 @@ def account_of(work: Runtime, replay: Replay) -> ReplayAccount:
     found.batches = len(counts)
     seen: set[str] = set()
     for batch_id, count in counts.items():
-        if work.ledger.batch(batch_id).state != "committed":
+        batch = work.ledger.batch(batch_id)
+        if batch.state != "committed":
             found.outcomes[UNDER_WAY] += count
+        elif batch.kept != "all":
+            found.outcomes[PRUNED] += count
         else:
             _add(work, batch_id, found.outcomes, seen)
     return found

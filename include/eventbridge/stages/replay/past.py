@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eventbridge.errors import BooksError
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.segments.segments import segments
 from eventbridge.stages.settle.settlement import settlements
@@ -80,6 +81,11 @@ class Past:
         return sorted(seen)
 
     def _settled(self, batch_id: str) -> Iterator[dict[str, Any]]:
+        if self._work.ledger.batch(batch_id).kept != "all":
+            raise BooksError(
+                f"what became of the deliveries of batch {batch_id} is past its retention: no replay can choose by it. "
+                "Begin one without --sql and --skip-delivered, and cancel this one"
+            )
         columns = ["delivery_id", "rule", "target", "verdict", "reason", "attempts", "settled_at"]
         for _, table in settlements(self._work, batch_id, columns):
             yield from self._of_target(table).to_pylist()

@@ -28,6 +28,7 @@ from eventbridge.stages.guards.ledger_identity import refuse_lost_ledger
 from eventbridge.stages.replay.archive import files_from
 from eventbridge.stages.replay.batch_file import write_events
 from eventbridge.stages.replay.choose import Chooser
+from eventbridge.stages.replay.pruned import refuse_pruned
 from eventbridge.stages.replay.wish import Wish, restricted
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.told import told
@@ -67,7 +68,11 @@ def begin_replay(work: Runtime, wish: Wish, run: str) -> Replay:
 
 
 def made_of(work: Runtime, wish: Wish, run: str, now: datetime) -> Replay:
-    """Return the replay that a wish comes to, which nobody has recorded; raises UserError if it has no rule."""
+    """Return the replay that a wish comes to, which nobody has recorded.
+
+    Raises UserError if it has no rule, or if some of what it asks for is past its retention.
+    """
+    refuse_pruned(work, wish, now)
     parts = _parts_of_today(work, wish, now) if wish.as_of == "today" else _parts_of_then(work, wish, now)
     if not parts and wish.as_of == "today":
         raise UserError(f"no enabled rule of bus {wish.bus!r} is chosen: there is nothing to replay for")

@@ -1,0 +1,66 @@
+"""`eventbridge maintain`: removes what is past its retention."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eventbridge.cli.output import JsonOption, note, say, show_json
+from eventbridge.cli.runtime import runtime
+from eventbridge.cli.table import counted
+
+if TYPE_CHECKING:
+    from eventbridge.stages.upkeep.run import Maintained
+
+#: What a batch lost, by the name of what it still had.
+_LOST = {
+    "all": "deliveries, outcomes and settlement",
+    "archive": "archive",
+    "dead_letters": "dead letters",
+    "manifest": "manifest, and the ledger's row",
+}
+
+
+def maintain(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove what is past its retention from the store, the ledger and the embedded buses.
+
+    It also removes files that lost attempts left in the store. What a parked delivery, a reference, a replay or a
+    redrive still needs stays. It ends after EVENTBRIDGE_MAINTAIN_BUDGET_SECONDS, and the next run goes on. The DAG
+    maintain_store does the same every hour.
+    """
+    from eventbridge.stages.upkeep.maintain import maintain as run
+
+    with runtime(looking=True) as work:
+        done = run(work, dry_run=dry_run)
+    if as_json:
+        show_json(done)
+        return
+    for line in _told(done):
+        say(line)
+    if dry_run:
+        note("nothing was changed; without --dry-run it is")
+
+
+def _told(done: Maintained) -> list[str]:
+    """Return what was removed, or would be, and what stays, a line each."""
+    removed = "would be removed" if done.dry_run else "removed"
+    lines = [
+        f"{counted(count, 'batch', 'batches')}: {_LOST[what]} {removed}" for what, count in sorted(done.batches.items())
+    ]
+    lines.append(f"{counted(done.files, 'file', 'files')} {removed}, {done.lost_files:,} of them named by nothing")
+    if not done.dry_run:
+        lines.append(f"{counted(done.rows, 'row', 'rows')} of the ledger removed")
+    if done.rule_changes or done.wishes:
+        changes = counted(done.rule_changes, "change of a rule", "changes of rules")
+        lines.append(f"{changes} and {counted(done.wishes, 'replay or redrive', 'replays and redrives')} removed")
+    for bus, count in sorted(done.messages.items()):
+        lines.append(f"bus {bus}: {counted(count, 'message', 'messages')} {removed}")
+    for reason, count in sorted(done.kept.items()):
+        lines.append(f"past retention and kept, {count:,}: {reason}")
+    if not done.finished:
+        lines.append("the time of this run is over; the next one goes on")
+    return lines

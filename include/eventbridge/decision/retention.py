@@ -1,0 +1,97 @@
+"""What may go of a committed batch, and when: by age and kind of record, unless somebody still needs it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from eventbridge.model.batch import Batch, BatchKind
+from eventbridge.model.replay import Replay
+from eventbridge.model.retention import STEPS, Kept, Need
+
+#: Nothing that is younger goes, whatever rule files and settings say: stages of yesterday may still look at it.
+LEAST_AGE = timedelta(hours=24)
+
+
+@dataclass(frozen=True)
+class Retention:
+    """How long each kind of record is kept after its batch was planned; each at least as long as the one before."""
+
+    deliveries: timedelta  # delivery files, outcomes, settlements
+    archive: timedelta
+    dead_letters: timedelta
+    manifests: timedelta
+
+    @classmethod
+    def of(cls, archive: timedelta, deliveries: timedelta, dead_letters: timedelta, manifests: timedelta) -> Retention:
+        """Return the retention of a bus: its deliveries go no later than its archive, dead letters no earlier."""
+        archive = max(archive, LEAST_AGE)
+        dead_letters = max(dead_letters, archive)
+        return cls(
+            deliveries=max(min(deliveries, archive), LEAST_AGE),
+            archive=archive,
+            dead_letters=dead_letters,
+            manifests=max(manifests, dead_letters),
+        )
+
+    def ends(self, what: Kept, kind: BatchKind) -> timedelta:
+        """Return the age at which a batch of a kind loses `what`; the events of other kinds are no archive."""
+        match what:
+            case "all":
+                return self.deliveries
+            case "archive":
+                return self.archive if kind == "normal" else self.deliveries
+            case "dead_letters":
+                return self.dead_letters
+            case _:
+                return self.manifests
+
+    @property
+    def shortest(self) -> timedelta:
+        """Return the age before which nothing at all goes."""
+        return self.deliveries
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """What is kept of a batch from now on; `because`: why more is kept than its age asks for, "" = it is not."""
+
+    kept: Kept
+    because: str = ""
+
+
+def keeping(batch: Batch, now: datetime, retention: Retention, needs: Collection[Need]) -> Keeping:
+    """Return what is kept of a committed batch at `now`: never more than today, never less than somebody needs.
+
+    A step is never skipped: what is needed keeps everything that goes after it.
+    """
+    kept = batch.kept
+    for following in STEPS[STEPS.index(kept) + 1 :]:
+        if now - batch.planned_at < retention.ends(kept, batch.kind):
+            return Keeping(kept)
+        because = next((need.why for need in needs if need.what == kept), "")
+        if because:
+            return Keeping(kept, because)
+        kept = following
+    return Keeping(kept)
+
+
+def needs_of_wishes(batch: Batch, replays: Iterable[Replay], redrives: Collection[str]) -> Iterator[Need]:
+    """Yield what replays that have not ended, and redrives under way (their ids), need of a committed batch.
+
+    A replay reads the archive of its time. One that chooses by outcome follows deliveries through every batch since.
+    """
+    for replay in replays:
+        why = f"replay {replay.replay_id} has not ended"
+        if batch.kind == "normal" and batch.bus == replay.bus and replay.since <= batch.planned_at < replay.until:
+            yield Need("archive", why)
+        if by_outcome(replay) and batch.bus in ("", replay.bus) and replay.since <= batch.planned_at:
+            yield Need("all", why)
+    for redrive in redrives:
+        yield Need("dead_letters", f"redrive {redrive} is under way")
+
+
+def by_outcome(replay: Replay) -> bool:
+    """Return whether what became of an event's deliveries decides if a replay takes it."""
+    return replay.skip_delivered or bool(replay.selection.get("sql"))

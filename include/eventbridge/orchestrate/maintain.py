@@ -1,0 +1,34 @@
+"""The task of the DAG `maintain_store`."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import task
+
+from eventbridge.orchestrate.tasks import STAGE, stage
+
+if TYPE_CHECKING:
+    from eventbridge.config.settings import Settings
+
+log = logging.getLogger(__name__)
+
+#: Below every push, whatever its lane: it waits for a slot until nobody else does.
+_LAST: dict[str, Any] = STAGE | {"priority_weight": -1_000}
+
+
+def maintain_limit(settings: Settings) -> timedelta:
+    """Return `dagrun_timeout`: the budget, and five minutes for the piece of work that was begun last."""
+    return timedelta(seconds=settings.maintain_budget_seconds + 300.0)
+
+
+@task(**_LAST, do_xcom_push=False)
+def maintain() -> None:
+    """Remove what is past its retention, for as long as the settings allow; the next run goes on."""
+    from eventbridge.stages.upkeep.maintain import maintain as run
+
+    with stage() as work:
+        done = run(work)
+    log.info("removed: %s", done)

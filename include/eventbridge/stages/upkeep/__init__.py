@@ -1,0 +1,1 @@
+"""Removes what is past its retention from store, ledger and embedded buses."""

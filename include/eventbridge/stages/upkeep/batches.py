@@ -1,0 +1,107 @@
+"""Takes from committed batches what is past its retention: deliveries, archive, dead letters, the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+
+from eventbridge.decision.retention import Retention, keeping, needs_of_wishes
+from eventbridge.model.batch import Batch, FileKind
+from eventbridge.model.replay import Replay
+from eventbridge.model.retention import STEPS, BatchGroup, BatchPlace, Kept
+from eventbridge.stages.upkeep.retentions import Retentions
+from eventbridge.stages.upkeep.run import Run
+from eventbridge.store import layout
+
+#: With what a batch loses a file of each kind.
+_GOES_WITH: dict[FileKind, Kept] = {
+    "delivery": "all",
+    "outcome": "all",
+    "settlement": "all",
+    "buffer": "archive",
+    "dead_letter": "dead_letters",
+}
+_PAGE = 100
+
+
+def prune_batches(run: Run, retentions: Retentions) -> None:
+    """Go on with what an earlier run marked, then mark and clear what is past its retention."""
+    pruning = _Pruning(run)
+    pruning.go_on()
+    for kept in STEPS[:-1]:
+        for group in run.work.ledger.batch_groups(kept):
+            retention = retentions.of(kept, group)
+            if retention is not None:
+                pruning.prune(kept, group, retention)
+            if run.is_over():
+                return
+
+
+class _Pruning:
+    """Marks and clears batches, knowing which replays and redrives have not ended."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._ledger = run.work.ledger
+        self._repairs = lru_cache(maxsize=2)(self._repairs_of)
+        self._know_wishes()
+
+    def go_on(self) -> None:
+        """Clear what was marked and not cleared: its run died, or is at it still."""
+        while not self._run.is_over() and (marked := self._ledger.uncleared_batches(_PAGE)):
+            for batch in marked:
+                self._clear(batch)
+            if self._run.dry_run:  # they stay
+                return
+
+    def prune(self, kept: Kept, group: BatchGroup, retention: Retention) -> None:
+        """Mark and clear the batches of a group that may lose what they have kept until now."""
+        for batch in self._expired(kept, group, retention):
+            if self._run.is_over():
+                return
+            needs = [*needs_of_wishes(batch, self._replays, self._redrives), *self._ledger.needs_of(batch)]
+            decided = keeping(batch, self._run.now, retention, needs)
+            if decided.because:
+                self._run.done.kept[decided.because] += 1
+            if decided.kept == batch.kept:
+                continue
+            if not self._run.dry_run and not self._ledger.mark_kept(batch, decided.kept, self._wishes):
+                self._know_wishes()  # the next run looks at it again
+                continue
+            self._clear(replace(batch, kept=decided.kept))
+
+    def _expired(self, kept: Kept, group: BatchGroup, retention: Retention) -> Iterator[Batch]:
+        before = self._run.now - (retention.deliveries if kept == "all" else retention.ends(kept, "normal"))
+        place: BatchPlace | None = None
+        while True:
+            page = self._ledger.expired_batches(kept, group, before, place, limit=_PAGE)
+            yield from page
+            if len(page) < _PAGE:
+                return
+            place = BatchPlace(page[-1].planned_at, page[-1].batch_id)
+
+    def _clear(self, batch: Batch) -> None:
+        """Remove the files of what a batch does not keep, then its rows: a run that dies finds by them what is left."""
+        going = STEPS[STEPS.index(batch.cleared) : STEPS.index(batch.kept)]
+        named = [path for kind, path in self._ledger.paths(batch.batch_id) if _GOES_WITH[kind] in going]
+        self._run.remove([*named, *(self._last_files(batch) if "manifest" in going else ())])
+        for what in going:
+            self._run.done.batches[what] += 1
+        if not self._run.dry_run:
+            self._run.done.rows += self._ledger.clear_rows(batch)
+            self._run.progressed()
+
+    def _last_files(self, batch: Batch) -> Iterator[str]:
+        yield layout.manifest(batch.planned_at, batch.batch_id)
+        yield from (path for path in self._repairs(layout.repairs_of_day(batch.planned_at)) if batch.batch_id in path)
+        if not self._ledger.rule_set_is_named(batch.rule_set, but_by=batch.batch_id):
+            yield layout.rule_set(batch.rule_set)
+
+    def _repairs_of(self, day: str) -> list[str]:
+        return self._run.work.store.list(day)
+
+    def _know_wishes(self) -> None:
+        self._wishes = self._ledger.open_wishes()
+        self._replays: list[Replay] = [each for each in self._ledger.replays() if each.replay_id in self._wishes]
+        self._redrives = sorted(each.redrive_id for each in self._ledger.redrives() if each.redrive_id in self._wishes)

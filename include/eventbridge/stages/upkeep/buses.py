@@ -1,0 +1,66 @@
+"""Drops messages from buses that drop none by themselves: past the bus' retention, and taken by every runner."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import timedelta
+
+from eventbridge.decision.retention import LEAST_AGE
+from eventbridge.errors import BusError, UserError
+from eventbridge.model.consumer_offset import ConsumerOffset
+from eventbridge.model.queue import Queue
+from eventbridge.rule import Bus
+from eventbridge.rule.operations_bus import OPERATIONS_BUS
+from eventbridge.sources.protocol import LogSource, Trimmable
+from eventbridge.stages.upkeep.run import Run
+
+log = logging.getLogger(__name__)
+
+#: Messages that are dropped before the run looks at its time; publishers are let in more often.
+_AT_ONCE = 50_000
+
+
+def trim_buses(run: Run) -> None:
+    """Trim the buses of today's rules; a bus that does not answer is told of and keeps all.
+
+    The bus `eventbridge` is not among them: whoever publishes to it trims it.
+    """
+    offsets = run.work.ledger.consumer_offsets()
+    for bus in run.work.rule_set().buses.values():
+        rows = [row for row in offsets if row.bus == bus.name and row.queue.topic in bus.source.topics]
+        if bus.name != OPERATIONS_BUS.name and rows and not run.is_over():
+            try:
+                with closing(run.work.open_source(bus)) as source:
+                    _trim(run, bus, source, rows)
+            except (BusError, UserError) as error:
+                log.warning("the bus %s keeps what is past its retention for now: %s", bus.name, error)
+
+
+def _trim(run: Run, bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset]) -> None:
+    """Trim a bus below the lowest offset at which a registered runner stands, whether rules still name it or not."""
+    if not isinstance(source, Trimmable):  # it has a retention of its own
+        return
+    identity = source.identity()
+    if any(row.bus_identity not in ("", identity) for row in rows):
+        run.done.kept[f"bus {bus.name}: a runner stands on another log"] += 1
+        return
+    before = run.now - max(LEAST_AGE, timedelta(seconds=bus.retention_seconds))
+    taken: dict[Queue, int] = {}
+    for row in rows:
+        taken[row.queue] = min(row.offset, taken.get(row.queue, row.offset))
+    first = {queue: source.earliest(queue) for queue in source.queues()}
+    for queue, earliest in first.items():
+        old = source.offset_at(queue, before)
+        end = min(old, taken.get(queue, earliest))
+        if end < old:
+            run.done.kept[f"bus {bus.name}: messages that a runner has not taken"] += old - end
+        if run.dry_run:
+            run.done.messages[bus.name] += max(0, end - earliest)
+            continue
+        while earliest < end and not run.is_over():
+            earliest = min(end, earliest + _AT_ONCE)
+            first[queue] = earliest
+            run.done.messages[bus.name] += source.trim(before, first)
+            run.progressed()

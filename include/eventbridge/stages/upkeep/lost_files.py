@@ -1,0 +1,80 @@
+"""Removes files that no ledger row names: what attempts left that died, were overtaken, or came too late.
+
+A day of the store is listed twice in its life: two days later, when whoever wrote it is long gone, and when retention
+has taken all that was named. A file of a batch that is not committed stays; so does one of a batch that was repaired,
+as its record names what was set aside.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+
+from eventbridge.decision.retention import LEAST_AGE
+from eventbridge.errors import NotFoundError
+from eventbridge.model.retention import STEPS, SweepName
+from eventbridge.stages.upkeep.retentions import Retentions
+from eventbridge.stages.upkeep.run import Run
+from eventbridge.store import layout
+
+_DAY = timedelta(days=1)
+_BATCH_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def sweep_lost(run: Run) -> None:
+    """Look through the days that ended more than 24 h ago and were not looked through yet."""
+    _sweep(run, "lost", run.now - LEAST_AGE)
+
+
+def sweep_expired(run: Run, retentions: Retentions) -> None:
+    """Look through the days of which nothing is kept but manifests, and what somebody needs."""
+    _sweep(run, "expired", run.now - retentions.longest_of_files)
+
+
+def _sweep(run: Run, name: SweepName, until: datetime) -> None:
+    ledger = run.work.ledger
+    begun = ledger.swept_through(name) or ledger.oldest_batch_at()
+    if begun is None:
+        return
+    day = begun.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    while day + _DAY <= until and not run.is_over():
+        lost = list(_lost_files(run, day))
+        run.remove(lost)
+        run.done.lost_files += len(lost)
+        day += _DAY
+        if not run.dry_run:
+            ledger.move_sweep(name, day)
+            run.progressed()
+
+
+def _lost_files(run: Run, day: datetime) -> Iterator[str]:
+    store, ledger = run.work.store, run.work.ledger
+    buses = {group.bus for kept in STEPS for group in ledger.batch_groups(kept)} - {""}
+    repaired = _by_batch(store.list(layout.repairs_of_day(day)))
+    for prefix in layout.folders_of_day(day, sorted(buses)):
+        for batch_id, paths in _by_batch(store.list(prefix)).items():
+            if batch_id not in repaired:
+                yield from _unnamed(run, day, batch_id, paths)
+
+
+def _unnamed(run: Run, day: datetime, batch_id: str, paths: list[str]) -> Iterable[str]:
+    ledger = run.work.ledger
+    try:
+        batch = ledger.batch(batch_id)
+    except NotFoundError:
+        # it was never planned; if there is a manifest, another ledger knows it, and an audit tells
+        return () if run.work.store.exists(layout.manifest(day, batch_id)) else paths
+    if batch.state != "committed":
+        return ()
+    named = {path for _, path in ledger.paths(batch_id)}
+    return [path for path in paths if path not in named]
+
+
+def _by_batch(paths: Iterable[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in paths:
+        if (name := _BATCH_ID.search(path)) is not None:
+            found[name.group()].append(path)
+    return found

@@ -1,0 +1,40 @@
+"""Retention: removes what is past its time from store, ledger and embedded buses, and what lost attempts left behind.
+
+Called by the DAG `maintain_store` and by `eventbridge maintain`. It works by the ledger's indexes and by days of the
+store, never by a list of all that is kept, for a bounded time; the next run goes on. Killed anywhere, or run twice at
+once, it removes nothing that is needed: what a batch loses is marked in the ledger first, then its files go, then rows.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from eventbridge.stages.guards.ledger_identity import claim_runner, refuse_lost_ledger
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.told import told
+from eventbridge.stages.upkeep.batches import prune_batches
+from eventbridge.stages.upkeep.buses import trim_buses
+from eventbridge.stages.upkeep.history import prune_history
+from eventbridge.stages.upkeep.lost_files import sweep_expired, sweep_lost
+from eventbridge.stages.upkeep.retentions import Retentions
+from eventbridge.stages.upkeep.run import Maintained, Run
+
+
+@told("maintain", of="")
+def maintain(work: Runtime, *, dry_run: bool = False, budget: timedelta | None = None) -> Maintained:
+    """Remove what is past its retention and return what that was; `budget` None: that of the settings.
+
+    Raises LedgerLostError, and removes nothing, if ledger and store do not belong together.
+    """
+    for runner in sorted({row.group for row in work.ledger.consumer_offsets()}):
+        claim_runner(work, runner)
+    refuse_lost_ledger(work, always=True)
+    seconds = work.settings.maintain_budget_seconds if budget is None else budget.total_seconds()
+    run = Run(work, seconds, dry_run=dry_run)
+    retentions = Retentions(work, run.now)
+    prune_batches(run, retentions)
+    prune_history(run, retentions)
+    sweep_lost(run)
+    sweep_expired(run, retentions)
+    trim_buses(run)
+    return run.done

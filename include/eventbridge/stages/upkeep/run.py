@@ -1,0 +1,61 @@
+"""One run of retention: how much time it has, what it may change, and what it did."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from eventbridge.model.retention import Kept
+from eventbridge.stages.runtime.runtime import Runtime
+
+
+@dataclass
+class Maintained:
+    """What a run removed, or in a dry run would have; `finished`: nothing is left to do for now.
+
+    `batches` counts those that lost something, by what that was; `kept`, by reason, those that are past their
+    retention and stay. Files include those of no batch; `lost_files` are files that nothing named.
+    """
+
+    dry_run: bool = False
+    batches: Counter[Kept] = field(default_factory=Counter)
+    files: int = 0
+    lost_files: int = 0
+    rows: int = 0
+    rule_changes: int = 0
+    wishes: int = 0
+    messages: Counter[str] = field(default_factory=Counter)
+    kept: Counter[str] = field(default_factory=Counter)
+    finished: bool = True
+
+
+class Run:
+    """What the parts of a run share."""
+
+    def __init__(self, work: Runtime, seconds: float, *, dry_run: bool) -> None:
+        self.work = work
+        self.now: datetime = work.ledger.now()
+        self.dry_run = dry_run
+        self.done = Maintained(dry_run=dry_run)
+        self._until = time.monotonic() + seconds
+        self._progressed = False
+
+    def progressed(self) -> None:
+        """Note that a piece of work was done: from now on the run ends when its time is over."""
+        self._progressed = True
+
+    def is_over(self) -> bool:
+        """Return whether the next piece of work is left to the next run; never before one was done."""
+        over = self._progressed and time.monotonic() >= self._until
+        if over:
+            self.done.finished = False
+        return over
+
+    def remove(self, paths: Sequence[str]) -> None:
+        """Remove files from the store, unless it is a dry run, and count them."""
+        if paths and not self.dry_run:
+            self.work.store.delete_all(paths)
+        self.done.files += len(paths)

@@ -1,0 +1,203 @@
+"""What a ledger must do with what is past its retention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from contracts.ledger_redrives_contract import a_redrive, plan, taken
+from contracts.ledger_replays_contract import a_replay
+from contracts.ledger_samples import (
+    START,
+    a_batch,
+    a_chunk,
+    a_file,
+    a_parked,
+    a_retry_batch,
+    after,
+    register,
+    settle,
+    some_ranges,
+)
+
+from eventbridge.errors import NotFoundError
+from eventbridge.ledger import Ledger
+from eventbridge.model.batch import Batch
+from eventbridge.model.retention import BatchGroup, BatchPlace, Kept
+
+GROUP = BatchGroup("flights", "flights-bus")
+
+
+def committed(ledger: Ledger, batch_id: str = "batch-1", seconds: float = 0, parked: Sequence[float] = ()) -> Batch:
+    """Return a new normal batch, planned at a time and committed with its bus told, that parked so many rows."""
+    ranges = some_ranges() if batch_id == "batch-1" else []
+    if ranges:
+        register(ledger)
+    assert ledger.plan_batch(a_batch(batch_id, planned_at=after(seconds)), ranges)
+    assert ledger.move_batch(batch_id, "planned", "buffered")
+    assert ledger.publish_chunks(batch_id, after(60), [a_chunk(number, batch_id) for number in range(2)])
+    assert ledger.begin_settlement(batch_id)
+    ledger.park([a_parked(due, batch_id=batch_id) for due in parked])
+    assert ledger.commit_batch(batch_id, "flights", ranges, after(1), "000000")
+    ledger.mark_bus_committed(batch_id)
+    return ledger.batch(batch_id)
+
+
+def take(ledger: Ledger, batch_id: str, parked_id: int) -> None:
+    """Have a retry batch take a row up, and deliver it."""
+    assert ledger.plan_taken(a_retry_batch(batch_id, planned_at=after(100)), [], [parked_id])
+    assert ledger.begin_settlement(batch_id)
+    assert ledger.commit_batch(batch_id, "flights", [], after(101), "000000")
+
+
+def marked(ledger: Ledger, batch: Batch, kept: Kept) -> Batch:
+    """Mark what is kept of a batch, and return it as it is then."""
+    assert ledger.mark_kept(batch, kept, ledger.open_wishes())
+    return ledger.batch(batch.batch_id)
+
+
+def whys(ledger: Ledger, batch: Batch) -> set[str]:
+    """Return why a batch must not lose something."""
+    return {need.why for need in ledger.needs_of(batch)}
+
+
+class RetentionContract:
+    """What a ledger must do with what goes."""
+
+    def test_what_is_past_its_age_is_found_by_group(self, ledger: Ledger) -> None:
+        """Committed batches before a time, whole ones newest first, a page at a time; the others oldest first."""
+        first = committed(ledger)
+        rest = [committed(ledger, f"batch-{number}", number) for number in (2, 3)]
+        assert ledger.plan_batch(a_batch("open", runner="night", planned_at=START), [])
+
+        assert set(ledger.batch_groups("all")) == {GROUP, BatchGroup("night", "flights-bus")}
+        found = ledger.expired_batches("all", GROUP, after(3))
+        assert found == [rest[0], first]
+        place = BatchPlace(rest[0].planned_at, rest[0].batch_id)
+        assert ledger.expired_batches("all", GROUP, after(3), place, limit=1) == [first]
+        assert ledger.expired_batches("all", BatchGroup("night", "flights-bus"), after(3)) == []
+        marks = [marked(ledger, each, "archive") for each in (rest[0], first)]
+        assert ledger.expired_batches("archive", GROUP, after(9)) == list(reversed(marks))
+        place = BatchPlace(first.planned_at, first.batch_id)
+        assert ledger.expired_batches("archive", GROUP, after(9), place) == [marks[0]]
+        assert [each.batch_id for each in ledger.uncleared_batches()] == ["batch-1", "batch-2"]
+
+    def test_of_two_that_mark_a_batch_one_does(self, ledger: Ledger, rival: Ledger) -> None:
+        """Nor is one marked that is not committed, or while a replay began that nobody knew of."""
+        batch = committed(ledger)
+        assert ledger.plan_batch(a_batch("open", runner="night"), [])
+
+        assert not rival.mark_kept(rival.batch("open"), "archive", set())
+        begun = ledger.begin_replay(a_replay())
+        assert not rival.mark_kept(batch, "archive", set())
+        assert rival.mark_kept(batch, "archive", {begun.replay_id})
+        assert not ledger.mark_kept(batch, "archive", {begun.replay_id})
+
+    def test_who_needs_a_batch_is_told(self, ledger: Ledger) -> None:
+        """What waits of it, who took something up and is whole, and, for its row, the newest, older and naming ones."""
+        batch = committed(ledger, parked=(0,))
+        assert {"something of it waits", "it is the newest of its runner"} == whys(ledger, batch)
+        younger = committed(ledger, "batch-2", 2)
+        assert "an older one of its runner is kept" in whys(ledger, younger)
+        (row,) = ledger.parked()
+        assert row.parked_id is not None
+        take(ledger, "retry-1", row.parked_id)
+
+        assert whys(ledger, batch) == {"a younger batch took up something of it"}
+        assert "it took up something of a batch that is kept" in whys(ledger, ledger.batch("retry-1"))
+        marked(ledger, ledger.batch("retry-1"), "archive")
+        assert whys(ledger, batch) == set()
+
+    def test_a_batch_is_cleared_step_by_step(self, ledger: Ledger, rival: Ledger) -> None:
+        """Rows of what is not kept go, those of what is kept stay; in the end the batch itself goes."""
+        batch = committed(ledger, parked=(0,))
+        committed(ledger, "batch-2", 2)
+        (row,) = ledger.parked()
+        assert row.parked_id is not None
+        take(ledger, "retry-1", row.parked_id)
+
+        batch = marked(ledger, batch, "dead_letters")
+        assert (batch.kept, batch.cleared) == ("dead_letters", "all")
+        assert ledger.clear_rows(batch) >= 3, "a parked row and two chunks at least"
+        assert rival.clear_rows(batch) == 0
+        cleared = ledger.batch("batch-1")
+        assert (cleared.cleared, ledger.parked(), ledger.chunks("batch-1")) == ("dead_letters", [], [])
+        assert ledger.ranges("batch-1") == some_ranges()
+        last = marked(ledger, cleared, "nothing")
+        ledger.clear_rows(last)
+        with pytest.raises(NotFoundError):
+            rival.batch("batch-1")
+        assert ledger.uncleared_batches() == []
+
+    def test_many_rows_go_in_small_transactions(self, ledger: Ledger) -> None:
+        """However many a batch has: a writer that comes in between waits for a few of them only."""
+        settle(ledger, "batch-1")
+        ledger.park([a_parked(number) for number in range(450)])
+        for first in range(0, 450, 50):
+            assert ledger.plan_taken(
+                a_retry_batch(f"retry-{first}"),
+                [],
+                [row.parked_id for row in ledger.parked()[first : first + 50]],  # type: ignore[misc]
+            )
+            assert ledger.begin_settlement(f"retry-{first}")
+            assert ledger.commit_batch(f"retry-{first}", "flights", [], after(9), "000000")
+        assert ledger.commit_batch("batch-1", "flights", [], after(9), "000000")
+
+        assert ledger.clear_rows(marked(ledger, ledger.batch("batch-1"), "archive")) >= 450
+        assert ledger.parked() == []
+
+    def test_dead_letters_are_needed_by_who_took_them(self, ledger: Ledger) -> None:
+        """As long as that one is whole; with the letters goes what was noted of them, and then the redrive."""
+        settle(ledger, "batch-1")
+        letters = replace(a_file("batch-1"), kind="dead_letter", path="dead_letters/a.parquet", detail=None)
+        assert ledger.record_file(letters, "settling")
+        assert ledger.commit_batch("batch-1", "flights", [], after(1), "000000")
+        wish = ledger.begin_redrive(a_redrive())
+        assert plan(ledger, "redrive-batch", taken(batch_id="redrive-batch"))
+        assert ledger.open_wishes() == {wish.redrive_id}
+        assert ledger.end_redrive(wish.redrive_id, "done")
+
+        batch = marked(ledger, ledger.batch("batch-1"), "dead_letters")
+        assert "a younger batch took dead letters of it" in whys(ledger, batch)
+        assert ledger.drop_ended_wishes(after(10_000)) == 0, "its letters are there"
+        ledger.clear_rows(marked(ledger, batch, "manifest"))
+        assert ledger.redriven() == {}
+        assert ledger.drop_ended_wishes(after(10_000)) == 1
+
+    def test_the_archive_is_what_is_kept(self, ledger: Ledger) -> None:
+        """Files of a batch that lost its archive are not listed, and the newest of those is told."""
+        batch = committed(ledger)
+        day = (after(-1), after(9))
+
+        assert ledger.pruned_at("flights-bus", *day, "archive") is None
+        marked(ledger, batch, "archive")
+        assert ledger.pruned_at("flights-bus", *day, "all") == batch.planned_at
+        assert ledger.pruned_at("flights-bus", *day, "archive") is None
+        marked(ledger, ledger.batch("batch-1"), "dead_letters")
+        assert ledger.pruned_at("flights-bus", *day, "archive") == batch.planned_at
+        assert ledger.pruned_at("other-bus", *day, "archive") is None
+
+    def test_what_a_rule_is_today_is_never_forgotten(self, ledger: Ledger) -> None:
+        """Older changes go, with their rule sets if nothing else names them."""
+        assert ledger.put_rules_in_force("first", {}, None, {"late": "v1", "early": "v1"})
+        assert ledger.put_rules_in_force("second", {}, "first", {"late": "v2"})
+        assert ledger.put_rules_in_force("third", {}, "second", {"late": "v3"})
+        assert ledger.drop_rule_changes(START) == (0, set())
+
+        assert ledger.drop_rule_changes(after(9)) == (2, {"first", "second"})
+        assert {(each.rule, each.version) for each in ledger.rule_changes()} == {("late", "v3"), ("early", "v1")}
+        assert [ledger.rule_set_is_named(name) for name in ("first", "second", "third")] == [True, False, True]
+        assert ledger.plan_batch(a_batch("batch-1", rule_set="second"), [])
+        assert ledger.rule_set_is_named("second")
+        assert not ledger.rule_set_is_named("second", but_by="batch-1")
+
+    def test_a_sweep_never_goes_back(self, ledger: Ledger, rival: Ledger) -> None:
+        """Each kind of sweep is noted by itself."""
+        assert (ledger.swept_through("lost"), ledger.oldest_batch_at()) == (None, None)
+        ledger.move_sweep("lost", after(50))
+        rival.move_sweep("lost", after(40))
+
+        assert (ledger.swept_through("lost"), ledger.swept_through("expired")) == (after(50), None)
+        assert ledger.plan_batch(a_batch("batch-1"), [])
+        assert ledger.oldest_batch_at() == START

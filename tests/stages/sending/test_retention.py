@@ -1,0 +1,329 @@
+"""Retention: what is past its time goes from store, ledger and bus; what is needed stays, and the books balance."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from stages.delivering import REFUSED, Sending, http
+
+from eventbridge.errors import LedgerLostError, NotFoundError, UserError
+from eventbridge.event.ids import new_batch_id
+from eventbridge.model.batch import Batch
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.guards.ledger_identity import refuse_lost_ledger
+from eventbridge.stages.letters.reader import dead_letters, letters
+from eventbridge.stages.letters.selection import Selection
+from eventbridge.stages.operate.audit import Audit, audit
+from eventbridge.stages.operate.deliver_redrive import deliver_redrive
+from eventbridge.stages.operate.deliver_replay import cancel_replay, deliver_replay
+from eventbridge.stages.operate.repair import repair_batch
+from eventbridge.stages.redrive.marks import Marks
+from eventbridge.stages.redrive.plan import begin_redrive
+from eventbridge.stages.replay.account import account_of
+from eventbridge.stages.replay.plan import begin_replay
+from eventbridge.stages.replay.wish import make_wish
+from eventbridge.stages.upkeep.maintain import maintain
+from eventbridge.stages.upkeep.run import Maintained
+from eventbridge.store import layout
+
+NO_RETRY = "{policy: own, attempts: 0}"
+TARGETS = {"crm": "/healthy/crm", "dead": http(REFUSED, retry=NO_RETRY)}
+
+
+def days(sending: Sending, count: float) -> None:
+    """Let days pass."""
+    sending.site.clock.advance(count * 86_400)
+
+
+def delivered(sending: Sending, orders: int = 2, **targets: str) -> Batch:
+    """Deliver orders to the targets, by default one that takes them and one that refuses; return their batch."""
+    sending.begin(orders, **(targets or TARGETS))
+    sending.deliver()
+    return next(batch for batch in sending.work.ledger.batches(limit=None) if batch.kind == "normal")
+
+
+def files(sending: Sending, batch: Batch) -> dict[str, int]:
+    """Return how many files of a batch the store holds, by the folder they are in."""
+    found: dict[str, int] = {}
+    for path in sending.work.store.list(""):
+        if batch.batch_id in path:
+            found[path.partition("/")[0]] = found.get(path.partition("/")[0], 0) + 1
+    return found
+
+
+def sound(sending: Sending) -> Audit:
+    """Return an audit of everything, which finds no difference."""
+    found = audit(sending.work)
+    assert found.differences == ()
+    return found
+
+
+def kept(sending: Sending, batch: Batch) -> str:
+    """Return what is kept of a batch."""
+    return sending.work.ledger.batch(batch.batch_id).kept
+
+
+def replay_of(sending: Sending, run: str = "run", **options: Any) -> str:
+    """Begin a replay and return its id."""
+    work = sending.work
+    chosen = {"since": "90d", "until": None} | options
+    return begin_replay(work, make_wish(work.ledger.now(), work.rule_set(), "orders", **chosen), run).replay_id
+
+
+def test_each_kind_of_record_goes_at_its_time(sending: Sending) -> None:
+    """Deliveries and archive after 30 days, dead letters after 90, the manifest after 400, and the books balance."""
+    first = delivered(sending)
+    days(sending, 1)
+    delivered(sending)
+    events = sound(sending).events
+
+    days(sending, 28)
+    assert maintain(sending.work).batches == {}
+    days(sending, 1.5)
+    assert maintain(sending.work).batches == {"all": 1, "archive": 1}
+    assert files(sending, first) == {"dead_letters": 1, "manifests": 1}
+    assert (sound(sending).pruned, sound(sending).events) == (1, events)
+    days(sending, 60)
+    done = maintain(sending.work)
+    assert (done.batches["dead_letters"], done.finished) == (1, True)
+    assert files(sending, first) == {"manifests": 1}
+    assert len(list(dead_letters(sending.work))) == 2, "the letters of the younger batch"
+    assert sound(sending).events == events
+    days(sending, 310)
+    maintain(sending.work)
+    assert files(sending, first) == {}
+    with pytest.raises(NotFoundError):
+        sending.work.ledger.batch(first.batch_id)
+    assert sound(sending).batches == 1, "the newest stays: offsets and the guard against a lost ledger rest on it"
+    assert maintain(sending.work).rows == 0
+
+
+def test_an_empty_ledger_never_looks_like_a_first_start(sending: Sending) -> None:
+    """After years without events a new ledger is refused, and so is an old copy; retention itself stops at once."""
+    delivered(sending)
+    days(sending, 1)
+    last = delivered(sending)
+    days(sending, 2_000)
+    maintain(sending.work)
+
+    assert files(sending, last) == {"manifests": 1}
+    lost = sending.site.reopen(ledger_url=f"sqlite:///{sending.site.folder}/other.sqlite")
+    with pytest.raises(LedgerLostError):
+        refuse_lost_ledger(lost, always=True)
+    with pytest.raises(LedgerLostError):
+        maintain(lost)
+
+
+def test_a_dry_run_tells_and_changes_nothing(sending: Sending) -> None:
+    """It counts what a run then removes."""
+    delivered(sending)
+    days(sending, 1)
+    delivered(sending)
+    days(sending, 100)
+    before = sending.work.store.list("")
+
+    told = maintain(sending.work, dry_run=True)
+
+    assert (sending.work.store.list(""), told.batches["all"], told.batches["dead_letters"]) == (before, 2, 2)
+    done = maintain(sending.work)
+    assert (done.batches, done.files) == (told.batches, told.files)
+
+
+def test_what_waits_keeps_all_that_it_descends_from(sending: Sending) -> None:
+    """What is tried for days, through two batches, keeps its files until whoever delivered it is old as well."""
+    policy = "{policy: own, attempts: 50, initial: 1h, multiplier: 1, maximum: 1h, maximum_event_age: 20d}"
+    first = delivered(sending, crm=http(REFUSED, retry=policy))
+    sending.site.reopen(retention_deliveries_seconds="2d")
+    days(sending, 3)
+    sending.deliver()  # a second batch takes it up, and parks it again
+    days(sending, 3)
+
+    told = maintain(sending.work)
+
+    assert kept(sending, first) == "all"
+    assert told.kept == {"something of it waits": 1, "a younger batch took up something of it": 1}
+    sound(sending)
+    sending.rules(crm=http("/healthy/crm", retry=policy))
+    sending.deliver()
+    assert len(sending.requests()) == 2
+    maintain(sending.work)
+    assert kept(sending, first) == "all", "the batch that delivered it is young"
+    sound(sending)
+    days(sending, 3)
+    maintain(sending.work)
+    assert kept(sending, first) == "archive"
+    assert sound(sending).pruned == 3
+
+
+def test_a_replay_that_has_not_ended_keeps_its_archive(sending: Sending) -> None:
+    """Running or paused, whatever its age; once it has ended the archive goes, and who asks for it is told."""
+    first = delivered(sending)
+    days(sending, 20)
+    wish = replay_of(sending)
+    by_outcome = replay_of(sending, "other", skip_delivered=True)
+    days(sending, 20)
+
+    told = maintain(sending.work)
+    assert kept(sending, first) == "all"
+    assert told.kept == {f"replay {by_outcome} has not ended": 1}
+    cancel_replay(sending.work, by_outcome)
+    maintain(sending.work)
+    assert kept(sending, first) == "archive"
+    with pytest.raises(UserError, match="what became of deliveries up to"):
+        replay_of(sending, "again", skip_delivered=True)
+    cancel_replay(sending.work, wish)
+    maintain(sending.work)
+    assert kept(sending, first) == "dead_letters"
+    with pytest.raises(UserError, match="is past its retention and was removed"):
+        replay_of(sending, "late")
+    with pytest.raises(UserError, match="is past its retention"):
+        repair_batch(sending.work, first.batch_id, InProcessRouter(sending.work.store), dry_run=True)
+    sound(sending)
+
+
+def redrive(sending: Sending, run: str, *, again: bool = False) -> int:
+    """Redrive every dead letter to the end; return how many batches that took."""
+    begun = begin_redrive(sending.work, Selection(), run, rate=None, retransform=False, again=again)
+    return deliver_redrive(sending.work, begun.redrive_id, InProcessRouter(sending.work.store))
+
+
+def test_letters_outlive_their_batch_and_can_be_redriven(sending: Sending) -> None:
+    """They are delivered by what they hold themselves, and stay as long as a batch that took them is whole."""
+    first = delivered(sending)
+    days(sending, 40)
+    maintain(sending.work)
+    sending.rules(crm="/healthy/crm", dead="/healthy/mended")
+
+    assert redrive(sending, "first") == 1
+    sound(sending)
+    days(sending, 40)
+    maintain(sending.work)
+    marks = Marks(sending.work)
+    assert {mark.outcome for letter in letters(sending.work) if (mark := marks.of(letter))} == {"pruned"}
+    assert redrive(sending, "not again") == 0
+    assert redrive(sending, "again", again=True) == 1
+    days(sending, 15)
+    told = maintain(sending.work)
+    assert kept(sending, first) == "dead_letters"
+    assert told.kept["a younger batch took dead letters of it"] == 1
+    sound(sending)
+    days(sending, 20)
+    maintain(sending.work)
+    assert kept(sending, first) == "manifest"
+    assert list(letters(sending.work)) == []
+    sound(sending)
+
+
+def test_a_redrive_under_way_keeps_every_letter(sending: Sending) -> None:
+    """It may take any of them; once it is cancelled they go."""
+    first = delivered(sending)
+    days(sending, 89)
+    begun = begin_redrive(sending.work, Selection(), "run", rate=None, retransform=False, again=False)
+    days(sending, 10)
+
+    maintain(sending.work)
+    assert kept(sending, first) == "dead_letters"
+    sending.work.ledger.end_redrive(begun.redrive_id, "cancelled")
+    maintain(sending.work)
+    assert kept(sending, first) == "manifest"
+
+
+def test_what_a_replay_came_to_is_told_as_long_as_it_is_kept(sending: Sending) -> None:
+    """Its batches are pruned as others are; its account says so, and in the end it is forgotten."""
+    delivered(sending)
+    sending.site.clock.advance(1)
+    wish = replay_of(sending)
+    deliver_replay(sending.work, wish, InProcessRouter(sending.work.store))
+    days(sending, 50)
+    maintain(sending.work)
+
+    account = account_of(sending.work, sending.work.ledger.replay(wish))
+    assert (account.taken, account.outcomes) == (2, {"pruned": 2})
+    sound(sending)
+    days(sending, 400)
+    assert maintain(sending.work).wishes == 1
+    with pytest.raises(NotFoundError):
+        sending.work.ledger.replay(wish)
+    sound(sending)
+
+
+def test_files_that_nobody_names_go(sending: Sending) -> None:
+    """What lost attempts left behind, of a batch that is known or never was, once the day is 24 hours past."""
+    first = delivered(sending)
+    store, never = sending.work.store, new_batch_id(first.planned_at)
+    lost = [
+        layout.deliveries(first.planned_at, first.batch_id, "dead", "0"),
+        layout.outcomes(first.planned_at, first.batch_id, 7, 7, 7),
+        layout.buffer("orders", first.planned_at, never, "0"),
+    ]
+    for path in lost:
+        store.put(path, b"left behind")
+
+    days(sending, 0.9)
+    assert maintain(sending.work).lost_files == 0
+    days(sending, 1.1)
+    delivered(sending)
+    other = new_batch_id(first.planned_at)
+    foreign = [layout.settlement(first.planned_at, other), layout.manifest(first.planned_at, other)]
+    for path in foreign:
+        store.put(path, b"of another ledger, which an audit tells of")
+    whole = set(store.list("")) - set(lost)
+
+    assert maintain(sending.work).lost_files == 3
+    assert set(store.list("")) == whole
+    assert maintain(sending.work).lost_files == 0, "a day is listed once"
+
+
+def test_what_a_repair_set_aside_stays(sending: Sending) -> None:
+    """Its record names the damaged file, which is in the store as long as the record is."""
+    batch = delivered(sending)
+    (letter,) = (file.path for file in sending.work.ledger.files(batch.batch_id, "dead_letter"))
+    assert letter is not None
+    sending.work.store.put(letter, b"damaged")
+    repair_batch(sending.work, batch.batch_id, InProcessRouter(sending.work.store), dry_run=False)
+    aside = layout.deliveries(batch.planned_at, batch.batch_id, "old", "0")
+    sending.work.store.put(aside, b"set aside")
+
+    days(sending, 3)
+
+    assert maintain(sending.work).lost_files == 0
+    assert sending.work.store.exists(aside)
+
+
+def test_a_run_ends_when_its_time_is_over_and_the_next_goes_on(sending: Sending) -> None:
+    """With no time at all each run does one piece of work, and in the end all is done."""
+    batches = []
+    for _ in range(3):
+        batches.append(delivered(sending, 1, crm="/healthy/crm"))
+        days(sending, 1)
+    days(sending, 40)
+
+    told = maintain(sending.work, budget=timedelta(0))
+
+    assert (told.batches["all"], told.finished) == (1, False)
+    runs: list[Maintained] = []
+    while not runs or not runs[-1].finished:
+        runs.append(maintain(sending.work, budget=timedelta(0)))
+    assert 2 < len(runs) < 100
+    assert {kept(sending, batch) for batch in batches} == {"dead_letters"}
+    sound(sending)
+
+
+def test_a_bus_loses_what_is_old_and_was_taken(sending: Sending) -> None:
+    """Not what a runner has not taken, though no rule names it any more; offsets stay where they are."""
+    delivered(sending, 4, crm="/healthy/crm")
+    offsets = sending.work.ledger.consumer_offsets()
+    sending.remove()  # nothing is taken from now on
+    sending.publish(2)
+    days(sending, 40)
+
+    assert maintain(sending.work).messages == {"orders": 4}
+    with sending.site.bus() as bus:
+        assert sum(bus.end(queue) - bus.earliest(queue) for queue in bus.queues()) == 2
+    assert sending.work.ledger.consumer_offsets() == offsets
+    sending.rules(crm="/healthy/crm")
+    sending.deliver()
+    assert len(sending.requests()) == 6
+    sound(sending)
