@@ -1,0 +1,43 @@
+"""The Airflow DAG `maintain_store`: removes what is past its retention, every hour.
+
+Its task is in eventbridge.orchestrate.maintain.
+"""
+
+from __future__ import annotations
+
+from airflow.sdk import DAG, CronTriggerTimetable
+
+from eventbridge.orchestrate.maintain import maintain, maintain_limit
+from eventbridge.orchestrate.names import MAINTAIN_DAG
+from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES
+from eventbridge.orchestrate.settings import airflow_settings
+from eventbridge.orchestrate.slow_lane import give_way
+
+GUIDE = """
+Removes what is past its retention from the store, the ledger and the embedded buses: deliveries, archive, dead letters
+and manifests, each after its own time (`retention` of a bus in its rule file; `EVENTBRIDGE_RETENTION_*`). It also
+removes files that lost attempts left behind. What a parked delivery, a reference, a replay or a redrive still needs
+stays; the task's log says what was removed, and what is kept although it is old.
+
+A run ends after `EVENTBRIDGE_MAINTAIN_BUDGET_SECONDS`, and the next one goes on. It has the lowest weight of all tasks
+and a lower priority at the processor. `eventbridge maintain --dry-run` tells what a run would remove.
+"""
+
+
+def maintain_store() -> DAG:
+    """Return the DAG."""
+    with DAG(
+        dag_id=MAINTAIN_DAG,
+        description="Removes what is past its retention",
+        doc_md=GUIDE,
+        schedule=CronTriggerTimetable("17 * * * *", timezone="UTC"),
+        start_date=BEGINNING,
+        catchup=False,
+        allowed_run_types=RUN_TYPES,
+        max_active_runs=1,
+        dagrun_timeout=maintain_limit(airflow_settings()),
+        default_args={"owner": OWNER, "pre_execute": give_way},
+        tags=["eventbridge", "maintain"],
+    ) as dag:
+        maintain()
+    return dag

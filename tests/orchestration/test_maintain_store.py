@@ -1,0 +1,63 @@
+"""The task of the DAG `maintain_store`, on a real ledger and store."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from eventbridge.config.settings import Settings
+from eventbridge.errors import NotFoundError
+from eventbridge.event.ids import new_batch_id
+from eventbridge.model.batch import Batch
+from eventbridge.model.queue import Queue
+from eventbridge.orchestrate.maintain import maintain
+from eventbridge.stages.guards.ledger_identity import claim_runner
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.store import layout
+
+
+@pytest.fixture
+def old(home: Path) -> Batch:
+    """A batch that was committed two years ago, and was not the last of its runner."""
+    work = Runtime.open(Settings.from_mapping({"EVENTBRIDGE_HOME": str(home)}), lambda name: pytest.fail(name))
+    claim_runner(work, "orders")
+    work.ledger.register_queues("orders", "orders", {Queue("events", "", 0): 0})
+    made = []
+    for days in (730, 1):
+        at = datetime.now(UTC) - timedelta(days=days)
+        made.append(Batch(new_batch_id(at), "normal", "orders", "orders", "planned", "cafe", at))
+        assert work.ledger.plan_batch(made[-1], [])
+        work.ledger.move_batch(made[-1].batch_id, "planned", "settling")
+        assert work.ledger.commit_batch(made[-1].batch_id, "orders", [], at, "000000")
+        work.ledger.mark_bus_committed(made[-1].batch_id)
+        work.store.put(layout.manifest(at, made[-1].batch_id), b"{}")
+    work.close()
+    return made[0]
+
+
+def test_the_task_removes_what_is_old_and_logs_it(home: Path, old: Batch, caplog: pytest.LogCaptureFixture) -> None:
+    """By the settings of Airflow's environment."""
+    with caplog.at_level(logging.INFO):
+        maintain.function()
+
+    work = Runtime.open(Settings.from_mapping({"EVENTBRIDGE_HOME": str(home)}), lambda name: pytest.fail(name))
+    with pytest.raises(NotFoundError):
+        work.ledger.batch(old.batch_id)
+    assert not work.store.exists(layout.manifest(old.planned_at, old.batch_id))
+    assert len(work.ledger.batches()) == 1
+    work.close()
+    assert "'manifest': 1" in caplog.text
+
+
+def test_a_ledger_of_another_store_fails_the_task_for_good(
+    home: Path, old: Batch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It removes nothing, and is not tried again: a person must act."""
+    monkeypatch.setenv("EVENTBRIDGE_STORE_URI", (tmp_path / "empty").as_uri())
+
+    with pytest.raises(AirflowFailException, match="the store was deleted or replaced"):
+        maintain.function()
