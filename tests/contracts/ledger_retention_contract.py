@@ -194,10 +194,10 @@ class RetentionContract:
 
     def test_a_sweep_never_goes_back(self, ledger: Ledger, rival: Ledger) -> None:
         """Each kind of sweep is noted by itself."""
-        assert (ledger.swept_through("lost"), ledger.oldest_batch_at()) == (None, None)
+        assert (ledger.swept_through("lost"), ledger.first_batch_at(START)) == (None, None)
         ledger.move_sweep("lost", after(50))
         rival.move_sweep("lost", after(40))
 
         assert (ledger.swept_through("lost"), ledger.swept_through("expired")) == (after(50), None)
         assert ledger.plan_batch(a_batch("batch-1"), [])
-        assert ledger.oldest_batch_at() == START
+        assert (ledger.first_batch_at(START), ledger.first_batch_at(after(1))) == (START, None)

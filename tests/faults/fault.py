@@ -46,6 +46,7 @@ _FAILING_READS = {"ledger.select", "store.get", "store.open", "store.exists", "s
 
 #: Points at which no lock of the ledger is held: whoever stands still there hinders nobody.
 _PAUSABLE = {"target.send", "target.answered", "bus.read", "bus.commit", "store.open", "store.get"}
+_PAUSABLE |= {"store.delete", "store.delete.done"}
 _PAUSABLE |= {f"store.{verb}{when}" for verb in ("put", "create") for when in ("", ".written", ".named", ".done")}
 
 

@@ -158,10 +158,10 @@ class Retention(Database):
             connection.execute(statements.NOTE_SWEEP, {"name": name, "through": through})
             connection.execute(statements.MOVE_SWEEP, {"of_sweep": name, "at": through})
 
-    def oldest_batch_at(self) -> datetime | None:
-        """Return when the oldest batch was planned; None in an empty ledger."""
+    def first_batch_at(self, since: datetime) -> datetime | None:
+        """Return when the first batch was planned from a time on; None: none was."""
         with self._reading() as connection:
-            return connection.execute(statements.OLDEST_BATCH).scalar()
+            return connection.execute(statements.FIRST_BATCH, {"at": since}).scalar()
 
     def _drop_all(self, deletes: Sequence[Delete], names: Mapping[str, str]) -> int:
         """Run statements, each until it finds nothing more, in transactions that drop few rows; return how many."""

@@ -203,8 +203,13 @@ NOTE_SWEEP = insert_or_skip(sweep)
 #: Notes how far it was swept, never back.
 MOVE_SWEEP = update(sweep).where(sweep.c.name == bindparam("of_sweep"), sweep.c.through < _TIME).values(through=_TIME)
 
-#: When the oldest batch was planned.
-OLDEST_BATCH = select(batch.c.planned_at).order_by(batch.c.planned_at, batch.c.batch_id).limit(1)
+#: When the first batch was planned from a time on.
+FIRST_BATCH = (
+    select(batch.c.planned_at)
+    .where(batch.c.planned_at >= _TIME)
+    .order_by(batch.c.planned_at, batch.c.batch_id)
+    .limit(1)
+)
 
 #: Forgets a batch.
 DROP_BATCH = delete(batch).where(batch.c.batch_id == _OF_BATCH)

@@ -20,6 +20,7 @@ from eventbridge.stages.upkeep.run import Run
 from eventbridge.store import layout
 
 _DAY = timedelta(days=1)
+_EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 _BATCH_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -34,19 +35,24 @@ def sweep_expired(run: Run, retentions: Retentions) -> None:
 
 
 def _sweep(run: Run, name: SweepName, until: datetime) -> None:
-    ledger = run.work.ledger
-    begun = ledger.swept_through(name) or ledger.oldest_batch_at()
-    if begun is None:
-        return
-    day = begun.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    while day + _DAY <= until and not run.is_over():
+    """List the days that have batches, one after the other; `until`: the end of the last one."""
+    day = _day_of(run.work.ledger.swept_through(name) or _EARLIEST)
+    while not run.is_over():
+        first = run.work.ledger.first_batch_at(day)
+        if first is None or _day_of(first) + _DAY > until:
+            return
+        day = _day_of(first)
         lost = list(_lost_files(run, day))
         run.remove(lost)
         run.done.lost_files += len(lost)
         day += _DAY
         if not run.dry_run:
-            ledger.move_sweep(name, day)
+            run.work.ledger.move_sweep(name, day)
             run.progressed()
+
+
+def _day_of(at: datetime) -> datetime:
+    return at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def _lost_files(run: Run, day: datetime) -> Iterator[str]:
