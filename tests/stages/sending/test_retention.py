@@ -22,7 +22,7 @@ from eventbridge.stages.operate.repair import repair_batch
 from eventbridge.stages.redrive.marks import Marks
 from eventbridge.stages.redrive.plan import begin_redrive
 from eventbridge.stages.replay.account import account_of
-from eventbridge.stages.replay.plan import begin_replay
+from eventbridge.stages.replay.plan import begin_replay, plan_replay
 from eventbridge.stages.replay.wish import make_wish
 from eventbridge.stages.upkeep.maintain import maintain
 from eventbridge.stages.upkeep.run import Maintained
@@ -326,4 +326,21 @@ def test_a_bus_loses_what_is_old_and_was_taken(sending: Sending) -> None:
     sending.rules(crm="/healthy/crm")
     sending.deliver()
     assert len(sending.requests()) == 6
+    sound(sending)
+
+
+def test_a_cancelled_replay_is_no_difference_once_its_archive_is_gone(sending: Sending) -> None:
+    """The file that it had come to is pruned, and what came after it is not: an audit asks no more of it."""
+    delivered(sending, 2, crm="/healthy/crm")
+    days(sending, 10)
+    delivered(sending, 2, crm="/healthy/crm")
+    sending.site.clock.advance(1)
+    wish = replay_of(sending, rate=0.1)  # an event a batch: it ends in the first file
+    assert plan_replay(sending.work, wish).batch_id is not None
+    cancel_replay(sending.work, wish)
+    days(sending, 25)
+    sending.deliver()
+
+    maintain(sending.work)
+
     sound(sending)

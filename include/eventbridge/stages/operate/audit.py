@@ -79,13 +79,16 @@ def audit(work: Runtime, batch_id: str | None = None) -> Audit:
 
 
 def _audited(work: Runtime, batch: Batch) -> tuple[Books | None, list[str]]:
-    """Return the books of a committed batch, None if they cannot be read, and what is wrong with it."""
+    """Return the books of a committed batch, None if they cannot be read, and what is wrong with it.
+
+    Of one that retention took files of the manifest stands for them.
+    """
     if batch.kept == "nothing":  # and its row goes in a moment
         return None, []
-    if batch.kept != "all":
-        return _audited_by_manifest(work, batch)
     try:
-        books = books_of(work, batch)
+        books = books_of(work, batch) if batch.kept == "all" else books_of_manifest(work, batch)
+    except NewerFormatError as error:
+        return None, [str(error)]
     except (StoreError, BooksError) as error:  # also of dead letters that it took from another batch
         try:
             today = work.ledger.batch(batch.batch_id)
@@ -96,6 +99,8 @@ def _audited(work: Runtime, batch: Batch) -> tuple[Books | None, list[str]]:
         cannot = f"a file cannot be read: {error}" if isinstance(error, StoreError) else str(error)
         return None, [cannot, *_also_missing(work, batch, str(error))]
     wrong = [str(each) for each in differences(books)]
+    if batch.kept != "all":
+        return books, [*wrong, *_also_missing(work, batch, "")]
     try:
         wrong += manifest_differences(work, batch, books)
     except NewerFormatError as error:
@@ -103,21 +108,10 @@ def _audited(work: Runtime, batch: Batch) -> tuple[Books | None, list[str]]:
     return books, wrong
 
 
-def _audited_by_manifest(work: Runtime, batch: Batch) -> tuple[Books | None, list[str]]:
-    """Return the books of a batch that retention took files of, and what is wrong with what is left of it."""
-    try:
-        books = books_of_manifest(work, batch)
-    except (StoreError, BooksError, NewerFormatError) as error:
-        return None, [str(error)]
-    left = [path for kind, path in work.ledger.paths(batch.batch_id) if batch.kept == batch.cleared and path]
-    return books, [
-        *map(str, differences(books)),
-        *(f"{path} is missing" for path in left if not work.store.exists(path)),
-    ]
-
-
 def _also_missing(work: Runtime, batch: Batch, told: str) -> Iterator[str]:
     """Yield the files of a batch that are missing, but for what was told: reading ended at the first."""
+    if batch.kept != batch.cleared:  # some of them are being removed
+        return
     for kind in FILE_KINDS:
         for file in work.ledger.files(batch.batch_id, kind):
             if file.path is not None and file.path not in told and not work.store.exists(file.path):

@@ -105,7 +105,10 @@ def _missed(work: Runtime, replay: Replay, part: int, looked: list[Replayed]) ->
     for each in looked:
         spans.setdefault(each.file, []).append((each.first_row, each.end_row))
     here = replay.position if replay.position.part == part else None
-    for (file, _), _ in files_from(work, replay, ReplayPosition(part=part)):
+    found = [file for (file, _), _ in files_from(work, replay, ReplayPosition(part=part))]
+    if here is not None and replay.ended_at is not None and all(file.path != here.file for file in found):
+        return  # it ended there, and that file is past its retention: nobody can tell what came before it
+    for file in found:
         end = here.row if here is not None and here.file == file.path else file.rows
         reached = 0
         for first, last in sorted(spans.get(file.path, [])):
