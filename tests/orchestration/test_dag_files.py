@@ -25,7 +25,7 @@ from eventbridge.stages.operate.say import Action
 
 DAGS = Path(__file__).parents[2] / "dags"
 #: DAGs whose runs move no batch.
-WITHOUT_BATCH = {"operate_rules", "publish_events", "maintain_store"}
+WITHOUT_BATCH = {"operate_rules", "publish_events", "maintain_store", "check_quality"}
 EVERY_HOUSE = {"retry_deliveries", "redrive_dead_letters", "replay_events"} | WITHOUT_BATCH
 
 
@@ -153,6 +153,17 @@ def test_the_form_of_operate_rules_has_every_action(dags: dict[str, DAG]) -> Non
     assert tuple(params.get_param("action").schema["enum"]) == get_args(Action)
     assert set(params) == {"action", "rule", "target", "value", "confirm"}
     assert all("type" in params.get_param(name).schema for name in params)
+
+
+def test_an_hour_is_checked_after_each_one(dags: dict[str, DAG]) -> None:
+    """One task, ten minutes past every hour, one run at a time; the form may name another hour by a picker."""
+    check = dags["check_quality"]
+
+    assert check.task_ids == ["check_quality"]
+    assert check.timetable.expression == "10 * * * *"  # type: ignore[attr-defined]
+    assert (check.max_active_runs, check.catchup, check.dagrun_timeout) == (1, False, timedelta(seconds=200))
+    assert check.params.get_param("hour").schema["format"] == "date-time"
+    check.params.validate()
 
 
 def test_the_form_of_publish_events_proposes_the_buses(dags: dict[str, DAG]) -> None:
@@ -323,7 +334,16 @@ def test_parsing_reads_the_rule_files_and_nothing_else(home: Path, file: str) ->
     """
     found = watched_parse(file)
     rules, cache = os.environ["EVENTBRIDGE_RULES_FOLDER"], str(home / "rule_cache")
-    heavy = {"pyspark", "pyarrow", "pycurl", "alembic", "eventbridge.stages.push.stage", "eventbridge.ledger.ledger"}
+    heavy = {
+        "pyspark",
+        "pyarrow",
+        "pycurl",
+        "alembic",
+        "great_expectations",
+        "pandas",
+        "eventbridge.stages.push.stage",
+        "eventbridge.ledger.ledger",
+    }
 
     assert [each for each in touched(found) if not each[1].startswith((rules, cache))] == []
     assert not heavy & set(found["modules"])  # type: ignore[call-overload]

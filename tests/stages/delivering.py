@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from eventbridge.event.cloudevent import parse_event
 from eventbridge.model.batch import Batch
 from eventbridge.model.verdict import Verdict
 from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.rule.operations_bus import OPERATIONS_BUS
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.deliver import deliver_batch, deliver_retries, deliver_until_idle
@@ -21,6 +24,7 @@ from eventbridge.stages.settle.letters import write_dead_letters
 from eventbridge.stages.settle.parking import schedule_retries
 from eventbridge.stages.settle.settlement import read_verdicts
 from eventbridge.store.parquet import read_table
+from eventbridge.testing.messages import messages_of
 from eventbridge.testing.receiver import Receiver
 
 RUNNER = "orders"
@@ -192,6 +196,16 @@ def segment_rows(work: Runtime, batch_id: str) -> list[dict[str, Any]]:
     """Return every recorded outcome row of a batch."""
     files = work.ledger.files(batch_id, "outcome")
     return [row for file in files if file.path for row in read_table(work.store, file.path).to_pylist()]
+
+
+def told(sending: Sending) -> list[dict[str, Any]]:
+    """Return the events on the bus `eventbridge`."""
+    source = sending.work.open_source(OPERATIONS_BUS)
+    (queue,) = source.queues()
+    bodies = [message.body for message in messages_of(source.read(queue, 0, source.end(queue)))]
+    source.close()
+    assert all(parse_event(body, max_bytes=1 << 20) for body in bodies)
+    return [json.loads(body) for body in bodies]
 
 
 def keeps(sent_at: list[datetime], rate: float) -> bool:

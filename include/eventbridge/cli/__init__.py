@@ -13,7 +13,20 @@ from typing import Annotated
 import typer
 
 from eventbridge import __version__
-from eventbridge.cli import audit, batch, bus, compile, dead_letters, deliver, maintain, replay, rules, status, targets
+from eventbridge.cli import (
+    audit,
+    batch,
+    bus,
+    compile,
+    dead_letters,
+    deliver,
+    maintain,
+    quality,
+    replay,
+    rules,
+    status,
+    targets,
+)
 from eventbridge.cli.output import CLOSED_PIPE, end_output, say
 from eventbridge.errors import EventBridgeError, InfrastructureError
 
@@ -48,6 +61,7 @@ app.command("audit", short_help="Recompute the books: is every event accounted f
 app.add_typer(batch.app, name="batch")
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(replay.app, name="replay")
+app.add_typer(quality.app, name="quality")
 app.add_typer(targets.app, name="targets")
 app.command("maintain", short_help="Remove what is past its retention.")(maintain.maintain)
 app.command("compile", short_help="Compile the matcher before the first event needs it.")(compile.compile_matcher)

@@ -23,9 +23,9 @@ def release(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Let a rule go on that is held: because routing it failed by itself, or at a delivery that may not be given up.
+    """Let a rule go on that is held: routing it failed by itself, its `expect` failed, or a delivery is not given up.
 
-    Do it once what made it fail is mended: its references are due, and the delivery is tried again, or skipped.
+    Do it once what made it fail is mended: what of it waits is due, and the delivery is tried again, or skipped.
     """
     from eventbridge.stages.operate.find import find_rule
     from eventbridge.stages.operate.release import release_rule
@@ -51,7 +51,8 @@ def _told(released: Released) -> str:
     if released.skipped:
         (skipped,) = released.skipped
         return f"{released.rule}: {_named(skipped)} becomes a dead letter, and the rule goes on behind it"
-    lines = [f"{released.rule}: {_named(each)} is tried again" for each in released.retried]
+    lines = [_of_expectation(released)] if released.expectation is not None or released.deliveries else []
+    lines += [f"{released.rule}: {_named(each)} is tried again" for each in released.retried]
     lines += [
         f"{released.rule}: {_named(each)} has nothing to send and is held on: skip it by --skip {each.delivery_id}"
         for each in released.unsendable
@@ -63,6 +64,16 @@ def _told(released: Released) -> str:
 
 def _named(held: HeldDelivery) -> str:
     return f"the delivery {held.delivery_id} to {held.target} ({held.reason})"
+
+
+def _of_expectation(released: Released) -> str:
+    hold = released.expectation
+    head = f"{released.rule} is not held by an expectation"
+    if hold is not None:
+        head = f"{released.rule} was held since {cell_text(hold.since)} UTC ({cell_text(hold.reason)}) and goes on"
+    if not released.deliveries:
+        return f"{head}; nothing of it waits"
+    return f"{head}; {counted(released.deliveries, 'delivery', 'deliveries')} that waited are due now"
 
 
 def _of_routing(released: Released) -> str:

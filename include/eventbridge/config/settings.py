@@ -204,6 +204,40 @@ class Settings(BaseModel):
         "The most of one target that one retry run takes, but for what was parked together; if it is well.",
         ge=1,
     )
+    quality_malformed_rate: float = _setting(
+        0.01, "share", "More malformed events of a bus in an hour fail its quality check.", ge=0, le=1
+    )
+    quality_duplicate_rate: float = _setting(
+        0.05, "share", "More duplicate events of a bus in an hour fail its quality check.", ge=0, le=1
+    )
+    quality_dead_letter_rate: float = _setting(
+        0.05,
+        "share",
+        "More dead letters of what was settled of a target in an hour fail its quality check.",
+        ge=0,
+        le=1,
+    )
+    quality_parked_rate: float = _setting(
+        0.5,
+        "share",
+        "More deliveries of a target in an hour that its first try parks fail its quality check.",
+        ge=0,
+        le=1,
+    )
+    quality_volume_tolerance: float = _setting(
+        0.5,
+        "share",
+        "How far a volume may be below the least and above the most of the same hour of other days.",
+        ge=0,
+        le=10,
+    )
+    quality_history_days: Count = _setting(
+        14,
+        "days",
+        "How many days back an hour's volumes are compared; fewer than 3 checked ones fail nothing.",
+        ge=3,
+        le=90,
+    )
     allow_addresses: Networks = _setting(
         (),
         "CIDR blocks",

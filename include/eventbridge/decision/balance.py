@@ -55,6 +55,7 @@ class Books:
     dead: Fingerprints = field(default_factory=dict)
     copies_due: Fingerprints = field(default_factory=dict)  # for dead letter queues: outside the other sums
     copies: Fingerprints = field(default_factory=dict)
+    transform_failures: Mapping[str, int] = field(default_factory=dict)  # of `dead`, how many for that reason
 
 
 @dataclass(frozen=True)

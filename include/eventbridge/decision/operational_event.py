@@ -12,10 +12,20 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from eventbridge.decision.quality import told_failure
+from eventbridge.model.expectation_hold import EXPECTATION_FAILED, ExpectationHold
+from eventbridge.model.quality import QualityRecord
 from eventbridge.model.target_state import TargetState, TargetStatus
 
 OperationType = Literal[
-    "target.degraded", "target.recovered", "target.disabled", "delivery.dead_lettered", "rule.held", "rules.mistaken"
+    "target.degraded",
+    "target.recovered",
+    "target.disabled",
+    "delivery.dead_lettered",
+    "rule.held",
+    "rules.mistaken",
+    "quality.checked",
+    "quality.failed",
 ]
 
 #: Delivery ids that one event of dead letters names.
@@ -92,6 +102,32 @@ def of_rule_held_in_version(rule: str, version: str, reason: str, time: datetime
     """Return the event for a rule that is not routed in a version of it; held again after a release, it is another."""
     data = {"rule": rule, "reason": reason, "held_at": version}
     return OperationalEvent(_id("rule.held", rule, version, time.isoformat()), "rule.held", rule, time, data)
+
+
+def of_rule_held_by_expectation(hold: ExpectationHold) -> OperationalEvent:
+    """Return the event for a rule whose matched events were not what it expects; held again, it is another."""
+    data = {"rule": hold.rule, "reason": hold.reason, "held_at": hold.found_in}
+    event_id = _id("rule.held", hold.rule, EXPECTATION_FAILED, hold.found_in, hold.since.isoformat())
+    return OperationalEvent(event_id, "rule.held", hold.rule, hold.since, data)
+
+
+def of_quality_check(record: QualityRecord) -> OperationalEvent:
+    """Return the one event of the check of an hour: `quality.failed` if a measure of it failed, else `quality.checked`.
+
+    Its subject is the hour.
+    """
+    hour = record.hour.isoformat()
+    data = {
+        "hour": hour,
+        "batches": record.batches,
+        "open_batches": record.open_batches,
+        "measures": len(record.measures),
+        "failures": len(record.failures),
+        "first": [told_failure(each) for each in record.failures[:_IDS_NAMED]],
+        "page": record.page,
+    }
+    kind: OperationType = "quality.failed" if record.failures else "quality.checked"
+    return OperationalEvent(_id("quality", hour), kind, hour, record.checked_at, data)
 
 
 def of_rule_held_at_delivery(

@@ -90,6 +90,12 @@ class Batches(Database):
         with self._reading() as connection:
             return [to_batch(row) for row in connection.execute(statements.batches(limit, runner, state))]
 
+    def batches_between(self, since: datetime, until: datetime) -> list[Batch]:
+        """Return the batches planned from `since` (included) to `until` (excluded), the oldest first."""
+        with self._reading() as connection:
+            rows = connection.execute(statements.BATCHES_BETWEEN, {"since": since, "until": until})
+            return [to_batch(row) for row in rows]
+
     def latest_batch(self) -> Batch | None:
         """Return the batch that was planned last, None in an empty ledger."""
         return next(iter(self.batches(limit=1)), None)

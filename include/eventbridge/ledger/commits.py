@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from sqlalchemy import Connection
@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 from eventbridge.errors import BooksError, NotFoundError
 from eventbridge.ledger.batches import prove_settled_by, to_batch
 from eventbridge.ledger.database import Database
+from eventbridge.ledger.quality import hold_by_expectation
 from eventbridge.ledger.statements import batches as statements
 from eventbridge.ledger.statements import offsets as offset_statements
 from eventbridge.ledger.statements import parking as parking_statements
@@ -20,11 +21,20 @@ from eventbridge.model.batch import Batch, Range
 class Commits(Database):
     """The part of the ledger about what is finished."""
 
-    def commit_batch(self, batch_id: str, runner: str, ranges: Sequence[Range], now: datetime, settlement: str) -> bool:
+    def commit_batch(
+        self,
+        batch_id: str,
+        runner: str,
+        ranges: Sequence[Range],
+        now: datetime,
+        settlement: str,
+        failed: Mapping[str, str] | None = None,
+    ) -> bool:
         """Commit a settled batch: move the runner's offsets over its ranges, close what it had taken up.
 
-        `settlement`: the key of the first one that its books were proved with. All in one transaction; False if the
-        batch is committed already. Raises BooksError, and changes nothing, if the batch is not settling or an offset
+        `settlement`: the key of the first one that its books were proved with. `failed`: what failed of the `expect` of
+        rules, which are held from now on. All in one transaction; False if the batch is committed already.
+        Raises BooksError, and changes nothing, if the batch is not settling or an offset
         does not stand where its range starts; SettledAnewError if it has another settlement now; NotFoundError.
         """
         with self._writing() as connection:
@@ -36,6 +46,7 @@ class Commits(Database):
                 _move_offset(connection, runner, moved, now)
             connection.execute(parking_statements.CLOSE_PARKED, {"of_batch": batch_id})
             connection.execute(reference_statements.CLOSE_REFERENCES, {"of_batch": batch_id})
+            hold_by_expectation(connection, failed or {}, batch_id, now)
             return True
 
     def prove_settled_by(self, batch_id: str, settlement: str) -> None:

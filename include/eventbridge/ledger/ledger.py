@@ -15,6 +15,7 @@ from eventbridge.ledger.operator_states import OperatorWords
 from eventbridge.ledger.order import Order
 from eventbridge.ledger.parking import Parking
 from eventbridge.ledger.pools import Pools
+from eventbridge.ledger.quality import Quality
 from eventbridge.ledger.redrives import Redrives
 from eventbridge.ledger.references import References
 from eventbridge.ledger.replays import Replays
@@ -42,6 +43,7 @@ class Ledger(
     Pools,
     Rules,
     Retention,
+    Quality,
     Revision,
 ):
     """The state of all runners.

@@ -33,6 +33,8 @@ from eventbridge.ledger.parked_table import UNTAKEN as UNTAKEN
 from eventbridge.ledger.parked_table import UNTAKEN_IN_ORDER as UNTAKEN_IN_ORDER
 from eventbridge.ledger.parked_table import WAITING as WAITING
 from eventbridge.ledger.parked_table import parked as parked
+from eventbridge.ledger.quality_tables import expectation_hold as expectation_hold
+from eventbridge.ledger.quality_tables import quality_check as quality_check
 from eventbridge.ledger.redrive_tables import redrive as redrive
 from eventbridge.ledger.redrive_tables import redriven as redriven
 from eventbridge.ledger.replay_tables import replay as replay

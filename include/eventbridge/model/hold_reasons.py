@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+EXPECTATION_FAILED = "expectation failed"
 POOL_CLOSED = "pool closed"
 RULE_DISABLED = "rule disabled"
 RULE_HELD = "rule held"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from eventbridge.model.hold_reasons import RULE_PAUSED, TARGET_PAUSED
+from eventbridge.model.hold_reasons import EXPECTATION_FAILED, RULE_PAUSED, TARGET_PAUSED
 
 OperatorWord = Literal["paused", "disabled", "priority", "rate"]
 
@@ -28,21 +28,25 @@ class OperatorState:
 
 
 class OperatorStates:
-    """All that operators said, at one moment."""
+    """All that operators said, at one moment, and which rules are held until an operator releases them."""
 
-    def __init__(self, states: Iterable[OperatorState] = ()) -> None:
-        self._values = {(each.rule, each.target, each.word): each.value for each in states}
+    def __init__(self, values: Mapping[tuple[str, str, str], str] | None = None, held: Collection[str] = ()) -> None:
+        """Take values by (rule, target, word), and the rules of which an expectation failed."""
+        self._values = dict(values or {})
+        self._held = frozenset(held)
 
     @property
-    def pauses(self) -> bool:
-        """Whether anything is paused."""
-        return any(word == "paused" for _, _, word in self._values)
+    def holds(self) -> bool:
+        """Whether anything is paused or held."""
+        return bool(self._held) or any(word == "paused" for _, _, word in self._values)
 
     def hold_reason(self, rule: str, target: str) -> str:
-        """Return why deliveries of a target are held: its rule or itself is paused; "" if neither is."""
+        """Return why deliveries of a target are held: its rule or itself is paused, or its rule held; "" if none is."""
         if (rule, "", "paused") in self._values:
             return RULE_PAUSED
-        return TARGET_PAUSED if (rule, target, "paused") in self._values else ""
+        if (rule, target, "paused") in self._values:
+            return TARGET_PAUSED
+        return EXPECTATION_FAILED if rule in self._held else ""
 
     def disabled_rules(self) -> set[str]:
         """Return the rules that are matched against nothing."""

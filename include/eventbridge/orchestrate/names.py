@@ -8,6 +8,7 @@ REPLAY_DAG = "replay_events"
 OPERATE_DAG = "operate_rules"
 PUBLISH_DAG = "publish_events"
 MAINTAIN_DAG = "maintain_store"
+QUALITY_DAG = "check_quality"
 DELIVER_PREFIX = "deliver_"
 
 LISTEN = "listen"

@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from eventbridge.event.json_document import as_document, as_json_value, write_document
 from eventbridge.rule.content import content_of
+from eventbridge.rule.expect import Expect
 from eventbridge.rule.frozen import Frozen as _Frozen
 from eventbridge.rule.types import SOURCE_TYPES, TARGET_TYPES
 from eventbridge.rule.window import DeliverBetween
@@ -167,6 +168,7 @@ class Rule(_Frozen):
 
     `pattern` is the pattern's JSON; its numbers are `Number` of `event.json_document`, exact and as they were written.
     `where` is a Spark SQL expression that what the pattern lets through must meet as well, None: there is none.
+    `expect` is what its matched events must be like: where they are not, its later deliveries are held.
     `version` is a hash of everything else, made if not given.
     """
 
@@ -181,6 +183,7 @@ class Rule(_Frozen):
     priority: Priority = "medium"
     concurrency: int | None = None
     pool: str | None = None
+    expect: Expect | None = None
     version: str = ""
 
     @model_validator(mode="after")

@@ -10,6 +10,7 @@ from eventbridge.rule.fields import NAME, NAME_REMEDY, Fields
 from eventbridge.rule.locate import located
 from eventbridge.rule.model import DAY_SECONDS, Bus, Rule, Source
 from eventbridge.rule.node import Node
+from eventbridge.rule.read_expect import read_expect
 from eventbridge.rule.read_target import read_target
 from eventbridge.rule.read_type import close_fields, likely_type, read_by_model, read_type
 from eventbridge.rule.types import SOURCE_TYPES
@@ -50,6 +51,7 @@ def read_rule(name: str, node: Node, mistakes: list[Mistake]) -> Rule:
         priority=fields.choice("priority", "medium", PRIORITIES),
         concurrency=fields.whole("concurrency", None, 1, 10_000),
         pool=_pool(fields),
+        expect=read_expect(fields, mistakes),
         targets={target: read_target(target, child, mistakes) for target, child in _targets(fields, mistakes)},
     )
     fields.close()

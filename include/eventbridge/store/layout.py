@@ -57,6 +57,12 @@ def manifest(planned_at: datetime, batch_id: str) -> str:
     return f"manifests/date={planned_at.astimezone(UTC):%Y-%m-%d}/{batch_id}.json"
 
 
+def quality(hour: datetime, check_id: str, kind: str) -> str:
+    """Return the path of the record (`kind` json) or the page (html) of the check of an hour."""
+    at = hour.astimezone(UTC)
+    return f"quality/date={at:%Y-%m-%d}/hour={at:%H}/{check_id}.{kind}"
+
+
 def repair(planned_at: datetime, batch_id: str, number: int) -> str:
     """Return the path of the audit record of a batch's n-th repair."""
     return f"repairs/date={planned_at.astimezone(UTC):%Y-%m-%d}/{batch_id}-{number}.json"

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
 import pytest
-from stages.delivering import REFUSED, RunningClock, Sending, http, rules
+from stages.delivering import REFUSED, RunningClock, Sending, http, rules, told
 
 from eventbridge import fault_points
 from eventbridge.errors import BusError
-from eventbridge.event.cloudevent import parse_event
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.rule.operations_bus import OPERATIONS_BUS
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit
@@ -23,7 +20,6 @@ from eventbridge.stages.operate.deliver import deliver_until_idle
 from eventbridge.stages.operate.enable import enable_target
 from eventbridge.stages.operate.release_held import held_deliveries
 from eventbridge.stages.settle.deliveries import batch_deliveries
-from eventbridge.testing.messages import messages_of
 
 ALERTS = """
   alerts:
@@ -43,16 +39,6 @@ def no_faults() -> Iterator[None]:
     """Leave no hook behind."""
     yield
     fault_points.install(None)
-
-
-def told(sending: Sending) -> list[dict[str, Any]]:
-    """Return the events on the bus `eventbridge`."""
-    source = sending.work.open_source(OPERATIONS_BUS)
-    (queue,) = source.queues()
-    bodies = [message.body for message in messages_of(source.read(queue, 0, source.end(queue)))]
-    source.close()
-    assert all(parse_event(body, max_bytes=1 << 20) for body in bodies)
-    return [json.loads(body) for body in bodies]
 
 
 def kinds(sending: Sending) -> list[str]:

@@ -30,6 +30,7 @@ HEADINGS = {
     "a bus": "## Bus",
     "a source": "### Source",
     "a rule": "## Rule",
+    "an expectation": "### Expectations",
     "a target": "## Target",
     "a dead letter queue": "### Dead letter queue",
     "a timeout": "### Timeout",

@@ -28,6 +28,15 @@ BATCH = select(batch).where(_BATCH)
 #: The state of a batch, which stays as it is until the transaction ends.
 BATCH_STATE = select(batch.c.state).where(_BATCH).with_for_update(read=True)
 
+#: The batches that were planned in a span of time.
+BATCHES_BETWEEN = (
+    select(batch)
+    .where(
+        batch.c.planned_at >= bindparam("since", type_=UtcTime), batch.c.planned_at < bindparam("until", type_=UtcTime)
+    )
+    .order_by(batch.c.planned_at, batch.c.batch_id)
+)
+
 #: The one normal batch of a runner that is not committed.
 UNFINISHED_BATCH = select(batch).where(batch.c.runner == bindparam("of_runner"), NORMAL_UNCOMMITTED)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sqlalchemy import bindparam, delete, select, update
+from sqlalchemy import bindparam, delete, literal, select, union_all, update
 
 from eventbridge.ledger.statements.inserts import insert_or_skip
-from eventbridge.ledger.tables import operator_state
+from eventbridge.ledger.tables import expectation_hold, operator_state
 
 _ONE = (
     (operator_state.c.rule == bindparam("of_rule"))
@@ -15,6 +15,15 @@ _ONE = (
 
 #: All that holds.
 OPERATOR_STATES = select(operator_state).order_by(operator_state.c.rule, operator_state.c.target, operator_state.c.word)
+
+#: What `word` is, in the next query, of a rule that is held as an expectation failed.
+HELD = "held"
+
+#: All that decides about deliveries, in one query: what was said, and the rules that are held.
+WHAT_HOLDS = union_all(
+    select(operator_state.c.rule, operator_state.c.target, operator_state.c.word, operator_state.c.value),
+    select(expectation_hold.c.rule, literal(""), literal(HELD), literal("")),
+)
 
 #: Notes what was not said before.
 NOTE_OPERATOR_STATE = insert_or_skip(operator_state)

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+import pyarrow as pa
 
 from eventbridge.decision.balance import Books, Fingerprints
 from eventbridge.event.fingerprints import Ids, fingerprint
@@ -35,7 +36,7 @@ def books_of(work: Runtime, batch: Batch) -> Books:
     """
     numbers = _event_numbers(work, batch)
     verdicts, delivered = _verdicts(work, batch)
-    dead, records = _dead_letters(work, batch)
+    dead, records, transform_failures = _dead_letters(work, batch)
     parked = work.ledger.parked_of(batch.batch_id)
     shares = _shares(work, batch)
     return Books(
@@ -57,6 +58,7 @@ def books_of(work: Runtime, batch: Batch) -> Books:
         copies=of_parked(work, (row for row in parked if row.reason == COPY)),
         dead_by_settlement=verdicts["DeadLettered"],
         dead=dead,
+        transform_failures=transform_failures,
     )
 
 
@@ -162,10 +164,13 @@ def _sum(parts: Iterable[Ids]) -> Fingerprint:
     return sum(map(fingerprint, parts), start=Fingerprint())
 
 
-def _dead_letters(work: Runtime, batch: Batch) -> tuple[Fingerprints, Counter[str]]:
-    """Return the fingerprints of dead deliveries, and how many records there are, by reason, of what never was one."""
+def _dead_letters(work: Runtime, batch: Batch) -> tuple[Fingerprints, Counter[str], Counter[str]]:
+    """Return the fingerprints of dead deliveries, and counts: of what never was a delivery, by reason; of failed
+    transforms, by target.
+    """
     found = []
     others: Counter[str] = Counter()
+    failed: Counter[str] = Counter()
     for file in work.ledger.files(batch.batch_id, "dead_letter"):
         if file.path is not None:
             table = read_table(
@@ -174,4 +179,14 @@ def _dead_letters(work: Runtime, batch: Batch) -> tuple[Fingerprints, Counter[st
             is_delivery = valid_of(table["delivery_id"])
             found.append(by_target(table.filter(flag_column(is_delivery))))
             others.update(table.filter(flag_column(~is_delivery))["reason"].to_pylist())
-    return add(found), others
+            failed.update(_transform_failures(table))
+    return add(found), others, failed
+
+
+def _transform_failures(table: pa.Table) -> dict[str, int]:
+    """Return how many of a file's dead letters have the reason TransformFailed, by `<rule>/<target>`."""
+    codes, reasons = codes_of(table["reason"])
+    if "TransformFailed" not in reasons:
+        return {}
+    failed = table.filter(flag_column(codes == reasons.index("TransformFailed")))
+    return {target: each.count for target, each in by_target(failed).items()}

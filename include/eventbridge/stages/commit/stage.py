@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from eventbridge.decision.balance import Books, Fingerprints, differences, settles_all
+from eventbridge.decision.expectation import failed_expectations
 from eventbridge.errors import BooksError, BusError, OffsetGapError
 from eventbridge.event.ids import Fingerprint
 from eventbridge.model.batch import Batch, BatchFile, FileKind
@@ -83,7 +84,11 @@ def _prove_and_commit(work: Runtime, batch: Batch) -> None:
             + f"and if it stays, run `eventbridge audit --batch {batch.batch_id}`"
         )
     _write_manifest(work, batch, books, first)
-    work.ledger.commit_batch(batch.batch_id, batch.runner, work.ledger.ranges(batch.batch_id), work.clock(), first)
+    failed = failed_expectations(work.rules_of(batch), books) if batch.kind == "normal" else {}
+    for rule, detail in failed.items():
+        log.error("ALARM the rule %s is held from batch %s on: %s", rule, batch.batch_id, detail)
+    ranges = work.ledger.ranges(batch.batch_id)
+    work.ledger.commit_batch(batch.batch_id, batch.runner, ranges, work.clock(), first, failed)
 
 
 def _write_manifest(work: Runtime, batch: Batch, books: Books, first: str) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from eventbridge.decision.hold_reason import reference_hold_reason
+from eventbridge.model.expectation_hold import ExpectationHold
 from eventbridge.model.held_rule import HeldRule
+from eventbridge.stages.operate.release_expectation import release_expectation
 from eventbridge.stages.operate.release_held import HeldDelivery, skip_held, try_held_again
 from eventbridge.stages.runtime.runtime import Runtime
 
@@ -13,6 +15,8 @@ from eventbridge.stages.runtime.runtime import Runtime
 @dataclass(frozen=True)
 class Released:
     """What was released of a rule: its hold (None: it was not held), references that are due now, and their events.
+
+    `expectation` is the hold for an expectation that failed, and `deliveries` how many waited for that and are due now.
 
     `waits_for` says why references that wait go on waiting: something else holds them. `retried`, `skipped` and
     `unsendable` are the deliveries that the rule was held at, as none of its target may be given up; the last stay so.
@@ -28,16 +32,19 @@ class Released:
     skipped: tuple[HeldDelivery, ...] = ()
     unsendable: tuple[HeldDelivery, ...] = ()
     disabled: tuple[str, ...] = ()
+    expectation: ExpectationHold | None = None
+    deliveries: int = 0
 
     @property
     def nothing(self) -> bool:
         """Whether there was nothing to release."""
         deliveries = self.retried or self.skipped or self.unsendable
-        return self.hold is None and not (self.references or self.waits_for or deliveries)
+        holds = self.hold is not None or self.expectation is not None
+        return not (holds or self.deliveries or self.references or self.waits_for or deliveries)
 
 
 def release_rule(work: Runtime, rule: str, skip: str | None = None) -> Released:
-    """Let a rule go on: lift the hold of one whose routing failed by itself, try again what it is held at.
+    """Let a rule go on: lift its holds (routing failed by itself, an expectation failed), try again what it is held at.
 
     With `skip`, a delivery's id or the beginning of it, only that is done: it becomes a dead letter; raises
     NotFoundError if the rule is not held at it. Harmless if the rule is not held; one that fails again is held again.
@@ -47,8 +54,14 @@ def release_rule(work: Runtime, rule: str, skip: str | None = None) -> Released:
     retried, unsendable = try_held_again(work, rule)
     statuses = work.ledger.target_statuses().items()
     disabled = sorted(target for (of, target), status in statuses if of == rule and status.state == "disabled")
+    hold, deliveries = release_expectation(work, rule)
     return replace(
-        _release_routing(work, rule), retried=tuple(retried), unsendable=tuple(unsendable), disabled=tuple(disabled)
+        _release_routing(work, rule),
+        retried=tuple(retried),
+        unsendable=tuple(unsendable),
+        disabled=tuple(disabled),
+        expectation=hold,
+        deliveries=deliveries,
     )
 
 

@@ -154,10 +154,13 @@ def _mistakes(work: Runtime) -> tuple[Mistake, ...]:
 
 
 def held_rules(work: Runtime, rules: RuleSet) -> Iterator[HeldRule]:
-    """Yield the rules that are not routed, and each delivery that a rule is held at, as it may not be given up."""
+    """Yield the rules that are not routed, or of which an expectation failed, and deliveries that a rule is held at."""
     for name, each in work.ledger.held_rules().items():
         if name in rules.rules and rules.rules[name].version == each.version:
             yield each
+    for name, hold in work.ledger.expectation_holds().items():
+        version = rules.rules[name].version if name in rules.rules else ""
+        yield HeldRule(name, version, hold.reason, hold.since)
     for waiting in work.ledger.waiting_targets():
         rule, since = rules.rules.get(waiting.rule), waiting.newest_held_since
         if rule is not None and since is not None and waiting.state == "held" and waiting.held.startswith(HELD_AT):

@@ -14,7 +14,7 @@ from eventbridge.decision.delivery_window import next_opening, windows_of
 from eventbridge.model import row_vectors
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import PUSH_LOST, Chunk
-from eventbridge.model.hold_reasons import RULE_PAUSED, TARGET_DISABLED, TARGET_PAUSED
+from eventbridge.model.hold_reasons import EXPECTATION_FAILED, RULE_PAUSED, TARGET_DISABLED, TARGET_PAUSED
 from eventbridge.model.outcome import VERDICT_RANK
 from eventbridge.model.routed import RoutedShare
 from eventbridge.model.row_vectors import Rows
@@ -105,7 +105,7 @@ class Judge:
         self._chunk_ids = np.array([*(chunk.chunk_id for chunk in chunks), -1])
         self._untried_due = np.array([*(self._now + _pause(chunk) for chunk in chunks), self._now])
         self._said = work.ledger.said_by_operators()
-        reasons = {RULE_PAUSED, TARGET_PAUSED, *(chunk.held for chunk in chunks if chunk.held)}
+        reasons = {EXPECTATION_FAILED, RULE_PAUSED, TARGET_PAUSED, *(chunk.held for chunk in chunks if chunk.held)}
         self._held = [TARGET_DISABLED, QUEUE_EXHAUSTED, *sorted(reasons)]
         codes = (self._held.index(chunk.held) if chunk.held else NO_CODE for chunk in chunks)
         self._held_of_chunk = np.array([*codes, NO_CODE])
@@ -176,7 +176,7 @@ class Judge:
 
     def _held_for(self, table: pa.Table, chunk_of: Rows) -> Rows:
         held = self._held_of_chunk[chunk_of]
-        for target, its_rows in _rows_by_target(table).items() if self._said.pauses else ():
+        for target, its_rows in _rows_by_target(table).items() if self._said.holds else ():
             if reason := self._said.hold_reason(*target):
                 held[its_rows] = self._held.index(reason)
         if self._disabled:

@@ -1,0 +1,107 @@
+"""`eventbridge quality`: check an hour with Great Expectations; list and show what was found."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eventbridge.cli.output import JsonOption, note, say, show_json
+from eventbridge.cli.runtime import runtime
+from eventbridge.cli.table import cell_text, counted, show_table
+
+if TYPE_CHECKING:
+    from eventbridge.model.quality import Measure, QualityRecord
+
+app = typer.Typer(no_args_is_help=True, help="Check hours of events, deliveries and outcomes.")
+
+_FAILED = 1
+
+
+@app.command("check", short_help="Check an hour; exit code 1 if something in it failed.")
+def check(
+    hour: Annotated[
+        str | None,
+        typer.Option("--hour", metavar="TIME", help="The beginning of an hour, in UTC; default: the last one over."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check an hour of the archive with Great Expectations, once: again, it shows what was found then.
+
+    Rules whose `expect` failed in it are held. Exit code 1 if something failed.
+    """
+    from eventbridge.stages.operate.quality import check_hour
+
+    with runtime() as work:
+        found = check_hour(work, hour)
+    _show(found, as_json=as_json)
+    if found.failures:
+        raise typer.Exit(_FAILED)
+
+
+@app.command("list", short_help="List the hours that were checked.")
+def list_checks(
+    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="How many of the latest.")] = 24,
+    as_json: JsonOption = False,
+) -> None:
+    """List the latest hours that were checked, the latest first."""
+    from eventbridge.stages.operate.quality import checked_hours
+
+    with runtime(looking=True) as work:
+        found = checked_hours(work, limit)
+    if as_json:
+        show_json(found)
+        return
+    rows = [[c.hour, "passed" if c.passed else "failed", c.measures, c.failures, c.checked_at] for c in found]
+    show_table("Quality checks", ["hour", "verdict", "measures", "failures", "checked"], rows)
+
+
+@app.command("show", short_help="Show what the check of an hour found.")
+def show(
+    hour: Annotated[
+        str | None, typer.Argument(metavar="TIME", help="A time in the hour, in UTC; default: the latest checked.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show every measure of an hour that was checked, with its bounds, and where its page lies."""
+    from eventbridge.stages.operate.quality import found_in_hour
+
+    with runtime(looking=True) as work:
+        found = found_in_hour(work, hour)
+    _show(found, as_json=as_json)
+
+
+def _show(found: QualityRecord, *, as_json: bool) -> None:
+    if as_json:
+        show_json(found)
+        return
+    from eventbridge.decision.expectation import number_text
+
+    verdict = counted(len(found.failures), "failure", "failures") if found.failures else "passed"
+    batches = counted(found.batches, "batch", "batches")
+    say(f"{cell_text(found.hour)} UTC: {verdict}; {batches}, {counted(len(found.measures), 'measure', 'measures')}")
+    if found.open_batches:
+        note(f"{counted(found.open_batches, 'batch', 'batches')} of the hour were not committed and are not in it")
+    failed = {(each.subject, each.name) for each in found.failures}
+    rows = [
+        [
+            str(m.subject),
+            m.name,
+            number_text(m.value),
+            _bounds(m),
+            "FAILED" if (m.subject, m.name) in failed else m.note,
+        ]
+        for m in found.measures
+    ]
+    show_table("Measures", ["of", "measure", "value", "expected", ""], rows)
+    dead = [[of, reason, count] for of, reasons in found.dead_letters.items() for reason, count in reasons.items()]
+    show_table("Dead letters", ["rule/target", "reason", "count"], dead)
+    if found.page:
+        say(f"Data Docs: {found.page}")
+
+
+def _bounds(measure: Measure) -> str:
+    from eventbridge.decision.expectation import number_text
+
+    ends = (("at least", measure.at_least), ("at most", measure.at_most))
+    return ", ".join(f"{word} {number_text(end)}" for word, end in ends if end is not None)

@@ -1,0 +1,79 @@
+"""Decides whether a batch met what its rules expect of it. Pure: counts in, failures out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from eventbridge.decision.balance import Books
+from eventbridge.event.ids import Fingerprint
+from eventbridge.rule import RuleSet
+from eventbridge.rule.expect import Bounds, Expect
+
+_NOTHING = Fingerprint()
+
+
+@dataclass(frozen=True)
+class RuleCounts:
+    """What a batch did for one rule: events that it matched, and deliveries by what became of them."""
+
+    matches: int
+    deliveries: int
+    delivered: int
+    dead_letters: int
+    transform_failures: int
+
+
+def failed_expectations(rules: RuleSet, books: Books) -> dict[str, str]:
+    """Return what failed of each rule's `expect` in a batch that routed new events, by rule.
+
+    A rule of which a part of the batch is routed later is not judged: its counts are not whole.
+    """
+    failed = {}
+    for name, rule in rules.rules.items():
+        if rule.expect is None or not rule.enabled or name in books.referred:
+            continue
+        if found := "; ".join(_failures(rule.expect, counts_of(books, name, rule.targets))):
+            failed[name] = found
+    return failed
+
+
+def counts_of(books: Books, rule: str, targets: Mapping[str, object]) -> RuleCounts:
+    """Return a rule's counts in the books of a batch; each event that it matched has a delivery for each target."""
+    keys = [f"{rule}/{target}" for target in targets]
+    matched = [books.matched.get(key, _NOTHING).count for key in keys]
+    return RuleCounts(
+        matches=max(matched, default=0),
+        deliveries=sum(matched),
+        delivered=sum(books.delivered.get(key, _NOTHING).count for key in keys),
+        dead_letters=sum(books.dead.get(key, _NOTHING).count for key in keys),
+        transform_failures=sum(books.transform_failures.get(key, 0) for key in keys),
+    )
+
+
+def rate(part: int, whole: int) -> float:
+    """Return the share of `whole` that `part` is; 0 of nothing."""
+    return part / whole if whole else 0.0
+
+
+def _failures(expect: Expect, counts: RuleCounts) -> Iterator[str]:
+    settled = counts.delivered + counts.dead_letters
+    for name, bounds, value in (
+        ("matches", expect.matches, float(counts.matches)),
+        ("dead_letter_rate", expect.dead_letter_rate, rate(counts.dead_letters, settled)),
+        ("transform_failure_rate", expect.transform_failure_rate, rate(counts.transform_failures, counts.deliveries)),
+    ):
+        if bounds is not None and not bounds.hold(value):
+            yield broken(name, bounds, value)
+
+
+def broken(name: str, bounds: Bounds, value: float) -> str:
+    """Return one failed expectation as people are told of it, such as `matches is 12, expected at most 10`."""
+    ends = (("at least", bounds.at_least), ("at most", bounds.at_most))
+    expected = " and ".join(f"{word} {number_text(end)}" for word, end in ends if end is not None)
+    return f"{name} is {number_text(value)}, expected {expected}"
+
+
+def number_text(value: float) -> str:
+    """Return a count as a whole number, a share with at most four digits."""
+    return f"{value:,.0f}" if abs(value) < 1e15 and value == int(value) else f"{value:.4g}"

@@ -1,0 +1,145 @@
+"""What the check of an hour measures, and within which bounds: from counts and from earlier checks. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from eventbridge.decision.expectation import broken, rate
+from eventbridge.model.quality import Measure, Subject
+from eventbridge.rule.expect import Bounds, FieldExpectation
+
+#: The measures whose bounds are those of the same hour of other days.
+VOLUMES = ("events", "deliveries")
+
+
+@dataclass(frozen=True)
+class QualityLimits:
+    """How much of an hour may be malformed, duplicate, dead-lettered or parked, each a share from 0 to 1.
+
+    A volume may lie `volume_tolerance` (a share) below the least and above the most of the same hour of the days
+    before, once at least `volume_days` of those were checked.
+    """
+
+    malformed_rate: float
+    duplicate_rate: float
+    dead_letter_rate: float
+    parked_rate: float
+    volume_tolerance: float
+    volume_days: int
+
+
+@dataclass
+class BusCounts:
+    """What was read of a bus in an hour."""
+
+    events: int = 0
+    malformed: int = 0
+    duplicate: int = 0
+
+
+@dataclass
+class TargetCounts:
+    """What became of the deliveries of a target in an hour; `dead_letters` by reason.
+
+    `matched` and `parked` are of new events; delivered and dead letters also of what was tried again.
+    """
+
+    matched: int = 0
+    parked: int = 0
+    delivered: int = 0
+    dead_letters: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class FieldCounts:
+    """What an hour's matched events have at one path; `least` and `most` are of the numbers, None without any."""
+
+    events: int = 0
+    nulls: int = 0
+    numbers: int = 0
+    least: float | None = None
+    most: float | None = None
+
+    def add(self, other: FieldCounts) -> None:
+        """Take further events into account."""
+        self.events += other.events
+        self.nulls += other.nulls
+        self.numbers += other.numbers
+        self.least = min((each for each in (self.least, other.least) if each is not None), default=None)
+        self.most = max((each for each in (self.most, other.most) if each is not None), default=None)
+
+
+#: The volumes of a subject in the same hour of the days before that were checked, by (subject, measure).
+History = Mapping[tuple[Subject, str], Sequence[float]]
+
+
+def measures_of(
+    buses: Mapping[str, BusCounts],
+    targets: Mapping[tuple[str, str], TargetCounts],
+    fields: Mapping[tuple[str, str], tuple[FieldExpectation, FieldCounts]],
+    history: History,
+    limits: QualityLimits,
+) -> list[Measure]:
+    """Return the measures of an hour: of each bus, of each (rule, target), of each (rule, path)."""
+    found: list[Measure] = []
+    for bus, counts in sorted(buses.items()):
+        found += _of_bus(Subject("bus", bus), counts, history, limits)
+    for (rule, target), sums in sorted(targets.items()):
+        found += _of_target(Subject("target", rule, target), sums, history, limits)
+    for (rule, path), (expected, values) in sorted(fields.items(), key=lambda each: each[0]):
+        found += _of_field(Subject("field", rule, path), expected, values)
+    return found
+
+
+def _of_bus(bus: Subject, counts: BusCounts, history: History, limits: QualityLimits) -> Iterator[Measure]:
+    yield _volume(bus, "events", counts.events, history, limits)
+    yield Measure(bus, "malformed_rate", rate(counts.malformed, counts.events), at_most=limits.malformed_rate)
+    yield Measure(bus, "duplicate_rate", rate(counts.duplicate, counts.events), at_most=limits.duplicate_rate)
+
+
+def _of_target(target: Subject, counts: TargetCounts, history: History, limits: QualityLimits) -> Iterator[Measure]:
+    dead = sum(counts.dead_letters.values())
+    settled = counts.delivered + dead
+    yield _volume(target, "deliveries", counts.matched, history, limits)
+    yield Measure(target, "delivered_rate", rate(counts.delivered, settled))
+    yield Measure(target, "parked_rate", rate(counts.parked, counts.matched), at_most=limits.parked_rate)
+    yield Measure(target, "dead_letter_rate", rate(dead, settled), at_most=limits.dead_letter_rate)
+
+
+def _of_field(subject: Subject, expected: FieldExpectation, counts: FieldCounts) -> Iterator[Measure]:
+    if (nulls := expected.null_rate) is not None:
+        yield Measure(subject, "null_rate", rate(counts.nulls, counts.events), nulls.at_least, nulls.at_most)
+    if (value := expected.value) is not None:
+        others = counts.events - counts.nulls - counts.numbers
+        yield Measure(subject, "not_a_number_rate", rate(others, counts.events), at_most=0.0)
+        if counts.least is not None and counts.most is not None:
+            yield Measure(subject, "least_value", counts.least, at_least=value.at_least)
+            yield Measure(subject, "greatest_value", counts.most, at_most=value.at_most)
+
+
+def _volume(subject: Subject, name: str, count: int, history: History, limits: QualityLimits) -> Measure:
+    before = history.get((subject, name), ())
+    if len(before) < limits.volume_days:
+        note = f"too little history: {len(before)} of {limits.volume_days} days"
+        return Measure(subject, name, float(count), note=note)
+    at_least = min(before) * (1.0 - limits.volume_tolerance)
+    return Measure(subject, name, float(count), at_least, max(before) * (1.0 + limits.volume_tolerance))
+
+
+def failed_rules(failures: Iterable[Measure]) -> dict[str, str]:
+    """Return what failed of each rule's `expect`, by rule: those are held; other failures are only told."""
+    found: dict[str, list[str]] = {}
+    for each in failures:
+        if each.subject.kind == "field":
+            found.setdefault(each.subject.name, []).append(f"{each.subject.part}: {_told(each)}")
+    return {rule: "; ".join(told) for rule, told in found.items()}
+
+
+def told_failure(failure: Measure) -> str:
+    """Return a failure as people are told of it, such as `orders: events is 12, expected at least 800`."""
+    return f"{failure.subject}: {_told(failure)}"
+
+
+def _told(failure: Measure) -> str:
+    return broken(failure.name, Bounds(at_least=failure.at_least, at_most=failure.at_most), failure.value)

@@ -1,0 +1,29 @@
+"""Statements about rules that are held as an expectation failed, and about the hours that were checked."""
+
+from __future__ import annotations
+
+from sqlalchemy import Select, bindparam, delete, select
+
+from eventbridge.ledger.statements.inserts import insert_or_skip
+from eventbridge.ledger.tables import expectation_hold, quality_check
+
+#: The rules that are held.
+EXPECTATION_HOLDS = select(expectation_hold).order_by(expectation_hold.c.rule)
+
+#: Holds rules that are not held.
+HOLD_BY_EXPECTATION = insert_or_skip(expectation_hold)
+
+#: Lets a rule go on.
+DROP_EXPECTATION_HOLD = delete(expectation_hold).where(expectation_hold.c.rule == bindparam("of_rule"))
+
+#: Notes the check of an hour, if that was not checked.
+NOTE_QUALITY_CHECK = insert_or_skip(quality_check)
+
+
+def quality_checks(limit: int) -> Select[tuple[object, ...]]:
+    """Return the query for the checks of the latest hours, the latest first."""
+    return select(quality_check).order_by(quality_check.c.hour.desc()).limit(limit)
+
+
+#: The checks of some hours.
+QUALITY_CHECKS_OF = select(quality_check).where(quality_check.c.hour.in_(bindparam("hours", expanding=True)))

@@ -1,0 +1,42 @@
+"""The Airflow DAG `check_quality`: checks every hour of events, deliveries and outcomes with Great Expectations.
+
+Its task and its form are in eventbridge.orchestrate.quality.
+"""
+
+from __future__ import annotations
+
+from airflow.sdk import DAG, CronTriggerTimetable
+
+from eventbridge.orchestrate.names import QUALITY_DAG
+from eventbridge.orchestrate.quality import HOURLY, check_hour, quality_params
+from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, run_limit
+from eventbridge.orchestrate.settings import airflow_settings
+
+GUIDE = """
+Checks the hour before, ten minutes after it ended: volumes against the same hour of other days, shares of malformed and
+duplicate events, of parked deliveries and dead letters, and the fields that rules `expect` something of.
+
+What fails is told by the event `quality.failed` on the bus `eventbridge`, and the run succeeds: a run that fails could
+not check. A rule whose `expect` fails is held until `eventbridge rules release RULE`. `eventbridge quality list`
+and `show` print what was found; the Data Docs page lies in the store, below `quality/`.
+"""
+
+
+def check_quality() -> DAG:
+    """Return the DAG."""
+    with DAG(
+        dag_id=QUALITY_DAG,
+        description="Checks an hour of events, deliveries and outcomes",
+        doc_md=GUIDE,
+        schedule=CronTriggerTimetable(HOURLY, timezone="UTC"),
+        start_date=BEGINNING,
+        catchup=False,
+        allowed_run_types=RUN_TYPES,
+        max_active_runs=1,
+        dagrun_timeout=run_limit(airflow_settings()),
+        default_args={"owner": OWNER},
+        params=quality_params(),
+        tags=["eventbridge", "quality"],
+    ) as dag:
+        check_hour()
+    return dag

@@ -1,0 +1,43 @@
+"""The task and the form of the DAG `check_quality`."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+
+from airflow.sdk import Param, get_current_context, task
+
+from eventbridge.orchestrate.tasks import STAGE, stage
+
+log = logging.getLogger(__name__)
+
+#: Ten minutes after each hour: its last batches are committed by then.
+HOURLY = "10 * * * *"
+
+
+def quality_params() -> dict[str, Param]:
+    """Return the form of the DAG: which hour."""
+    return {
+        "hour": Param(
+            None,
+            type=["null", "string"],
+            format="date-time",
+            title="Hour",
+            description="The beginning of an hour that is over; empty: the hour before the run's.",
+        )
+    }
+
+
+@task(task_id="check_quality", **STAGE, do_xcom_push=False)
+def check_hour() -> None:
+    """Check an hour with Great Expectations; a failed check is told, and no failure of the task."""
+    from eventbridge.stages.quality.check import check_quality as run
+    from eventbridge.stages.quality.check import hour_of
+
+    context = get_current_context()
+    asked = context["params"]["hour"]
+    after = context["dag_run"].run_after  # the same hour however late the task runs, or runs again
+    hour = datetime.fromisoformat(asked) if asked else hour_of(after) - timedelta(hours=1)
+    with stage() as work:
+        found = run(work, hour)
+    log.info("%d measures of %s, %d failed: %s", len(found.measures), hour, len(found.failures), found.page)

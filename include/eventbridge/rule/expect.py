@@ -1,0 +1,43 @@
+"""What a rule says its matched events must be like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import Field
+
+from eventbridge.rule.frozen import Frozen
+
+
+class Bounds(Frozen):
+    """A range, both ends included; None = open."""
+
+    at_least: float | None = None
+    at_most: float | None = None
+
+    def hold(self, value: float) -> bool:
+        """Return whether a value lies within."""
+        return (self.at_least is None or value >= self.at_least) and (self.at_most is None or value <= self.at_most)
+
+
+class FieldExpectation(Frozen):
+    """What is expected of one field of the events of an hour.
+
+    `null_rate` is the share of events in which it is missing or null; `value` bounds those that are numbers.
+    """
+
+    null_rate: Bounds | None = None
+    value: Bounds | None = None
+
+
+class Expect(Frozen):
+    """What is expected of the events that a rule matches; None = nothing.
+
+    Of each batch: `matches`, how many events; `dead_letter_rate`, dead letters per delivery that was settled for good;
+    `transform_failure_rate`, failed transforms per delivery. Of each hour: `fields`, by path.
+    """
+
+    matches: Bounds | None = None
+    dead_letter_rate: Bounds | None = None
+    transform_failure_rate: Bounds | None = None
+    fields: Mapping[str, FieldExpectation] = Field(default_factory=dict)

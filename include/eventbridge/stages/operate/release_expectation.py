@@ -1,0 +1,26 @@
+"""Lets a rule go on that is held as an expectation failed: what waited for that is due."""
+
+from __future__ import annotations
+
+from eventbridge.model.expectation_hold import ExpectationHold
+from eventbridge.model.hold_reasons import EXPECTATION_FAILED
+from eventbridge.stages.runtime.runtime import Runtime
+
+
+def release_expectation(work: Runtime, rule: str) -> tuple[ExpectationHold | None, int]:
+    """Lift the hold of a rule and return it, None if it was not held, and how many deliveries are due now.
+
+    Who dies before they are due leaves them to the next call, or to the next retry run.
+    """
+    hold = work.ledger.expectation_holds().get(rule)
+    if hold is not None:
+        work.ledger.drop_expectation_hold(rule)
+    rows = work.ledger.parked(state="held", rule=rule)
+    held = [row for row in rows if row.held == EXPECTATION_FAILED and row.taken_by is None]
+    said = work.ledger.said_by_operators() if held else None
+    due = 0
+    for target in sorted({row.target for row in held}):
+        instead = said.hold_reason(rule, target) if said else ""
+        work.ledger.release_parked(rule, target, held=EXPECTATION_FAILED, instead=instead)
+        due += 0 if instead else sum(row.count for row in held if row.target == target)
+    return hold, due

@@ -1,0 +1,115 @@
+"""Checks an hour, once: measures, bounds, Data Docs page, record, event, and the rules that are held for it."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from datetime import UTC, datetime, timedelta
+
+from eventbridge.decision.operational_event import of_quality_check
+from eventbridge.decision.quality import QualityLimits, failed_rules, measures_of, told_failure
+from eventbridge.errors import UserError
+from eventbridge.model.quality import Measure, QualityCheck, QualityRecord
+from eventbridge.rule import RuleSet
+from eventbridge.stages.notify.publish import publish_operational_events
+from eventbridge.stages.quality.counts import HourCounts, count_hour
+from eventbridge.stages.quality.fields import count_expected_fields
+from eventbridge.stages.quality.record import read_record, volumes_before, write_record
+from eventbridge.stages.quality.suite import run_suite
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.told import told
+from eventbridge.store import layout
+
+log = logging.getLogger(__name__)
+
+HOUR = timedelta(hours=1)
+
+#: Of so many days at least the same hour must have been checked before a volume is compared with theirs.
+VOLUME_DAYS = 3
+
+
+def hour_of(at: datetime) -> datetime:
+    """Return the beginning of the hour, in UTC, that a time is in."""
+    return at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+
+
+@told("check_quality", of="")
+def check_quality(work: Runtime, hour: datetime | None = None) -> QualityRecord:
+    """Check the hour that begins at `hour` (None: the last one that is over), and return what was found.
+
+    An hour is checked once: what was found then is returned. The hour's batches are those planned in it, by the
+    ledger's clock. Raises UserError for an hour that is not over, or a time that does not begin one; StoreError for a
+    file of a batch that is lost or damaged: nothing is recorded then.
+    """
+    now = work.ledger.now()
+    hour = hour_of(now) - HOUR if hour is None else _hour(hour, now)
+    if (known := work.ledger.quality_checks_of([hour])) == {}:
+        _check(work, hour, now)
+        known = work.ledger.quality_checks_of([hour])
+    publish_operational_events(work)
+    return read_record(work, known[hour])
+
+
+def _hour(at: datetime, now: datetime) -> datetime:
+    hour = hour_of(at)
+    if at != hour:
+        raise UserError(f"{at.isoformat()} does not begin an hour. Write {hour.isoformat()} for the hour it is in.")
+    if hour + HOUR > now:
+        raise UserError(f"the hour from {hour.isoformat()} on is not over yet: check it after {hour + HOUR:%H:%M} UTC.")
+    return hour
+
+
+def _check(work: Runtime, hour: datetime, now: datetime) -> None:
+    batches = work.ledger.batches_between(hour, hour + HOUR)
+    committed = [batch for batch in batches if batch.state == "committed"]
+    rules = work.rule_set()
+    counts = count_hour(work, committed)
+    measures = _measures(work, rules, hour, counts)
+    failures, page = run_suite(measures, f"hour {hour:%Y-%m-%d %H:00} UTC") if measures else ([], b"")
+    check_id = uuid.uuid4().hex  # whoever checks the same hour meanwhile writes files of its own
+    record = QualityRecord(
+        hour=hour,
+        checked_at=now,
+        batches=len(committed),
+        open_batches=len(batches) - len(committed),
+        measures=tuple(measures),
+        failures=tuple(failures),
+        page=layout.quality(hour, check_id, "html") if page else "",
+        dead_letters={f"{rule}/{target}": dict(each.dead_letters) for (rule, target), each in counts.targets.items()},
+    )
+    if page:
+        work.store.put(record.page, page)
+    path = layout.quality(hour, check_id, "json")
+    write_record(work, path, record)
+    check = QualityCheck(hour, now, len(measures), len(failures), path)
+    held = {rule: told for rule, told in failed_rules(failures).items() if rule in rules.rules}
+    if work.ledger.note_quality_check(check, held, of_quality_check(record)):
+        _say(failures, held)
+
+
+def _measures(work: Runtime, rules: RuleSet, hour: datetime, counts: HourCounts) -> list[Measure]:
+    """Return the measures of an hour; also of buses and targets that had no event in it, if they had before."""
+    settings = work.settings
+    limits = QualityLimits(
+        malformed_rate=settings.quality_malformed_rate,
+        duplicate_rate=settings.quality_duplicate_rate,
+        dead_letter_rate=settings.quality_dead_letter_rate,
+        parked_rate=settings.quality_parked_rate,
+        volume_tolerance=settings.quality_volume_tolerance,
+        volume_days=VOLUME_DAYS,
+    )
+    history = volumes_before(work, hour, settings.quality_history_days)
+    for bus in rules.runners().values():
+        counts.buses[bus]  # a bus without any event has counts of 0
+    for subject, _ in history:
+        rule = rules.rules.get(subject.name)
+        if subject.kind == "target" and rule is not None and rule.enabled and subject.part in rule.targets:
+            counts.targets[subject.name, subject.part]
+    return measures_of(counts.buses, counts.targets, count_expected_fields(work, rules, counts.routed), history, limits)
+
+
+def _say(failures: list[Measure], held: dict[str, str]) -> None:
+    for each in failures:
+        log.error("ALARM quality: %s", told_failure(each))
+    for rule, detail in held.items():
+        log.error("ALARM the rule %s is held until `eventbridge rules release` is called: %s", rule, detail)

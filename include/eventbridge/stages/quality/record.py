@@ -1,0 +1,49 @@
+"""The record of a check in the store, and the history that earlier records are."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import defaultdict
+from datetime import datetime, timedelta
+
+import msgspec
+
+from eventbridge.decision.quality import VOLUMES, History
+from eventbridge.errors import StoreError, StoreFileDamaged
+from eventbridge.model.quality import QualityCheck, QualityRecord, Subject
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.store.formats import FORMAT, require_known_format
+
+log = logging.getLogger(__name__)
+
+
+def write_record(work: Runtime, path: str, record: QualityRecord) -> None:
+    """Write the record of a check."""
+    work.store.put(path, msgspec.json.format(msgspec.json.encode({"format": FORMAT} | msgspec.to_builtins(record))))
+
+
+def read_record(work: Runtime, check: QualityCheck) -> QualityRecord:
+    """Return what a check found; raises StoreError if its record is lost or damaged."""
+    try:
+        said = json.loads(work.store.get(check.record))
+        require_known_format(check.record, said.pop("format", None))
+        return msgspec.convert(said, QualityRecord)
+    except (ValueError, msgspec.ValidationError) as error:
+        raise StoreFileDamaged(f"{check.record!r} is not the record of a quality check: {error}") from error
+
+
+def volumes_before(work: Runtime, hour: datetime, days: int) -> History:
+    """Return the volumes of the same hour of the days before; a record that is lost is passed over."""
+    hours = [hour - timedelta(days=day) for day in range(1, days + 1)]
+    found: dict[tuple[Subject, str], list[float]] = defaultdict(list)
+    for _, check in sorted(work.ledger.quality_checks_of(hours).items()):
+        try:
+            record = read_record(work, check)
+        except StoreError as error:
+            log.warning("the volumes of %s are not compared: %s", check.hour.isoformat(), error)
+            continue
+        for each in record.measures:
+            if each.name in VOLUMES:
+                found[each.subject, each.name].append(each.value)
+    return found

@@ -1,0 +1,128 @@
+"""A rule whose matched events are not what it expects is held alone, loses nothing, and goes on when it is released."""
+
+from __future__ import annotations
+
+from stages.delivering import REFUSED, RunningClock, Sending, http, rules, told
+from stages.ordering import Recorder, keyed, ordered, publish
+
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.release import release_rule
+from eventbridge.stages.operate.say import operate
+from eventbridge.stages.operate.status import status
+
+TWO_RULES = (
+    rules({"crm": http("/healthy/crm")}, expect="{matches: {at_most: 5}}")
+    + """
+  others:
+    bus: orders
+    pattern: {}
+    targets:
+      note: """
+    + http("/healthy/note")
+)
+
+
+def received(sending: Sending) -> dict[str, int]:
+    """Return how many requests each path got."""
+    found: dict[str, int] = {}
+    for request in sending.requests():
+        found[request["path"]] = found.get(request["path"], 0) + 1
+    return found
+
+
+def test_a_batch_that_is_not_as_expected_holds_its_rule_alone(sending: Sending) -> None:
+    """The batch itself is delivered; the next one waits, another rule's does not; released, all arrives, once."""
+    sending.write(TWO_RULES)
+    sending.publish(6)
+    first = sending.deliver_batch()
+    assert received(sending) == {"/healthy/crm": 6, "/healthy/note": 6}
+    (held,) = status(sending.work).held_rules
+    assert (held.rule, held.reason) == ("orders", "ExpectationFailed: matches is 6, expected at most 5")
+
+    sending.publish(3)
+    sending.deliver()
+    assert received(sending) == {"/healthy/crm": 6, "/healthy/note": 9}
+    (parked,) = status(sending.work).parked
+    assert (parked.rule, parked.state, parked.held, parked.count) == ("orders", "held", "expectation failed", 3)
+    (event,) = [event["data"] for event in told(sending) if event["type"] == "rule.held"]
+    assert (event["rule"], event["reason"], event["held_at"]) == ("orders", held.reason, first)
+
+    released = release_rule(sending.work, "orders")
+    assert released.expectation is not None
+    assert (released.expectation.detail, released.deliveries) == ("matches is 6, expected at most 5", 3)
+    sending.deliver()
+
+    assert received(sending) == {"/healthy/crm": 9, "/healthy/note": 9}
+    assert status(sending.work).held_rules == ()
+    assert release_rule(sending.work, "orders").nothing
+    assert audit(sending.work).differences == ()
+
+
+def test_too_few_matches_hold_a_rule_that_nothing_matched(sending: Sending) -> None:
+    """A batch without any event for the rule is one of 0 matches; a rule that is disabled expects nothing."""
+    sending.write(rules({"crm": http("/healthy/crm")}, expect="{matches: {at_least: 1}}"))
+    operate(sending.work, "disable rule", "orders")
+    sending.publish(2)
+    sending.deliver_batch()
+    assert sending.work.ledger.expectation_holds() == {}
+
+    operate(sending.work, "enable rule", "orders")
+    sending.publish(sending.order(7, type="order.lost"))
+    sending.deliver_batch()
+
+    assert sending.work.ledger.expectation_holds()["orders"].detail == "matches is 0, expected at least 1"
+
+
+def test_dead_letters_and_failed_transforms_hold_a_rule(sending: Sending) -> None:
+    """Both rates are those of the batch: what is parked counts for neither, a failed transform for both."""
+    expect = "{dead_letter_rate: {at_most: 0.4}, transform_failure_rate: {at_most: 0.1}}"
+    form = "{form: TEMPLATE, value: {id: $.data.rare}, template: '${id}', missing: error}"
+    refused = http(REFUSED, retry="{policy: own, attempts: 3, initial: 1h, maximum: 1h}")
+    sending.write(rules({"crm": http("/healthy/crm", transform=form), "down": refused}, expect=expect))
+    sending.publish(2)
+    sending.deliver_batch()
+
+    assert sending.work.ledger.expectation_holds()["orders"].detail == (
+        "dead_letter_rate is 1, expected at most 0.4; transform_failure_rate is 0.5, expected at most 0.1"
+    )
+    assert audit(sending.work).differences == ()
+
+
+def test_an_ordered_target_goes_on_in_order_after_a_release(
+    sending: Sending, clock: RunningClock, recorder: Recorder
+) -> None:
+    """What came before the hold, during it and after the release arrives in the order it was published in."""
+    text = rules({"crm": ordered()}, expect="{matches: {at_most: 3}}")
+    sending.write(text)
+    publish(sending, *[keyed(n, "a") for n in range(4)])
+    assert sending.deliver_batch()
+    publish(sending, *[keyed(n, "a") for n in range(4, 7)])
+    assert sending.deliver_batch()
+    assert recorder.got == {"a": [0, 1, 2, 3]}
+
+    release_rule(sending.work, "orders")
+    publish(sending, *[keyed(n, "a") for n in range(7, 9)])
+    sending.deliver()
+    clock.advance(5)
+    sending.deliver()
+
+    assert recorder.got == {"a": list(range(9))}
+    assert audit(sending.work).differences == ()
+
+
+def test_a_pause_and_a_hold_are_lifted_one_by_one(sending: Sending) -> None:
+    """A rule that is held and paused goes on only when it is released and resumed, in either order."""
+    sending.write(rules({"crm": http("/healthy/crm")}, expect="{matches: {at_most: 1}}"))
+    sending.publish(2)
+    sending.deliver_batch()
+    operate(sending.work, "pause rule", "orders")
+    sending.publish(1)
+    sending.deliver()
+    assert {row.held for row in sending.work.ledger.parked()} == {"rule paused"}
+
+    assert operate(sending.work, "resume rule", "orders").released == 0
+    assert {row.held for row in sending.work.ledger.parked()} == {"expectation failed"}
+    assert release_rule(sending.work, "orders").deliveries == 1
+    sending.deliver()
+
+    assert received(sending) == {"/healthy/crm": 3}

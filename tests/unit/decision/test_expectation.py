@@ -1,0 +1,66 @@
+"""Whether a batch met what its rules expect follows from its books alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from eventbridge.decision.balance import Books
+from eventbridge.decision.expectation import failed_expectations
+from eventbridge.event.ids import Fingerprint
+from eventbridge.rule import Rule, RuleSet
+from eventbridge.rule.expect import Bounds, Expect
+from eventbridge.targets.file.fields import FileFields
+
+
+def rules(expect: Expect | None, **fields: Any) -> RuleSet:
+    """Return one rule `r` with the targets `a` and `b`."""
+    targets = {name: FileFields(name=name, type="file", path="/tmp/never.jsonl") for name in ("a", "b")}
+    rule = Rule(name="r", bus="orders", runner="orders", pattern={}, targets=targets, expect=expect, **fields)
+    return RuleSet(buses={}, rules={"r": rule})
+
+
+def books(**numbers: tuple[int, int]) -> Books:
+    """Return books with so many of `r/a` and of `r/b` in each field."""
+    pairs = {name: {"r/a": Fingerprint(a, 0, 0), "r/b": Fingerprint(b, 0, 0)} for name, (a, b) in numbers.items()}
+    failures = {key: value.count for key, value in pairs.pop("transform_failures", {}).items()}
+    return Books(**pairs, transform_failures=failures)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("expect", "failed"),
+    [
+        (Expect(matches=Bounds(at_least=10, at_most=10)), None),
+        (Expect(matches=Bounds(at_most=9)), "matches is 10, expected at most 9"),
+        (
+            Expect(matches=Bounds(at_least=1_000, at_most=2_000)),
+            "matches is 10, expected at least 1,000 and at most 2,000",
+        ),
+        (Expect(dead_letter_rate=Bounds(at_most=0.25)), None),
+        (Expect(dead_letter_rate=Bounds(at_most=0.2)), "dead_letter_rate is 0.25, expected at most 0.2"),
+        (Expect(transform_failure_rate=Bounds(at_most=0)), "transform_failure_rate is 0.05, expected at most 0"),
+        (Expect(), None),
+        (None, None),
+    ],
+)
+def test_counts_are_compared_with_both_bounds(expect: Expect | None, failed: str | None) -> None:
+    """10 events for two targets: 12 delivered, 4 dead letters, one for its transform, 4 parked."""
+    found = books(matched=(10, 10), delivered=(10, 2), parked=(0, 4), dead=(0, 4), transform_failures=(0, 1))
+
+    assert failed_expectations(rules(expect), found) == ({} if failed is None else {"r": failed})
+
+
+def test_a_rule_without_a_match_has_rates_of_nothing() -> None:
+    """0 matches fail a lower bound of matches, and no upper bound of a rate."""
+    expect = Expect(matches=Bounds(at_least=1), dead_letter_rate=Bounds(at_most=0))
+
+    assert failed_expectations(rules(expect), Books()) == {"r": "matches is 0, expected at least 1"}
+
+
+def test_a_rule_that_is_disabled_or_not_routed_whole_is_not_judged() -> None:
+    """Nothing is matched of the one, and a part of the other's events is routed later."""
+    expect = Expect(matches=Bounds(at_least=1))
+
+    assert failed_expectations(rules(expect, enabled=False), Books()) == {}
+    assert failed_expectations(rules(expect), Books(referred={"r": Fingerprint(1, 0, 0)})) == {}

@@ -1,0 +1,66 @@
+"""What an hour's counts are measured as, and within which bounds."""
+
+from __future__ import annotations
+
+from eventbridge.decision.quality import (
+    BusCounts,
+    FieldCounts,
+    QualityLimits,
+    TargetCounts,
+    failed_rules,
+    measures_of,
+    told_failure,
+)
+from eventbridge.model.quality import Measure, Subject
+from eventbridge.rule.expect import Bounds, FieldExpectation
+
+LIMITS = QualityLimits(0.01, 0.05, 0.05, 0.5, volume_tolerance=0.5, volume_days=3)
+BUS = Subject("bus", "orders")
+FIELD = Subject("field", "r", "$.a")
+
+
+def test_a_volume_is_bounded_by_the_least_and_the_most_of_other_days() -> None:
+    """Half of the least to one and a half of the most; with too few days there are no bounds, and it is said why."""
+    enough = measures_of({"orders": BusCounts(7)}, {}, {}, {(BUS, "events"): [10, 20, 12]}, LIMITS)
+    too_few = measures_of({"orders": BusCounts(7)}, {}, {}, {(BUS, "events"): [10, 20]}, LIMITS)
+
+    assert enough[0] == Measure(BUS, "events", 7, 5, 30)
+    assert too_few[0] == Measure(BUS, "events", 7, note="too little history: 2 of 3 days")
+
+
+def test_rates_are_shares_of_what_they_are_about() -> None:
+    """Malformed and duplicate of what was read, dead letters of what is settled, parked of what was matched."""
+    counts = TargetCounts(matched=10, parked=4, delivered=3, dead_letters={"NonRetryable": 1})
+    found = measures_of({"orders": BusCounts(100, 2, 3)}, {("r", "a"): counts}, {}, {}, LIMITS)
+
+    assert {each.name: each.value for each in found} == {
+        "events": 100,
+        "malformed_rate": 0.02,
+        "duplicate_rate": 0.03,
+        "deliveries": 10,
+        "delivered_rate": 0.75,
+        "parked_rate": 0.4,
+        "dead_letter_rate": 0.25,
+    }
+
+
+def test_a_field_without_a_number_has_no_range() -> None:
+    """Its null rate is measured, and that nothing of what is there is another type; there is no least value."""
+    expected = FieldExpectation(null_rate=Bounds(at_most=0.5), value=Bounds(at_least=1))
+    found = measures_of({}, {}, {("r", "$.a"): (expected, FieldCounts(4, 3, 0))}, {}, LIMITS)
+
+    assert found == [
+        Measure(FIELD, "null_rate", 0.75, None, 0.5),
+        Measure(FIELD, "not_a_number_rate", 0.25, at_most=0.0),
+    ]
+
+
+def test_only_what_a_rule_expects_holds_it() -> None:
+    """A failed field holds its rule, with all that failed of it; what fails of a bus or a target is only told."""
+    of_bus = Measure(BUS, "events", 2, 5, 30)
+    of_field = [Measure(FIELD, "null_rate", 0.75, None, 0.5), Measure(FIELD, "least_value", 0.5, 1)]
+
+    assert told_failure(of_bus) == "orders: events is 2, expected at least 5 and at most 30"
+    assert failed_rules([of_bus, *of_field]) == {
+        "r": "$.a: null_rate is 0.75, expected at most 0.5; $.a: least_value is 0.5, expected at least 1"
+    }
