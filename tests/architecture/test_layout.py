@@ -134,3 +134,18 @@ def test_the_error_tree_is_one_tree() -> None:
 
     assert all(issubclass(each, errors.EventBridgeError) for each in classes)
     assert [each.__name__ for each in classes if each.__name__ not in drawn] == []
+
+
+def test_great_expectations_is_imported_only_where_a_suite_runs() -> None:
+    """Its import takes many CPU-seconds: one module names it, and imports it inside functions alone."""
+    suite = PACKAGE / "stages" / "quality" / "suite.py"
+    naming = [path for path in tracked("*.py") if path.is_relative_to(PACKAGE) and _imports(path, "great_expectations")]
+    at_once = [node for node in ast.parse(suite.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)]
+
+    assert naming == [suite]
+    assert not [node for node in at_once if "great_expectations" in ast.unparse(node) or "pandas" in ast.unparse(node)]
+
+
+def _imports(path: Path, package: str) -> bool:
+    nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Import | ast.ImportFrom)]
+    return any(re.search(rf"^(import|from) {package}\b", ast.unparse(node)) for node in nodes)

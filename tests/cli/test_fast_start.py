@@ -9,7 +9,18 @@ from typing import Any
 
 import pytest
 
-HEAVY = {"pyspark", "pyarrow", "numpy", "sqlalchemy", "alembic", "pycurl", "airflow", "pandas", "grpc"}
+HEAVY = {
+    "pyspark",
+    "pyarrow",
+    "numpy",
+    "sqlalchemy",
+    "alembic",
+    "pycurl",
+    "airflow",
+    "pandas",
+    "grpc",
+    "great_expectations",
+}
 
 PROGRAM = """
 import sys
@@ -62,12 +73,14 @@ def test_rules_need_no_state(arguments: tuple[str, ...], shop: Any) -> None:
         ("dead-letters", "list"),
         ("dead-letters", "show", "/orders/placed/0/0"),
         ("dead-letters", "redrives"),
+        ("quality", "list"),
     ],
     ids=" ".join,
 )
 def test_looking_needs_neither_kernel_nor_spark_nor_clients(arguments: tuple[str, ...], delivered: Any) -> None:
     """What looks at state imports no Numba, no Spark, no Airflow, no pandas, no migrations and nothing that sends."""
     unwanted = {"numba", "pyspark", "airflow", "pandas", "grpc", "alembic", "pycurl", "cryptography", "duckdb", "boto3"}
+    unwanted |= {"great_expectations"}
 
     assert imported(delivered, *arguments) & unwanted == set()
 
