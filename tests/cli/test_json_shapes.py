@@ -181,7 +181,10 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "skipped": [],
         "unsendable": [],
         "disabled": [],
+        "expectation": "null",
+        "deliveries": "int",
     },
+    ("quality", "list"): [],
     ("deliver", "--runner", "orders", "--until-idle", "--spark", "sc://127.0.0.1:1"): {
         "batches": "int",
         "retry_batches": "int",

@@ -5,24 +5,21 @@ Every field's unit and reason stand here and, the same, in docs/settings.md.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from eventbridge.config.setting_mistakes import PREFIX as PREFIX
+from eventbridge.config.setting_mistakes import setting_mistakes, unknown_setting
 from eventbridge.config.setting_types import Count, Folder, LedgerUrl, Networks, Seconds, Size, Uri
 from eventbridge.errors import SettingsError
 
-PREFIX = "EVENTBRIDGE_"
 CONNECTION_PREFIX = "EVENTBRIDGE_CONN_"
 
 MIB = 1 << 20
 DAY = 86_400.0
-
-_LIMITS = {"ge": "at least", "gt": "above", "le": "at most"}
-_OUT_OF_RANGE = {"greater_than_equal", "greater_than", "less_than_equal"}
 
 
 def _is_s3(data: Mapping[str, Any]) -> bool:
@@ -269,11 +266,11 @@ class Settings(BaseModel):
         """
         given = {name: value for name, value in environ.items() if _is_ours(name) and value != ""}
         known = {name.removeprefix(PREFIX).lower(): value for name, value in given.items()}
-        mistakes = [_unknown(name) for name in sorted(given) if not _is_setting(name)]
+        mistakes = [unknown_setting(name, cls.model_fields) for name in sorted(given) if not _is_setting(name)]
         try:
             settings = cls.model_validate({name: value for name, value in known.items() if name in cls.model_fields})
         except ValidationError as error:
-            mistakes += _mistakes(error)
+            mistakes += setting_mistakes(error, cls.model_fields)
         if mistakes:
             raise SettingsError("\n".join(mistakes))
         return settings
@@ -285,31 +282,3 @@ def _is_ours(name: str) -> bool:
 
 def _is_setting(name: str) -> bool:
     return name == name.upper() and name.removeprefix(PREFIX).lower() in Settings.model_fields
-
-
-def _unknown(name: str) -> str:
-    names = [field.upper() for field in Settings.model_fields]
-    near = difflib.get_close_matches(name.removeprefix(PREFIX).upper(), names, n=1)
-    remedy = f"Did you mean {PREFIX}{near[0]}?" if near else "docs/settings.md lists all settings."
-    return f"{name} is no setting. {remedy}"
-
-
-def _limits(name: str) -> str:
-    """Return what a field may be, e.g. `at least 1 and at most 1024, in push tasks`."""
-    field = Settings.model_fields[name]
-    unit = field.json_schema_extra["unit"] if isinstance(field.json_schema_extra, dict) else ""
-    limits = {kind: getattr(each, kind) for each in field.metadata for kind in _LIMITS if hasattr(each, kind)}
-    words = " and ".join(f"{word} {limits[kind]}" for kind, word in _LIMITS.items() if kind in limits)
-    return f"it must be {words}, in {unit}"
-
-
-def _mistakes(error: ValidationError) -> list[str]:
-    found = []
-    for item in error.errors(include_url=False):
-        if item["type"] == "default_factory_not_called":  # only because another value is wrong
-            continue
-        limits = _limits(str(item["loc"][0])) if item["type"] in _OUT_OF_RANGE else ""
-        message = f"{item['input']} is out of range: {limits}" if limits else item["msg"].removeprefix("Value error, ")
-        name = f"{PREFIX}{str(item['loc'][0]).upper()}: " if item["loc"] else ""
-        found.append(f"{name}{message}")
-    return found
