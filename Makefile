@@ -19,7 +19,7 @@ SPARK_SCHEDULES ?= 20
 DELIVERIES ?= 100000
 PARKED ?= 1000000
 
-.PHONY: help setup demo up down test test-deep test-s3 check oracle fix bench-latency bench-match \
+.PHONY: help setup demo up down test test-deep test-s3 check screenshots oracle fix bench-latency bench-match \
   bench-push bench-isolation bench-retry-lane bench-many-rules bench-batch bench-looking \
   bench-doorbell requirements
 
@@ -83,6 +83,9 @@ check: setup ## format, lint, types, layers, architecture
 	$(BIN)/mypy --strict -p eventbridge
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q tests/architecture
+
+screenshots: setup ## take the pictures of docs/images again, of Airflow's pages in a real browser; needs Chromium
+	@TEST_SCREENSHOTS=docs/images exec $(BIN)/pytest -q tests/end_to_end/test_operators_use_airflow.py
 
 oracle: setup ## compare 200,000 generated answers with AWS Event Ruler's; ORACLE="--seed 7" for others; needs a JDK and Maven
 	@PYTHONPATH=tests exec $(BIN)/python -m oracle.compare $(ORACLE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,14 +26,17 @@ class Browser:
         self._places = places
         self._folder = Path(os.environ.get(_KEEP) or folder)
 
+    def log_in(self) -> None:
+        """Log in as the environment's user."""
+        self.page.goto(f"{self._places.url}/auth/login?next=%2Fdags")
+        self.page.get_by_label("Username").fill(USER)
+        self.page.get_by_label("Password").fill(self._places.password)
+        self.page.get_by_role("button", name="Sign in").click()
+        self.page.wait_for_url("**/dags")
+
     def open(self, path: str) -> None:
-        """Show one of Airflow's pages; logs in where Airflow asks for it."""
+        """Show one of Airflow's pages."""
         self.page.goto(f"{self._places.url}/{path}")
-        if "/auth/login" in self.page.url:
-            self.page.get_by_label("Username").fill(USER)
-            self.page.get_by_label("Password").fill(self._places.password)
-            self.page.get_by_role("button", name="Sign in").click()
-            self.page.wait_for_url(re.compile(rf".*/{re.escape(path)}$"))
 
     def picture(self, name: str) -> Path:
         """Take a picture of what is shown now."""
@@ -49,6 +51,34 @@ class Browser:
         self.page.get_by_role("button", name="Trigger").first.click()
         expect(self.page.get_by_text("Run Parameters")).to_be_visible()
 
+    def fill(self, field: str, value: str) -> None:
+        """Type into a field of the form that is open; `field` is the parameter's name."""
+        self.page.locator(f"#element_{field}").fill(value)
+
+    def fill_time(self, label: str, day: str, time: str) -> None:
+        """Choose a moment (YYYY/MM/DD and HH:MM, UTC) in a date field of the form that is open."""
+        # Airflow's date field is a button that opens a small dialog; its label is the text beside it.
+        field = self.page.get_by_text(label, exact=True).locator(
+            "xpath=ancestor::*[.//*[@data-testid='datetime-input']][1]"
+        )
+        field.get_by_test_id("datetime-input").click()
+        self.page.get_by_placeholder("YYYY/MM/DD").fill(day)
+        self.page.get_by_placeholder("HH:mm").fill(time)
+        self.page.get_by_placeholder("HH:mm").press("Enter")
+
+    def trigger(self) -> None:
+        """Press the form's button, and wait until the form has gone."""
+        self.page.get_by_test_id("trigger-dag-submit").click()
+        expect(self.page.get_by_test_id("trigger-dag-submit")).to_be_hidden()
+
+    def set_slots(self, pool: str, slots: int) -> None:
+        """Change the slots of a pool on the page of pools, as it is open."""
+        self.page.get_by_text(f"{pool} (").locator("..").get_by_label("Edit Pool").click()
+        dialog = self.page.get_by_role("dialog")
+        dialog.locator("input[type=number]").fill(str(slots))
+        dialog.get_by_role("button", name="Save").click()
+        expect(dialog).to_be_hidden()
+
 
 @contextmanager
 def browsing(places: Places, folder: Path) -> Iterator[Browser]:
@@ -62,6 +92,8 @@ def browsing(places: Places, folder: Path) -> Iterator[Browser]:
         page = chromium.new_page(viewport={"width": 1280, "height": 900})
         page.set_default_timeout(_PATIENCE)
         try:
-            yield Browser(page, places, folder)
+            browser = Browser(page, places, folder)
+            browser.log_in()
+            yield browser
         finally:
             chromium.close()

@@ -61,6 +61,13 @@ def healing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running,
         yield running, mortal
 
 
+@pytest.fixture(scope="module")
+def operating(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Start the same with rules of which nothing fails, for what operators do in Airflow's pages."""
+    with _environment(tmp_path_factory.mktemp("environment") / "demo", _RULES / "operating", "file", {}) as running:
+        yield running
+
+
 @contextmanager
 def _environment(folder: Path, rules: Path, store: str, settings: Mapping[str, str]) -> Iterator[Running]:
     services = Services(fresh(folder, rules_folder=rules, settings={**_SETTINGS, **settings}, store=store))
