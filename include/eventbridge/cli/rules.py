@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eventbridge.cli import operate
+from eventbridge.cli import backtest, operate
 from eventbridge.cli.lines import numbered_lines
 from eventbridge.cli.output import JsonOption, json_text, note, say, show_json
 from eventbridge.cli.release import release
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from eventbridge.rule import RuleSet
 
 app = typer.Typer(help="Check rule files and try them; release, pause, disable a rule.", no_args_is_help=True)
+app.command("backtest")(backtest.backtest)
+app.command("diff")(backtest.diff)
 app.command()(release)
 app.command("pause")(operate.pause_rule)
 app.command("resume")(operate.resume_rule)

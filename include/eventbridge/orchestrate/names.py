@@ -9,6 +9,8 @@ OPERATE_DAG = "operate_rules"
 PUBLISH_DAG = "publish_events"
 MAINTAIN_DAG = "maintain_store"
 QUALITY_DAG = "check_quality"
+BACKTEST_DAG = "backtest_rules"
+DIFF_DAG = "diff_rules"
 DELIVER_PREFIX = "deliver_"
 
 LISTEN = "listen"

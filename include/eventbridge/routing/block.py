@@ -76,6 +76,13 @@ def block_of(
     return Block(pa.Table.from_arrays(arrays, schema=schema), sizes, shards, failed, made.waits, made.handed_back)
 
 
+def outputs_of(
+    program: RouteProgram, events: SliceEvents, deliveries: Deliveries, payloads: Payloads, origin: SliceOrigin
+) -> dict[str, pa.Array]:
+    """Return what transforms decide of deliveries whose payloads are rendered, all of them: columns of DELIVERY."""
+    return _Made(program, events, deliveries, payloads, origin).columns()
+
+
 def runs_of(targets: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return where runs of one value begin among sorted ones, and how long they are."""
     starts = np.flatnonzero(np.concatenate((np.ones(min(len(targets), 1), np.bool_), targets[1:] != targets[:-1])))

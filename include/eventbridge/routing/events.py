@@ -52,6 +52,11 @@ class SliceEvents:
         """Read rows `first` to `last` (excluded) of a buffer file."""
         table = read_span(store, file, first, last, _COLUMNS)
         rows = np.arange(first, last, dtype=np.int32)
+        return cls.valid(table, rows, max_bytes)
+
+    @classmethod
+    def valid(cls, table: pa.Table, rows: npt.NDArray[np.int32], max_bytes: int) -> SliceEvents:
+        """Return the valid events of a table with the column `status`."""
         valid = pc.equal(table["status"], "valid").combine_chunks()
         if valid.true_count < len(rows):
             table, rows = table.filter(valid), rows[valid.to_numpy(zero_copy_only=False)]
@@ -69,6 +74,11 @@ class SliceEvents:
     def texts(self) -> Texts:
         """Return the events' JSON."""
         return padded_texts(self.table["body"])
+
+    @cached_property
+    def names(self) -> tuple[Texts, Texts]:
+        """Return the events' sources and ids."""
+        return padded_texts(self.table["source"]), padded_texts(self.table["event_id"])
 
     @cached_property
     def arrived_at(self) -> npt.NDArray[np.int64]:

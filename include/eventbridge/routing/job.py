@@ -12,6 +12,7 @@ from typing import Protocol
 
 from msgspec import Struct, json, structs
 
+from eventbridge.model.backtested import BacktestedSlice
 from eventbridge.model.routed import RoutedShare, RoutedSlice
 from eventbridge.rule import RuleSet
 from eventbridge.store.protocol import Store
@@ -73,8 +74,34 @@ class RuleShare(Struct, frozen=True, tag="share"):
     hold: str = ""
 
 
-#: What a worker is asked to do.
-Task = Slice | RuleShare
+class ArchiveSpan(Struct, frozen=True, array_like=True):
+    """Rows `first` (included) to `last` (excluded) of an archive file; `offsets`: only those, ranges; None: all."""
+
+    file: str
+    first: int
+    last: int
+    offsets: tuple[tuple[int, int], ...] | None = None
+
+
+class BacktestSlice(Struct, frozen=True, kw_only=True, tag="backtest"):
+    """A part of the archive that is matched to be counted: nothing is delivered, and nothing is written.
+
+    The job's rule set is candidate A, `other` the frozen one of B, "": there is none. `pairs` are rules of A and of B
+    that are compared. Of rules in `apart` only the survivors of their patterns are noted, A's and B's: they are costly,
+    or compared with one that is. `samples` of each kind are kept at most.
+    """
+
+    slice_id: str
+    spans: tuple[ArchiveSpan, ...]
+    samples: int
+    other: str = ""
+    pairs: tuple[tuple[str, str], ...] = ()
+    apart: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+
+
+#: What a worker is asked to do of a batch, and of anything.
+BatchTask = Slice | RuleShare
+Task = BatchTask | BacktestSlice
 
 
 class JobTasks(Struct, frozen=True):
@@ -94,12 +121,12 @@ class JobTasks(Struct, frozen=True):
 
 
 class SliceResult(Struct, frozen=True):
-    """What became of a task: the delivery file (None: nothing matched), its rows, and what is recorded of them."""
+    """What became of a task: the delivery file (None: there is none), its rows, and what is known of them."""
 
     slice_id: str
     path: str | None
     rows: int
-    detail: RoutedSlice | RoutedShare
+    detail: RoutedSlice | RoutedShare | BacktestedSlice
 
     def to_json(self) -> bytes:
         """Return the result as JSON."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import zoneinfo
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -37,7 +37,20 @@ def load_rules(folder: Path, *, look_at_paths: bool = False, cache: Path | None 
     `cache`: a folder in which files are known again that were read before; with it the answer is the same, sooner.
     """
     known = _known_again(folder, RuleCache(cache)) if cache is not None and not look_at_paths else None
-    return known if known is not None else _read_anew(folder, look_at_paths=look_at_paths)
+    if known is not None:
+        return known
+    mistakes: list[Mistake] = []
+    files = [(path, _content(path, mistakes)) for path in _rule_files(folder, mistakes)]
+    return _read_files(files, mistakes, look_at_paths=look_at_paths)
+
+
+def load_rule_file(file: Path, buses: Mapping[str, Bus], content: bytes | None = None) -> RuleSet:
+    """Return the buses and rules of one file that may lie anywhere; its rules may be of `buses` defined elsewhere.
+
+    `content`: what the file would hold, if there is none. Raises RuleFileError with all mistakes.
+    """
+    mistakes: list[Mistake] = []
+    return _read_files([(file, _content(file, mistakes) if content is None else content)], mistakes, buses)
 
 
 def _known_again(folder: Path, cache: RuleCache) -> RuleSet | None:
@@ -71,12 +84,18 @@ def _part(path: Path, cache: RuleCache, mistakes: list[Mistake]) -> RuleSet:
     return part if len(mistakes) > before else cache.keep(content, part)
 
 
-def _read_anew(folder: Path, *, look_at_paths: bool) -> RuleSet:
-    mistakes: list[Mistake] = []
-    contents = [(path, _content(path, mistakes)) for path in _rule_files(folder, mistakes)]
+def _read_files(
+    contents: Sequence[tuple[Path, bytes | None]],
+    mistakes: list[Mistake],
+    buses: Mapping[str, Bus] | None = None,
+    *,
+    look_at_paths: bool = False,
+) -> RuleSet:
+    """Return what files hold; None stands for the content of one that cannot be read, which is noted already."""
     tops = [None if content is None else _top(content, path, mistakes) for path, content in contents]
     definitions = _Definitions([top for top in tops if top is not None], mistakes)
-    rule_set = _together(_read(definitions, mistakes))
+    read = _read(definitions, mistakes)
+    rule_set = _together(RuleSet(buses={**(buses or {}), **read.buses}, rules=read.rules))
     nodes = {name: found[0] for name, found in definitions.rules.items()}
     if None not in tops:  # a file that is no YAML may define the very bus
         mistakes.extend(_at(nodes[rule], field).mistake(*said) for rule, field, *said in _conflicts(rule_set))

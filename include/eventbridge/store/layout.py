@@ -83,3 +83,13 @@ def folders_of_day(planned_at: datetime, buses: Sequence[str]) -> list[str]:
     date = f"date={planned_at.astimezone(UTC):%Y-%m-%d}/"
     areas = [*(f"buffer/bus={bus}" for bus in buses), "deliveries", "outcomes", "settlements", "dead_letters"]
     return [f"{area}/{date}" for area in areas]
+
+
+def backtest_report(made_at: datetime, backtest_id: str, suffix: str) -> str:
+    """Return the path of the report of a backtest, `suffix` json or md."""
+    return f"reports/backtest/date={made_at.astimezone(UTC):%Y-%m-%d}/{backtest_id}.{suffix}"
+
+
+def batch_deliveries(planned_at: datetime, batch_id: str) -> str:
+    """Return what the paths of all of a batch's files of routed deliveries begin with."""
+    return f"deliveries/date={planned_at.astimezone(UTC):%Y-%m-%d}/{batch_id}/"

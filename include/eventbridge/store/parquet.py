@@ -142,6 +142,33 @@ def read_span(store: Store, path: str, first: int, last: int, columns: Sequence[
         return table.slice(first - skipped, last - first).select(list(columns))
 
 
+def tables_of_span(
+    store: Store, path: str, first: int, last: int, columns: Sequence[str], rows_at_once: int
+) -> Iterator[tuple[int, pa.Table]]:
+    """Yield rows `first` (included) to `last` (excluded) as tables of about `rows_at_once`, each with its first row.
+
+    The file is opened once. Raises StoreFileDamaged if it has fewer rows.
+    """
+    with _opened(store, path) as file:
+        metadata = file.metadata
+        if last > metadata.num_rows:
+            raise StoreFileDamaged(f"{path!r} has {metadata.num_rows} rows; row {last - 1} was asked for.")
+        groups: list[int] = []
+        start = end = 0
+        for number in range(metadata.num_row_groups):
+            rows = metadata.row_group(number).num_rows
+            if end + rows <= first or end >= last:
+                start = end = end + rows
+                continue
+            groups.append(number)
+            end += rows
+            if end - start >= rows_at_once or end >= last:
+                table = file.read_row_groups(groups, columns=list(columns), use_threads=False)
+                begin = max(first, start)
+                yield begin, table.slice(begin - start, min(last, end) - begin).select(list(columns))
+                groups, start = [], end
+
+
 def count_rows(store: Store, path: str) -> int:
     """Return the number of rows without reading them."""
     with _opened(store, path) as file:

@@ -36,6 +36,8 @@ def route_with_poison(store: Store, rule_set: RuleSet, job: RouteJob, task: Task
     """Route as `route_task` does, unless a slice holds poison; the form JSONATA is a Program."""
     if isinstance(task, RuleShare):
         return route_share(store, rule_set, job, task, compile_program)
+    if not isinstance(task, Slice):
+        return route_task(store, rule_set, job, task)
     bodies = _bodies(store, task)
     _take(bodies)
     result = route_task(store, rule_set, job, task)

@@ -6,15 +6,15 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Literal
 
-from eventbridge.config.quantities import parse_duration
 from eventbridge.errors import PatternError, UserError
 from eventbridge.pattern import parse_pattern
 from eventbridge.pattern.attributes import rule_pattern_mistakes
 from eventbridge.rule import RuleSet
 from eventbridge.rule.fields import nearest
+from eventbridge.stages.runtime.time_range import time_range
 
 #: By which rules events are routed: today's, or those that their batches were pinned to then.
 AsOf = Literal["today", "then"]
@@ -79,11 +79,7 @@ def make_wish(
     """
     if bus not in rules.buses:
         raise UserError(f"no rule file names a bus {bus!r}. {nearest(bus, rules.buses)}".rstrip())
-    if not since or not since.strip():
-        raise UserError("from is missing. Write 2026-11-22T08:00:00 (UTC unless it says otherwise), or 2h: so long ago")
-    first, last = _time("from", since, now), now if not until or not until.strip() else _time("to", until, now)
-    if first >= last:
-        raise UserError(f"from {first:%Y-%m-%dT%H:%M:%S} is not before to {last:%Y-%m-%dT%H:%M:%S} (UTC)")
+    first, last = time_range(now, since, until)
     if as_of not in ("today", "then"):
         raise UserError(f"rules of {as_of!r} are none. Write today, or then: those that the events were routed by")
     if rate is not None and not (math.isfinite(rate) and _LOWEST_RATE <= rate <= _HIGHEST_RATE):
@@ -161,18 +157,3 @@ def _condition(sql: str | None) -> str | None:
 
     rows_where(COLUMNS.empty_table(), sql)
     return sql.strip()
-
-
-def _time(name: str, text: str, now: datetime) -> datetime:
-    try:
-        return now - timedelta(seconds=parse_duration(text.strip()))
-    except (ValueError, OverflowError):  # no duration, or one to before the year 1
-        pass
-    try:
-        at = datetime.fromisoformat(text.strip())
-        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise UserError(
-            f"{name} {text!r} is not a time. "
-            "Write 2026-11-22T08:00:00 (UTC unless it says otherwise), or 2h: so long ago."
-        ) from None

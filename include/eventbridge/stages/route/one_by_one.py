@@ -9,6 +9,7 @@ import logging
 from typing import Protocol
 
 from eventbridge.model.batch import BatchFile
+from eventbridge.model.routed import RoutedShare, RoutedSlice
 from eventbridge.routing.job import RouteJob, Router, Slice, SliceResult
 from eventbridge.stages.route.canary import Canary
 from eventbridge.stages.route.split import split_file, unroutable_file
@@ -55,4 +56,5 @@ def _routed(work: Runtime, job: RouteJob, router: Router, canary: Canary, piece:
 
 def result_file(batch_id: str, result: SliceResult) -> BatchFile:
     """Return the record of a slice that was routed."""
+    assert isinstance(result.detail, RoutedSlice | RoutedShare), "a slice or a share was asked for"
     return BatchFile(batch_id, "delivery", result.slice_id, result.path, result.rows, result.detail)

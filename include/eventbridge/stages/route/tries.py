@@ -14,7 +14,7 @@ from contextlib import closing
 
 from eventbridge.errors import SparkError
 from eventbridge.model import rowset
-from eventbridge.routing.job import RouteJob, Router, Slice, SliceResult, Task
+from eventbridge.routing.job import BatchTask, RouteJob, Router, Slice, SliceResult
 from eventbridge.stages.route.canary import Canary
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store import layout
@@ -43,7 +43,7 @@ def try_together(
     router: Router,
     canary: Canary,
     key: str,
-    tasks: Sequence[Task],
+    tasks: Sequence[BatchTask],
     record: Callable[[SliceResult], bool],
 ) -> bool | None:
     """Route tasks as one job and record each result; False: `record` says that the batch has moved on.
@@ -76,7 +76,7 @@ def try_together(
 
 
 def try_alone(
-    work: Runtime, job: RouteJob, router: Router, canary: Canary, task: Task, before: int = 0
+    work: Runtime, job: RouteJob, router: Router, canary: Canary, task: BatchTask, before: int = 0
 ) -> SliceResult | str:
     """Return the result of a task or, once it has failed by itself often enough, the error.
 
@@ -122,14 +122,14 @@ def _lost(canary: Canary, failure: SparkError) -> bool:
     return False
 
 
-def _alone(job: RouteJob, router: Router, task: Task) -> SliceResult:
+def _alone(job: RouteJob, router: Router, task: BatchTask) -> SliceResult:
     results = list(router.route_slices(job.another_try(), [task]))
     if [result.slice_id for result in results] != [task.slice_id]:
         raise SparkError(f"{task.slice_id} came back without a result.")
     return results[0]
 
 
-def _read(work: Runtime, job: RouteJob, task: Task) -> None:
+def _read(work: Runtime, job: RouteJob, task: BatchTask) -> None:
     """Read what the worker had to read: a file that is damaged is the store's fault, not an event's."""
     work.store.get(layout.rule_set(job.rule_set))
     if isinstance(task, Slice):
@@ -139,6 +139,6 @@ def _read(work: Runtime, job: RouteJob, task: Task) -> None:
         read_rows(work.store, file, rows)
 
 
-def _results(router: Router, job: RouteJob, tasks: Sequence[Task]) -> Generator[SliceResult, None, None]:
+def _results(router: Router, job: RouteJob, tasks: Sequence[BatchTask]) -> Generator[SliceResult, None, None]:
     # A generator of our own: a router may give any iterator, and only generators have close().
     yield from router.route_slices(job, tasks)

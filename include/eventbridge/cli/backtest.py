@@ -1,0 +1,214 @@
+"""`eventbridge rules backtest` and `rules diff`: run candidate rules over the archive, and compare two."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eventbridge.cli.deliver import spark_url
+from eventbridge.cli.output import JsonOption, note, say
+from eventbridge.cli.runtime import runtime
+from eventbridge.cli.table import counted, show_table, show_text
+
+if TYPE_CHECKING:
+    from eventbridge.model.backtested import EventSample, Output
+    from eventbridge.routing.job import RouteJob, Router, SliceResult, Task
+    from eventbridge.stages.backtest.report import BacktestReport, DiffReport, RuleReport
+    from eventbridge.stages.runtime.runtime import Runtime
+
+_CANDIDATE = "A rule of today's files, RULE@VERSION, or every rule of a file: a path that ends in .yaml."
+
+SinceOption = Annotated[
+    str, typer.Option("--from", metavar="TIME", help="Events landed since: ISO 8601, in UTC, or 2h: so long ago.")
+]
+UntilOption = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Events landed before; default: now.")]
+BusOption = Annotated[
+    str | None, typer.Option(metavar="BUS", help="Only rules of this bus; needed for a file with rules of several.")
+]
+SampleOption = Annotated[
+    int, typer.Option(min=0, max=100, metavar="N", help="Samples of each kind that the report has.")
+]
+KeepOption = Annotated[
+    bool, typer.Option("--keep", help="Leave the report in the store, as JSON and Markdown, and note where.")
+]
+SparkOption = Annotated[
+    str | None, typer.Option("--spark", metavar="URL", help="Spark Connect server; as of `deliver`.")
+]
+
+
+def backtest(
+    candidate: Annotated[str, typer.Argument(metavar="CANDIDATE", help=_CANDIDATE)],
+    since: SinceOption,
+    until: UntilOption = None,
+    bus: BusOption = None,
+    sample: SampleOption = 3,
+    keep: KeepOption = False,
+    spark: SparkOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a rule over archived events on Spark and report what it matches, and what its targets would receive.
+
+    Nothing is delivered. A rule that is disabled is run as if it were enabled.
+    """
+    from eventbridge.stages.backtest.report import to_json
+    from eventbridge.stages.operate.backtest import BacktestWish, backtest_rules, keep_report
+
+    with _asking(spark) as (work, router):
+        report = backtest_rules(work, candidate, BacktestWish(since, until, bus, sample), router)
+        kept = keep_report(work, report) if keep else ()
+    if as_json:
+        say(to_json(report))
+    else:
+        _show_backtest(report)
+    _note_kept(kept)
+
+
+def diff(
+    a: Annotated[str, typer.Argument(metavar="A", help=_CANDIDATE)],
+    b: Annotated[str, typer.Argument(metavar="B", help="What is compared with it.")],
+    since: SinceOption,
+    until: UntilOption = None,
+    bus: BusOption = None,
+    sample: SampleOption = 3,
+    keep: KeepOption = False,
+    spark: SparkOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run two candidates over archived events on Spark and report what B matches or makes otherwise than A.
+
+    Rules of the same name are compared; if A and B have one rule each, these two. Nothing is delivered.
+    """
+    from eventbridge.stages.backtest.report import to_json
+    from eventbridge.stages.operate.backtest import BacktestWish, diff_rules, keep_report
+
+    with _asking(spark) as (work, router):
+        report = diff_rules(work, a, b, BacktestWish(since, until, bus, sample), router)
+        kept = keep_report(work, report) if keep else ()
+    if as_json:
+        say(to_json(report))
+    else:
+        _show_diff(report)
+    _note_kept(kept)
+
+
+@contextmanager
+def _asking(spark: str | None) -> Iterator[tuple[Runtime, Router]]:
+    from eventbridge.spark.route import ConnectRouter
+
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    with runtime(looking=True) as work, ExitStack() as stack:
+        yield work, _Later(lambda: ConnectRouter(spark_url(work.settings, spark, stack), store=work.store))
+
+
+class _Later:
+    """A router that is opened when there is something to route: a mistake is told before Spark is started."""
+
+    def __init__(self, open_router: Callable[[], Router]) -> None:
+        self._open = open_router
+        self._router: Router | None = None
+
+    def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
+        """Route as the router does that is opened now, or was before."""
+        if self._router is None:
+            self._router = self._open()
+        return self._router.route_slices(job, tasks)
+
+
+def _show_backtest(report: BacktestReport) -> None:
+    say(f"{counted(report.events, 'archived event', 'archived events')} of bus {report.bus} looked at")
+    show_table(
+        "Would be delivered, times in UTC",
+        ["rule/target", "matched", "fails", "a second", "largest minute", "in it", "left out"],
+        [
+            [
+                f"{rule.rule}/{target.target}",
+                rule.matched,
+                target.failed,
+                f"{rule.rate_per_second:.3f}",
+                None if rule.largest_minute is None else rule.largest_minute.at,
+                None if rule.largest_minute is None else rule.largest_minute.matched,
+                rule.left_out,
+            ]
+            for rule in report.rules
+            for target in rule.targets
+        ],
+    )
+    for rule in report.rules:
+        _show_rule(rule)
+
+
+def _show_rule(rule: RuleReport) -> None:
+    if rule.left_out:
+        note(f"{rule.left_out:,} events of {rule.rule} were left out: {rule.left_out_why}")
+    if rule.matched:
+        hours = [[each.at, each.landed, each.matched] for each in rule.hours]
+        show_table(f"{rule.rule} by hour, in UTC", ["hour", "landed", "matched"], hours)
+    for target in rule.targets:
+        if target.failures:
+            show_table(
+                f"{rule.rule}/{target.target} fails",
+                ["why", "events", "first ones"],
+                [[each.text or "(others)", each.count, ", ".join(each.event_ids)] for each in target.failures],
+            )
+        for sample in target.samples:
+            _show_output(f"{rule.rule}/{target.target} of event {sample.of.event_id}", sample.output)
+
+
+def _show_diff(report: DiffReport) -> None:
+    say(f"{counted(report.events, 'archived event', 'archived events')} of bus {report.bus} looked at")
+    show_table(
+        f"{report.b} (B) compared with {report.a} (A)",
+        ["A", "B", "both", "gained", "lost", "changed outputs", "left out"],
+        [
+            [
+                f"{pair.a} {pair.a_version}",
+                f"{pair.b} {pair.b_version}",
+                pair.both,
+                pair.gained,
+                pair.lost,
+                ", ".join(
+                    f"{each.target} only in {each.only_in}" if each.only_in else f"{each.target} {each.changed:,}"
+                    for each in pair.targets
+                ),
+                pair.left_out,
+            ]
+            for pair in report.pairs
+        ],
+    )
+    for side, names in (("A", report.only_in_a), ("B", report.only_in_b)):
+        if names:
+            note(f"only {side} has, and nothing is compared of: {', '.join(names)}")
+    for pair in report.pairs:
+        if pair.left_out:
+            note(f"{pair.left_out:,} events of {pair.a} were left out: {pair.left_out_why}")
+        _show_events(f"gained by {pair.b}", pair.gained_samples)
+        _show_events(f"lost by {pair.b}", pair.lost_samples)
+        for target in pair.targets:
+            for change in target.samples:
+                what = f"{pair.b}/{target.target} of event {change.of.event_id}"
+                _show_output(f"{what}, by A", change.a)
+                _show_output(f"{what}, by B", change.b)
+
+
+def _show_events(title: str, samples: tuple[EventSample, ...]) -> None:
+    for sample in samples:
+        show_text(f"{title}: event {sample.event_id}", sample.event + ("…" if sample.cut else ""))
+
+
+def _show_output(title: str, output: Output) -> None:
+    if output.failure is not None:
+        show_text(f"{title} fails", output.failure)
+        return
+    kind = "base64 of " if output.is_base64 else ""
+    headers = f", headers {output.headers}" if output.headers else ""
+    text = (output.payload or "") + ("…" if output.cut else "")
+    show_text(f"{title}: {kind}{output.content_type or 'no media type'}{headers}", text)
+
+
+def _note_kept(uris: tuple[str, ...]) -> None:
+    for uri in uris:
+        note(f"kept as {uri}")

@@ -1,0 +1,108 @@
+"""The tasks and forms of the DAGs `backtest_rules` and `diff_rules`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Param, get_current_context, task
+
+from eventbridge.orchestrate.tasks import STAGE, stage
+
+if TYPE_CHECKING:
+    from eventbridge.stages.backtest.report import BacktestReport, DiffReport
+    from eventbridge.stages.operate.backtest import BacktestWish
+    from eventbridge.stages.runtime.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+#: A run that takes longer is ended: a year of archive is many runs.
+BACKTEST_LIMIT = timedelta(hours=6)
+
+_CANDIDATE = (
+    "A rule of today's files, RULE@VERSION, the path of a rule file (.yaml) on Airflow's machine, or the text of one."
+)
+
+
+def backtest_params() -> dict[str, Param]:
+    """Return the form of `backtest_rules`: which rules, over which events."""
+    return {"candidate": _candidate("Candidate"), **_archive_params()}
+
+
+def diff_params() -> dict[str, Param]:
+    """Return the form of `diff_rules`: which rules are compared, over which events."""
+    return {"a": _candidate("A"), "b": _candidate("B, compared with A"), **_archive_params()}
+
+
+def _candidate(title: str) -> Param:
+    return Param("", type="string", format="multiline", minLength=1, title=title, description=_CANDIDATE)
+
+
+def _archive_params() -> dict[str, Param]:
+    text = ["null", "string"]
+    return {
+        "from": Param(
+            None, type=text, format="date-time", title="From", description="Events landed from then on. Required."
+        ),
+        "to": Param(
+            None, type=text, format="date-time", title="To", description="Events landed before then; empty: now."
+        ),
+        "bus": Param(
+            None, type=text, title="Bus", description="Only rules of this bus; needed for a file with rules of several."
+        ),
+        "samples": Param(
+            3, type="integer", minimum=0, maximum=100, title="Samples", description="Of each kind, in the report."
+        ),
+    }
+
+
+@task(**STAGE, do_xcom_push=False)
+def backtest() -> None:
+    """Run the candidate of the form over the archive; the log says what it would do and where the report lies."""
+    from eventbridge.orchestrate.spark import open_router
+    from eventbridge.stages.operate.backtest import backtest_rules
+
+    form = get_current_context()["params"]
+    with stage() as work:
+        report = backtest_rules(work, form["candidate"], _wish(form), open_router(work))
+        _keep(work, report)
+    for rule in report.rules:
+        log.info(
+            "%s matched %s of %s events, %.3f a second; left out: %s %s",
+            *(rule.rule, rule.matched, report.events, rule.rate_per_second, rule.left_out, rule.left_out_why),
+        )
+        for target in rule.targets:
+            log.info("%s/%s: %s fail", rule.rule, target.target, target.failed)
+
+
+@task(**STAGE, do_xcom_push=False)
+def diff() -> None:
+    """Compare the candidates of the form over the archive; the log says how they differ and where the report lies."""
+    from eventbridge.orchestrate.spark import open_router
+    from eventbridge.stages.operate.backtest import diff_rules
+
+    form = get_current_context()["params"]
+    with stage() as work:
+        report = diff_rules(work, form["a"], form["b"], _wish(form), open_router(work))
+        _keep(work, report)
+    for pair in report.pairs:
+        changed = ", ".join(f"{each.target} {each.changed}" for each in pair.targets if not each.only_in)
+        log.info(
+            "%s compared with %s: both %s, gained %s, lost %s, changed outputs: %s; left out: %s %s",
+            *(pair.b, pair.a, pair.both, pair.gained, pair.lost, changed or "none", pair.left_out, pair.left_out_why),
+        )
+
+
+def _wish(form: Mapping[str, Any]) -> BacktestWish:
+    from eventbridge.stages.operate.backtest import BacktestWish
+
+    return BacktestWish(form["from"], form["to"], form["bus"] or None, form["samples"])
+
+
+def _keep(work: Runtime, report: BacktestReport | DiffReport) -> None:
+    from eventbridge.stages.operate.backtest import keep_report
+
+    for uri in keep_report(work, report):
+        log.info("report: %s", uri)

@@ -1,0 +1,256 @@
+"""Backtest a part of the archive: match it, count by minute, keep samples and failures, compare two candidates.
+
+What a Spark worker does, in this process or on Spark. Counting is vectors; only samples, and what fails, is looked at
+one by one. Nothing here may import the ledger or Spark: a Spark worker imports this module and should be ready soon.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from eventbridge.event.json_document import write_document
+from eventbridge.model import rowset
+from eventbridge.model.backtested import (
+    BacktestedSlice,
+    CandidateCounts,
+    Change,
+    EventSample,
+    Failure,
+    Minutes,
+    OutputSample,
+    PairCounts,
+    TargetChanges,
+)
+from eventbridge.routing.events import MatchedRows, SliceEvents, match_rows
+from eventbridge.routing.job import ArchiveSpan, BacktestSlice, RouteJob, SliceResult
+from eventbridge.routing.outputs import differ, event_sample, every_output, failures, may_fail, output_of, outputs
+from eventbridge.routing.program import RouteProgram, route_program
+from eventbridge.rule import RuleSet, Target
+from eventbridge.rule.content import content_of
+from eventbridge.store.parquet import tables_of_span
+from eventbridge.store.protocol import Store
+from eventbridge.store.rule_sets import frozen_rules
+
+#: Events that are read and matched at a time: they stay in the processor's cache.
+_AT_ONCE: Final = 4_000
+#: Texts of failures that are told apart for a target; all others are counted together.
+_TEXTS: Final = 20
+_MINUTE: Final = 60_000_000
+
+Numbers = npt.NDArray[np.int64]
+
+
+def backtest_slice(store: Store, rule_set: RuleSet, job: RouteJob, task: BacktestSlice) -> SliceResult:
+    """Match the valid events of a part of the archive and count; writes nothing.
+
+    Raises StoreError; EventError cannot happen, as buffer parsed the same bytes.
+    """
+    candidates = [_Candidate(route_program(job.rule_set, rule_set, job.bus), task, 0)]
+    if task.other:
+        candidates.append(_Candidate(route_program(task.other, frozen_rules(store, task.other), job.bus), task, 1))
+    pairs = [_Pair(candidates[0], candidates[1], a, b, task.samples) for a, b in task.pairs if candidates[0].counts(a)]
+    landed: Counter[int] = Counter()
+    for span in task.spans:
+        for events in _events(store, job, span, named=bool(pairs)):
+            landed.update(dict(_minutes(events.arrived_at)))
+            matched = [each.take(span.file, events) for each in candidates]
+            for pair in pairs:
+                pair.take(span.file, events, *matched)
+    compared = {(pair.a, pair.b): pair.found() for pair in pairs}
+    detail = BacktestedSlice(
+        landed=tuple(sorted(landed.items())),
+        candidates=tuple(each.found() for each in candidates),
+        pairs=tuple(compared.get(names, PairCounts()) for names in task.pairs),
+    )
+    return SliceResult(task.slice_id, None, 0, detail)
+
+
+def _events(store: Store, job: RouteJob, span: ArchiveSpan, *, named: bool) -> Iterator[SliceEvents]:
+    columns = (
+        ["arrived_at", "body", "status"] + ["offset"] * (span.offsets is not None) + ["source", "event_id"] * named
+    )
+    for first, table in tables_of_span(store, span.file, span.first, span.last, columns, _AT_ONCE):
+        rows = np.arange(first, first + table.num_rows, dtype=np.int32)
+        if span.offsets is not None:
+            offsets = table["offset"].to_numpy()
+            taken = np.zeros(len(rows), np.bool_)
+            for start, end in span.offsets:
+                taken |= (offsets >= start) & (offsets < end)
+            table, rows = table.filter(taken), rows[taken]
+        events = SliceEvents.valid(table, rows, job.event_max_bytes)
+        if len(events):
+            yield events
+
+
+def _minutes(times: Numbers) -> Minutes:
+    """Return how many times lie in each minute."""
+    minutes, counts = np.unique(times // _MINUTE, return_counts=True)
+    return tuple(zip(minutes.tolist(), counts.tolist(), strict=True))
+
+
+class _Candidate:
+    """What one candidate has made of the events so far."""
+
+    def __init__(self, program: RouteProgram, task: BacktestSlice, side: int) -> None:
+        self.program = program
+        self.number_of = {rule.name: number for number, rule in enumerate(program.rules)}
+        self._apart = frozenset(task.apart[side])
+        self._most = task.samples
+        self._minutes: dict[str, Counter[int]] = defaultdict(Counter)
+        self._samples: dict[str, list[OutputSample]] = defaultdict(list)
+        self._failures: dict[str, _Failures] = {}
+        self._survivors: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+        self.routes_of: dict[int, list[int]] = defaultdict(list)
+        for route, number in enumerate(program.rule_of_route.tolist()):
+            self.routes_of[number].append(route)
+        self._may_fail = [may_fail(program, route) for route in range(len(program.routes))]
+
+    def counts(self, rule: str) -> bool:
+        """Return whether a rule is counted here, and not routed apart."""
+        return rule not in self._apart
+
+    def take(self, file: str, events: SliceEvents) -> MatchedRows:
+        """Match events of a file and count; return which rule matches which."""
+        matched, _ = match_rows(self.program, events)
+        self._count(events, matched)
+        for number in np.flatnonzero(matched.counts).tolist():
+            numbers, rule = matched.of(number), self.program.rules[number].name
+            if rule in self._apart:
+                self._survivors[rule][file] += events.rows[numbers].tolist()
+                continue
+            for route in self.routes_of[number]:
+                self._take_outputs(file, events, route, numbers)
+        return matched
+
+    def _count(self, events: SliceEvents, matched: MatchedRows) -> None:
+        rules = np.repeat(np.arange(len(self.program.rules), dtype=np.int64), matched.counts)
+        minutes = events.arrived_at[matched.events] // _MINUTE
+        pairs, counts = np.unique(rules << 32 | minutes, return_counts=True)
+        for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
+            rule = self.program.rules[pair >> 32].name
+            if rule not in self._apart:
+                self._minutes[rule][pair & 0xFFFFFFFF] += count
+
+    def _take_outputs(self, file: str, events: SliceEvents, route: int, numbers: Numbers) -> None:
+        name = self.program.routes[route].name
+        samples = self._samples[name]
+        first = numbers[: self._most - len(samples)]
+        if len(first):
+            rows = outputs(self.program, events, route, first).to_pylist()
+            of = [event_sample(events, file, number) for number in first.tolist()]
+            samples += [OutputSample(each, output_of(row)) for each, row in zip(of, rows, strict=True)]
+        if self._may_fail[route]:
+            failed, why = failures(self.program, events, route, numbers)
+            if len(failed):
+                self._failures.setdefault(name, _Failures(self._most)).take(events, failed, why)
+
+    def found(self) -> CandidateCounts:
+        return CandidateCounts(
+            matched={rule: tuple(sorted(counts.items())) for rule, counts in self._minutes.items()},
+            samples={name: tuple(samples) for name, samples in self._samples.items()},
+            failures={name: each.found() for name, each in self._failures.items()},
+            survivors={
+                rule: tuple((file, rowset.encode(rows)) for file, rows in files.items())
+                for rule, files in self._survivors.items()
+            },
+        )
+
+
+class _Failures:
+    """Why outputs of a target cannot be rendered."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._counts: Counter[str] = Counter()
+        self._ids: dict[str, list[str]] = defaultdict(list)
+
+    def take(self, events: SliceEvents, numbers: Numbers, texts: Sequence[str]) -> None:
+        for number, text in zip(numbers.tolist(), texts, strict=True):
+            known = text if text in self._counts or len(self._counts) < _TEXTS else ""
+            self._counts[known] += 1
+            if len(self._ids[known]) < self._most:
+                self._ids[known].append(events.parsed(number).id)
+
+    def found(self) -> tuple[Failure, ...]:
+        return tuple(Failure(text, count, tuple(self._ids[text])) for text, count in self._counts.items())
+
+
+def _text(target: Target) -> str:
+    # Targets that are equal may spell a number in two ways, which they deliver.
+    return write_document(content_of(target))
+
+
+@dataclass
+class _Changes:
+    count: int = 0
+    samples: list[Change] = field(default_factory=list)
+
+
+class _Pair:
+    """Where a rule of A and a rule of B have differed so far."""
+
+    def __init__(self, one: _Candidate, other: _Candidate, a: str, b: str, most: int) -> None:
+        self.a, self.b = a, b
+        self._one, self._other, self._most = one, other, most
+        self._numbers = one.number_of[a], other.number_of[b]
+        self._both = self._gained = self._lost = 0
+        self._samples: tuple[list[EventSample], list[EventSample]] = ([], [])
+        self._changes: dict[str, _Changes] = defaultdict(_Changes)
+        self._routes = dict(self._targets())
+
+    def _targets(self) -> Iterator[tuple[str, tuple[int, int]]]:
+        """Yield the targets that both rules have and that may receive different outputs, with their routes."""
+        theirs = {
+            self._other.program.routes[each].target.name: each for each in self._other.routes_of[self._numbers[1]]
+        }
+        for route in self._one.routes_of[self._numbers[0]]:
+            a = self._one.program.routes[route]
+            other = theirs.get(a.target.name)
+            if other is None:
+                continue
+            b = self._other.program.routes[other]
+            if (a.program, a.rule.name, _text(a.target)) != (b.program, b.rule.name, _text(b.target)):
+                yield a.target.name, (route, other)
+
+    def take(self, file: str, events: SliceEvents, one: MatchedRows, other: MatchedRows) -> None:
+        a, b = one.of(self._numbers[0]), other.of(self._numbers[1])
+        both = np.intersect1d(a, b, assume_unique=True)
+        gained, lost = np.setdiff1d(b, a, assume_unique=True), np.setdiff1d(a, b, assume_unique=True)
+        self._both += len(both)
+        self._gained += len(gained)
+        self._lost += len(lost)
+        for samples, numbers in zip(self._samples, (gained, lost), strict=True):
+            samples += [event_sample(events, file, each) for each in numbers[: self._most - len(samples)].tolist()]
+        for target, routes in self._routes.items() if len(both) else ():
+            self._compare(file, events, target, routes, both)
+
+    def _compare(self, file: str, events: SliceEvents, target: str, routes: tuple[int, int], both: Numbers) -> None:
+        a = every_output(self._one.program, events, routes[0], both)
+        b = every_output(self._other.program, events, routes[1], both)
+        places = np.flatnonzero(differ(a, b))
+        changes = self._changes[target]
+        changes.count += len(places)
+        for place in places[: self._most - len(changes.samples)].tolist():
+            of = event_sample(events, file, int(both[place]))
+            rows = [table.slice(place, 1).to_pylist()[0] for table in (a, b)]
+            changes.samples.append(Change(of, output_of(rows[0]), output_of(rows[1])))
+
+    def found(self) -> PairCounts:
+        return PairCounts(
+            both=self._both,
+            gained=self._gained,
+            lost=self._lost,
+            gained_samples=tuple(self._samples[0]),
+            lost_samples=tuple(self._samples[1]),
+            changed={
+                target: TargetChanges(each.count, tuple(each.samples))
+                for target, each in self._changes.items()
+                if each.count
+            },
+        )

@@ -1,0 +1,129 @@
+"""What targets would receive of some events: rendered and looked at, never written.
+
+Nothing here may import the ledger or Spark: a Spark worker imports this module and should be ready soon.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eventbridge.event.ids import delivery_id
+from eventbridge.model.backtested import EventSample, Output
+from eventbridge.routing.block import SliceOrigin, outputs_of
+from eventbridge.routing.events import SliceEvents
+from eventbridge.routing.program import RouteProgram
+from eventbridge.transform.kernel.program import ARRIVAL, BODY, DELIVERY_ID, LITERAL
+from eventbridge.transform.kernel.render import Deliveries, Events, Payloads
+
+#: Bytes of an event, or of a payload, that a sample keeps.
+SAMPLE_BYTES: Final = 4_000
+
+#: Columns of DELIVERY that say what a target would receive.
+COLUMNS: Final = ("payload", "content_type", "headers", "failure")
+
+#: Operations that every event has what they need for.
+_SURE: Final = frozenset({LITERAL, BODY, DELIVERY_ID, ARRIVAL})
+
+
+def may_fail(program: RouteProgram, route: int) -> bool:
+    """Return whether some event may have no output for a target."""
+    each = program.routes[route]
+    return each.waiting is not None or any(step.code not in _SURE for step in each.program.operations)
+
+
+def outputs(program: RouteProgram, events: SliceEvents, route: int, numbers: npt.NDArray[np.int64]) -> pa.Table:
+    """Return what a target would receive of events, in their order, under the delivery ids it would have; COLUMNS."""
+    each = program.routes[route]
+    ids = [
+        delivery_id(program.bus, event.source, event.id, each.rule.name, each.target.name)
+        for event in map(events.parsed, numbers.tolist())
+    ]
+    raw = np.frombuffer(b"".join(ids), np.uint8).reshape(len(ids), 16)
+    return _rendered(program, events, Deliveries(numbers, np.full(len(numbers), route, np.int64), raw))
+
+
+def every_output(program: RouteProgram, events: SliceEvents, route: int, numbers: npt.NDArray[np.int64]) -> pa.Table:
+    """Return what `outputs` does, of many events at once: their table must have `source` and `event_id`."""
+    ids = program.ids_of("").of(*events.names, numbers, np.full(len(numbers), route, np.int64))
+    return _rendered(program, events, Deliveries(numbers, np.full(len(numbers), route, np.int64), ids))
+
+
+def failures(
+    program: RouteProgram, events: SliceEvents, route: int, numbers: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], list[str]]:
+    """Return the events that a target would have no output of, ascending, and why.
+
+    Compiled code renders all of them and keeps nothing; the renderer sees what it handed back, and those that failed.
+    """
+    deliveries = Deliveries(numbers, np.full(len(numbers), route, np.int64), np.zeros((len(numbers), 16), np.uint8))
+    found: list[tuple[npt.NDArray[np.int64], list[str]]] = []
+    for payloads in program.renderers.render(Events(events.texts, events.arrived_at), deliveries):
+        looked_at = np.arange(payloads.first, payloads.last)
+        if program.routes[route].waiting is None:
+            looked_at = looked_at[payloads.status != 0]
+        if not len(looked_at):
+            continue
+        part = Deliveries(numbers[looked_at], deliveries.targets[looked_at], deliveries.ids[looked_at])
+        places = looked_at - payloads.first
+        chosen = Payloads(0, len(places), payloads.payload.take(pa.array(places)), payloads.status[places])
+        why = outputs_of(program, events, part, chosen, SliceOrigin(program.bus, "", ""))["failure"]
+        failed = why.is_valid().to_numpy(zero_copy_only=False)
+        found.append((part.events[failed], why.drop_null().to_pylist()))
+    if not found:
+        return np.zeros(0, np.int64), []
+    return np.concatenate([each for each, _ in found]), [text for _, texts in found for text in texts]
+
+
+def differ(a: pa.Table, b: pa.Table) -> npt.NDArray[np.bool_]:
+    """Return in which rows two tables of outputs say something else."""
+    found = np.zeros(a.num_rows, np.bool_)
+    for name in COLUMNS:
+        one, other = a[name], b[name]
+        same = pc.fill_null(pc.equal(one, other), False).combine_chunks().to_numpy(zero_copy_only=False)
+        neither = pc.and_(pc.is_null(one), pc.is_null(other)).combine_chunks().to_numpy(zero_copy_only=False)
+        found |= ~(same | neither)
+    return found
+
+
+def event_sample(events: SliceEvents, file: str, number: int) -> EventSample:
+    """Return an event of a slice as a sample."""
+    event = events.parsed(number)
+    row, arrived_at = int(events.rows[number]), int(events.arrived_at[number])
+    return sample_of(file, row, event.id, event.source, arrived_at, events.table["body"][number].as_py())
+
+
+def sample_of(file: str, row: int, event_id: str, source: str, arrived_at: int, body: bytes) -> EventSample:
+    """Return an event as a sample, its text cut if it is long."""
+    text = body[:SAMPLE_BYTES].decode("utf-8", "ignore")
+    return EventSample(file, row, event_id, source, arrived_at, text, cut=len(body) > SAMPLE_BYTES)
+
+
+def output_of(row: Mapping[str, Any]) -> Output:
+    """Return a row of COLUMNS as it is shown."""
+    payload: bytes | None = row["payload"]
+    if payload is None:
+        return Output(failure=row["failure"])
+    rest = {"content_type": row["content_type"], "headers": row["headers"], "cut": len(payload) > SAMPLE_BYTES}
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        return Output(base64.b64encode(payload[:SAMPLE_BYTES]).decode(), is_base64=True, **rest)
+    return Output(payload[:SAMPLE_BYTES].decode("utf-8", "ignore"), **rest)
+
+
+def _rendered(program: RouteProgram, events: SliceEvents, deliveries: Deliveries) -> pa.Table:
+    tables = []
+    for payloads in program.renderers.render(Events(events.texts, events.arrived_at), deliveries):
+        span = slice(payloads.first, payloads.last)
+        part = Deliveries(deliveries.events[span], deliveries.targets[span], deliveries.ids[span])
+        columns = outputs_of(program, events, part, payloads, SliceOrigin(program.bus, "", ""))
+        plain = {name: columns[name].cast(pa.binary() if name == "payload" else pa.string()) for name in COLUMNS}
+        tables.append(pa.table(plain))
+    return pa.concat_tables(tables)

@@ -1,0 +1,223 @@
+"""Runs one candidate, or two in one pass, over the archive: a replay that stops after route and reports.
+
+Nothing is planned in the ledger and nothing is delivered. Spark's workers count; what costly rules leave in the store
+lies below a name of this run and is removed at its end. A process that dies before leaves files that nothing names.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from eventbridge.decision.archive_cover import take_once
+from eventbridge.event.ids import new_batch_id
+from eventbridge.model import rowset
+from eventbridge.model.backtested import BacktestedSlice
+from eventbridge.routing.job import ArchiveSpan, BacktestSlice, RouteJob, Router, RuleShare
+from eventbridge.rule import Rule
+from eventbridge.stages.backtest.candidate import Candidate, apart_of, pairs_of
+from eventbridge.stages.backtest.report import BacktestReport, DiffReport
+from eventbridge.stages.backtest.shares import ShareOutcome, compared, counts_of, outcome_of, places_of
+from eventbridge.stages.backtest.spans import Found, parts_of, rows_of_part, turns_of
+from eventbridge.stages.backtest.tally import CandidateTally, PairTally
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.store import layout
+from eventbridge.store.rule_sets import freeze_rules
+
+log = logging.getLogger(__name__)
+
+#: Rows that are one job for Spark, if no rule is costly.
+_ROWS_OF_TURN = 5_000_000
+#: Rows of a slice that may take EVENTBRIDGE_ROUTE_SLICE_SECONDS, as in route.
+_ROWS_OF_SLICE = 20_000
+#: Whose Spark session, and whose Python workers, a backtest has.
+_RUNNER = "backtest"
+
+#: What was let through by patterns, of each candidate by rule: pairs of file and row set.
+_Survivors = list[dict[str, list[tuple[str, str]]]]
+
+
+@dataclass(frozen=True)
+class ArchivePart:
+    """Events of batches planned from `since` (included) to `until` (excluded); `samples` of each kind are kept."""
+
+    since: datetime
+    until: datetime
+    samples: int
+
+
+def backtest(work: Runtime, candidate: Candidate, part: ArchivePart, router: Router) -> BacktestReport:
+    """Run a candidate over a part of the archive; raises SparkError where Spark fails, StoreError for a lost file."""
+    run = _Run(work, [candidate], part, router)
+    run.go()
+    seconds = (part.until - part.since).total_seconds()
+    return BacktestReport(
+        backtest_id=run.backtest_id,
+        made_at=run.made_at,
+        candidate=candidate.name,
+        bus=candidate.bus,
+        since=part.since,
+        until=part.until,
+        files=len(run.files),
+        events=run.landed.total(),
+        rules=tuple(run.tallies[0].report(rule, run.landed, seconds) for rule in run.rules[0].values()),
+    )
+
+
+def diff(work: Runtime, a: Candidate, b: Candidate, part: ArchivePart, router: Router) -> DiffReport:
+    """Run two candidates over a part of the archive in one pass; raises as `backtest` does."""
+    run = _Run(work, [a, b], part, router)
+    run.go()
+    ours, theirs = run.rules
+    paired = [{names[side] for names in run.pairs} for side in (0, 1)]
+    return DiffReport(
+        backtest_id=run.backtest_id,
+        made_at=run.made_at,
+        a=a.name,
+        b=b.name,
+        bus=a.bus,
+        since=part.since,
+        until=part.until,
+        files=len(run.files),
+        events=run.landed.total(),
+        only_in_a=tuple(sorted(ours.keys() - paired[0])),
+        only_in_b=tuple(sorted(theirs.keys() - paired[1])),
+        pairs=tuple(tally.report(ours[one], theirs[other]) for (one, other), tally in run.pairs.items()),
+    )
+
+
+@dataclass
+class _Run:
+    """One pass over the archive."""
+
+    work: Runtime
+    candidates: Sequence[Candidate]
+    part: ArchivePart
+    router: Router
+    landed: Counter[int] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.made_at = self.work.ledger.now()
+        self.backtest_id = new_batch_id(self.made_at)
+        self.rules: list[dict[str, Rule]] = [dict(sorted(each.rules.rules.items())) for each in self.candidates]
+        self.tallies = [CandidateTally(self.part.samples) for _ in self.candidates]
+        names = pairs_of(*self.rules) if len(self.rules) == 2 else []
+        self.pairs = {pair: PairTally(self.part.samples) for pair in names}
+        self._apart = apart_of(self.candidates[0].rules, self.candidates[-1].rules, names)
+        self._held: list[dict[str, str]] = [{} for _ in self.candidates]
+        self._sets = [freeze_rules(self.work.store, each.rules) for each in self.candidates]
+        part = self.part
+        found = self.work.ledger.archive_files(self.candidates[0].bus, part.since, part.until, self.made_at)
+        self.files: list[Found] = take_once(found, "")
+
+    def go(self) -> None:
+        """Look at all of it, turn by turn."""
+        rows = sum(file.rows for file, _ in self.files)
+        turn_rows = self.work.settings.batch_max_events if any(self._apart) else _ROWS_OF_TURN
+        done = 0
+        try:
+            for turn in turns_of(parts_of(self.files), turn_rows):
+                self._take(turn, done)
+                done += sum(span.last - span.first for spans in turn for span in spans)
+                log.info("%s of %s archived events looked at", f"{done:,}", f"{rows:,}")
+        finally:
+            self._clear()
+
+    def _take(self, turn: Sequence[tuple[ArchiveSpan, ...]], done: int) -> None:
+        tasks = [
+            BacktestSlice(
+                slice_id=f"{done}/{number:06d}",
+                spans=spans,
+                samples=self.part.samples,
+                other=self._sets[1] if len(self._sets) > 1 else "",
+                pairs=tuple(self.pairs),
+                apart=self._apart,
+            )
+            for number, spans in enumerate(turn)
+        ]
+        survivors: _Survivors = [{} for _ in self.candidates]
+        for result in self.router.route_slices(self._job(0), tasks):
+            detail = result.detail
+            assert isinstance(detail, BacktestedSlice), "a part of the archive was asked for"
+            self.landed.update(dict(detail.landed))
+            for tally, kept, counts in zip(self.tallies, survivors, detail.candidates, strict=True):
+                tally.add(counts)
+                for rule, files in counts.survivors.items():
+                    kept.setdefault(rule, []).extend(files)
+            for tally_of_pair, found in zip(self.pairs.values(), detail.pairs, strict=True):
+                tally_of_pair.add(found)
+        if any(survivors):
+            self._take_apart(survivors)
+
+    def _take_apart(self, survivors: _Survivors) -> None:
+        """Route what patterns of costly rules let through, candidate by candidate, and compare what came of it."""
+        outcomes = [self._outcomes(side, kept) for side, kept in enumerate(survivors)]
+        for side, tally in enumerate(self.tallies):
+            for rule, outcome in outcomes[side].items():
+                tally.add(counts_of(self.work.store, self.rules[side][rule], outcome, self.part.samples))
+                tally.left_out[rule].add(len(outcome.left), outcome.why)
+        for (a, b), pair in self.pairs.items():
+            if a in self._apart[0]:
+                two = outcomes[0].get(a, ShareOutcome()), outcomes[1].get(b, ShareOutcome())
+                rules = self.rules[0][a], self.rules[1][b]
+                counts, left = compared(self.work.store, rules, two, self.part.samples)
+                pair.add(counts)
+                pair.left_out.add(left, "; ".join(sorted({each.why for each in two if each.left})))
+
+    def _outcomes(self, side: int, survivors: dict[str, list[tuple[str, str]]]) -> dict[str, ShareOutcome]:
+        settings, held = self.work.settings, self._held[side]
+        found = {
+            rule: ShareOutcome(left=places_of(files), why=held[rule])
+            for rule, files in survivors.items()
+            if rule in held
+        }
+        shares = [
+            # As in the slow lane: what is left of a batch there is all that a person would wait for.
+            RuleShare(f"rule/{side}/{rule}", rule, _joined(files), settings.route_reference_budget_seconds)
+            for rule, files in sorted(survivors.items())
+            if rule not in held
+        ]
+        if not shares:
+            return found
+        rule_of = {share.slice_id: share.rule for share in shares}
+        for result in self.router.route_slices(self._job(side), shares):
+            rule = rule_of[result.slice_id]
+            found[rule] = outcome_of(self.work.store, result)
+            error = getattr(result.detail, "error", "")
+            if error:  # Spark can make nothing of its SQL, or it does not end: route holds such a rule
+                held[rule] = error
+        return found
+
+    def _job(self, side: int) -> RouteJob:
+        settings = self.work.settings
+        rows = rows_of_part(sum(file.rows for file, _ in self.files))
+        return RouteJob(
+            batch_id=self.backtest_id,
+            runner=_RUNNER,
+            bus=self.candidates[side].bus,
+            rule_set=self._sets[side],
+            planned_at=self.made_at,
+            store_uri=self.work.store.uri,
+            attempt=uuid.uuid4().hex,
+            event_max_bytes=settings.event_max_bytes,
+            piece_max_deliveries=self.work.chunk_sizes.small.deliveries,
+            piece_max_bytes=self.work.chunk_sizes.small.size,
+            slice_seconds=settings.route_slice_seconds * max(1.0, rows / _ROWS_OF_SLICE),
+        )
+
+    def _clear(self) -> None:
+        if any(self._apart):
+            for path in self.work.store.list(layout.batch_deliveries(self.made_at, self.backtest_id)):
+                self.work.store.delete(path)
+
+
+def _joined(files: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Return each file once, with all of its rows."""
+    rows: dict[str, list[int]] = {}
+    for file, text in files:
+        rows.setdefault(file, []).extend(rowset.decode(text))
+    return tuple((file, rowset.encode(numbers)) for file, numbers in rows.items())

@@ -1,0 +1,63 @@
+"""Backtest rules and compare them, as the command line and the DAGs ask for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eventbridge.errors import UserError
+from eventbridge.routing.job import Router
+from eventbridge.stages.backtest.markdown import as_markdown
+from eventbridge.stages.backtest.report import BacktestReport, DiffReport, to_json
+from eventbridge.stages.backtest.run import ArchivePart, backtest, diff
+from eventbridge.stages.operate.candidates import read_candidate
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.time_range import time_range
+from eventbridge.store import layout
+
+#: Samples of each kind that a report keeps, and may keep: a report is read whole.
+SAMPLES, MOST_SAMPLES = 3, 100
+
+
+@dataclass(frozen=True)
+class BacktestWish:
+    """What a person asks for: a part of the archive, and for a file of rules of several buses which one.
+
+    Times are ISO 8601, in UTC unless they say otherwise, or durations: so long ago; empty `until`: now.
+    """
+
+    since: str | None
+    until: str | None = None
+    bus: str | None = None
+    samples: int = SAMPLES
+
+
+def backtest_rules(work: Runtime, candidate: str, wish: BacktestWish, router: Router) -> BacktestReport:
+    """Run a candidate over the archive; raises UserError, with a remedy, for what makes no sense."""
+    part = _part(work, wish)
+    return backtest(work, read_candidate(work, candidate, wish.bus), part, router)
+
+
+def diff_rules(work: Runtime, a: str, b: str, wish: BacktestWish, router: Router) -> DiffReport:
+    """Run two candidates over the archive and compare them; raises UserError, with a remedy."""
+    part = _part(work, wish)
+    ours, theirs = read_candidate(work, a, wish.bus), read_candidate(work, b, wish.bus)
+    if ours.bus != theirs.bus:
+        raise UserError(f"{a} is for bus {ours.bus!r} and {b} for {theirs.bus!r}. Compare rules of one bus")
+    return diff(work, ours, theirs, part, router)
+
+
+def keep_report(work: Runtime, report: BacktestReport | DiffReport) -> tuple[str, str]:
+    """Write a report into the store, as JSON and as Markdown; return where both lie, as URIs."""
+    found = []
+    for suffix, text in (("json", to_json(report) + "\n"), ("md", as_markdown(report))):
+        path = layout.backtest_report(report.made_at, report.backtest_id, suffix)
+        work.store.put(path, text.encode("utf-8", "replace"))
+        found.append(f"{work.store.uri.rstrip('/')}/{path}")
+    return found[0], found[1]
+
+
+def _part(work: Runtime, wish: BacktestWish) -> ArchivePart:
+    if not 0 <= wish.samples <= MOST_SAMPLES:
+        raise UserError(f"{wish.samples} samples cannot be kept. Ask for 0 to {MOST_SAMPLES}")
+    since, until = time_range(work.ledger.now(), wish.since, wish.until)
+    return ArchivePart(since, until, wish.samples)

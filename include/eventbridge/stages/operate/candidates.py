@@ -1,0 +1,72 @@
+"""What a person names to be backtested: a rule of today, one as it was in a version, or every rule of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from eventbridge.errors import NotFoundError, RuleFileError, UserError
+from eventbridge.rule import Bus, Rule, RuleSet
+from eventbridge.rule.fields import nearest
+from eventbridge.rule.load import SUFFIXES, load_rule_file
+from eventbridge.stages.backtest.candidate import Candidate
+from eventbridge.stages.operate.rule_history import rules_at
+from eventbridge.stages.runtime.runtime import Runtime
+
+#: How the text of a rule file is named.
+_PASTED = "pasted-rules.yaml"
+
+
+def read_candidate(work: Runtime, name: str, bus: str | None = None) -> Candidate:
+    """Return the candidate that `name` means: RULE, RULE@VERSION, the path of a rule file (`.yaml`), or its text.
+
+    `bus`: of a file only the rules of this bus, which a file with rules of several buses needs. Raises UserError:
+    RuleFileError with every mistake of the files that are read, NotFoundError for what is not there.
+    """
+    if not name.strip():
+        raise UserError("no candidate is named. Write the name of a rule, RULE@VERSION, or the path of a rule file")
+    rule, at, version = name.partition("@")
+    if name.lstrip().startswith(("rules:", "buses:", "#")) or "\n" in name.strip():
+        name, found = _PASTED, _rules_of_file(work, Path(_PASTED), name.encode())
+    elif Path(name).suffix in SUFFIXES or "/" in name:
+        found = _rules_of_file(work, Path(name))
+    elif at:
+        found = [_rule_then(work, rule, version)]
+    else:
+        found = [_rule_today(work, name)]
+    chosen = [each for each in found if bus is None or each[0].bus == bus]
+    buses = {each.name: each for _, each in chosen}
+    if not chosen:
+        raise UserError(f"{name} has no rule of bus {bus!r}. Its buses: {_listed(each.name for _, each in found)}")
+    if len(buses) > 1:
+        raise UserError(f"{name} has rules of several buses: {_listed(buses)}. Choose one: --bus NAME")
+    rules = {each.name: each.model_copy(update={"enabled": True}) for each, _ in chosen}
+    return Candidate(name, next(iter(buses)), RuleSet(buses=buses, rules=rules))
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(set(names))) or "none"
+
+
+def _rule_today(work: Runtime, name: str) -> tuple[Rule, Bus]:
+    rules = work.rule_files()
+    if name not in rules.rules:
+        hint = nearest(name, rules.rules) or "The path of a rule file ends in .yaml"
+        raise NotFoundError(f"no rule file names a rule {name!r}. {hint}")
+    return rules.rules[name], rules.buses[rules.rules[name].bus]
+
+
+def _rule_then(work: Runtime, name: str, version: str) -> tuple[Rule, Bus]:
+    rules = rules_at(work, name, version)
+    return rules.rules[name], rules.buses[rules.rules[name].bus]
+
+
+def _rules_of_file(work: Runtime, path: Path, content: bytes | None = None) -> list[tuple[Rule, Bus]]:
+    try:
+        buses = work.rule_set().buses
+    except RuleFileError:  # then the file itself must define the buses of its rules
+        buses = {}
+    rules = load_rule_file(path, buses, content)
+    if not rules.rules:
+        raise UserError(f"{path} has no rules. Name a file that has some")
+    return [(rule, rules.buses[rule.bus]) for rule in rules.rules.values()]

@@ -1,0 +1,37 @@
+"""Times as a person writes them for a part of the archive."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from eventbridge.config.quantities import parse_duration
+from eventbridge.errors import UserError
+
+
+def time_range(now: datetime, since: str | None, until: str | None) -> tuple[datetime, datetime]:
+    """Return the times from (included) and to (excluded) that a person wrote, in UTC; empty `until`: now.
+
+    Times are ISO 8601, in UTC unless they say otherwise, or durations such as `2h`, which long ago it was. Raises
+    UserError, with a remedy.
+    """
+    if not since or not since.strip():
+        raise UserError("from is missing. Write 2026-11-22T08:00:00 (UTC unless it says otherwise), or 2h: so long ago")
+    first, last = _time("from", since, now), now if not until or not until.strip() else _time("to", until, now)
+    if first >= last:
+        raise UserError(f"from {first:%Y-%m-%dT%H:%M:%S} is not before to {last:%Y-%m-%dT%H:%M:%S} (UTC)")
+    return first, last
+
+
+def _time(name: str, text: str, now: datetime) -> datetime:
+    try:
+        return now - timedelta(seconds=parse_duration(text.strip()))
+    except (ValueError, OverflowError):  # no duration, or one to before the year 1
+        pass
+    try:
+        at = datetime.fromisoformat(text.strip())
+        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise UserError(
+            f"{name} {text!r} is not a time. "
+            "Write 2026-11-22T08:00:00 (UTC unless it says otherwise), or 2h: so long ago."
+        ) from None
