@@ -1,36 +1,7 @@
-"""The Airflow DAG `backtest_rules`: runs candidate rules over the archive and reports; nothing is delivered.
-
-Its task and its form are in eventbridge.orchestrate.backtest.
-"""
+"""The Airflow DAG `backtest_rules`; what it does is in eventbridge.orchestrate.dags.backtest_rules."""
 
 from __future__ import annotations
 
-from airflow.sdk import DAG
+from eventbridge.orchestrate.dags.backtest_rules import backtest_rules
 
-from eventbridge.orchestrate.backtest import BACKTEST_LIMIT, backtest, backtest_params
-from eventbridge.orchestrate.names import BACKTEST_DAG
-from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES
-from eventbridge.orchestrate.slow_lane import give_way
-
-GUIDE = """
-Runs a rule over archived events: trigger it, name the rule or paste a rule file, and choose the time.
-
-Nothing is delivered. The report - matches by hour, rate, largest minute, what fails and why, sample outputs - is left
-in the store as JSON and Markdown; the task's log links both. `eventbridge rules backtest` does the same.
-"""
-
-with DAG(
-    dag_id=BACKTEST_DAG,
-    description="Runs candidate rules over the archive and reports",
-    doc_md=GUIDE,
-    schedule=None,
-    start_date=BEGINNING,
-    catchup=False,
-    allowed_run_types=RUN_TYPES,
-    max_active_runs=2,
-    dagrun_timeout=BACKTEST_LIMIT,
-    default_args={"owner": OWNER, "pre_execute": give_way},
-    params=backtest_params(),
-    tags=["eventbridge", "operate"],
-):
-    backtest()
+dag = backtest_rules()

@@ -1,36 +1,7 @@
-"""The Airflow DAG `diff_rules`: compares two candidates over the archive and reports; nothing is delivered.
-
-Its task and its form are in eventbridge.orchestrate.backtest.
-"""
+"""The Airflow DAG `diff_rules`; what it does is in eventbridge.orchestrate.dags.diff_rules."""
 
 from __future__ import annotations
 
-from airflow.sdk import DAG
+from eventbridge.orchestrate.dags.diff_rules import diff_rules
 
-from eventbridge.orchestrate.backtest import BACKTEST_LIMIT, diff, diff_params
-from eventbridge.orchestrate.names import DIFF_DAG
-from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES
-from eventbridge.orchestrate.slow_lane import give_way
-
-GUIDE = """
-Compares rules over archived events: trigger it, name or paste A and B, and choose the time.
-
-Nothing is delivered. The report - what B matches and A does not, what it no longer matches, and whose outputs change -
-is left in the store as JSON and Markdown; the task's log links both. `eventbridge rules diff` does the same.
-"""
-
-with DAG(
-    dag_id=DIFF_DAG,
-    description="Compares two candidates over the archive and reports",
-    doc_md=GUIDE,
-    schedule=None,
-    start_date=BEGINNING,
-    catchup=False,
-    allowed_run_types=RUN_TYPES,
-    max_active_runs=2,
-    dagrun_timeout=BACKTEST_LIMIT,
-    default_args={"owner": OWNER, "pre_execute": give_way},
-    params=diff_params(),
-    tags=["eventbridge", "operate"],
-):
-    diff()
+dag = diff_rules()

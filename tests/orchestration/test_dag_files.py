@@ -24,8 +24,9 @@ from eventbridge.stages.letters.selection import REASONS, Selection
 from eventbridge.stages.operate.say import Action
 
 DAGS = Path(__file__).parents[2] / "dags"
-#: DAGs whose runs move no batch.
-WITHOUT_BATCH = {"operate_rules", "publish_events", "maintain_store", "check_quality"}
+#: DAGs whose runs move no batch, and of those the ones that a person triggers to try rules.
+TRYING = {"backtest_rules", "diff_rules"}
+WITHOUT_BATCH = {"operate_rules", "publish_events", "maintain_store", "check_quality"} | TRYING
 EVERY_HOUSE = {"retry_deliveries", "redrive_dead_letters", "replay_events"} | WITHOUT_BATCH
 
 
@@ -166,6 +167,19 @@ def test_an_hour_is_checked_after_each_one(dags: dict[str, DAG]) -> None:
     check.params.validate()
 
 
+@pytest.mark.parametrize(("dag_id", "named"), [("backtest_rules", {"candidate"}), ("diff_rules", {"a", "b"})])
+def test_the_form_of_a_backtest_is_typed(dags: dict[str, DAG], dag_id: str, named: set[str]) -> None:
+    """Each field has a type, a title and help; times are picked; what is compared must be named."""
+    params = dags[dag_id].params
+    schemas = {name: params.get_param(name) for name in params}
+
+    assert set(params) == named | {"from", "to", "bus", "samples"}
+    assert all("type" in each.schema and each.schema["title"] and each.description for each in schemas.values())
+    assert [name for name in schemas if schemas[name].schema.get("format") == "date-time"] == ["from", "to"]
+    assert {name for name in schemas if schemas[name].schema.get("minLength")} == named
+    assert dags[dag_id].dagrun_timeout == timedelta(hours=6)
+
+
 def test_the_form_of_publish_events_proposes_the_buses(dags: dict[str, DAG]) -> None:
     """The buses of the rule files are proposed, and every field is typed."""
     params = dags["publish_events"].params
@@ -195,12 +209,13 @@ def test_only_push_is_mapped_and_only_push_is_never_tried_again(dags: dict[str, 
 
 
 def test_tasks_of_the_slow_lane_give_way_to_new_deliveries(dags: dict[str, DAG]) -> None:
-    """Tasks of retries, redrives, replays and retention lower their process's priority before they begin; no others."""
+    """Tasks of old work, and of retention, lower the priority of their process before they begin; no others do."""
     for dag in dags.values():
         hooks = [
             task.partial_kwargs.get("pre_execute") if task.is_mapped else task._pre_execute_hook for task in dag.tasks
         ]
-        slow = dag.dag_id in ("retry_deliveries", "redrive_dead_letters", "replay_events", "maintain_store")
+        old = {"retry_deliveries", "redrive_dead_letters", "replay_events", "maintain_store"} | TRYING
+        slow = dag.dag_id in old
         assert hooks == [give_way if slow else None] * len(dag.tasks)
 
 

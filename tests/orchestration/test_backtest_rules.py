@@ -1,0 +1,120 @@
+"""The DAGs `backtest_rules` and `diff_rules`: their tasks take the form, run over a real archive, and keep a report."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.execution_time.context import set_current_context
+
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
+from eventbridge.orchestrate import spark
+from eventbridge.orchestrate.settings import airflow_settings
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.sources.embedded.bus import EmbeddedBus
+from eventbridge.stages.ingest.buffer import buffer
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.operate.deliver import push_and_settle
+from eventbridge.stages.route.stage import route
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.store.open import open_store
+
+DAGS = Path(__file__).parents[2] / "dags"
+
+#: Another rule for the same bus, as somebody would paste it.
+PASTED = """rules:
+  big:
+    bus: orders
+    pattern: {type: [order.placed, order.archived]}
+    targets: {log: {type: file, path: /tmp/never-written.jsonl}}
+"""
+
+
+@pytest.fixture
+def archive(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Three events of the bus `orders` in the archive, and a router in this process."""
+    rules = Path(tmp_path / "rules" / "orders.yaml")
+    rules.write_text(rules.read_text().replace("/tmp/never-written.jsonl", str(tmp_path / "out.jsonl")))
+    monkeypatch.setenv("EVENTBRIDGE_DISK_FREE_MIN_BYTES", "0")
+    monkeypatch.setattr(spark, "open_router", lambda work: InProcessRouter(work.store))
+    settings = airflow_settings()
+    work = Runtime.open(settings, connections_from_environment({}))
+    try:
+        with EmbeddedBus(settings.home / "bus", "orders", topics=("events",), clock=lambda: datetime.now(UTC)) as bus:
+            bus.publish([(_event(number), None) for number in range(3)])
+        batch_id = listen(work, "orders") or ""
+        buffer(work, batch_id)
+        push_and_settle(work, batch_id, route(work, batch_id, InProcessRouter(work.store)), threading.Event())
+    finally:
+        work.close()
+    return settings
+
+
+def _event(number: int) -> bytes:
+    kind = "order.archived" if number == 2 else "order.placed"
+    return json.dumps({"specversion": "1.0", "id": str(number), "source": "/shop", "type": kind}).encode()
+
+
+def run(dag_id: str, **filled_in: Any) -> None:
+    """Run the task of a DAG with a form filled in."""
+    dag = DagBag(DAGS).dags[dag_id]
+    (task,) = dag.tasks
+    form = {name: dag.params.get_param(name).value for name in dag.params} | {"from": "1h"} | filled_in
+    with set_current_context({"params": form}):  # type: ignore[typeddict-item]
+        task.python_callable()  # type: ignore[attr-defined]
+
+
+def kept(settings: Settings, log: str) -> dict[str, Any]:
+    """Return the report that a log links, whose Markdown is there too."""
+    store = open_store(settings.store_uri)
+    uris = re.findall(r"report: (\S+)", log)
+    texts = [store.get(uri.removeprefix(store.uri.rstrip("/") + "/")) for uri in uris]
+    assert [uri.rpartition(".")[2] for uri in uris] == ["json", "md"]
+    assert texts[1].startswith(b"# ")
+    found: dict[str, Any] = json.loads(texts[0])
+    return found
+
+
+def test_a_backtest_leaves_its_report_in_the_store(archive: Settings, caplog: pytest.LogCaptureFixture) -> None:
+    """The log says what was matched, and links the report as JSON and as Markdown."""
+    with caplog.at_level(logging.INFO):
+        run("backtest_rules", candidate="big")
+
+    report = kept(archive, caplog.text)
+    assert (report["events"], report["rules"][0]["matched"]) == (3, 2)
+    assert "big matched 2 of 3 events" in caplog.text
+
+
+def test_a_diff_compares_a_pasted_rule_file(archive: Settings, caplog: pytest.LogCaptureFixture) -> None:
+    """Who has only a browser pastes the rule; what it gains is told."""
+    with caplog.at_level(logging.INFO):
+        run("diff_rules", a="big", b=PASTED)
+
+    (pair,) = kept(archive, caplog.text)["pairs"]
+    assert (pair["both"], pair["gained"], pair["lost"]) == (2, 1, 0)
+    assert "both 2, gained 1, lost 0" in caplog.text
+
+
+def test_a_form_that_makes_no_sense_fails_at_once(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task is not tried again, and says what to do."""
+    monkeypatch.setattr(spark, "open_router", lambda work: InProcessRouter(work.store))
+    told = {
+        "Did you mean big?": {"candidate": "bigg"},
+        "from is missing": {"candidate": "big", "from": None},
+        "has no rules": {"candidate": "rules: {}"},
+        "Did you mean orders?": {"candidate": "rules:\n  big: {bus: order}"},
+    }
+    for said, filled_in in told.items():
+        with pytest.raises(AirflowFailException) as failure:
+            run("backtest_rules", **filled_in)
+
+        assert said in str(failure.value)

@@ -1,0 +1,98 @@
+"""`eventbridge rules backtest` and `rules diff`, whole: candidates run over delivered events, on Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from eventbridge.spark.server import SparkConnectServer
+
+RULES = """
+buses: {orders: {source: {type: embedded, start_at: earliest}}}
+rules:
+  large-orders:
+    bus: orders
+    pattern: {type: [order.placed], data: {amount: [{numeric: [">", 20]}]}}
+    targets: {archive: {type: file, path: archive.jsonl}}
+"""
+
+CANDIDATE = """
+rules:
+  large-orders:
+    bus: orders
+    pattern: {type: [order.placed], data: {amount: [{numeric: [">", 5]}]}}
+    targets:
+      archive:
+        type: file
+        path: archive.jsonl
+        transform: {form: TEMPLATE, value: {id: $.data.id}, template: '{"order": "${id}"}', missing: error}
+"""
+
+#: A candidate that only Spark can evaluate, of the same name.
+IN_SQL = """
+rules:
+  large-orders:
+    bus: orders
+    pattern: {type: [order.placed]}
+    where: CAST(data:amount AS INT) % 20 = 0
+    targets: {archive: {type: file, path: archive.jsonl, transform: {form: SQL, value: "concat('order ', id)"}}}
+"""
+
+
+def test_candidates_are_run_over_the_archive_and_compared(spark_server: SparkConnectServer, tmp_path: Path) -> None:
+    """What would be delivered is told, as a table and as a document; nothing is delivered; SQL is evaluated by Spark."""
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / "orders.yaml").write_text(RULES)
+    (tmp_path / "candidate.yaml").write_text(CANDIDATE)
+    (tmp_path / "in-sql.yaml").write_text(IN_SQL)
+    events = [
+        {"specversion": "1.0", "id": str(n), "source": "/shop", "type": "order.placed"}
+        | {"data": {"amount": n * 10} | ({} if n == 3 else {"id": f"A-{n}"})}
+        for n in range(5)
+    ]
+    (tmp_path / "orders.jsonl").write_text("".join(json.dumps(each) + "\n" for each in events))
+
+    def run(*arguments: str, code: int = 0) -> str:
+        environ = {
+            "EVENTBRIDGE_RULES_FOLDER": "rules",
+            "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0",
+            "EVENTBRIDGE_SPARK_REMOTE": spark_server.url,
+        }
+        command = [sys.executable, "-m", "eventbridge.cli", *arguments]
+        done = subprocess.run(
+            command, cwd=tmp_path, env={**os.environ, **environ}, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == code, done.stderr
+        return done.stdout or done.stderr
+
+    run("bus", "publish", "orders", "orders.jsonl")
+    run("deliver", "--runner", "orders", "--until-idle")
+    told = run("rules", "backtest", "candidate.yaml", "--from", "1h")
+    document = json.loads(run("rules", "backtest", "in-sql.yaml", "--from", "1h", "--json", "--keep"))
+    compared = json.loads(run("rules", "diff", "large-orders", "candidate.yaml", "--from", "1h", "--json"))
+    apart = json.loads(run("rules", "diff", "candidate.yaml", "in-sql.yaml", "--from", "1h", "--json"))
+
+    assert told.startswith("5 archived events of bus orders looked at\nWould be delivered, times in UTC\n")
+    assert "large-orders/archive        4      1" in told
+    assert "${id}: the event has no $.data.id       1  3" in told
+    assert '{"order": "A-1"}' in told
+    (rule,) = document["rules"]
+    (target,) = rule["targets"]
+    assert (document["events"], rule["matched"], rule["left_out"]) == (5, 3, 0)
+    assert [each["output"]["payload"] for each in target["samples"]] == ["order 0", "order 2", "order 4"]
+    (pair,) = compared["pairs"]
+    assert (pair["both"], pair["gained"], pair["lost"]) == (2, 2, 0)
+    assert [each["event_id"] for each in pair["gained_samples"]] == ["1", "2"]
+    assert pair["targets"][0]["changed"] == 2
+    (pair,) = apart["pairs"]
+    assert (pair["both"], pair["gained"], pair["lost"], pair["left_out"]) == (2, 1, 2, 0)
+    assert pair["targets"][0]["changed"] == 2
+    kept = sorted(path.suffix for path in (tmp_path / ".eventbridge").rglob("reports/backtest/*/*"))
+    assert kept == [".json", ".md"]
+    assert not list((tmp_path / ".eventbridge").rglob(f"deliveries/*/{document['backtest_id']}/*/*"))
+    lines = (tmp_path / "archive.jsonl").read_text().splitlines()
+    assert sorted(json.loads(line)["id"] for line in lines) == ["3", "4"]
+    assert json.loads(run("audit", "--json"))["differences"] == []
