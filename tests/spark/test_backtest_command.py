@@ -43,7 +43,7 @@ rules:
 
 
 def test_candidates_are_run_over_the_archive_and_compared(spark_server: SparkConnectServer, tmp_path: Path) -> None:
-    """What would be delivered is told, as a table and as a document; nothing is delivered; SQL is evaluated by Spark."""
+    """What would be delivered is told, as a table and a document; nothing is delivered; Spark evaluates SQL."""
     (tmp_path / "rules").mkdir()
     (tmp_path / "rules" / "orders.yaml").write_text(RULES)
     (tmp_path / "candidate.yaml").write_text(CANDIDATE)
@@ -73,7 +73,6 @@ def test_candidates_are_run_over_the_archive_and_compared(spark_server: SparkCon
     told = run("rules", "backtest", "candidate.yaml", "--from", "1h")
     document = json.loads(run("rules", "backtest", "in-sql.yaml", "--from", "1h", "--json", "--keep"))
     compared = json.loads(run("rules", "diff", "large-orders", "candidate.yaml", "--from", "1h", "--json"))
-    apart = json.loads(run("rules", "diff", "candidate.yaml", "in-sql.yaml", "--from", "1h", "--json"))
 
     assert told.startswith("5 archived events of bus orders looked at\nWould be delivered, times in UTC\n")
     assert "large-orders/archive        4      1" in told
@@ -82,13 +81,10 @@ def test_candidates_are_run_over_the_archive_and_compared(spark_server: SparkCon
     (rule,) = document["rules"]
     (target,) = rule["targets"]
     assert (document["events"], rule["matched"], rule["left_out"]) == (5, 3, 0)
-    assert [each["output"]["payload"] for each in target["samples"]] == ["order 0", "order 2", "order 4"]
+    assert sorted(each["output"]["payload"] for each in target["samples"]) == ["order 0", "order 2", "order 4"]
     (pair,) = compared["pairs"]
     assert (pair["both"], pair["gained"], pair["lost"]) == (2, 2, 0)
-    assert [each["event_id"] for each in pair["gained_samples"]] == ["1", "2"]
-    assert pair["targets"][0]["changed"] == 2
-    (pair,) = apart["pairs"]
-    assert (pair["both"], pair["gained"], pair["lost"], pair["left_out"]) == (2, 1, 2, 0)
+    assert sorted(each["event_id"] for each in pair["gained_samples"]) == ["1", "2"]
     assert pair["targets"][0]["changed"] == 2
     kept = sorted(path.suffix for path in (tmp_path / ".eventbridge").rglob("reports/backtest/*/*"))
     assert kept == [".json", ".md"]

@@ -75,7 +75,7 @@ def places_of(files: Iterable[tuple[str, str]]) -> set[Place]:
 
 def counts_of(store: Store, rule: Rule, outcome: ShareOutcome, most: int) -> CandidateCounts:
     """Return what a backtest counts of a rule's outcome, with at most so many samples of each kind."""
-    places = sorted(outcome.matched)
+    places = list(outcome.matched)  # as the share named them: oldest first
     events = event_samples(store, places[:most])
     samples = {
         f"{rule.name}/{target}": tuple(
@@ -104,11 +104,15 @@ def compared(
 ) -> tuple[PairCounts, int]:
     """Return where two outcomes of the same events differ, and how many events one of them was not asked about."""
     left = outcomes[0].left | outcomes[1].left
-    a, b = (each.matched.keys() - left for each in outcomes)
-    gained, lost = sorted(b - a), sorted(a - b)
+    first, second = (each.matched for each in outcomes)
+    a, b = first.keys() - left, second.keys() - left
+    both = a & b
+    gained, lost = ([place for place in each if place in those] for each, those in ((second, b - a), (first, a - b)))
     changed = {
         target: [
-            place for place in sorted(a & b) if outcomes[0].matched[place][target] != outcomes[1].matched[place][target]
+            place
+            for place in first
+            if place in both and outcomes[0].matched[place][target] != outcomes[1].matched[place][target]
         ]
         for target in rules[0].targets
         if target in rules[1].targets
@@ -116,7 +120,7 @@ def compared(
     shown = {place for places in (gained, lost, *changed.values()) for place in places[:most]}
     events = event_samples(store, sorted(shown))
     counts = PairCounts(
-        both=len(a & b),
+        both=len(both),
         gained=len(gained),
         lost=len(lost),
         gained_samples=tuple(events[place] for place in gained[:most]),
