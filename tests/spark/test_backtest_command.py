@@ -88,7 +88,8 @@ def test_candidates_are_run_over_the_archive_and_compared(spark_server: SparkCon
     assert pair["targets"][0]["changed"] == 2
     kept = sorted(path.suffix for path in (tmp_path / ".eventbridge").rglob("reports/backtest/*/*"))
     assert kept == [".json", ".md"]
-    assert not list((tmp_path / ".eventbridge").rglob(f"deliveries/*/{document['backtest_id']}/*/*"))
+    left = (tmp_path / ".eventbridge").rglob(f"{document['backtest_id']}/**/*")
+    assert [path for path in left if path.is_file()] == []
     lines = (tmp_path / "archive.jsonl").read_text().splitlines()
     assert sorted(json.loads(line)["id"] for line in lines) == ["3", "4"]
     assert json.loads(run("audit", "--json"))["differences"] == []
