@@ -29,7 +29,8 @@ from eventbridge.model.backtested import (
 )
 from eventbridge.routing.events import MatchedRows, SliceEvents, match_rows
 from eventbridge.routing.job import ArchiveSpan, BacktestSlice, RouteJob, SliceResult
-from eventbridge.routing.outputs import differ, event_sample, every_output, failures, may_fail, output_of, outputs
+from eventbridge.routing.named_parts import NamedParts, may_fail, told_by_parts
+from eventbridge.routing.outputs import differ, event_sample, every_output, failures, output_of, outputs
 from eventbridge.routing.program import RouteProgram, route_program
 from eventbridge.rule import RuleSet, Target
 from eventbridge.rule.content import content_of
@@ -109,7 +110,11 @@ class _Candidate:
         self.routes_of: dict[int, list[int]] = defaultdict(list)
         for route, number in enumerate(program.rule_of_route.tolist()):
             self.routes_of[number].append(route)
-        self._may_fail = [may_fail(program, route) for route in range(len(program.routes))]
+        counted = [route for route, each in enumerate(program.routes) if each.rule.name not in self._apart]
+        self._parts = NamedParts(program, [route for route in counted if told_by_parts(program, route)])
+        by_parts = self._parts.routes if self._parts.few else []
+        self._rendered = {route for route in counted if may_fail(program, route)} - set(by_parts)
+        self._settled: set[int] = set()  # rules of which only the count is still asked for
 
     def counts(self, rule: str) -> bool:
         """Return whether a rule is counted here, and not routed apart."""
@@ -120,13 +125,39 @@ class _Candidate:
         matched, _ = match_rows(self.program, events)
         self._count(events, matched)
         for number in np.flatnonzero(matched.counts).tolist():
-            numbers, rule = matched.of(number), self.program.rules[number].name
-            if rule in self._apart:
-                self._survivors[rule][file] += events.rows[numbers].tolist()
-                continue
-            for route in self.routes_of[number]:
-                self._take_outputs(file, events, route, numbers)
+            if number not in self._settled:
+                self._look_at(file, events, number, matched.of(number))
+        if self._parts.few and self._parts.routes:
+            self._take_failures_by_parts(events, matched)
         return matched
+
+    def _look_at(self, file: str, events: SliceEvents, number: int, numbers: Numbers) -> None:
+        rule, routes = self.program.rules[number].name, self.routes_of[number]
+        if rule in self._apart:
+            self._survivors[rule][file] += events.rows[numbers].tolist()
+            return
+        for route in routes:
+            self._take_samples(file, events, route, numbers)
+            if route in self._rendered:
+                self._take_failures(events, route, numbers)
+        if not self._rendered.intersection(routes) and all(
+            len(self._samples[self.program.routes[route].name]) >= self._most for route in routes
+        ):
+            self._settled.add(number)
+
+    def _take_failures_by_parts(self, events: SliceEvents, matched: MatchedRows) -> None:
+        """Take the failures of all targets whose parts tell where there may be one."""
+        routes, rules = self._parts.routes, self._parts.rules
+        counts = matched.counts[rules]
+        if not counts.any():
+            return
+        targets = np.repeat(np.arange(len(routes)), counts)
+        shift = matched.starts[rules] - (np.cumsum(counts) - counts)
+        numbers = matched.events[np.arange(len(targets)) + shift[targets]]
+        unsure = self._parts.unsure(events, numbers, targets)
+        numbers, targets = numbers[unsure], targets[unsure]
+        for target in np.unique(targets).tolist():
+            self._take_failures(events, routes[target], numbers[targets == target])
 
     def _count(self, events: SliceEvents, matched: MatchedRows) -> None:
         rules = np.repeat(np.arange(len(self.program.rules), dtype=np.int64), matched.counts)
@@ -137,18 +168,19 @@ class _Candidate:
             if rule not in self._apart:
                 self._minutes[rule][pair & 0xFFFFFFFF] += count
 
-    def _take_outputs(self, file: str, events: SliceEvents, route: int, numbers: Numbers) -> None:
-        name = self.program.routes[route].name
-        samples = self._samples[name]
+    def _take_samples(self, file: str, events: SliceEvents, route: int, numbers: Numbers) -> None:
+        samples = self._samples[self.program.routes[route].name]
         first = numbers[: self._most - len(samples)]
         if len(first):
             rows = outputs(self.program, events, route, first).to_pylist()
             of = [event_sample(events, file, number) for number in first.tolist()]
             samples += [OutputSample(each, output_of(row)) for each, row in zip(of, rows, strict=True)]
-        if self._may_fail[route]:
-            failed, why = failures(self.program, events, route, numbers)
-            if len(failed):
-                self._failures.setdefault(name, _Failures(self._most)).take(events, failed, why)
+
+    def _take_failures(self, events: SliceEvents, route: int, numbers: Numbers) -> None:
+        failed, why = failures(self.program, events, route, numbers)
+        if len(failed):
+            found = self._failures.setdefault(self.program.routes[route].name, _Failures(self._most))
+            found.take(events, failed, why)
 
     def found(self) -> CandidateCounts:
         return CandidateCounts(

@@ -19,7 +19,6 @@ from eventbridge.model.backtested import EventSample, Output
 from eventbridge.routing.block import SliceOrigin, outputs_of
 from eventbridge.routing.events import SliceEvents
 from eventbridge.routing.program import RouteProgram
-from eventbridge.transform.kernel.program import ARRIVAL, BODY, DELIVERY_ID, LITERAL
 from eventbridge.transform.kernel.render import Deliveries, Events, Payloads
 
 #: Bytes of an event, or of a payload, that a sample keeps.
@@ -27,15 +26,6 @@ SAMPLE_BYTES: Final = 4_000
 
 #: Columns of DELIVERY that say what a target would receive.
 COLUMNS: Final = ("payload", "content_type", "headers", "failure")
-
-#: Operations that every event has what they need for.
-_SURE: Final = frozenset({LITERAL, BODY, DELIVERY_ID, ARRIVAL})
-
-
-def may_fail(program: RouteProgram, route: int) -> bool:
-    """Return whether some event may have no output for a target."""
-    each = program.routes[route]
-    return each.waiting is not None or any(step.code not in _SURE for step in each.program.operations)
 
 
 def outputs(program: RouteProgram, events: SliceEvents, route: int, numbers: npt.NDArray[np.int64]) -> pa.Table:

@@ -1,0 +1,84 @@
+"""Of which events a target may have no output: found for all targets at once by their parts, nothing is rendered.
+
+A compiled transform fails where a part that must be there is missing, or where one holds half of a surrogate pair,
+which is text that no output can hold; that one can only be in a string with an escape, or inside an object or array.
+
+Nothing here may import the ledger or Spark: a Spark worker imports this module and should be ready soon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from eventbridge.routing.events import SliceEvents
+from eventbridge.routing.program import RouteProgram
+from eventbridge.scan.leaves import ESCAPED
+from eventbridge.scan.parts import ARRAY, MISSING, OBJECT, find_parts, part_paths
+from eventbridge.scan.tree import Step
+from eventbridge.transform.kernel.program import ARRIVAL, BODY, DELIVERY_ID, LITERAL, PART
+
+#: Operations that cannot fail for any event.
+_SURE: Final = frozenset({LITERAL, BODY, DELIVERY_ID, ARRIVAL})
+#: Parts that must be rendered to know whether they hold half of a surrogate pair.
+_UNSURE: Final = (ESCAPED, OBJECT, ARRAY)
+#: Paths that are looked for at a time: an event's parts are bytes in a row each.
+_MOST_PATHS: Final = 256
+
+
+def told_by_parts(program: RouteProgram, route: int) -> bool:
+    """Return whether the parts that a target's transform names tell whether an event may have no output."""
+    each = program.routes[route]
+    steps = each.program.operations
+    return each.waiting is None and all(step.code in _SURE or (step.code == PART and step.path) for step in steps)
+
+
+def may_fail(program: RouteProgram, route: int) -> bool:
+    """Return whether some event may have no output for a target."""
+    each = program.routes[route]
+    return each.waiting is not None or any(step.code not in _SURE for step in each.program.operations)
+
+
+class NamedParts:
+    """The parts that transforms of a program's targets name, for all of which `told_by_parts` is true."""
+
+    def __init__(self, program: RouteProgram, routes: Sequence[int]) -> None:
+        steps = {
+            route: [step for step in program.routes[route].program.operations if step.path is not None]
+            for route in routes
+        }
+        self.routes = [route for route, named in steps.items() if named]
+        self.rules: npt.NDArray[np.int64] = program.rule_of_route[self.routes]
+        number_of: dict[tuple[Step, ...], int] = {}
+        for named in steps.values():
+            for step in named:
+                number_of.setdefault(step.path or (), len(number_of))
+        self._paths = part_paths(list(number_of))
+        self._width = len(number_of)
+        self._named, self._required = np.zeros((2, len(self.routes), self._width), np.bool_)
+        for target, route in enumerate(self.routes):
+            for step in steps[route]:
+                self._named[target, number_of[step.path or ()]] = True
+                self._required[target, number_of[step.path or ()]] |= step.failure is not None
+
+    @property
+    def few(self) -> bool:
+        """Return whether there are few enough paths to look for all of them at once."""
+        return self._width <= _MOST_PATHS
+
+    def unsure(
+        self, events: SliceEvents, numbers: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.bool_]:
+        """Return which pairs of event and target (a place in `routes`) have to be rendered to know of a failure."""
+        wanted = np.zeros(len(events), np.bool_)
+        wanted[numbers] = True
+        rows = (np.cumsum(wanted, dtype=np.int64) - 1)[numbers]
+        kinds = find_parts(events.texts, np.flatnonzero(wanted), self._paths).kind[:, : self._width]
+        found = np.zeros(len(numbers), np.bool_)
+        for asked, of_kind in ((self._required, kinds == MISSING), (self._named, np.isin(kinds, _UNSURE))):
+            if of_kind.any():
+                found |= (of_kind[rows] & asked[targets]).any(axis=1)
+        return found
