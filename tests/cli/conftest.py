@@ -103,9 +103,9 @@ class Shop:
         ]
         return self.write("orders.jsonl", *map(json.dumps, lines))
 
-    def deliver(self) -> Idle:
+    def deliver(self, **settings: str) -> Idle:
         """Deliver until idle, routing in this process: what `eventbridge deliver` does with Spark."""
-        work = Runtime.open(Settings.from_mapping(self.environ), connections_from_environment(self.environ))
+        work = Runtime.open(Settings.from_mapping(self.environ | settings), connections_from_environment(self.environ))
         try:
             return deliver_until_idle(work, "orders", InProcessRouter(work.store), wait_seconds=SOON_SECONDS)
         finally:

@@ -26,6 +26,7 @@ BATCH = {
     "bus_committed_at": "str",
     "kept": "str",
     "cleared": "str",
+    "is_full": "bool",
 }
 DEAD_LETTER = {
     "name": "str",
@@ -137,6 +138,19 @@ SHAPES: dict[tuple[str, ...], Any] = {
                 "available": "int",
             }
         ],
+        "flows": [
+            {
+                "runner": "str",
+                "bus": "str",
+                "queue": QUEUE,
+                "published": "float",
+                "settled": "float",
+                "capacity": "null",
+                "drains_in_seconds": "float",
+                "grows": "bool",
+            }
+        ],
+        "intake_stop": "null",
         "unregistered": [],
         "batches": [BATCH],
         "chunks": {},

@@ -70,6 +70,22 @@ def test_status_shows_what_waits_on_the_bus(shop: Any, eventbridge: Callable[...
     ]
 
 
+def test_status_forecasts_when_the_lag_is_gone(shop: Any, eventbridge: Callable[..., Any]) -> None:
+    """What full batches settled says what a runner can; what waits beside it says when all is settled."""
+    eventbridge("bus", "publish", "orders", shop.orders(*range(8)))
+    shop.deliver(EVENTBRIDGE_BATCH_MAX_EVENTS="4")
+    eventbridge("bus", "publish", "orders", shop.orders(*range(8, 12)))
+
+    flows = [each for each in eventbridge("status", "--json").json["flows"] if each["capacity"] is not None]
+    shown = rows(eventbridge("status").out, "Flow of the last five minutes, in events a second")
+
+    assert sum(each["published"] for each in flows) == pytest.approx(12 / 300)
+    assert sum(each["settled"] for each in flows) == pytest.approx(8 / 300)
+    assert all(each["capacity"] > each["published"] and not each["grows"] for each in flows)
+    assert any(each["drains_in_seconds"] > 0 for each in flows)
+    assert [row[:2] for row in shown] == [["orders", "orders"]] * 4
+
+
 @pytest.mark.parametrize("waiting", [0, 40])
 def test_status_of_a_runner_whose_bus_was_replaced(
     waiting: int, delivered: Any, eventbridge: Callable[..., Any]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from contracts.ledger_samples import (
     QUEUES,
+    START,
     Clock,
     a_batch,
     a_parked,
@@ -19,6 +20,7 @@ from contracts.ledger_samples import (
 from eventbridge.errors import BooksError, NotFoundError
 from eventbridge.ledger import Ledger
 from eventbridge.model.batch import Range
+from eventbridge.model.move import Move
 from eventbridge.model.queue import Queue
 
 
@@ -35,6 +37,19 @@ class CommitsContract:
         assert rival.consumer_offsets("flights")[0].changed_at == after(9)
         batch = rival.batch("batch-1")
         assert (batch.state, batch.committed_at, batch.bus_committed_at) == ("committed", after(9), None)
+
+    def test_the_newest_committed_batches_say_what_they_moved(self, ledger: Ledger, rival: Ledger) -> None:
+        """Of each queue: how many offsets, when the batch was planned and committed, whether it was full."""
+        register(ledger)
+        settle(ledger, is_full=True)
+        assert rival.moves("flights", most=10) == []
+        ledger.commit_batch("batch-1", "flights", some_ranges(), after(9), "000000")
+
+        assert rival.moves("flights", most=10) == [
+            Move(QUEUES[0], 10, START, after(9), True),
+            Move(QUEUES[1], 0, START, after(9), True),
+        ]
+        assert rival.moves("others", most=10) == rival.moves("flights", most=0) == []
 
     def test_the_second_to_commit_is_told_so(self, ledger: Ledger, rival: Ledger) -> None:
         """Committing again changes nothing, the time of the commit included."""

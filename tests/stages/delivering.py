@@ -200,7 +200,12 @@ def segment_rows(work: Runtime, batch_id: str) -> list[dict[str, Any]]:
 
 def told(sending: Sending) -> list[dict[str, Any]]:
     """Return the events on the bus `eventbridge`."""
-    source = sending.work.open_source(OPERATIONS_BUS)
+    return operational_events(sending.work)
+
+
+def operational_events(work: Runtime) -> list[dict[str, Any]]:
+    """Return the events on the bus `eventbridge` of a runtime."""
+    source = work.open_source(OPERATIONS_BUS)
     (queue,) = source.queues()
     bodies = [message.body for message in messages_of(source.read(queue, 0, source.end(queue)))]
     source.close()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stages.delivering import operational_events
 
 from eventbridge.errors import NotFoundError, OffsetGapError, StoreError, UserError
 from eventbridge.model.batch import BatchFile, Range
@@ -176,13 +177,28 @@ def test_a_log_that_ends_before_the_group_stops_the_runner(
 def test_a_short_disk_stops_planning_only(site: Any, order: Callable[..., bytes]) -> None:
     """With too little free space no batch is planned; one that is there is still returned."""
     site.publish(order(1))
-    with pytest.raises(StoreError, match="EVENTBRIDGE_DISK_FREE_MIN_BYTES"):
-        listen(site.reopen(disk_free_min_bytes="1000GiB"), "orders")
+    assert listen(site.reopen(disk_free_min_bytes="1000GiB"), "orders") is None
     assert site.work.ledger.batches() == []
 
     batch_id = listen(site.reopen(), "orders")
 
     assert listen(site.reopen(disk_free_min_bytes="1000GiB"), "orders") == batch_id
+
+
+def test_intake_resumes_by_itself_above_the_high_line(site: Any, order: Callable[..., bytes]) -> None:
+    """Between both lines it stays as it is; each change is one operational event, however often somebody looks."""
+    site.publish(order(1))
+    between = {"disk_free_min_bytes": "0", "disk_free_resume_bytes": "1000GiB"}
+    short = site.reopen(disk_free_min_bytes="1000GiB")
+    assert listen(short, "orders") is None
+    assert "EVENTBRIDGE_DISK_FREE_MIN_BYTES" in short.ledger.intake_stop().reason
+    assert listen(site.reopen(**between), "orders") is None
+
+    assert listen(site.reopen(), "orders") is not None
+
+    assert listen(site.reopen(**between), "orders") is not None
+    assert site.work.ledger.intake_stop() is None
+    assert [event["type"] for event in operational_events(site.work)] == ["intake.stopped", "intake.resumed"]
 
 
 def test_an_unknown_runner_is_a_mistake(site: Any) -> None:

@@ -12,8 +12,11 @@ from eventbridge.cli.runtime import runtime
 from eventbridge.cli.table import cell_text, show_table
 
 if TYPE_CHECKING:
+    from eventbridge.decision.flow import Flow
     from eventbridge.model.batch import Batch
-    from eventbridge.stages.operate.status import QueueStatus, Status
+    from eventbridge.stages.operate.queue_flow import QueueFlow
+    from eventbridge.stages.operate.queue_status import QueueStatus
+    from eventbridge.stages.operate.status import Status
 
 
 def show_status(
@@ -38,7 +41,8 @@ def show_status(
             plain(each) | {"lag": each.lag, "in_flight": each.in_flight, "available": each.available}
             for each in found.queues
         ]
-        show_json(plain(found) | {"queues": queues})
+        flows = [_flow_fields(each) for each in found.flows]
+        show_json(plain(found) | {"queues": queues, "flows": flows})
     else:
         _show(found)
 
@@ -49,6 +53,10 @@ def _show(found: Status) -> None:
         say(f"Mistakes in the rule files; batches go on with the rules in force since {since} UTC:")
         for mistake in found.mistakes:
             say(f"  {mistake}")
+        say()
+    if found.intake_stop is not None:
+        stop = found.intake_stop
+        say(f"No new batch is planned since {cell_text(stop.since)} UTC: {stop.reason}.")
         say()
     for new in found.unregistered:
         say(f"The runner {new.runner} has never run; it will start at {cell_text(new.start_at)} of the bus {new.bus}.")
@@ -61,6 +69,12 @@ def _show(found: Status) -> None:
         "Queues, in events",
         ["runner", "bus", "topic", "queue", "committed", "end", "lag", "in flight", "available"],
         [[q.runner, q.bus, q.queue.topic, q.queue.queue_id, q.committed, q.end, *_waiting(q)] for q in found.queues],
+    )
+    say()
+    show_table(
+        "Flow of the last five minutes, in events a second",
+        ["runner", "bus", "topic", "queue", "published", "settled", "capacity", "lag is gone in"],
+        [[f.runner, f.bus, f.queue.topic, f.queue.queue_id, *_speeds(f.flow)] for f in found.flows],
     )
     say()
     show_table(
@@ -108,6 +122,28 @@ def _show(found: Status) -> None:
 def _waiting(queue: QueueStatus) -> list[object]:
     """Return lag, in flight and available, as far as they are known."""
     return ["?" if number is None else number for number in (queue.lag, queue.in_flight, queue.available)]
+
+
+def _flow_fields(queue: QueueFlow) -> dict[str, object]:
+    """Return the fields of a queue's flow beside those that say which queue it is."""
+    which = {"runner": queue.runner, "bus": queue.bus, "queue": queue.queue}
+    return which | vars(queue.flow) | {"grows": queue.flow.grows}
+
+
+def _speeds(flow: Flow) -> list[object]:
+    """Return published, settled, capacity and when the lag is gone, as far as they are known."""
+    capacity = "?" if flow.capacity is None else round(flow.capacity, 1)
+    gone = "it grows" if flow.grows else "?"
+    if flow.drains_in_seconds is not None:
+        gone = _rough(flow.drains_in_seconds)
+    return [round(flow.published, 1), round(flow.settled, 1), capacity, gone]
+
+
+def _rough(seconds: float) -> str:
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def _seconds(batch: Batch) -> float | None:

@@ -170,6 +170,12 @@ class Settings(BaseModel):
         "With less free space listen plans no new batch: the ones under way must be able to finish.",
         ge=0,
     )
+    disk_free_resume_bytes: Size = _setting(
+        lambda data: 2 * data["disk_free_min_bytes"],
+        "bytes",
+        "With so much free space listen goes on after that; more than the least, so that it does not stop at once.",
+        ge=0,
+    )
     retention_deliveries_seconds: Seconds = _setting(
         30 * DAY,
         "seconds",
@@ -256,6 +262,8 @@ class Settings(BaseModel):
     def _check_sizes(self) -> Settings:
         if self.batch_max_bytes < self.event_max_bytes:
             raise ValueError("EVENTBRIDGE_BATCH_MAX_BYTES is below EVENTBRIDGE_EVENT_MAX_BYTES: one event must fit")
+        if self.disk_free_resume_bytes < self.disk_free_min_bytes:
+            raise ValueError("EVENTBRIDGE_DISK_FREE_RESUME_BYTES is below EVENTBRIDGE_DISK_FREE_MIN_BYTES")
         return self
 
     @classmethod

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from eventbridge.decision.quality import told_failure
 from eventbridge.model.expectation_hold import EXPECTATION_FAILED, ExpectationHold
+from eventbridge.model.intake_stop import IntakeStop
 from eventbridge.model.quality import QualityRecord
 from eventbridge.model.target_state import TargetState, TargetStatus
 
@@ -26,6 +27,8 @@ OperationType = Literal[
     "rules.mistaken",
     "quality.checked",
     "quality.failed",
+    "intake.stopped",
+    "intake.resumed",
 ]
 
 #: Delivery ids that one event of dead letters names.
@@ -152,6 +155,18 @@ def of_rule_mistakes(mistakes: Sequence[str], rule_set: str, time: datetime) -> 
     """Return the event for rule files with mistakes, as they are told to people; `rule_set` goes on instead."""
     data = {"count": len(mistakes), "first": list(mistakes[:_IDS_NAMED]), "in_force": rule_set}
     return OperationalEvent(_id("rules.mistaken", time.isoformat(), *mistakes), "rules.mistaken", "rules", time, data)
+
+
+def of_intake_stopped(stop: IntakeStop) -> OperationalEvent:
+    """Return the event for intake that stopped: no runner plans a batch; its subject is `intake`."""
+    event_id = _id("intake.stopped", stop.since.isoformat())
+    return OperationalEvent(event_id, "intake.stopped", "intake", stop.since, {"reason": stop.reason})
+
+
+def of_intake_resumed(stop: IntakeStop, time: datetime) -> OperationalEvent:
+    """Return the event for intake that goes on after a stop."""
+    data = {"reason": stop.reason, "since": stop.since.isoformat()}
+    return OperationalEvent(_id("intake.resumed", stop.since.isoformat()), "intake.resumed", "intake", time, data)
 
 
 def _id(*parts: str) -> str:

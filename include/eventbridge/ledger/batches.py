@@ -14,6 +14,7 @@ from eventbridge.ledger.descriptions import Descriptions
 from eventbridge.ledger.statements import batches as statements
 from eventbridge.ledger.statements import offsets as offset_statements
 from eventbridge.model.batch import Batch, BatchFile, BatchKind, BatchState, FileKind, Range
+from eventbridge.model.move import Move
 from eventbridge.model.queue import Queue
 
 
@@ -90,6 +91,14 @@ class Batches(Database):
         with self._reading() as connection:
             return [to_batch(row) for row in connection.execute(statements.batches(limit, runner, state))]
 
+    def moves(self, runner: str, *, most: int) -> list[Move]:
+        """Return what a runner's newest committed normal batches moved of each queue, the newest of `most` first."""
+        with self._reading() as connection:
+            return [
+                Move(_queue(row), row.end_offset - row.start_offset, row.planned_at, row.committed_at, row.is_full)
+                for row in connection.execute(statements.MOVES, {"of_runner": runner, "most": most})
+            ]
+
     def batches_between(self, since: datetime, until: datetime) -> list[Batch]:
         """Return the batches planned from `since` (included) to `until` (excluded), the oldest first."""
         with self._reading() as connection:
@@ -132,7 +141,7 @@ class Batches(Database):
         """Return the offset ranges of a batch, in order of their queues."""
         with self._reading() as connection:
             return [
-                Range(Queue(row.topic_name, row.broker_name, row.queue_id), row.start_offset, row.end_offset)
+                Range(_queue(row), row.start_offset, row.end_offset)
                 for row in connection.execute(statements.RANGES, {"of_batch": batch_id})
             ]
 
@@ -156,6 +165,10 @@ class Batches(Database):
         return self._descriptions.decoded(batch_id, rows)
 
 
+def _queue(row: Row[Any]) -> Queue:
+    return Queue(row.topic_name, row.broker_name, row.queue_id)
+
+
 def record(connection: Connection, file: BatchFile) -> bool:
     """Record a file unless its key is taken; False if it is."""
     return connection.execute(statements.RECORD_FILE, vars(file)).rowcount == 1
@@ -165,7 +178,7 @@ def _refuse_old(connection: Connection, group: str, ranges: Sequence[Range]) -> 
     # Looked at after the batch was added: while there is one no other is planned, and so no offset of the group moves.
     # A queue without an offset is no older for it; that it has none is told by the commit.
     rows = connection.execute(offset_statements.offsets(group))
-    standing = {Queue(row.topic_name, row.broker_name, row.queue_id): row.offset for row in rows}
+    standing = {_queue(row): row.offset for row in rows}
     if any(standing.get(each.queue, each.start) != each.start for each in ranges):
         raise _OldRangesError
 

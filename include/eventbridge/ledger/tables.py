@@ -15,11 +15,13 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
 )
 
 from eventbridge.ledger.columns import FileDetailText, JsonText, Message, RowId, UtcTime
 from eventbridge.ledger.definitions import metadata as metadata
 from eventbridge.ledger.definitions import one_of, partial, word
+from eventbridge.ledger.intake_table import intake_stop as intake_stop
 from eventbridge.ledger.operator_tables import operator_state as operator_state
 from eventbridge.ledger.parked_table import DUE as DUE
 from eventbridge.ledger.parked_table import DUE_KIND as DUE_KIND
@@ -76,6 +78,7 @@ batch = Table(
     Column("bus_committed_at", UtcTime),
     Column("kept", Text, nullable=False, server_default="all"),
     Column("cleared", Text, nullable=False, server_default="all"),
+    Column("is_full", Boolean, nullable=False, server_default=false()),
     one_of("kind", BatchKind),
     one_of("state", BatchState),
 )

@@ -41,6 +41,7 @@ class Batch:
     bus_committed_at: datetime | None = None  # when the bus itself was told; None = the next listen repeats it
     kept: Kept = "all"  # what may be counted on
     cleared: Kept = "all"  # what is there: more than `kept`, while what retention took is being removed
+    is_full: bool = False  # it took all that it was allowed: its bus held more
 
     @property
     def routes(self) -> bool:

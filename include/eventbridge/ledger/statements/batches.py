@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Select, Text, bindparam, delete, select, type_coerce, update
 
 from eventbridge.ledger.columns import UtcTime
+from eventbridge.ledger.definitions import word
 from eventbridge.ledger.statements.inserts import insert, insert_or_skip
 from eventbridge.ledger.tables import (
     BUS_COMMIT_PENDING,
@@ -35,6 +36,25 @@ BATCHES_BETWEEN = (
         batch.c.planned_at >= bindparam("since", type_=UtcTime), batch.c.planned_at < bindparam("until", type_=UtcTime)
     )
     .order_by(batch.c.planned_at, batch.c.batch_id)
+)
+
+_newest_committed = (
+    select(batch)
+    .where(
+        batch.c.runner == bindparam("of_runner"),
+        batch.c.kind == word("normal"),
+        batch.c.state == word("committed"),
+    )
+    .order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc())
+    .limit(bindparam("most"))
+    .subquery()
+)
+
+#: What the newest committed batches of a runner moved of each queue, the newest batch first.
+MOVES = (
+    select(batch_range, _newest_committed.c.planned_at, _newest_committed.c.committed_at, _newest_committed.c.is_full)
+    .join(batch_range, batch_range.c.batch_id == _newest_committed.c.batch_id)
+    .order_by(_newest_committed.c.planned_at.desc(), *batch_range.primary_key)
 )
 
 #: The one normal batch of a runner that is not committed.

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from contextlib import closing
+from typing import NamedTuple
 
 from eventbridge.decision.batch_size import Waiting, events_within, plan_ranges
 from eventbridge.decision.chunking import PoolSlots
-from eventbridge.errors import BusError, NotFoundError, OffsetGapError, RuleFileError, StoreError, UserError
+from eventbridge.errors import BusError, NotFoundError, OffsetGapError, RuleFileError, UserError
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model.batch import Batch, Range
 from eventbridge.model.landed import LandedRange
@@ -20,6 +21,7 @@ from eventbridge.stages.guards.log_identity import refuse_other_log, start_offse
 from eventbridge.stages.ingest.fan_out import events_to_hand_out
 from eventbridge.stages.ingest.handover import assign, inherited_offsets, old_runners, refuse_to_skip
 from eventbridge.stages.ingest.reload import take_up_rules
+from eventbridge.stages.ingest.short_disk import is_intake_stopped
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.told import told
 from eventbridge.store.rule_sets import freeze_rules
@@ -29,13 +31,13 @@ log = logging.getLogger(__name__)
 
 @told("listen", of="runner")
 def listen(work: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None = None) -> str | None:
-    """Return the id of the runner's unfinished batch, else of a new one, else (nothing to take) None.
+    """Return the id of the runner's unfinished batch, else of a new one, else None: nothing to take, or no room for it.
 
     Today's rule files are read for a new batch only; with mistakes in them it takes the last ones without.
     It takes as many events as settings allow, and as the last batches' deliveries say can be handed out: `pools` holds
     the Airflow pools as they stand, None: not known, they bound nothing.
     Raises NotFoundError for a runner that no rule names, LedgerLostError and OffsetGapError where going on would
-    lose or repeat history, StoreError while the disk is short, BusError where the bus cannot answer.
+    lose or repeat history, BusError where the bus cannot answer.
     """
     return _listen(work, runner, pools)
 
@@ -57,13 +59,12 @@ def _listen(work: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None) -
         refuse_other_log(work, runner, bus, source)
         assign(work, rules, runner)
         most = events_to_hand_out(work, runner, rules, pools)
-        ranges = _plan(work, runner, bus, source, offsets, most)
-    if not ranges:
+        plan = _plan(work, runner, bus, source, offsets, most)
+    if not plan.ranges or is_intake_stopped(work):
         return None
-    _refuse_short_disk(work)
     if known:  # else that was made sure of before registering
         refuse_lost_ledger(work)
-    planned = _publish(work, runner, bus, rules, ranges)
+    planned = _publish(work, runner, bus, rules, plan)
     # Somebody else planned first, and has perhaps committed since: this attempt stood still in between.
     return planned if planned is not None else _listen(work, runner, pools)
 
@@ -123,9 +124,16 @@ def _standing(work: Runtime, runner: str, bus: Bus) -> Mapping[Queue, int]:
     return work.ledger.committed_offsets(runner)
 
 
+class _Plan(NamedTuple):
+    """What a new batch takes, and whether its bus holds more."""
+
+    ranges: list[Range]
+    is_full: bool
+
+
 def _plan(
     work: Runtime, runner: str, bus: Bus, source: LogSource, offsets: Mapping[Queue, int], most: int | None
-) -> list[Range]:
+) -> _Plan:
     existing = set(source.queues())
     waiting = []
     for queue, offset in sorted(offsets.items()):
@@ -136,7 +144,8 @@ def _plan(
     settings = work.settings
     max_events = settings.batch_max_events if most is None else min(most, settings.batch_max_events)
     limit = events_within(max_events, settings.batch_max_bytes, _mean_bytes(work, runner))
-    return [Range(*take) for take in plan_ranges(waiting, limit)]
+    held = sum(each.end - each.readable_from for each in waiting)
+    return _Plan([Range(*take) for take in plan_ranges(waiting, limit)], is_full=held > limit)
 
 
 def _mean_bytes(work: Runtime, runner: str) -> float | None:
@@ -149,17 +158,10 @@ def _mean_bytes(work: Runtime, runner: str) -> float | None:
     return None
 
 
-def _refuse_short_disk(work: Runtime) -> None:
-    free, least = work.store.free_bytes(), work.settings.disk_free_min_bytes
-    if free is not None and free < least:
-        raise StoreError(
-            f"The store {work.store.uri} has {free:,} bytes left, less than EVENTBRIDGE_DISK_FREE_MIN_BYTES "
-            f"({least:,}): no new batch is planned. Free some space or lower the limit."
-        )
-
-
-def _publish(work: Runtime, runner: str, bus: Bus, rules: RuleSet, ranges: list[Range]) -> str | None:
+def _publish(work: Runtime, runner: str, bus: Bus, rules: RuleSet, plan: _Plan) -> str | None:
     frozen = freeze_rules(work.store, rules)
     now = work.ledger.now()
-    batch = Batch(new_batch_id(now), "normal", runner, bus.name, "planned", frozen, planned_at=now)
-    return batch.batch_id if work.ledger.plan_batch(batch, ranges) else None
+    batch = Batch(
+        new_batch_id(now), "normal", runner, bus.name, "planned", frozen, planned_at=now, is_full=plan.is_full
+    )
+    return batch.batch_id if work.ledger.plan_batch(batch, plan.ranges) else None

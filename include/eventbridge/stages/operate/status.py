@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -14,47 +13,15 @@ from eventbridge.errors import Mistake, RuleFileError
 from eventbridge.model.applied_slots import AppliedSlots
 from eventbridge.model.batch import Batch
 from eventbridge.model.held_rule import HeldRule
+from eventbridge.model.intake_stop import IntakeStop
 from eventbridge.model.operator_state import OperatorState
 from eventbridge.model.parked import ParkedState
-from eventbridge.model.queue import Queue
 from eventbridge.model.reference import Reference
 from eventbridge.model.target_state import TargetStatus
 from eventbridge.rule import RuleSet
-from eventbridge.stages.guards.log_identity import offset_gaps
+from eventbridge.stages.operate.queue_flow import QueueFlow, queue_flows
+from eventbridge.stages.operate.queue_status import QueueStatus, queue_statuses
 from eventbridge.stages.runtime.runtime import Runtime
-
-
-@dataclass(frozen=True)
-class QueueStatus:
-    """One queue as a runner sees it; numbers are events.
-
-    lag = end - committed, in flight = pulled - committed, available = end - pulled,
-    where pulled is the end of what an uncommitted batch took. None where `gap` says why the offsets do not count on
-    this log: it is not, or no longer, the one that they were committed on, so that there is nothing to subtract.
-    """
-
-    runner: str
-    bus: str
-    queue: Queue
-    committed: int
-    pulled: int
-    end: int
-    gap: str = ""
-
-    @property
-    def lag(self) -> int | None:
-        """Events not yet settled."""
-        return None if self.gap else self.end - self.committed
-
-    @property
-    def in_flight(self) -> int | None:
-        """Events taken by a batch that is not committed."""
-        return None if self.gap else self.pulled - self.committed
-
-    @property
-    def available(self) -> int | None:
-        """Events no batch has taken."""
-        return None if self.gap else self.end - self.pulled
 
 
 @dataclass(frozen=True)
@@ -104,6 +71,8 @@ class Status:
 
     now: datetime
     queues: tuple[QueueStatus, ...]
+    flows: tuple[QueueFlow, ...]
+    intake_stop: IntakeStop | None  # why no runner plans a batch
     unregistered: tuple[NewRunner, ...]
     batches: tuple[Batch, ...]  # newest first
     chunks: Mapping[str, int]  # of batches that are not committed
@@ -131,6 +100,8 @@ def status(work: Runtime, *, batches: int = 10) -> Status:
     return Status(
         now=work.clock(),
         queues=tuple(queues),
+        flows=tuple(queue_flows(work, rules, queues)),
+        intake_stop=work.ledger.intake_stop(),
         unregistered=tuple(unregistered),
         batches=tuple(work.ledger.batches(limit=batches)),
         chunks=work.ledger.chunk_counts(),
@@ -165,31 +136,6 @@ def held_rules(work: Runtime, rules: RuleSet) -> Iterator[HeldRule]:
         rule, since = rules.rules.get(waiting.rule), waiting.newest_held_since
         if rule is not None and since is not None and waiting.state == "held" and waiting.held.startswith(HELD_AT):
             yield HeldRule(rule.name, rule.version, f"{waiting.held} of the target {waiting.target}", since)
-
-
-def queue_statuses(work: Runtime, rules: RuleSet, runner: str, bus: str) -> list[QueueStatus] | None:
-    """Return how each queue of a runner's bus stands; None before the runner's group was registered."""
-    rows = work.ledger.consumer_offsets(runner)
-    if not rows:
-        return None
-    batch = work.ledger.unfinished_batch(runner)
-    pulled = {part.queue: part.end for part in work.ledger.ranges(batch.batch_id)} if batch else {}
-    with closing(work.open_source(rules.buses[bus])) as source:
-        gaps = offset_gaps(rules.buses[bus], source, rows)
-        ends = source.ends()
-    named = rules.buses[bus].source.topics
-    return [
-        QueueStatus(
-            runner,
-            bus,
-            row.queue,
-            row.offset,
-            pulled.get(row.queue, row.offset),
-            ends.get(row.queue, 0 if row.queue.topic in named else row.offset),
-            gaps.get(row.queue, ""),
-        )
-        for row in rows
-    ]
 
 
 def parked_statuses(work: Runtime) -> list[ParkedStatus]:

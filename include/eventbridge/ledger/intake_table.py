@@ -1,0 +1,17 @@
+"""The ledger's table about intake: at most one row, which says why no new events are taken."""
+
+from __future__ import annotations
+
+from sqlalchemy import CheckConstraint, Column, Integer, Table
+
+from eventbridge.ledger.columns import Message, UtcTime
+from eventbridge.ledger.definitions import metadata
+
+intake_stop = Table(
+    "intake_stop",
+    metadata,
+    Column("singleton", Integer, primary_key=True, autoincrement=False),
+    Column("reason", Message, nullable=False),
+    Column("since", UtcTime, nullable=False),
+    CheckConstraint("singleton = 1", name="singleton"),
+)

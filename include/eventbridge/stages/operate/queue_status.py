@@ -1,0 +1,69 @@
+"""Where a runner stands in each queue of its bus."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+
+from eventbridge.model.queue import Queue
+from eventbridge.rule import RuleSet
+from eventbridge.stages.guards.log_identity import offset_gaps
+from eventbridge.stages.runtime.runtime import Runtime
+
+
+@dataclass(frozen=True)
+class QueueStatus:
+    """One queue as a runner sees it; numbers are events.
+
+    lag = end - committed, in flight = pulled - committed, available = end - pulled,
+    where pulled is the end of what an uncommitted batch took. None where `gap` says why the offsets do not count on
+    this log: it is not, or no longer, the one that they were committed on, so that there is nothing to subtract.
+    """
+
+    runner: str
+    bus: str
+    queue: Queue
+    committed: int
+    pulled: int
+    end: int
+    gap: str = ""
+
+    @property
+    def lag(self) -> int | None:
+        """Events not yet settled."""
+        return None if self.gap else self.end - self.committed
+
+    @property
+    def in_flight(self) -> int | None:
+        """Events taken by a batch that is not committed."""
+        return None if self.gap else self.pulled - self.committed
+
+    @property
+    def available(self) -> int | None:
+        """Events no batch has taken."""
+        return None if self.gap else self.end - self.pulled
+
+
+def queue_statuses(work: Runtime, rules: RuleSet, runner: str, bus: str) -> list[QueueStatus] | None:
+    """Return how each queue of a runner's bus stands; None before the runner's group was registered."""
+    rows = work.ledger.consumer_offsets(runner)
+    if not rows:
+        return None
+    batch = work.ledger.unfinished_batch(runner)
+    pulled = {part.queue: part.end for part in work.ledger.ranges(batch.batch_id)} if batch else {}
+    with closing(work.open_source(rules.buses[bus])) as source:
+        gaps = offset_gaps(rules.buses[bus], source, rows)
+        ends = source.ends()
+    named = rules.buses[bus].source.topics
+    return [
+        QueueStatus(
+            runner,
+            bus,
+            row.queue,
+            row.offset,
+            pulled.get(row.queue, row.offset),
+            ends.get(row.queue, 0 if row.queue.topic in named else row.offset),
+            gaps.get(row.queue, ""),
+        )
+        for row in rows
+    ]

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from eventbridge.decision.flow import Flow, flow
+from eventbridge.model.move import Move
+from eventbridge.model.queue import Queue
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+QUEUE = Queue("orders", "", 0)
+
+
+def moved(events: int, seconds: float, *, ago: float = 10, is_full: bool = True) -> Move:
+    """Return what a batch moved that was committed so many seconds ago and took so many."""
+    committed = NOW - timedelta(seconds=ago)
+    return Move(QUEUE, events, committed - timedelta(seconds=seconds), committed, is_full)
+
+
+def test_speeds_are_those_of_the_last_five_minutes() -> None:
+    """What was committed before the window does not count."""
+    found = flow([moved(3_000, 10), moved(9_000, 10, ago=301)], published=600, lag=0, now=NOW)
+
+    assert (found.published, found.settled) == (2.0, 10.0)
+
+
+def test_capacity_is_the_median_of_ten_full_batches() -> None:
+    """A batch that took all there was says nothing of what could be settled; older ones than ten do not count."""
+    full = [moved(1_000, 10, ago=400)] * 5 + [moved(2_000, 10, ago=500)] * 5 + [moved(90_000, 1, ago=600)] * 9
+
+    assert flow([moved(1, 10, is_full=False), *full], 0, 0, NOW).capacity == 150.0
+
+
+def test_the_lag_is_gone_when_capacity_has_outrun_what_is_published() -> None:
+    """What is published meanwhile has to be settled too."""
+    assert flow([moved(1_000, 10)], published=6_000, lag=400, now=NOW).drains_in_seconds == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize(
+    ("moves", "published", "lag", "forecast"),
+    [
+        pytest.param([], 0, 0, (0.0, False), id="no lag"),
+        pytest.param([], 0, 9, (None, False), id="no capacity is known"),
+        pytest.param([moved(1_000, 10)], 30_000, 9, (None, True), id="as much is published as can be settled"),
+    ],
+)
+def test_a_forecast_says_what_it_knows(
+    moves: list[Move], published: int, lag: int, forecast: tuple[float | None, bool]
+) -> None:
+    """No lag is gone at once; without a capacity nobody knows; a lag that grows is never gone."""
+    found = flow(moves, published, lag, NOW)
+
+    assert (found.drains_in_seconds, found.grows) == forecast
+
+
+def test_a_batch_that_took_no_time_measures_nothing() -> None:
+    """A clock that went back makes no capacity."""
+    assert flow([moved(10, 0)], 0, 1, NOW) == Flow(0.0, 10 / 300, None, None)
