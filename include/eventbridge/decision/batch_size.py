@@ -36,42 +36,42 @@ class Take(NamedTuple):
 
 
 def plan_ranges(waiting: Sequence[Waiting], max_events: int) -> list[Take]:
-    """Return how much to take of each queue: at most `max_events` in all, in proportion to what each holds.
+    """Return how much to take of each queue: at most `max_events` in all, the same of every topic, then of every queue.
 
-    What is left over by rounding goes to the queues with the largest remainders, so that `max_events` are taken
-    if there are as many. A queue that holds something gives at least one event, if `max_events` are enough for that.
-    Offsets that a log no longer holds cost nothing and are taken with the rest, to be recorded as a gap. Queues that
-    give nothing are left out.
+    What one has less of than its share goes to the others, so that `max_events` are taken if there are as many. So a
+    quiet topic beside a backlog waits for none of it. A queue that holds something gives at least one event, if
+    `max_events` are enough for that. Offsets that a log no longer holds cost nothing and are taken with the rest, to be
+    recorded as a gap. Queues that give nothing are left out.
     """
     held = [queue.end - queue.readable_from for queue in waiting]
-    shares = _proportional(held, min(max_events, sum(held)))
+    shares = _fair_shares([each.queue.topic for each in waiting], held, max_events)
     takes = [
         Take(each.queue, each.start, each.readable_from + share) for each, share in zip(waiting, shares, strict=True)
     ]
     return [take for take in takes if take.end > take.start]
 
 
-def _proportional(amounts: Sequence[int], limit: int) -> list[int]:
-    total = sum(amounts)
-    if total == 0:
-        return [0] * len(amounts)
-    shares = [amount * limit // total for amount in amounts]
-    remainders = [(-(amount * limit % total), index) for index, amount in enumerate(amounts)]
-    for _, index in sorted(remainders)[: limit - sum(shares)]:
-        shares[index] += 1
-    return _nobody_starved(amounts, shares)
+def _fair_shares(topics: Sequence[str], amounts: Sequence[int], limit: int) -> list[int]:
+    shares = _even_shares([min(amount, 1) for amount in amounts], limit)  # a queue with one event is never starved
+    left = limit - sum(shares)
+    queues: dict[str, list[int]] = defaultdict(list)
+    for index, topic in enumerate(topics):
+        queues[topic].append(index)
+    beyond = [amount - share for amount, share in zip(amounts, shares, strict=True)]
+    of_topics = _even_shares([sum(beyond[index] for index in each) for each in queues.values()], left)
+    for each, of_topic in zip(queues.values(), of_topics, strict=True):
+        for index, share in zip(each, _even_shares([beyond[index] for index in each], of_topic), strict=True):
+            shares[index] += share
+    return shares
 
 
-def _nobody_starved(amounts: Sequence[int], shares: list[int]) -> list[int]:
-    """Give one to each that has something and got nothing, as long as the largest share can spare it.
-
-    A queue with one event beside a backlog that never ends would wait for ever.
-    """
-    for index, amount in enumerate(amounts):
-        largest = max(range(len(shares)), key=shares.__getitem__)
-        if amount and not shares[index] and shares[largest] > 1:
-            shares[largest] -= 1
-            shares[index] = 1
+def _even_shares(amounts: Sequence[int], limit: int) -> list[int]:
+    """Return max-min fair shares: all get the same, but for those that have less, whose rest the others share."""
+    shares = [0] * len(amounts)
+    by_amount = sorted(range(len(amounts)), key=lambda index: (amounts[index], -index))  # what is odd goes to the first
+    for place, index in enumerate(by_amount):
+        shares[index] = min(amounts[index], limit // (len(amounts) - place))
+        limit -= shares[index]
     return shares
 
 
