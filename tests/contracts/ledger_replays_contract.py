@@ -80,3 +80,16 @@ class ReplaysContract:
             True,
             False,
         ]
+
+    def test_a_paused_replay_goes_on_for_another_run(self, ledger: Ledger, rival: Ledger) -> None:
+        """It is that run's from then on; one that runs, or has ended, is handed over to nobody."""
+        ledger.begin_replay(a_replay())
+
+        assert not rival.hand_over_replay("replay-1", "another run")
+        assert ledger.set_replay_state("replay-1", "running", "paused")
+        assert rival.hand_over_replay("replay-1", "another run")
+        assert not ledger.hand_over_replay("replay-1", "a third run")
+        assert ledger.replay_of_run("by replay-1") is None
+        found = ledger.replay_of_run("another run")
+        assert found is not None
+        assert (found.replay_id, found.state) == ("replay-1", "running")

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import get_args
 
@@ -15,6 +15,7 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG, AssetOrTimeSchedule, TriggerRule
 from airflow.sdk.definitions.context import _AIRFLOW_PARSING_CONTEXT_DAG_ID
+from airflow.serialization.serialized_objects import DagSerialization
 
 from eventbridge.errors import RuleFileError
 from eventbridge.orchestrate.dags import airflow_dags
@@ -26,7 +27,7 @@ from eventbridge.stages.operate.say import Action
 DAGS = Path(__file__).parents[2] / "dags"
 #: DAGs whose runs move no batch, and of those the ones that a person triggers to try rules.
 TRYING = {"backtest_rules", "diff_rules"}
-WITHOUT_BATCH = {"operate_rules", "publish_events", "maintain_store", "check_quality"} | TRYING
+WITHOUT_BATCH = {"operate_rules", "publish_events", "maintain_store", "check_quality", "replay_archive"} | TRYING
 EVERY_HOUSE = {"retry_deliveries", "redrive_dead_letters", "replay_events"} | WITHOUT_BATCH
 
 
@@ -136,6 +137,41 @@ def test_the_form_of_a_replay_is_typed(dags: dict[str, DAG]) -> None:
     params.validate()
 
 
+def test_a_replay_form_asks_for_nothing_that_is_optional(dags: dict[str, DAG]) -> None:
+    """Every field but choices may be left empty, and the buses of the rule files are proposed."""
+    for name in ("replay_events", "replay_archive"):
+        params = {each: dags[name].params.get_param(each).schema for each in dags[name].params}
+
+        assert params["bus"]["examples"] == ["orders"]
+        assert {each for each, schema in params.items() if "null" not in schema["type"]} == {
+            "as_of",
+            "ids",
+            "skip_delivered",
+            "dry_run",
+        }
+
+
+def test_hours_of_archive_are_replayed_by_backfill_alone(dags: dict[str, DAG]) -> None:
+    """A backfill makes a run an hour, each with its hour; the scheduler never makes one; the form asks for no times."""
+    archive = dags["replay_archive"]
+    schedule = DagSerialization.from_dict(DagSerialization.to_dict(archive))
+    hours = schedule.iter_dagrun_infos_between(
+        datetime(2026, 9, 1, 8, tzinfo=UTC), datetime(2026, 9, 1, 10, tzinfo=UTC)
+    )
+
+    assert [(info.data_interval.start.hour, info.data_interval.end.hour) for info in hours] == [
+        (8, 9),
+        (9, 10),
+        (10, 11),
+    ]
+    assert schedule.timetable.periodic
+    assert schedule.next_dagrun_info(last_automated_run_info=None) is None
+    assert archive.allowed_run_types == {"scheduled", "backfill"}
+    assert edges(archive) == {("begin_replay", "wait_for_replay")}
+    assert set(archive.params) == set(dags["replay_events"].params) - {"from", "to", "replay_id"}
+    archive.params.validate()
+
+
 def test_the_form_of_a_redrive_has_what_selections_have(dags: dict[str, DAG]) -> None:
     """Each field of a selection and each option is a typed parameter; as it stands, the form is valid."""
     params = dags["redrive_dead_letters"].params
@@ -214,7 +250,7 @@ def test_tasks_of_the_slow_lane_give_way_to_new_deliveries(dags: dict[str, DAG])
         hooks = [
             task.partial_kwargs.get("pre_execute") if task.is_mapped else task._pre_execute_hook for task in dag.tasks
         ]
-        old = {"retry_deliveries", "redrive_dead_letters", "replay_events", "maintain_store"} | TRYING
+        old = {"retry_deliveries", "redrive_dead_letters", "replay_events", "replay_archive", "maintain_store"} | TRYING
         slow = dag.dag_id in old
         assert hooks == [give_way if slow else None] * len(dag.tasks)
 
@@ -259,9 +295,9 @@ def test_retention_runs_every_hour_and_ends_in_time(dags: dict[str, DAG]) -> Non
     assert maintain.dagrun_timeout == timedelta(seconds=600)
 
 
-def test_no_run_is_a_backfill(dags: dict[str, DAG]) -> None:
-    """A bell, the clock, a person and another DAG may start a run of any DAG; Airflow offers no backfill of one."""
-    for dag in dags.values():
+def test_only_the_archive_is_backfilled(dags: dict[str, DAG]) -> None:
+    """A bell, the clock, a person and another DAG may start a run of any other DAG; no backfill is offered."""
+    for dag in (dag for name, dag in dags.items() if name != "replay_archive"):
         assert dag.allowed_run_types == {"scheduled", "asset_triggered", "manual", "operator_triggered"}
 
 

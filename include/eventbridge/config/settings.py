@@ -176,6 +176,13 @@ class Settings(BaseModel):
         "With so much free space listen goes on after that; more than the least, so that it does not stop at once.",
         ge=0,
     )
+    replay_wait_seconds: Seconds = _setting(
+        6 * 3600.0,
+        "seconds",
+        "How long a run of replay_archive waits for its replay, which it then pauses; a reprocessed run goes on.",
+        gt=0,
+        le=30 * DAY,
+    )
     retention_deliveries_seconds: Seconds = _setting(
         30 * DAY,
         "seconds",

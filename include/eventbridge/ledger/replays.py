@@ -64,6 +64,12 @@ class Replays(Database):
         with self._writing() as connection:
             return connection.execute(statements.SET_REPLAY_STATE, change).rowcount == 1
 
+    def hand_over_replay(self, replay_id: str, run: str) -> bool:
+        """Have a paused replay go on as that of another run, which has none; False if it is not paused."""
+        with self._writing() as connection:
+            change = {"of_replay": replay_id, "to_run": run}
+            return connection.execute(statements.HAND_OVER_REPLAY, change).rowcount == 1
+
     def end_replay(self, replay_id: str, state: ReplayState) -> bool:
         """Move a replay that has not ended to `done` or `cancelled`; False if it has ended."""
         change = {"of_replay": replay_id, "to": state, "now": self.now()}

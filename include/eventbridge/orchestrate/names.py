@@ -5,6 +5,7 @@ from __future__ import annotations
 RETRY_DAG = "retry_deliveries"
 REDRIVE_DAG = "redrive_dead_letters"
 REPLAY_DAG = "replay_events"
+ARCHIVE_DAG = "replay_archive"
 OPERATE_DAG = "operate_rules"
 PUBLISH_DAG = "publish_events"
 MAINTAIN_DAG = "maintain_store"
@@ -17,13 +18,14 @@ LISTEN = "listen"
 PLAN_RETRIES = "plan_retries"
 PLAN_REDRIVE = "plan_redrive"
 PLAN_REPLAY = "plan_replay"
+BEGIN_REPLAY = "begin_replay"
 PUSH = "push"
 
 #: The XCom of listen, plan_retries, plan_redrive and plan_replay that tells the other tasks of the run their batch.
 BATCH_ID = "batch_id"
 #: The XCom of plan_redrive that tells which redrive a run belongs to.
 REDRIVE_ID = "redrive_id"
-#: The XCom of plan_replay that tells which replay a run belongs to.
+#: The XCom of plan_replay and begin_replay that tells which replay a run belongs to.
 REPLAY_ID = "replay_id"
 
 #: The pool of pushes whose place nobody could tell.

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseHook, BaseOperator, Context, Param, get_current_context, get_parsing_context, task
+from airflow.sdk import BaseHook, BaseOperator, Context, Param, get_current_context, task
 
-from eventbridge.errors import RuleFileError
-from eventbridge.orchestrate.settings import airflow_settings
+from eventbridge.orchestrate.choices import buses_to_choose
 from eventbridge.orchestrate.tasks import STAGE, stage
 
 if TYPE_CHECKING:
@@ -31,7 +29,7 @@ def publish_params() -> dict[str, Param]:
             "",
             type="string",
             minLength=1,
-            examples=_buses(),
+            examples=buses_to_choose(),
             title="Bus",
             description="An event bus of the rule files.",
         ),
@@ -97,16 +95,3 @@ def _name(context: Context) -> str:
     """Return what names a task instance whatever its try."""
     ti = context["ti"]
     return f"{ti.dag_id} {ti.run_id} {ti.task_id} {ti.map_index}"
-
-
-def _buses() -> list[str]:
-    """Return the buses to choose from: proposals only, so that a run that was triggered goes on as rules change."""
-    if get_parsing_context().dag_id is not None:
-        return []
-    from eventbridge.rule import load_rules
-
-    settings = airflow_settings()
-    try:
-        return sorted(load_rules(Path(settings.rules_folder), cache=settings.rule_cache).buses)
-    except RuleFileError:  # the DAG file `rule_mistakes.py` shows them
-        return []

@@ -1,16 +1,17 @@
-"""The tasks and parameters of the DAG `replay_events`."""
+"""The tasks and parameters of the DAG `replay_events`; `replay_archive` shares some of them."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Param, get_current_context, task
 from airflow.sdk.exceptions import DagRunTriggerException, DownstreamTasksSkipped
 
 from eventbridge.model.lane import REPLAY_LANE_POOL, REPLAY_LANE_WEIGHT
+from eventbridge.orchestrate.choices import buses_to_choose
 from eventbridge.orchestrate.names import BATCH_ID, PLAN_REPLAY, REPLAY_DAG, REPLAY_ID
 from eventbridge.orchestrate.push import pushes
 from eventbridge.orchestrate.tasks import STAGE, confirmed_pools, stage
@@ -30,19 +31,18 @@ _PATIENCE_SECONDS = 60.0
 def replay_params() -> dict[str, Param]:
     """Return the form of the DAG: which events, by which rules, to which targets, and how."""
     text = ["null", "string"]
-    names = {"type": "string"}
+    names: dict[str, Any] = {"type": ["null", "array"], "items": {"type": "string"}}
+    bus = "The bus whose archive is replayed. Required."
     return {
-        "bus": Param(None, type=text, title="Bus", description="The bus whose archive is replayed. Required."),
+        "bus": Param(None, type=text, examples=buses_to_choose(), title="Bus", description=bus),
         "from": Param(
             None, type=text, format="date-time", title="From", description="Events landed from then on. Required."
         ),
         "to": Param(
             None, type=text, format="date-time", title="To", description="Events landed before then; empty: now."
         ),
-        "rules": Param([], type="array", items=names, title="Rules", description="Only for these, one a line."),
-        "targets": Param(
-            [], type="array", items=names, title="Targets", description="Only to targets of these names, one a line."
-        ),
+        "rules": Param(None, **names, title="Rules", description="Only for these, one a line."),
+        "targets": Param(None, **names, title="Targets", description="Only to targets of these names, one a line."),
         "pattern": Param(
             None,
             type=text,
@@ -95,10 +95,10 @@ def plan_replay() -> None:
     """Begin the replay that the run's parameters ask for, or go on with it, and plan its next batch."""
     context = get_current_context()
     with stage() as work:
-        _refuse_unknown_fields(context["dag_run"].conf or {})
+        refuse_unknown_fields(context["dag_run"].conf or {}, list(replay_params()))
         replay_id = replay_id_of(work, context["params"], f"{context['dag'].dag_id} {context['run_id']}")
         if replay_id is None:
-            _end(context)
+            end_run(context)
             return
         context["ti"].xcom_push(key=REPLAY_ID, value=replay_id)
         planned = _plan(work, replay_id)
@@ -106,7 +106,7 @@ def plan_replay() -> None:
         context["ti"].xcom_push(key=BATCH_ID, value=planned.batch_id)
     elif planned.wait_until is None:
         log.info("replay %s has ended, or is paused", replay_id)
-        _end(context)
+        end_run(context)
     else:
         log.info("replay %s waits until %s; the next run goes on with it", replay_id, planned.wait_until)
 
@@ -125,10 +125,15 @@ def go_on() -> None:
         if work.ledger.replay(replay_id).state != "running":
             return
     after = batch_id or f"{context['dag_run'].start_date:%Y%m%dT%H%M%S.%f}"
+    raise run_of_replay(replay_id, f"after_{after}")
+
+
+def run_of_replay(replay_id: str, why: str) -> DagRunTriggerException:
+    """Return what a task raises to trigger a run of `replay_events` for a replay, once for each `why`."""
     # What TriggerDagRunOperator does; to import that costs every parse of the DAG file more than all the rest.
-    raise DagRunTriggerException(
+    return DagRunTriggerException(
         trigger_dag_id=REPLAY_DAG,
-        dag_run_id=f"replay__{replay_id}__after_{after}",
+        dag_run_id=f"replay__{replay_id}__{why}",
         conf={"replay_id": replay_id},
         reset_dag_run=False,
         skip_when_already_exists=True,  # this task was tried again
@@ -151,7 +156,9 @@ def replay_id_of(work: Runtime, params: Mapping[str, Any], run: str) -> str | No
 
     if params["replay_id"]:
         defaults = {name: param.value for name, param in replay_params().items()}
-        others = [name for name in defaults if name != "replay_id" and params[name] != defaults[name]]
+        others = [
+            name for name in defaults if name != "replay_id" and (params[name] or None) != (defaults[name] or None)
+        ]
         if others:  # a dry run that delivers, above all
             raise UserError(f"a replay is gone on with as it was begun. Leave as they are: {', '.join(others)}.")
         found = work.ledger.replay(params["replay_id"])
@@ -161,19 +168,25 @@ def replay_id_of(work: Runtime, params: Mapping[str, Any], run: str) -> str | No
     begun = work.ledger.replay_of_run(run)
     if begun is not None:  # this task was tried again
         return begun.replay_id
-    wish = _wish(work, params)
+    wish = wish_of(work, params)
     if params["dry_run"]:
-        from eventbridge.stages.replay.survey import survey
-
-        would = survey(work, wish)
-        log.info("%s archived events looked at, %s would be taken", would.events, would.taken)
-        for of, count in sorted(would.deliveries.items()):
-            log.info("would be delivered: %s to %s, of events %s", count, of, ", ".join(would.samples[of]))
+        log_survey(work, wish)
         return None
     return begin_replay(work, wish, run).replay_id
 
 
-def _wish(work: Runtime, params: Mapping[str, Any]) -> Wish:
+def log_survey(work: Runtime, wish: Wish) -> None:
+    """Log what a replay would take, with samples."""
+    from eventbridge.stages.replay.survey import survey
+
+    would = survey(work, wish)
+    log.info("%s archived events looked at, %s would be taken", would.events, would.taken)
+    for of, count in sorted(would.deliveries.items()):
+        log.info("would be delivered: %s to %s, of events %s", count, of, ", ".join(would.samples[of]))
+
+
+def wish_of(work: Runtime, params: Mapping[str, Any]) -> Wish:
+    """Return the replay that a form asks for; raises UserError."""
     from eventbridge.stages.replay.wish import make_wish
 
     return make_wish(
@@ -182,8 +195,8 @@ def _wish(work: Runtime, params: Mapping[str, Any]) -> Wish:
         params["bus"] or "",
         since=params["from"],
         until=params["to"],
-        only_rules=params["rules"],
-        only_targets=params["targets"],
+        only_rules=params["rules"] or (),
+        only_targets=params["targets"] or (),
         pattern=params["pattern"],
         sql=params["sql"],
         as_of=params["as_of"],
@@ -210,18 +223,18 @@ def _plan(work: Runtime, replay_id: str) -> ReplayPlan:
         time.sleep(min(max(wait, 0.0), _LOOK_AGAIN_SECONDS))
 
 
-def _refuse_unknown_fields(conf: Mapping[str, object]) -> None:
+def refuse_unknown_fields(conf: Mapping[str, object], names: Sequence[str]) -> None:
     """Raise UserError for what the form does not have: Airflow hands it on, and a typo would choose, or do, more."""
     from eventbridge.errors import UserError
     from eventbridge.rule.fields import nearest
 
-    names = list(replay_params())
     for name in conf:
         if name not in names:
             hint = nearest(name, names) or f"Its fields: {', '.join(names)}."
             raise UserError(f"{name!r} is no field of the form. {hint}")
 
 
-def _end(context: Any) -> None:
+def end_run(context: Any) -> None:
+    """Skip the rest of a run."""
     rest = sorted(context["task"].get_flat_relative_ids(upstream=False))
     raise DownstreamTasksSkipped(tasks=rest)  # type: ignore[no-untyped-call]

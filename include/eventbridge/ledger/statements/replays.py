@@ -42,6 +42,11 @@ MOVE_REPLAY = (
 #: Has a replay that has not ended go from one state to another.
 SET_REPLAY_STATE = update(replay).where(_REPLAY, replay.c.state == bindparam("expected")).values(state=bindparam("to"))
 
+#: Has a paused replay go on, for another run.
+HAND_OVER_REPLAY = (
+    update(replay).where(_REPLAY, replay.c.state == "paused").values(state="running", run=bindparam("to_run"))
+)
+
 #: Ends a replay that has not ended.
 END_REPLAY = (
     update(replay)

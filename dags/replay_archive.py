@@ -1,0 +1,7 @@
+"""The Airflow DAG `replay_archive`; what it does is in eventbridge.orchestrate.dags.replay_archive."""
+
+from __future__ import annotations
+
+from eventbridge.orchestrate.dags.replay_archive import replay_archive
+
+dag = replay_archive()

@@ -1,0 +1,45 @@
+"""The Airflow DAG `replay_archive`: an hour of archive a run, made by Airflow's backfill and by nothing else.
+
+Its tasks and its form are in eventbridge.orchestrate.replay_archive.
+"""
+
+from __future__ import annotations
+
+from airflow.sdk import DAG, CronDataIntervalTimetable
+
+from eventbridge.orchestrate.names import ARCHIVE_DAG
+from eventbridge.orchestrate.replay_archive import WaitForReplay, archive_params, begin_replay
+from eventbridge.orchestrate.schedule import BACKFILL_TYPES, BEGINNING, OWNER
+from eventbridge.orchestrate.slow_lane import give_way
+from eventbridge.orchestrate.tasks import STAGE
+
+GUIDE = """
+Delivers hours of archive again: choose *Trigger*, then *Backfill*, the hours, and how existing runs are reprocessed.
+
+Each run is one hour, and one replay in the ledger. It begins the replay, and waits in the triggerer while runs of
+`replay_events` move its batches. To mark the run failed, or to clear it, cancels its replay. A run that waits longer
+than `EVENTBRIDGE_REPLAY_WAIT_SECONDS` pauses its replay and fails; reprocessed, it goes on under the same id.
+The parameters are those of `replay_events`. Nothing but a backfill starts a run.
+"""
+
+
+def replay_archive() -> DAG:
+    """Return the DAG."""
+    with DAG(
+        dag_id=ARCHIVE_DAG,
+        description="Delivers hours of archive again, by backfill",
+        doc_md=GUIDE,
+        schedule=CronDataIntervalTimetable("0 * * * *", timezone="UTC"),
+        # A schedule, which the backfill wants, that ended before it began: the scheduler has nothing to start.
+        start_date=BEGINNING,
+        end_date=BEGINNING,
+        catchup=False,
+        allowed_run_types=BACKFILL_TYPES,
+        max_active_runs=4,
+        default_args={"owner": OWNER, "pre_execute": give_way},
+        params=archive_params(),
+        tags=["eventbridge", "replay"],
+    ) as dag:
+        # `begin_replay` is skipped if it is tried again after it had triggered its run.
+        begin_replay() >> WaitForReplay(task_id="wait_for_replay", trigger_rule="none_failed", **STAGE)
+    return dag

@@ -1,0 +1,110 @@
+"""The tasks and parameters of the DAG `replay_archive`, whose runs are hours of archive, made by Airflow's backfill."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator, Context, Param, get_current_context, task
+from airflow.sdk.exceptions import AirflowFailException
+
+from eventbridge.orchestrate.names import BEGIN_REPLAY, REPLAY_ID
+from eventbridge.orchestrate.replay import (
+    end_run,
+    log_survey,
+    refuse_unknown_fields,
+    replay_params,
+    run_of_replay,
+    wish_of,
+)
+from eventbridge.orchestrate.tasks import STAGE, stage
+
+if TYPE_CHECKING:
+    from eventbridge.model.replay import Replay
+    from eventbridge.stages.runtime.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+#: What the run itself says: its hour, and whether it goes on with a replay.
+_OF_THE_RUN = ("from", "to", "replay_id")
+
+
+def archive_params() -> dict[str, Param]:
+    """Return the form of the DAG: that of `replay_events` without the times, which are the run's hour."""
+    return {name: param for name, param in replay_params().items() if name not in _OF_THE_RUN}
+
+
+@task(task_id=BEGIN_REPLAY, **STAGE, do_xcom_push=False)
+def begin_replay() -> None:
+    """Begin the replay of the run's hour, or go on with it, and have `replay_events` move its batches."""
+    context = get_current_context()
+    run = context["dag_run"]
+    refuse_unknown_fields(run.conf or {}, list(archive_params()))
+    since, until = context["data_interval_start"], context["data_interval_end"]
+    assert since is not None, "a backfill's run has its hour"
+    assert until is not None, "a backfill's run has its hour"
+    times = run.clear_number or 0
+    with stage() as work:
+        name = f"{context['dag'].dag_id} {context['run_id']}"
+        replay = replay_of_hour(work, context["params"], (since, until), name, times)
+    if replay is None:
+        end_run(context)
+        return
+    context["ti"].xcom_push(key=REPLAY_ID, value=replay.replay_id)
+    log.info("replay %s of %s to %s", replay.replay_id, since, until)
+    raise run_of_replay(replay.replay_id, f"asked_{times}")
+
+
+def replay_of_hour(
+    work: Runtime, params: Mapping[str, Any], hour: tuple[datetime, datetime], run: str, times: int
+) -> Replay | None:
+    """Return the replay of a run, which was cleared `times` times; None for a dry run, which is logged."""
+    from eventbridge.stages.replay.again import begin_or_go_on
+
+    since, until = (moment.isoformat() for moment in hour)
+    wish = wish_of(work, {**params, "from": since, "to": until})
+    if params["dry_run"]:
+        log_survey(work, wish)
+        return None
+    return begin_or_go_on(work, wish, run, times)
+
+
+class WaitForReplay(BaseOperator):
+    """Waits in the triggerer until the run's replay has ended; fails if it was cancelled or takes too long."""
+
+    def execute(self, context: Context) -> None:
+        """Give the waiting to the triggerer."""
+        from eventbridge.orchestrate.replay_end import ReplayEnd
+
+        replay_id = context["ti"].xcom_pull(task_ids=BEGIN_REPLAY, key=REPLAY_ID)
+        with stage() as work:
+            replay = work.ledger.replay(replay_id)
+            until = work.ledger.now() + timedelta(seconds=work.settings.replay_wait_seconds)
+        self.defer(trigger=ReplayEnd(replay_id, replay.run, until.isoformat()), method_name="ended")
+
+    def ended(self, context: Context, event: dict[str, str]) -> None:
+        """Log what the replay came to; fail the run unless it is done, and pause one that takes too long."""
+        replay_id = context["ti"].xcom_pull(task_ids=BEGIN_REPLAY, key=REPLAY_ID)
+        with stage() as work:
+            say_end(work, replay_id, event["state"])
+
+
+def say_end(work: Runtime, replay_id: str, state: str) -> None:
+    """Log what a replay came to that ended in a state; raises AirflowFailException unless that is `done`."""
+    from eventbridge.orchestrate.replay_end import LATE
+    from eventbridge.stages.replay.account import account_of
+
+    if state == LATE and not work.ledger.set_replay_state(replay_id, "running", "paused"):
+        state = work.ledger.replay(replay_id).state  # it ended meanwhile, or is paused
+    account = account_of(work, work.ledger.replay(replay_id))
+    told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(account.outcomes.items())) or "none delivered"
+    log.info("replay %s: %s events looked at, %s taken: %s", replay_id, account.looked_at, account.taken, told)
+    if state == "cancelled":
+        raise AirflowFailException(f"replay {replay_id} was cancelled. To replay the hour, backfill it again.")
+    if state != "done":
+        raise AirflowFailException(
+            f"replay {replay_id} has not ended within EVENTBRIDGE_REPLAY_WAIT_SECONDS, and is paused. "
+            "Backfill the hour with 'Missing and Errored Runs', and it goes on under the same id."
+        )

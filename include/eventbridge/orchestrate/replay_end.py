@@ -1,0 +1,97 @@
+"""The trigger that waits for the end of a replay: one row of the ledger a second, in the triggerer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+if TYPE_CHECKING:
+    from eventbridge.ledger import Ledger
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0
+#: How long to leave an unreachable ledger alone.
+_PAUSE_SECONDS = 5.0
+
+#: What the trigger tells its task if the replay has not ended in time.
+LATE = "late"
+
+Found = TypeVar("Found")
+
+
+class ReplayEnd(BaseTrigger):
+    """Waits until a replay has ended, or until a time (ISO 8601), and tells which; a task that is killed cancels it.
+
+    `run` is who asked for the replay: if it is another one's by now, it is left alone.
+    """
+
+    def __init__(self, replay_id: str, run: str, until: str) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.replay_id = replay_id
+        self.run_name = run
+        self.until = until
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the import path and the arguments that make this trigger again in the triggerer."""
+        return f"{__name__}.ReplayEnd", {"replay_id": self.replay_id, "run": self.run_name, "until": self.until}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Yield one event with the state that the replay ended in, or LATE; goes on through every error."""
+        until = datetime.fromisoformat(self.until)
+        complaint = ""
+        while True:
+            pause = LOOK_SECONDS
+            try:
+                state, now = await _ask(self._look)
+            except Exception as error:  # whoever waits must outlive what is wrong outside
+                pause = _PAUSE_SECONDS
+                if complaint != str(error):
+                    complaint = str(error)
+                    log.warning("replay %s cannot be looked at (%s)", self.replay_id, error)
+            else:
+                if state in ("done", "cancelled") or now >= until:
+                    yield TriggerEvent({"state": state if state in ("done", "cancelled") else LATE})  # type: ignore[no-untyped-call]
+                    return
+            await asyncio.sleep(pause)
+
+    async def on_kill(self) -> None:
+        """Cancel the replay: its task was marked, or cleared, by a person."""
+        if await _ask(self._cancel):
+            log.info("replay %s is cancelled, as its task was marked or cleared", self.replay_id)
+
+    def _look(self, ledger: Ledger) -> tuple[str, datetime]:
+        return ledger.replay(self.replay_id).state, ledger.now()
+
+    def _cancel(self, ledger: Ledger) -> bool:
+        return ledger.replay(self.replay_id).run == self.run_name and ledger.end_replay(self.replay_id, "cancelled")
+
+
+#: All triggers of this process share one thread and, in it, one connection.
+_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="eventbridge-replays")
+_opened: dict[str, Ledger] = {}
+
+
+async def _ask(question: Callable[[Ledger], Found]) -> Found:
+    return await asyncio.get_running_loop().run_in_executor(_thread, lambda: _answer(question))
+
+
+def _answer(question: Callable[[Ledger], Found]) -> Found:
+    from eventbridge.errors import LedgerError
+    from eventbridge.ledger import Ledger
+    from eventbridge.orchestrate.settings import airflow_settings
+
+    url = airflow_settings().ledger_url
+    if url not in _opened:
+        _opened[url] = Ledger.open(url)
+    try:
+        return question(_opened[url])
+    except LedgerError:  # the next question opens it anew
+        _opened.pop(url).close()
+        raise

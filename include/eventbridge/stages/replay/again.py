@@ -1,0 +1,47 @@
+"""One who asks for a replay again, as an Airflow run that is cleared does: goes on with it, or begins another one."""
+
+from __future__ import annotations
+
+from eventbridge.model.replay import Replay
+from eventbridge.stages.replay.plan import begin_replay
+from eventbridge.stages.replay.wish import Wish
+from eventbridge.stages.runtime.runtime import Runtime
+
+
+def asking(run: str, times: int) -> str:
+    """Return the name under which a run asks for its replay after it was cleared `times` times."""
+    return f"{run} again {times}" if times else run
+
+
+def begin_or_go_on(work: Runtime, wish: Wish, run: str, times: int) -> Replay:
+    """Return the replay of a run that was cleared `times` times: begun now, or gone on with.
+
+    The replay that the run asked for last goes on, under its id, if it is paused (its run ran out of time, or a person
+    paused it) and the same is asked for. One that is still running was cleared while it was waited for: it is
+    cancelled, and so is one that was asked for otherwise; then, or if it has ended, another one begins.
+    Tried again, it returns the same replay. Raises UserError as begin_replay.
+    """
+    name = asking(run, times)
+    begun = work.ledger.replay_of_run(name)
+    if begun is not None:
+        return begun
+    before = _asked_before(work, run, times)
+    if before is not None and before.ended_at is None:
+        if _is_the_same(before, wish) and work.ledger.hand_over_replay(before.replay_id, name):
+            return work.ledger.replay(before.replay_id)
+        work.ledger.end_replay(before.replay_id, "cancelled")
+    return begin_replay(work, wish, name)
+
+
+def _asked_before(work: Runtime, run: str, times: int) -> Replay | None:
+    for earlier in reversed(range(times)):
+        found = work.ledger.replay_of_run(asking(run, earlier))
+        if found is not None:
+            return found
+    return None
+
+
+def _is_the_same(replay: Replay, wish: Wish) -> bool:
+    asked = (wish.bus, wish.since, wish.until, wish.as_json(), wish.rate, wish.new_ids, wish.skip_delivered)
+    had = (replay.bus, replay.since, replay.until, dict(replay.selection), replay.rate, replay.new_ids)
+    return asked == (*had, replay.skip_delivered)

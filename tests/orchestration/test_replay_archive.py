@@ -1,0 +1,156 @@
+"""What the tasks and the trigger of the DAG `replay_archive` do, on a real ledger."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from eventbridge.errors import UserError
+from eventbridge.model.replay import Replay
+from eventbridge.orchestrate.replay_archive import archive_params, replay_of_hour, say_end
+from eventbridge.orchestrate.replay_end import ReplayEnd
+from eventbridge.orchestrate.tasks import stage
+from eventbridge.stages.runtime.runtime import Runtime
+
+RUN = "replay_archive backfill__2026-11-22T08:00:00+00:00"
+HOUR = (datetime(2026, 11, 22, 8, tzinfo=UTC), datetime(2026, 11, 22, 9, tzinfo=UTC))
+
+
+@pytest.fixture
+def work(home: Path) -> Iterator[Runtime]:
+    """The runtime of a task."""
+    with stage() as work:
+        yield work
+
+
+def asked(work: Runtime, times: int = 0, **filled_in: Any) -> Replay:
+    """Return the replay of the hour for a run that was cleared so many times."""
+    form = {name: param.value for name, param in archive_params().items()} | {"bus": "orders"} | filled_in
+    found = replay_of_hour(work, form, HOUR, RUN, times)
+    assert found is not None
+    return found
+
+
+def test_a_run_replays_its_hour(work: Runtime) -> None:
+    """Its data interval, and the conf that the backfill was given; tried again, it has the same replay."""
+    begun = asked(work, rules=["big"], rate=5)
+
+    assert (begun.since, begun.until) == HOUR
+    assert (begun.bus, begun.selection["rules"], begun.rate, begun.state) == ("orders", ["big"], 5, "running")
+    assert asked(work, rules=["big"], rate=5) == begun
+
+
+def test_a_backfill_without_a_bus_is_refused(work: Runtime) -> None:
+    """Before anything is recorded."""
+    with pytest.raises(UserError, match="no rule file names a bus"):
+        asked(work, bus=None)
+
+    assert work.ledger.replays() == []
+
+
+def test_a_dry_run_begins_nothing(work: Runtime) -> None:
+    """It is logged only."""
+    form = {name: param.value for name, param in archive_params().items()} | {"bus": "orders", "dry_run": True}
+
+    assert replay_of_hour(work, form, HOUR, RUN, 0) is None
+    assert work.ledger.replays() == []
+
+
+@pytest.mark.parametrize("end", ["done", "cancelled"])
+def test_a_run_whose_replay_has_ended_begins_another(work: Runtime, end: Any) -> None:
+    """To reprocess a completed run, or one that was marked failed, delivers the hour again."""
+    first = asked(work)
+    work.ledger.end_replay(first.replay_id, end)
+
+    second = asked(work, 1)
+
+    assert second.replay_id != first.replay_id
+    assert (second.state, work.ledger.replay(first.replay_id).state) == ("running", end)
+    assert asked(work, 1) == second
+
+
+def test_a_run_that_took_too_long_goes_on_when_it_is_reprocessed(work: Runtime) -> None:
+    """The replay was paused and the run failed; the run of the same hour has it go on under its id."""
+    first = asked(work)
+    with pytest.raises(AirflowFailException, match=r"has not ended within.*under the same id"):
+        say_end(work, first.replay_id, "late")
+    assert work.ledger.replay(first.replay_id).state == "paused"
+
+    again = asked(work, 1)
+
+    assert (again.replay_id, again.state) == (first.replay_id, "running")
+    assert asked(work, 1) == again
+    assert len(work.ledger.replays()) == 1
+
+
+def test_a_paused_replay_of_other_parameters_is_cancelled(work: Runtime) -> None:
+    """Parameters that are overridden are those of a new replay."""
+    first = asked(work)
+    work.ledger.set_replay_state(first.replay_id, "running", "paused")
+
+    second = asked(work, 1, rate=7)
+
+    assert (second.rate, second.state, work.ledger.replay(first.replay_id).state) == (7, "running", "cancelled")
+
+
+def test_a_run_that_is_cleared_while_it_waits_begins_another(work: Runtime) -> None:
+    """Its replay is cancelled, and the trigger of before, which is told to stop later, leaves the new one alone."""
+    first = asked(work)
+    second = asked(work, 1)
+    asyncio.run(ReplayEnd(first.replay_id, first.run, "2099-01-01T00:00:00+00:00").on_kill())
+
+    assert (work.ledger.replay(first.replay_id).state, second.state) == ("cancelled", "running")
+
+
+def test_only_a_replay_that_is_done_makes_the_run_succeed(work: Runtime) -> None:
+    """One that was cancelled, by whomever, fails it."""
+    begun = asked(work)
+    say_end(work, begun.replay_id, "done")
+    with pytest.raises(AirflowFailException, match="was cancelled"):
+        say_end(work, begun.replay_id, "cancelled")
+
+
+def told(trigger: ReplayEnd) -> Any:
+    """Return what a trigger tells first."""
+
+    async def first() -> Any:
+        return await anext(trigger.run())
+
+    return asyncio.run(first()).payload
+
+
+def test_the_trigger_tells_how_the_replay_ended(work: Runtime) -> None:
+    """It looks at the ledger until then; past its time it says so."""
+    begun = asked(work)
+    now = work.ledger.now()
+
+    assert told(ReplayEnd(begun.replay_id, RUN, now.isoformat())) == {"state": "late"}
+    work.ledger.end_replay(begun.replay_id, "done")
+    assert told(ReplayEnd(begun.replay_id, RUN, (now + timedelta(hours=1)).isoformat())) == {"state": "done"}
+
+
+def test_the_trigger_is_made_again_from_what_it_serializes() -> None:
+    """Import path and arguments, as the triggerer keeps them."""
+    path, arguments = ReplayEnd("3f2a", RUN, "2099-01-01T00:00:00+00:00").serialize()
+
+    assert path == "eventbridge.orchestrate.replay_end.ReplayEnd"
+    assert ReplayEnd(**arguments).serialize() == (path, arguments)
+
+
+def test_a_task_that_is_marked_failed_cancels_its_replay(work: Runtime) -> None:
+    """Not one that goes on for another run by now."""
+    first = asked(work)
+    killed = ReplayEnd(first.replay_id, first.run, "2099-01-01T00:00:00+00:00")
+    work.ledger.set_replay_state(first.replay_id, "running", "paused")
+    asked(work, 1)
+    asyncio.run(killed.on_kill())
+    assert work.ledger.replay(first.replay_id).state == "running"
+
+    asyncio.run(ReplayEnd(first.replay_id, work.ledger.replay(first.replay_id).run, killed.until).on_kill())
+    assert work.ledger.replay(first.replay_id).state == "cancelled"
