@@ -51,6 +51,18 @@ class Browser:
         self.page.get_by_role("button", name="Trigger").first.click()
         expect(self.page.get_by_text("Run Parameters")).to_be_visible()
 
+    def backfill_form(self, dag_id: str) -> None:
+        """Open the form by which a DAG is run for a range of times."""
+        self.open(f"dags/{dag_id}")
+        self.page.get_by_role("button", name="Trigger").first.click()
+        self.page.get_by_text("Run this Dag for a range of dates").click()
+        expect(self.page.get_by_text("Reprocess Behavior")).to_be_visible()
+
+    def backfill(self) -> None:
+        """Press the button of the backfill's form, and wait until the form has gone."""
+        self.page.get_by_role("button", name="Run Backfill").click()
+        expect(self.page.get_by_text("Reprocess Behavior")).to_be_hidden()
+
     def fill(self, field: str, value: str) -> None:
         """Type into a field of the form that is open; `field` is the parameter's name."""
         self.page.locator(f"#element_{field}").fill(value)
@@ -62,9 +74,10 @@ class Browser:
             "xpath=ancestor::*[.//*[@data-testid='datetime-input']][1]"
         )
         field.get_by_test_id("datetime-input").click()
-        self.page.get_by_placeholder("YYYY/MM/DD").fill(day)
-        self.page.get_by_placeholder("HH:mm").fill(time)
-        self.page.get_by_placeholder("HH:mm").press("Enter")
+        # The small dialogs of other fields stay in the page.
+        self.page.get_by_placeholder("YYYY/MM/DD").last.fill(day)
+        self.page.get_by_placeholder("HH:mm").last.fill(time)
+        self.page.get_by_placeholder("HH:mm").last.press("Enter")
 
     def trigger(self) -> None:
         """Press the form's button, and wait until the form has gone."""

@@ -7,12 +7,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
 
 import pytest
+import sqlalchemy as sql
 from end_to_end.browser import Browser, browsing
 from end_to_end.looks import takes
 from end_to_end.running import Running
 from playwright.sync_api import expect
+
+from eventbridge.ledger.tables import batch
+from eventbridge.stages.runtime.runtime import Runtime
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -70,6 +76,112 @@ def test_a_rule_is_tuned_in_admin_pools(operating: Running, browser: Browser) ->
 
     assert waiting == 3
     assert operating.differences() == []
+
+
+def test_hours_of_archive_are_backfilled(operating: Running, browser: Browser) -> None:
+    """A run and a replay for the hour; marked failed, the replay is cancelled; reprocessed, another one is done."""
+    operating.until_settled()
+    before = delivered(operating)
+    with an_hour_ago(operating.work) as hours:
+        browser.backfill_form("replay_archive")
+        browser.fill_time("From", f"{hours[0]:%Y/%m/%d}", f"{hours[0]:%H:%M}")
+        browser.fill_time("To", f"{hours[1]:%Y/%m/%d}", f"{hours[1]:%H:%M}")
+        browser.page.get_by_text("Override parameters on existing runs").click()
+        browser.fill("bus", "orders")
+        browser.picture("backfill-dialogue")
+        browser.fill("rules", "accounts")
+        browser.backfill()
+        archived = len(set(operating.requests("/healthy/invoices")))
+        operating.until(
+            "its rule has them again", lambda: delivered(operating)["accounts"] == before["accounts"] + archived
+        )
+        operating.until("the runs succeed", lambda: set(archive_runs(operating).values()) == {"success"})
+        assert {each.state for each in operating.work.ledger.replays()} == {"done"}
+
+        with closed(operating, "lane.replay"):
+            backfill(operating, hours, "completed")
+            operating.until("the runs wait", lambda: waiting(operating) == sorted(archive_runs(operating)))
+            going_on = [each.replay_id for each in operating.work.ledger.replays() if each.state == "running"]
+            for run in archive_runs(operating):
+                operating.airflow.call("PATCH", f"/dags/replay_archive/dagRuns/{run}", json={"state": "failed"})
+            operating.until(
+                "they are cancelled", lambda: {state_of(operating, each) for each in going_on} == {"cancelled"}
+            )
+
+        backfill(operating, hours, "failed")
+        operating.until("the runs succeed", lambda: set(archive_runs(operating).values()) == {"success"})
+        operating.until(
+            "it is delivered once more", lambda: delivered(operating)["accounts"] == before["accounts"] + 2 * archived
+        )
+    operating.until_settled()
+    assert delivered(operating)["invoices"] == before["invoices"]
+    assert operating.differences() == []
+
+
+@contextmanager
+def an_hour_ago(work: Runtime) -> Iterator[tuple[datetime, datetime]]:
+    """Have the archive's batches be planned an hour earlier, as a backfill is of hours that are over; gives hours."""
+    moved = sql.update(batch).where(batch.c.kind == "normal")
+    hour = timedelta(hours=1)
+    engine = sql.create_engine(work.settings.ledger_url)
+    with engine.begin() as connection:
+        names = connection.execute(
+            sql.select(batch.c.batch_id, batch.c.planned_at).where(batch.c.kind == "normal")
+        ).all()
+        for name, planned_at in names:
+            connection.execute(moved.where(batch.c.batch_id == name).values(planned_at=planned_at - hour))
+    times = [planned_at.replace(minute=0, second=0, microsecond=0) - hour for _, planned_at in names]
+    yield min(times), max(times)
+    with engine.begin() as connection:
+        for name, planned_at in names:
+            connection.execute(moved.where(batch.c.batch_id == name).values(planned_at=planned_at))
+    engine.dispose()
+
+
+def backfill(operating: Running, hours: tuple[datetime, datetime], reprocess: str) -> None:
+    """Have Airflow's REST API run hours of archive once more, when the backfill before is over."""
+
+    def is_over() -> bool:
+        found = operating.airflow.call("GET", "/backfills", params={"dag_id": "replay_archive"})
+        return all(each["completed_at"] for each in found["backfills"])
+
+    operating.until("the backfill before is over", is_over)
+    body = {
+        "dag_id": "replay_archive",
+        "from_date": hours[0].isoformat(),
+        "to_date": hours[1].isoformat(),
+        "reprocess_behavior": reprocess,
+        "dag_run_conf": {"bus": "orders", "rules": ["accounts"]},
+    }
+    operating.airflow.call("POST", "/backfills", json=body)
+    operating.until("the runs are there", lambda: "success" not in archive_runs(operating).values())
+
+
+@contextmanager
+def closed(operating: Running, pool: str) -> Iterator[None]:
+    """Take all slots of a pool away, and give them back."""
+    slots = operating.airflow.call("GET", f"/pools/{pool}")["slots"]
+    for now in (0, slots):
+        body = {"pool": pool, "slots": now, "include_deferred": False}
+        operating.airflow.call("PATCH", f"/pools/{pool}", params={"update_mask": "slots"}, json=body)
+        if now == 0:
+            yield
+
+
+def archive_runs(operating: Running) -> dict[str, str]:
+    """Return the states of the runs of `replay_archive`."""
+    return {run["dag_run_id"]: run["state"] for run in operating.runs("replay_archive")}
+
+
+def waiting(operating: Running) -> list[str]:
+    """Return the runs of `replay_archive` that wait in the triggerer."""
+    found = operating.airflow.call("GET", "/dags/replay_archive/dagRuns/~/taskInstances", params={"state": "deferred"})
+    return sorted(each["dag_run_id"] for each in found["task_instances"])
+
+
+def state_of(operating: Running, replay_id: str) -> str:
+    """Return the state of a replay."""
+    return operating.work.ledger.replay(replay_id).state
 
 
 def delivered(operating: Running) -> dict[str, int]:

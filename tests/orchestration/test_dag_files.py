@@ -166,7 +166,7 @@ def test_hours_of_archive_are_replayed_by_backfill_alone(dags: dict[str, DAG]) -
     ]
     assert schedule.timetable.periodic
     assert schedule.next_dagrun_info(last_automated_run_info=None) is None
-    assert archive.allowed_run_types == {"scheduled", "backfill"}
+    assert archive.allowed_run_types == {"scheduled", "backfill", "manual"}
     assert edges(archive) == {("begin_replay", "wait_for_replay")}
     assert set(archive.params) == set(dags["replay_events"].params) - {"from", "to", "replay_id"}
     archive.params.validate()

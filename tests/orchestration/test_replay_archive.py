@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -46,9 +47,17 @@ def test_a_run_replays_its_hour(work: Runtime) -> None:
     assert asked(work, rules=["big"], rate=5) == begun
 
 
+def test_the_only_bus_need_not_be_named(work: Runtime) -> None:
+    """Airflow's dialogue hands its form on only if that is ticked."""
+    assert asked(work, bus=None).bus == "orders"
+
+
 def test_a_backfill_without_a_bus_is_refused(work: Runtime) -> None:
-    """Before anything is recorded."""
-    with pytest.raises(UserError, match="no rule file names a bus"):
+    """Where there are several, before anything is recorded; the message tells how."""
+    more = "buses:\n  returns:\n    source: {type: embedded}\n"
+    (Path(os.environ["EVENTBRIDGE_RULES_FOLDER"]) / "more.yaml").write_text(more)
+
+    with pytest.raises(UserError, match="tick 'Override parameters on existing runs'"):
         asked(work, bus=None)
 
     assert work.ledger.replays() == []

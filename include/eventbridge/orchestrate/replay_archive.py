@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator, Context, Param, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException
 
+from eventbridge.errors import UserError
 from eventbridge.orchestrate.names import BEGIN_REPLAY, REPLAY_ID
 from eventbridge.orchestrate.replay import (
     end_run,
@@ -42,11 +43,11 @@ def begin_replay() -> None:
     context = get_current_context()
     run = context["dag_run"]
     refuse_unknown_fields(run.conf or {}, list(archive_params()))
-    since, until = context["data_interval_start"], context["data_interval_end"]
-    assert since is not None, "a backfill's run has its hour"
-    assert until is not None, "a backfill's run has its hour"
+    since, until = context.get("data_interval_start"), context.get("data_interval_end")
     times = run.clear_number or 0
     with stage() as work:
+        if since is None or until is None:
+            raise UserError("this run has no hour. Choose Backfill where you trigger it, or trigger replay_events.")
         name = f"{context['dag'].dag_id} {context['run_id']}"
         replay = replay_of_hour(work, context["params"], (since, until), name, times)
     if replay is None:
@@ -64,11 +65,21 @@ def replay_of_hour(
     from eventbridge.stages.replay.again import begin_or_go_on
 
     since, until = (moment.isoformat() for moment in hour)
-    wish = wish_of(work, {**params, "from": since, "to": until})
+    wish = wish_of(work, {**params, "bus": params["bus"] or _only_bus(work), "from": since, "to": until})
     if params["dry_run"]:
         log_survey(work, wish)
         return None
     return begin_or_go_on(work, wish, run, times)
+
+
+def _only_bus(work: Runtime) -> str:
+    buses = list(work.rule_set().buses)
+    if len(buses) != 1:
+        raise UserError(
+            "no bus is named. Fill in Bus and tick 'Override parameters on existing runs': "
+            "the dialogue of a backfill hands its form on only then."
+        )
+    return buses[0]
 
 
 class WaitForReplay(BaseOperator):

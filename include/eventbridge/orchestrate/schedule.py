@@ -29,8 +29,9 @@ BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 #: What may start a run; no backfill, which would make one for every minute of its range.
 RUN_TYPES = cast("tuple[DagRunType, ...]", ("scheduled", "asset_triggered", "manual", "operator_triggered"))
 
-#: What may start a run of a DAG that is made for backfills: Airflow wants a schedule's runs to be allowed as well.
-BACKFILL_TYPES = cast("tuple[DagRunType, ...]", ("scheduled", "backfill"))
+#: What may start a run of a DAG that is made for backfills. Airflow wants a schedule's runs to be allowed as well, and
+#: without manual ones its UI has no button for the dialogue.
+BACKFILL_TYPES = cast("tuple[DagRunType, ...]", ("scheduled", "backfill", "manual"))
 
 #: The net under lost bells; a cron and not an interval, so that it does not drift with the time of parsing.
 NET = "* * * * *"

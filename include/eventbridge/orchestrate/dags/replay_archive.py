@@ -15,11 +15,13 @@ from eventbridge.orchestrate.tasks import STAGE
 
 GUIDE = """
 Delivers hours of archive again: choose *Trigger*, then *Backfill*, the hours, and how existing runs are reprocessed.
+Airflow hands the parameters on only if *Override parameters on existing runs* is ticked.
 
 Each run is one hour, and one replay in the ledger. It begins the replay, and waits in the triggerer while runs of
 `replay_events` move its batches. To mark the run failed, or to clear it, cancels its replay. A run that waits longer
 than `EVENTBRIDGE_REPLAY_WAIT_SECONDS` pauses its replay and fails; reprocessed, it goes on under the same id.
-The parameters are those of `replay_events`. Nothing but a backfill starts a run.
+The parameters are those of `replay_events`; *Bus* may be empty where the rule files name one bus. Nothing but a
+backfill, or a person, starts a run.
 """
 
 
