@@ -333,6 +333,19 @@ class ParkingContract:
         ledger.commit_batch("retry-1", "flights", [], after(9), "000000")
         assert ledger.parked_counts("flights") == [replace(retry, rows=1, count=5), unknown, held]
 
+    def test_what_waits_is_counted_by_rule(self, ledger: Ledger) -> None:
+        """Deliveries, of all targets, due and held, taken or not; closed ones do not wait."""
+        settle(ledger)
+        ledger.park([a_parked(5), a_parked(4, target="mail"), a_parked(3, held="pool closed")])
+        ledger.park([a_parked(2, rule="early")])
+        ledger.plan_taken(a_retry_batch(), [], [1])
+        assert ledger.parked_by_rule() == {"early": 5, "late": 15}
+
+        ledger.begin_settlement("retry-1")
+        ledger.commit_batch("retry-1", "flights", [], after(9), "000000")
+
+        assert ledger.parked_by_rule() == {"early": 5, "late": 10}
+
     def test_waiting_targets_say_why_they_wait(self, ledger: Ledger, clock: Clock) -> None:
         """By target, state and reason to hold, with the time the last was held; taken and closed rows do not wait."""
         settle(ledger)

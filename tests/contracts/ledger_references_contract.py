@@ -81,6 +81,19 @@ class ReferencesContract:
         ledger.hold_references("early")
         assert not rival.reference_due(after(5))
 
+    def test_what_is_postponed_is_due_later(self, ledger: Ledger, rival: Ledger) -> None:
+        """Not what has reached its age, what is held, or another rule's."""
+        publish(
+            ledger,
+            a_reference(due_at=after(-9)),
+            a_reference(reason="Behind", due_at=after(-9), expires_at=after(-1)),
+            a_reference(reason="Held", due_at=after(-9), state="held"),
+            a_reference(rule="early", due_at=after(-9)),
+        )
+
+        assert ledger.postpone_references("late", after(30)) == 1
+        assert [row.due_at for row in rival.references()] == [after(30), after(-9), after(-9), after(-9)]
+
     def test_time_held_is_no_age(self, ledger: Ledger, clock: Clock) -> None:
         """What is held expires later by as long as it was held; what is taken is left alone."""
         publish(ledger, a_reference(), a_reference(rule="early"))

@@ -182,6 +182,11 @@ class Parking(Database):
                 for row in connection.execute(statements.parked_counts(runner))
             ]
 
+    def parked_by_rule(self) -> dict[str, int]:
+        """Return how many deliveries of each rule wait, due or held, taken or not; rules without any are left out."""
+        with self._reading() as connection:
+            return {row.rule: int(row.deliveries) for row in connection.execute(statements.PARKED_BY_RULE)}
+
     def hold_parked(self, rule: str, target: str, reason: str) -> int:
         """Hold what of a target is due, now or later, and not taken nor to be given up; return how many rows."""
         change = {"of_rule": rule, "of_target": target, "because": reason, "now": self.now()}

@@ -75,6 +75,12 @@ class References(Database):
         with self._writing() as connection:
             return connection.execute(statements.HOLD_REFERENCES, {"of_rule": rule, "now": self.now()}).rowcount
 
+    def postpone_references(self, rule: str, until: datetime) -> int:
+        """Make what is due of a rule, and has not reached its age, due at `until`; return how many references."""
+        change = {"of_rule": rule, "now": self.now(), "until": until}
+        with self._writing() as connection:
+            return connection.execute(statements.POSTPONE_REFERENCES, change).rowcount
+
     def release_references(self, rule: str) -> int:
         """Make what is held of a rule due now; the time it was held is put on its expiry. Return how many."""
         now = self.now()

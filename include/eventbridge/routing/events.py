@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -113,6 +114,16 @@ class MatchedRows:
     def of(self, rule: int) -> npt.NDArray[np.int64]:
         """Return the events that rule number `rule` matches."""
         return self.events[self.starts[rule] : self.starts[rule + 1]]
+
+    def without(self, rules: Collection[int]) -> MatchedRows:
+        """Return the same, but that some rules match nothing."""
+        if not rules:
+            return self
+        counts = self.counts
+        kept = np.ones(len(counts), np.bool_)
+        kept[list(rules)] = False
+        starts = np.concatenate(([0], np.cumsum(counts * kept)))
+        return MatchedRows(starts, self.events[np.repeat(kept, counts)])
 
     @property
     def counts(self) -> npt.NDArray[np.int64]:

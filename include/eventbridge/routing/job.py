@@ -35,6 +35,7 @@ class RouteJob(Struct, frozen=True, kw_only=True):
     piece_max_deliveries: int
     piece_max_bytes: int
     replay_id: str = ""
+    later: tuple[str, ...] = ()  # rules of which only the survivors are noted, costly or not: their shares are referred
     slice_seconds: float = 0.0  # a Spark worker that takes longer over one slice is ended; 0 = never
     costly_seconds: float = 0.0  # once a worker has spent so much on shares it begins no more; 0 = never (share_turns)
 

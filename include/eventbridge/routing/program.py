@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from typing import Final
@@ -68,6 +68,7 @@ class RouteProgram:
         self.rules = tuple(rules)
         self.bus = bus
         stayed = _Stayed(previous)
+        self._numbers = {rule.name: number for number, rule in enumerate(rules)}
         self.costly = {rule.name: number for number, rule in enumerate(rules) if rule.costly}
         routes = [
             Route(number, rule, target, stayed.program(rule, target, bus) or _program(rule, target, bus))
@@ -85,6 +86,10 @@ class RouteProgram:
         self.renderers = Renderers([each.program for each in self.routes])
         names = [(each.rule.name, each.target.name) for each in self.routes]
         self.ids_of: Callable[[str], DeliveryIds] = lru_cache(KEPT_PROGRAMS)(partial(DeliveryIds, bus, names))
+
+    def numbers_of(self, names: Iterable[str]) -> dict[str, int]:
+        """Return the numbers of some rules by name, those that are here."""
+        return {name: self._numbers[name] for name in names if name in self._numbers}
 
 
 class _Stayed:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Mapping
 from typing import Final
 
 from eventbridge.model import rowset
@@ -16,7 +17,7 @@ from eventbridge.routing.delivery_file import Account, delivery_tables
 from eventbridge.routing.events import MatchedRows, SliceEvents, match_rows
 from eventbridge.routing.job import RouteJob, Slice, SliceResult
 from eventbridge.routing.pieces import PieceLimits
-from eventbridge.routing.program import RouteProgram, route_program
+from eventbridge.routing.program import route_program
 from eventbridge.rule import RuleSet
 from eventbridge.store import layout
 from eventbridge.store.parquet import TableWriter
@@ -30,14 +31,18 @@ def route_slice(store: Store, rule_set: RuleSet, job: RouteJob, piece: Slice) ->
     """Match and transform the valid events of a slice and write one delivery file; safe to run any number of times.
 
     Every call writes under a name of its own, so one that is repeated or runs twice leaves garbage, never a duplicate.
-    A transform that fails leaves a row with its `failure` and no payload. Of costly rules only the survivors of their
-    patterns are noted. Raises StoreError; EventError cannot happen, as buffer parsed the same bytes.
+    A transform that fails leaves a row with its `failure` and no payload. Of costly rules, and of those that are routed
+    later, only the survivors of their patterns are noted.
+    Raises StoreError; EventError cannot happen, as buffer parsed the same bytes.
     """
     events = SliceEvents.read(store, piece.file, piece.row_from, piece.row_to, job.event_max_bytes)
     program = route_program(job.rule_set, rule_set, job.bus)
     cleared = program.matcher.clears
     matched, handed_back = match_rows(program, events)
     cleared = program.matcher.clears - cleared
+    apart = program.costly | program.numbers_of(job.later)
+    survivors = _survivors(apart, events, matched)
+    matched = matched.without(program.numbers_of(job.later).values())
     account = Account(PieceLimits(job.piece_max_deliveries, job.piece_max_bytes))
     path = None
     if matched.counts[program.rule_of_route].any():
@@ -61,11 +66,11 @@ def route_slice(store: Store, rule_set: RuleSet, job: RouteJob, piece: Slice) ->
         reference_matched=handed_back,
         reference_rendered=account.reference_rendered,
         clears=cleared,
-        survivors=_survivors(program, events, matched),
+        survivors=survivors,
     )
     return SliceResult(piece.slice_id, path, account.rows, detail)
 
 
-def _survivors(program: RouteProgram, events: SliceEvents, matched: MatchedRows) -> dict[str, str]:
-    found = {name: events.rows[matched.of(rule)].tolist() for name, rule in program.costly.items()}
+def _survivors(rules: Mapping[str, int], events: SliceEvents, matched: MatchedRows) -> dict[str, str]:
+    found = {name: events.rows[matched.of(rule)].tolist() for name, rule in rules.items()}
     return {name: rowset.encode(rows) for name, rows in found.items() if rows}

@@ -163,12 +163,17 @@ class Target(_Frozen):
         return self.ordered_by is not None or self.errors_tolerance == "none"
 
 
+#: Deliveries of one rule that may wait, if its file says nothing.
+PARKED_MAX = 1_000_000
+
+
 class Rule(_Frozen):
     """Bus + pattern + targets.
 
     `pattern` is the pattern's JSON; its numbers are `Number` of `event.json_document`, exact and as they were written.
     `where` is a Spark SQL expression that what the pattern lets through must meet as well, None: there is none.
     `expect` is what its matched events must be like: where they are not, its later deliveries are held.
+    `parked_max` is how many of its deliveries may wait; while so many do, its shares of batches are referred.
     `version` is a hash of everything else, made if not given.
     """
 
@@ -184,6 +189,7 @@ class Rule(_Frozen):
     concurrency: int | None = None
     pool: str | None = None
     expect: Expect | None = None
+    parked_max: int = PARKED_MAX
     version: str = ""
 
     @model_validator(mode="after")

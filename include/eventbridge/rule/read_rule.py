@@ -8,7 +8,7 @@ from eventbridge.errors import Mistake
 from eventbridge.pattern import rule_pattern_mistakes
 from eventbridge.rule.fields import NAME, NAME_REMEDY, Fields
 from eventbridge.rule.locate import located
-from eventbridge.rule.model import DAY_SECONDS, Bus, Rule, Source
+from eventbridge.rule.model import DAY_SECONDS, PARKED_MAX, Bus, Rule, Source
 from eventbridge.rule.node import Node
 from eventbridge.rule.read_expect import read_expect
 from eventbridge.rule.read_target import read_target
@@ -52,6 +52,7 @@ def read_rule(name: str, node: Node, mistakes: list[Mistake]) -> Rule:
         concurrency=fields.whole("concurrency", None, 1, 10_000),
         pool=_pool(fields),
         expect=read_expect(fields, mistakes),
+        parked_max=_parked_max(fields, mistakes),
         targets={target: read_target(target, child, mistakes) for target, child in _targets(fields, mistakes)},
     )
     fields.close()
@@ -109,6 +110,16 @@ def _pool(fields: Fields) -> str | None:
         remedy = "Choose another name; concurrency: n makes the pool rule.<rule>"
         fields.add_to("pool", f"the pool name {pool!r} is not yours to use", remedy)
     return pool
+
+
+def _parked_max(fields: Fields, mistakes: list[Mistake]) -> int:
+    if (node := fields.get("parked")) is None:
+        return PARKED_MAX
+    fields.refuse_empty("parked", f"Write parked: {{max: {PARKED_MAX}}}, or remove it")
+    own = Fields(node, mistakes, "parked deliveries")
+    most: int = own.whole("max", PARKED_MAX, 1, 1_000_000_000)
+    own.close()
+    return most
 
 
 def _targets(fields: Fields, mistakes: list[Mistake]) -> list[tuple[str, Node]]:

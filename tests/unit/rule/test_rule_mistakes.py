@@ -77,8 +77,19 @@ def test_field_of_a_later_version(tmp_path: Path, what: str, field: str) -> None
 )
 def test_field_of_this_version_is_read(tmp_path: Path, what: str, field: str) -> None:
     """No field is let through unread: a value of the wrong kind is a mistake in every one of them."""
-    holders = ("source", "retry", "transform", "pattern", "targets", "batch", "timeout", "dead_letter_queue", "expect")
-    wrong = {field: 1 if field in holders or what.endswith("expectation") else {"x": 1}}
+    holders = (
+        "source",
+        "retry",
+        "transform",
+        "pattern",
+        "targets",
+        "batch",
+        "timeout",
+        "dead_letter_queue",
+        "expect",
+        "parked",
+    )
+    wrong = {field: 1 if field in (*holders, "parked") or what.endswith("expectation") else {"x": 1}}
     transform = {"form": "JSONPATH" if field == "value" else "TEMPLATE"}
     target = {"type": "file" if field in ("path", "retry", "transform") or what != "a target" else "http"}
     if what == "a dead letter queue":
@@ -101,6 +112,8 @@ def test_field_of_this_version_is_read(tmp_path: Path, what: str, field: str) ->
     rule = {"targets": {"t": target | (wrong if what == "a target" else {})}} | (
         wrong if what == "a rule" else {"expect": expect}
     )
+    if what == "parked deliveries":
+        rule["parked"] = wrong
     bus = {"source": wrong if what == "a source" else {}} | (wrong if what == "a bus" else {})
 
     # JSON is YAML

@@ -154,6 +154,12 @@ def parked_counts(runner: str | None) -> Select[Any]:
     return found if runner is None else found.where(parked.c.runner == runner)
 
 
+#: How many deliveries of each rule wait.
+PARKED_BY_RULE = (
+    select(parked.c.rule, func.sum(parked.c.count).label("deliveries")).where(WAITING).group_by(parked.c.rule)
+)
+
+
 @cache  # to put it together takes longer than to run it
 def waiting_targets(runner: str | None) -> Select[Any]:
     """Return the query for what waits and is not taken, by rule, target, state and why it is held.

@@ -72,6 +72,19 @@ CLOSE_REFERENCES = (
 #: Holds what of a rule is not taken; its due time then says since when.
 HOLD_REFERENCES = update(reference).where(_FREE, _RULE, reference.c.state == "due").values(state="held", due_at=_NOW)
 
+#: Puts off what is due of a rule and has not reached its age.
+POSTPONE_REFERENCES = (
+    update(reference)
+    .where(
+        _FREE,
+        _RULE,
+        reference.c.state == "due",
+        reference.c.due_at <= _NOW,
+        reference.c.expires_at.is_(None) | (reference.c.expires_at > _NOW),
+    )
+    .values(due_at=bindparam("until", type_=UtcTime))
+)
+
 #: Makes what is held of a rule due now; the time it was held does not count towards its age.
 RELEASE_REFERENCES = (
     update(reference)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 import pyarrow as pa
+from msgspec import structs
 
 from eventbridge.decision.balance import differences
 from eventbridge.errors import BooksError, StoreFileDamaged, StoreFileMissing, UserError
@@ -213,7 +214,8 @@ def _routed(work: Runtime, batch: Batch, file: BatchFile, router: Router) -> str
     had = file.detail
     assert isinstance(had, RoutedSlice)  # see _can_be_made_again
     task = Slice(file.key, had.file, had.row_from, had.row_to)
-    (result,) = router.route_slices(job_of(work, batch), [task])
+    job = structs.replace(job_of(work, batch), later=tuple(had.survivors))  # as it was then
+    (result,) = router.route_slices(job, [task])
     made = result_file(batch.batch_id, result)
     has = made.detail
     same = isinstance(has, RoutedSlice) and (has.rows_in, has.matched, has.pieces) == (

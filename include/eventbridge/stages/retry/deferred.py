@@ -5,7 +5,7 @@ Called by the DAG `retry_deliveries` and by `eventbridge deliver`; route and the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from eventbridge.decision.chunking import PoolSlots
@@ -15,12 +15,15 @@ from eventbridge.model.batch import Batch
 from eventbridge.model.reference import Reference
 from eventbridge.rule import RuleSet
 from eventbridge.stages.retry.plan import REMOVED_RULE_GRACE, plan_retries
+from eventbridge.stages.route.costly_rules import full_rules
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.told import told
 from eventbridge.store.rule_sets import freeze_rules
 
 #: Events of references that are taken up together: at a costly rule's speed, a millisecond each and more.
 _MOST_EVENTS = 5_000
+#: After so long it is looked again whether less of a rule waits than may.
+_FULL_FOR = timedelta(seconds=15)
 
 
 @told("plan_references", of="runner")
@@ -38,7 +41,10 @@ def plan_references(
         return None
     _hold_and_release(work, rules, waiting, pools or {})
     now = work.ledger.now()
-    for share in _due(work, rules, work.ledger.waiting_references(runner), now):
+    full = full_rules(work, rules) & {each.rule for each in waiting}
+    for rule in full:
+        work.ledger.postpone_references(rule, now + _FULL_FOR)
+    for share in _due(work, rules, _without_postponed(work.ledger.waiting_references(runner), full, now), now):
         first = share[0]
         of = work.ledger.batch(first.batch_id)
         batch = Batch(
@@ -85,6 +91,11 @@ def _hold_and_release(
             work.ledger.hold_references(rule)
         elif not reason and "held" in states:
             work.ledger.release_references(rule)
+
+
+def _without_postponed(waiting: Sequence[Reference], full: Collection[str], now: datetime) -> list[Reference]:
+    """Leave out what of full rules has not reached its age: what has is taken up alone, to be given up."""
+    return [each for each in waiting if each.rule not in full or each.taken_by is not None or each.due_at <= now]
 
 
 def _due(work: Runtime, rules: RuleSet, waiting: Sequence[Reference], now: datetime) -> Iterator[list[Reference]]:

@@ -20,6 +20,7 @@ from eventbridge.model.routed import RoutedShare, RoutedSlice
 from eventbridge.routing.costly_share import ROUTE_FAILED
 from eventbridge.routing.job import RouteJob, Router, RuleShare, SliceResult
 from eventbridge.routing.share_turns import CROWDED, CostlyTotal, by_lot, referred
+from eventbridge.rule import RuleSet
 from eventbridge.stages.route.canary import Canary
 from eventbridge.stages.route.one_by_one import result_file
 from eventbridge.stages.route.tries import ALL_SHARES, try_alone, try_together
@@ -27,9 +28,11 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
-#: Why a share is referred: the rule has older references; it is held; the run that was to route it died.
+#: Why a share is referred: the rule has older references; as many of its deliveries wait as may; it is held; the run
+#: that was to route it died.
 #: Beside these there are route_share.BUDGET and ROUTE_FAILED, and share_turns.CROWDED.
 BEHIND = "Behind"
+PARKED_MAX = "ParkedMax"
 HELD = "Held"
 ABANDONED = "Abandoned"
 _HOLDING = (HELD, ROUTE_FAILED)
@@ -114,6 +117,27 @@ def references(work: Runtime, batch: Batch, files: Sequence[BatchFile]) -> list[
     return made
 
 
+def full_rules(work: Runtime, rules: RuleSet) -> set[str]:
+    """Return the rules of which as many deliveries wait as may: what they match of new batches is referred."""
+    return {
+        name
+        for name, waiting in work.ledger.parked_by_rule().items()
+        if name in rules.rules and waiting >= rules.rules[name].parked_max
+    }
+
+
+def rules_later(work: Runtime, batch: Batch) -> tuple[str, ...]:
+    """Return the rules whose share of a new batch is referred: full ones, and those that have older references.
+
+    A replay's deliveries, or a redrive's, do not wait for what is new.
+    """
+    if batch.kind != "normal":
+        return ()
+    rules = work.rules_of(batch)
+    behind = {each.rule for each in work.ledger.waiting_references(batch.runner) if each.rule in rules.rules}
+    return tuple(sorted(full_rules(work, rules) | behind))
+
+
 def refer_again(work: Runtime, batch: Batch) -> None:
     """Publish a batch whose run died before it was routed: what it has not routed is referred again, none is pushed."""
     recorded = {file.key for file in work.ledger.files(batch.batch_id, "delivery")}
@@ -154,6 +178,8 @@ def _why_later(work: Runtime, batch: Batch, rule: str) -> str | None:
     held = work.ledger.held_rules().get(rule)
     if held is not None and held.version == work.rules_of(batch).rules[rule].version:
         return HELD
+    if rule in full_rules(work, work.rules_of(batch)):
+        return PARKED_MAX
     waiting = any(each.rule == rule for each in work.ledger.waiting_references(batch.runner))
     return BEHIND if waiting else None
 

@@ -18,7 +18,7 @@ from eventbridge.rule import RuleSet
 from eventbridge.rule.chunk_sizes import ChunkSizes
 from eventbridge.rule.types import ChunkSize
 from eventbridge.stages.route.canary import Canary
-from eventbridge.stages.route.costly_rules import references, route_costly_rules
+from eventbridge.stages.route.costly_rules import references, route_costly_rules, rules_later
 from eventbridge.stages.route.one_by_one import result_file, route_singly
 from eventbridge.stages.route.split import leaves
 from eventbridge.stages.route.tries import ALL_SLICES, try_together
@@ -169,6 +169,7 @@ def job_of(work: Runtime, batch: Batch) -> RouteJob:
         piece_max_deliveries=work.chunk_sizes.small.deliveries,
         piece_max_bytes=work.chunk_sizes.small.size,
         replay_id="" if batch.replay_id and work.ledger.keeps_delivery_ids(batch.replay_id) else batch.replay_id,
+        later=rules_later(work, batch),
         slice_seconds=settings.route_slice_seconds,
         # In the slow lane a batch is one rule's, and nobody waits for it.
         costly_seconds=0.0 if batch.kind == "retry" else settings.route_costly_total_seconds,
