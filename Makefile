@@ -21,7 +21,7 @@ PARKED ?= 1000000
 
 .PHONY: help setup demo up down test test-deep test-s3 check screenshots oracle fix bench-latency bench-match \
   bench-push bench-isolation bench-retry-lane bench-many-rules bench-batch bench-looking \
-  bench-doorbell requirements
+  bench-doorbell bench-replay requirements
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/' \
@@ -114,6 +114,9 @@ bench-many-rules: setup ## what a delivery costs, push to commit, with 10, 1,000
 
 bench-batch: setup ## CPU and memory of each stage of a batch of 500,000 events, and of one of a million deliveries
 	@exec $(BIN)/python -m benchmarks.bench_batch
+
+bench-replay: setup ## what a replay costs live traffic beside it, how fast it is, and what it reads of the archive
+	@exec $(BIN)/python -m benchmarks.bench_replay
 
 bench-looking: setup ## CPU time of `status`, `audit` and others that only look, beside the import of their libraries
 	@exec $(BIN)/python -m benchmarks.bench_looking

@@ -26,6 +26,16 @@ _SMALL = {
         ["--rules", "2", "12", "--deliveries", "60", "--few", "24", "--times", "1"],
         ["http", "file", "10 of them", "in turns", "nothing parked, nobody degraded: kept"],
     ),
+    "bench_replay": (
+        [*["--events", "300", "--beside", "200", "--capacity", "200"], "--rounds=1", "--seconds=2", "--router=process"],
+        [
+            "beside a replay at full speed",
+            "300 archived events",
+            "throughput",
+            "p99, at most",
+            "0 listed, 0 read: kept",
+        ],
+    ),
     "bench_batch": (
         ["--events", "400", "--fanned", "20"],
         ["400 events of 1,024 bytes, 200 deliveries", "400 deliveries: 20 targets each", "commit", "peak of a stage"],

@@ -37,6 +37,7 @@ class RouteJob(Struct, frozen=True, kw_only=True):
     replay_id: str = ""
     later: tuple[str, ...] = ()  # rules of which only the survivors are noted, costly or not: their shares are referred
     slice_seconds: float = 0.0  # a Spark worker that takes longer over one slice is ended; 0 = never
+    old: bool = False  # of what was there before, or of nobody's: it leaves half of Spark's task slots to other jobs
     costly_seconds: float = 0.0  # once a worker has spent so much on shares it begins no more; 0 = never (share_turns)
 
     def another_try(self) -> RouteJob:

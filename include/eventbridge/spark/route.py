@@ -43,7 +43,7 @@ class ConnectRouter:
             with spark_errors(f"Spark at {self._url} did not route batch {job.batch_id}"):
                 yield from self._routed(job, tasks)
         except SparkError:
-            forget(self._url, job.runner)
+            forget(self._url, job.runner, old=job.old)
             raise
 
     def _routed(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
@@ -83,7 +83,7 @@ class ConnectRouter:
         first = True
         while True:
             try:
-                for result in results(connect(self._url, job.runner)):
+                for result in results(connect(self._url, job.runner, old=job.old)):
                     first = False
                     yield result
                 return
@@ -92,7 +92,7 @@ class ConnectRouter:
                 if not (first and is_closed(error)):
                     raise
                 first = False
-                forget(self._url, job.runner)
+                forget(self._url, job.runner, old=job.old)
 
 
 def _rows(frame: DataFrame) -> Any:

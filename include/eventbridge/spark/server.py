@@ -174,6 +174,8 @@ def _command(folder: Path, port: int, master: str, memory: str) -> list[str]:
         "spark.connect.grpc.binding.port": str(port),
         # A closed session takes its id, and the warm workers behind it, with it: a runner may be quiet for weeks.
         "spark.connect.session.manager.defaultSessionTimeout": "30d",
+        # Pools of jobs share the task slots: old work has one, everything else the default one.
+        "spark.scheduler.mode": "FAIR",
     }
     return [*submit_command(master, folder, confs, memory), "--class", _CLASS, "spark-internal"]
 

@@ -1,4 +1,8 @@
-"""Connect sessions: one per server and runner, with a stable id, so that warm workers are found again."""
+"""Connect sessions: one per server and runner, with a stable id, so that warm workers are found again.
+
+Old work of a runner has a session of its own, whose jobs all run in one pool of Spark's fair scheduler: of the task
+slots it gets half while other jobs wait, however many old jobs there are, and all of them while nobody does.
+"""
 
 from __future__ import annotations
 
@@ -19,26 +23,36 @@ _GENERATIONS = 32
 #: Parts of the error classes that say so; NO_ACTIVE_SESSION is how a client answers after it was told once.
 _GONE = ("SESSION_CLOSED", "SESSION_CHANGED", "SESSION_NOT_FOUND", "NO_ACTIVE_SESSION")
 
-_sessions: dict[tuple[str, str], SparkSession] = {}
+#: The pool of Spark's scheduler that all old work shares. Spark makes it, with the weight of the pool `default`, which
+#: everything else is in, and which comes first where both have as much: its name does.
+OLD_WORK_POOL = "eventbridge-old"
+
+_POOL = "spark.scheduler.pool"
+
+_sessions: dict[tuple[str, str, bool], SparkSession] = {}
 
 
-def connect(url: str, runner: str) -> SparkSession:
+def connect(url: str, runner: str, *, old: bool = False) -> SparkSession:
     """Return this process's session with the server at `url` (sc://host:port) for a runner; never to be stopped.
+
+    `old`: that for the runner's old work, which leaves half of the server's task slots to others.
 
     A server that was idle for long closes a session for good, and its id with it; then the next id of the same
     runner is used. Raises what PySpark raises if the server cannot be reached.
     """
     # What it warns of, that a call failed for good, is raised as well.
     warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
-    key = (url, runner)
+    key = (url, runner, old)
     if key not in _sessions:
-        _sessions[key] = _open(url, runner)
+        _sessions[key] = _open(url, f"{runner} old" if old else runner)
+        if old:
+            _sessions[key].conf.set(_POOL, OLD_WORK_POOL)
     return _sessions[key]
 
 
-def forget(url: str, runner: str) -> None:
+def forget(url: str, runner: str, *, old: bool = False) -> None:
     """Drop a session that failed, so that the next call of `connect` looks for one that works."""
-    session = _sessions.pop((url, runner), None)
+    session = _sessions.pop((url, runner, old), None)
     if session is not None:
         session.client.close()
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import builtins
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from eventbridge.fault_points import reach
-from eventbridge.store.protocol import checked_path, checked_prefix, missing
+from eventbridge.store.protocol import Store, checked_path, checked_prefix, missing
 
 
 class InMemoryStore:
@@ -88,3 +89,32 @@ class InMemoryStore:
             return self._files[checked_path(path)]
         except KeyError:
             raise missing(path, self.uri) from None
+
+
+class CountingStore:
+    """Another store, with the paths that its listings found, and those that were read or opened."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.listed: builtins.list[str] = []
+        self.read: builtins.list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else is the other store's."""
+        return getattr(self._store, name)
+
+    def get(self, path: str) -> bytes:
+        """Note it, and return the bytes of a file."""
+        self.read.append(path)
+        return self._store.get(path)
+
+    def open(self, path: str) -> pa.NativeFile:
+        """Note it, and return a file for reading."""
+        self.read.append(path)
+        return self._store.open(path)
+
+    def list(self, prefix: str, after: str = "") -> builtins.list[str]:
+        """Note what is found, and return it."""
+        found = self._store.list(prefix, after)
+        self.listed += found
+        return found

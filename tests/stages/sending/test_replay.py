@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -29,6 +30,7 @@ from eventbridge.stages.replay.survey import survey
 from eventbridge.stages.replay.wish import make_wish
 from eventbridge.store.parquet import read_table
 from eventbridge.testing.receiver import Receiver
+from eventbridge.testing.store import CountingStore
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +98,33 @@ def test_archived_events_are_delivered_again_under_new_ids(sending: Sending) -> 
     assert again[0]["webhook_id"] == delivery_id_text(expected)
     account = account_of(sending.work, done)
     assert (account.batches, account.looked_at, account.taken, account.outcomes) == (1, 3, 3, {"Delivered": 3})
+
+
+def test_an_hour_out_of_a_year_lists_that_hour_only(sending: Sending) -> None:
+    """No listing finds a file of the archive, only the newest manifest; of the archive only the hour is read."""
+    landed(sending, 2, crm="/healthy/crm")
+    times = [sending.work.ledger.now()]
+    for _ in range(12):
+        sending.site.clock.advance(30 * 86_400)
+        times.append(sending.work.ledger.now())
+        sending.publish(2)
+        sending.deliver()
+    sending.site.clock.advance(3_600)
+    hour = times[6].replace(minute=0, second=0, microsecond=0)
+    counting = CountingStore(sending.work.store)
+    work = replace(sending.work, store=counting)
+    wish = make_wish(
+        work.ledger.now(), work.rule_set(), "orders", since=hour.isoformat(), until=str(hour + timedelta(hours=1))
+    )
+
+    begun = begin_replay(work, wish, "run")
+    deliver_replay(work, begun.replay_id, InProcessRouter(counting))
+
+    archived = {f"{path.partition('/date=')[2][:18]}" for path in counting.read if path.startswith("buffer/")}
+    assert [path.partition("/")[0] for path in counting.listed] == ["manifests"]
+    assert account_of(work, begun).looked_at == 2
+    assert len(work.ledger.archive_files("orders", times[0], work.ledger.now(), begun.started_at)) > 12
+    assert archived == {f"{hour:%Y-%m-%d/hour=%H}", f"{begun.started_at:%Y-%m-%d/hour=%H}"}
 
 
 def test_deliveries_keep_their_ids_on_wish(sending: Sending) -> None:

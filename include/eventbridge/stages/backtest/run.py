@@ -206,6 +206,7 @@ class _Run:
             event_max_bytes=settings.event_max_bytes,
             piece_max_deliveries=self.work.chunk_sizes.small.deliveries,
             piece_max_bytes=self.work.chunk_sizes.small.size,
+            old=True,
             slice_seconds=settings.route_slice_seconds * max(1.0, rows / _ROWS_OF_SLICE),
         )
 

@@ -44,6 +44,9 @@ _OWN_LANES: Mapping[str, tuple[str, int]] = {
     "replay": (REPLAY_LANE_POOL, REPLAY_LANE_WEIGHT),
 }
 
+#: Batches whose events are routed again, so that new ones go before them where both wait for Spark.
+_OLD_KINDS = ("replay", "redrive")
+
 #: The pool that every Airflow has.
 _DEFAULT_POOL = "default_pool"
 
@@ -171,6 +174,7 @@ def job_of(work: Runtime, batch: Batch) -> RouteJob:
         replay_id="" if batch.replay_id and work.ledger.keeps_delivery_ids(batch.replay_id) else batch.replay_id,
         later=rules_later(work, batch),
         slice_seconds=settings.route_slice_seconds,
+        old=batch.kind in _OLD_KINDS,
         # In the slow lane a batch is one rule's, and nobody waits for it.
         costly_seconds=0.0 if batch.kind == "retry" else settings.route_costly_total_seconds,
     )

@@ -1,0 +1,304 @@
+"""`make bench-replay`: what a replay at full speed costs live traffic, how fast it is, and what it looks at.
+
+Live traffic at 30 % of what it could be, alone and beside a replay, in rounds that take turns, as a machine's speed
+changes in minutes. Then an archive is replayed to a file target: matched on a Spark Connect server, two pushes at once.
+Then one hour is replayed that began long before the archive, and it is counted what was listed and read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import math
+import multiprocessing
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, NamedTuple
+
+from benchmarks.bench_site import BUS, RUNNER, Site, event, measured, measured_together, push_all, site
+from rich.console import Console
+from rich.table import Table
+
+from eventbridge.orchestrate.slow_lane import NICENESS
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.job import Router
+from eventbridge.spark.route import ConnectRouter
+from eventbridge.spark.server import SparkConnectServer
+from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.operate.deliver import deliver_batch, deliver_until_idle
+from eventbridge.stages.operate.deliver_replay import deliver_replay
+from eventbridge.stages.replay.account import account_of
+from eventbridge.stages.replay.plan import begin_replay, plan_replay
+from eventbridge.stages.replay.wish import make_wish
+from eventbridge.stages.route.stage import route
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.parking import schedule_retries
+from eventbridge.stages.settle.settlement import settled_as
+from eventbridge.testing.store import CountingStore
+
+#: Live traffic keeps so much of its throughput, and its p99 is at most so many times as long.
+KEPT_GOAL, P99_GOAL = 0.95, 1.3
+#: Archived events a second that are read, matched and delivered to a file target, on two cores.
+SPEED_GOAL = 40_000.0
+#: Live traffic, as a share of what it could be.
+_LOAD = 0.3
+
+_LIVE, _ARCHIVED = "live", "archived"
+_OLD_TYPE = "old"
+_SIZE = 512
+_PUBLISH_SECONDS = 0.05
+_PUSHES = 2
+_LAST_SECONDS = 120.0
+
+OpenRouter = Callable[[Runtime], Router]
+
+
+class Round(NamedTuple):
+    """One run of live traffic: deliveries a second, and the seconds from publish to answer of each."""
+
+    per_second: float
+    took: list[float]
+
+
+def main() -> int:
+    """Measure, print the tables; 1 if a goal is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--events", type=int, default=5_000_000, help="archived ones of the speed run (5000000)")
+    parser.add_argument("--beside", type=int, default=500_000, help="archived ones beside live traffic (500000)")
+    parser.add_argument("--capacity", type=int, default=100_000, help="events by which capacity is measured (100000)")
+    parser.add_argument("--rounds", type=int, default=3, help="runs alone, and beside a replay (default: 3)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of each run (default: 60)")
+    parser.add_argument("--router", choices=["spark", "process"], default="spark", help="where events are matched")
+    options = parser.parse_args()
+    with ExitStack() as stack:
+        open_router: OpenRouter = _in_process
+        if options.router == "spark":
+            server = stack.enter_context(SparkConnectServer())
+            open_router = partial(_on_spark, server.url)
+        kept = [_beside(options, open_router), *_speed(options.events, open_router)]
+    return 0 if all(kept) else 1
+
+
+def _in_process(work: Runtime) -> Router:
+    return InProcessRouter(work.store)
+
+
+def _on_spark(url: str, work: Runtime) -> Router:
+    return ConnectRouter(url, store=work.store)
+
+
+def _beside(options: argparse.Namespace, open_router: OpenRouter) -> bool:
+    with _archived(options.beside, large=False) as place:
+        capacity = measured(partial(_capacity, place, options.capacity, open_router)).result
+        rate = capacity * _LOAD
+        alone, beside = [], []
+        for number in range(options.rounds):
+            alone.append(_round(place, rate, options.seconds, open_router, replaying=False))
+            beside.append(_round(place, rate, options.seconds, open_router, replaying=True))
+            p99s = [_quantile(found[-1].took, 0.99) for found in (alone, beside)]
+            print(f"round {number + 1}: p99 {p99s[0]:.2f} s alone, {p99s[1]:.2f} s beside a replay")  # noqa: T201
+    table = Table(title=f"live traffic at {_LOAD:.0%} of {capacity:,.0f} events a second, {options.rounds} rounds")
+    for title in ("live traffic", "deliveries/s", "p50 s", "p99 s"):
+        table.add_column(title, justify="left" if title.startswith("live") else "right")
+    for what, found in (("alone", alone), ("beside a replay at full speed", beside)):
+        numbers = (_speed_of(found), _quantile(_took(found), 0.5), _quantile(_took(found), 0.99))
+        table.add_row(what, f"{numbers[0]:,.1f}", *(f"{number:.2f}" for number in numbers[1:]))
+    Console(width=120).print(table)
+    share = _speed_of(beside) / _speed_of(alone)
+    longer = _quantile(_took(beside), 0.99) / _quantile(_took(alone), 0.99)
+    kept = [
+        _judged(f"throughput, at least {KEPT_GOAL:.0%}", f"{share:.1%}", kept=share >= KEPT_GOAL),
+        _judged(f"p99, at most {P99_GOAL:g} times", f"{longer:.2f}", kept=longer <= P99_GOAL),
+    ]
+    return all(kept)
+
+
+def _speed(events: int, open_router: OpenRouter) -> list[bool]:
+    with _archived(events, large=True) as place:
+        began = time.perf_counter()
+        taken = _replay_all(place, open_router)
+        seconds = time.perf_counter() - began
+        if taken != events:
+            raise RuntimeError(f"only {taken:,} of {events:,} archived events were delivered")
+        files, listed, read = measured(partial(_an_hour, place)).result
+    table = Table(title=f"{events:,} archived events of {_SIZE} bytes to a file target, {_PUSHES} pushes at once")
+    for title in ("events/s", "seconds"):
+        table.add_column(title, justify="right")
+    table.add_row(f"{events / seconds:,.0f}", f"{seconds:.1f}")
+    Console(width=120).print(table)
+    return [
+        _judged(
+            f"events a second, at least {SPEED_GOAL:,.0f}",
+            f"{events / seconds:,.0f}",
+            kept=events / seconds >= SPEED_GOAL,
+        ),
+        _judged(
+            f"of {files:,} archive files of other hours, none is listed or read",
+            f"{listed} listed, {read} read",
+            kept=listed == read == 0,
+        ),
+    ]
+
+
+@contextmanager
+def _archived(events: int, *, large: bool) -> Iterator[Site]:
+    """Make an installation with so many events in its archive, of which none was delivered yet."""
+    with site(large=large) as place:
+        log = {"type": "file", "path": str(place.folder / "old.jsonl")}
+        live = {"type": "file", "path": str(place.folder / "live.jsonl")}
+        rules = {_LIVE: {"target": live}, _ARCHIVED: {"target": log}}
+        place.write_rules(rules, types={_LIVE: ["bench"], _ARCHIVED: ["none"]})
+        for first in range(0, events, 500_000):
+            count = min(500_000, events - first)
+            measured(partial(place.publish, count, _SIZE, first, _OLD_TYPE))
+            measured(partial(_deliver_all, place))
+        place.write_rules(rules, types={_LIVE: ["bench"], _ARCHIVED: [_OLD_TYPE]})
+        yield place
+
+
+def _deliver_all(place: Site) -> None:
+    with closing(place.open()) as work:
+        deliver_until_idle(work, RUNNER, InProcessRouter(work.store))
+
+
+def _capacity(place: Site, events: int, open_router: OpenRouter) -> float:
+    """Return how many events a second the runner delivers of a backlog."""
+    place.publish(events, _SIZE, 1_000_000_000)
+    with closing(place.open()) as work:
+        router = open_router(work)
+        began = time.perf_counter()
+        while deliver_batch(work, RUNNER, router, threading.Event()) is not None:
+            pass
+        return events / (time.perf_counter() - began)
+
+
+def _round(place: Site, rate: float, seconds: float, open_router: OpenRouter, *, replaying: bool) -> Round:
+    """Publish live events for so long, and return what became of them."""
+    first = time.time_ns() // 1_000 % 1_000_000_000  # ids of its own
+    with _running(place, open_router, replaying=replaying), place.bus() as bus:
+        began, start, published = datetime.now(UTC), time.monotonic(), 0
+        while (passed := time.monotonic() - start) < seconds:
+            due = math.ceil(passed * rate)
+            if due > published:
+                bus.publish([(event(first + number, _SIZE), None) for number in range(published, due)])
+                published = due
+            time.sleep(_PUBLISH_SECONDS)
+        end = time.monotonic() + _LAST_SECONDS
+        with closing(place.open()) as work:
+            while len(found := _heard(work, began)) < published:
+                if time.monotonic() > end:
+                    raise RuntimeError(f"of {published:,} live events {len(found):,} were delivered")
+                time.sleep(0.5)
+    until = began + timedelta(seconds=seconds)
+    took = sorted((answered - at).total_seconds() for at, answered in found)
+    return Round(sum(answered < until for _, answered in found) / seconds, took)
+
+
+def _heard(work: Runtime, began: datetime) -> list[tuple[datetime, datetime]]:
+    columns = ["rule", "published_at", "settled_at"]
+    found = []
+    for batch in work.ledger.batches(limit=None):
+        if batch.kind == "normal" and batch.planned_at >= began:
+            for _, table in settled_as(work, batch.batch_id, ["Delivered"], columns):
+                rows = table.to_pylist()
+                found += [(row["published_at"], row["settled_at"]) for row in rows if row["published_at"] >= began]
+    return found
+
+
+@contextmanager
+def _running(place: Site, open_router: OpenRouter, *, replaying: bool) -> Iterator[None]:
+    """Run the runner, and replays one after the other, each in a process, until the block ends."""
+    context = multiprocessing.get_context("fork")
+    stop = context.Event()
+    bodies = [_run_batches, _run_replays] if replaying else [_run_batches]
+    processes = [context.Process(target=body, args=(place, open_router, stop)) for body in bodies]
+    gc.freeze()  # as tasks of Airflow do: no collection, of 0.3 s, looks through what a process began with
+    for process in processes:
+        process.start()
+    gc.unfreeze()
+    try:
+        yield
+    finally:
+        stop.set()
+        for process in processes:
+            process.join()
+    if any(process.exitcode for process in processes):
+        raise RuntimeError("a process of the run failed: see above")
+
+
+def _run_batches(place: Site, open_router: OpenRouter, stop: Any) -> None:
+    with closing(place.open()) as work:
+        router = open_router(work)
+        while not stop.is_set():
+            if deliver_batch(work, RUNNER, router, threading.Event()) is None:
+                stop.wait(0.1)
+
+
+def _run_replays(place: Site, open_router: OpenRouter, stop: Any) -> None:
+    os.nice(NICENESS)
+    with closing(place.open()) as work:
+        router, turn = open_router(work), 0
+        while not stop.is_set():
+            turn += 1
+            deliver_replay(work, _begin(work, f"{os.getpid()} {turn}"), router, stop)
+
+
+def _begin(work: Runtime, run: str, since: str = "1d", until: str | None = None) -> str:
+    wish = make_wish(work.ledger.now(), work.rule_set(), BUS, since=since, until=until, only_rules=[_ARCHIVED])
+    return begin_replay(work, wish, run).replay_id
+
+
+def _replay_all(place: Site, open_router: OpenRouter) -> int:
+    """Replay the whole archive, and return how many deliveries were delivered."""
+    with closing(place.open()) as work:
+        replay_id, delivered = _begin(work, "speed"), 0
+        router = open_router(work)
+        while (batch_id := plan_replay(work, replay_id).batch_id) is not None:
+            chunks = route(work, batch_id, router)
+            pushes = [partial(push_all, place, batch_id, [chunk]) for chunk in chunks]
+            delivered += sum(cost.result for cost in measured_together(pushes, _PUSHES, limit=3_600))
+            for stage in (write_dead_letters, schedule_retries, commit):
+                stage(work, batch_id)
+    return delivered
+
+
+def _an_hour(place: Site) -> tuple[int, int, int]:
+    """Replay an hour before all of the archive; return how many files that has, were listed, and were read."""
+    with closing(place.open()) as opened:
+        counting = CountingStore(opened.store)
+        work = replace(opened, store=counting)
+        now = work.ledger.now()
+        replay_id = _begin(work, "an hour", "3h", "2h")
+        deliver_replay(work, replay_id, InProcessRouter(counting))
+        archive = {file.path for file in work.ledger.archive_files(BUS, now - timedelta(hours=2), now, now)}
+        assert account_of(work, work.ledger.replay(replay_id)).looked_at == 0
+        return len(archive), len(archive.intersection(counting.listed)), len(archive.intersection(counting.read))
+
+
+def _judged(goal: str, found: str, *, kept: bool) -> bool:
+    print(f"goal: {goal}: {found}: {'kept' if kept else 'NOT KEPT'}")  # noqa: T201
+    return kept
+
+
+def _speed_of(rounds: Sequence[Round]) -> float:
+    return sum(each.per_second for each in rounds) / len(rounds)
+
+
+def _took(rounds: Sequence[Round]) -> list[float]:
+    return sorted(took for each in rounds for took in each.took)
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else math.nan
+
+
+if __name__ == "__main__":
+    sys.exit(main())

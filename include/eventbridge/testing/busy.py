@@ -1,0 +1,40 @@
+"""A route that notes when it ran: for tests of who gets Spark's task slots while several jobs wait."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+from urllib.parse import quote
+
+from msgspec import json
+
+from eventbridge.routing.job import RouteJob, SliceResult, Task
+from eventbridge.routing.task import route_task
+from eventbridge.rule import RuleSet
+from eventbridge.store.protocol import Store
+
+#: CPU-seconds that each slice takes beside its work.
+_BUSY_SECONDS = 0.15
+
+
+class Ran(NamedTuple):
+    """When a slice began and ended, in seconds since 1970."""
+
+    began: float
+    ended: float
+
+
+def route_and_note(store: Store, rule_set: RuleSet, job: RouteJob, task: Task) -> SliceResult:
+    """Route as `route_task` does, for a while, and leave in the store when that was."""
+    began, busy = time.time(), time.process_time()
+    result = route_task(store, rule_set, job, task)
+    while time.process_time() - busy < _BUSY_SECONDS:
+        pass
+    note = json.encode(Ran(began, time.time()))
+    store.create(f"ran/{job.attempt}/{quote(task.slice_id, safe='')}", note)
+    return result
+
+
+def noted(store: Store, job: RouteJob) -> list[Ran]:
+    """Return when the slices of a job ran that have ended, in order of their beginnings."""
+    return sorted(Ran(*json.decode(store.get(path))) for path in store.list(f"ran/{job.attempt}/"))
