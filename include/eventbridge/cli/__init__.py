@@ -26,6 +26,7 @@ from eventbridge.cli import (
     rules,
     status,
     targets,
+    why,
 )
 from eventbridge.cli.output import CLOSED_PIPE, end_output, say
 from eventbridge.errors import EventBridgeError, InfrastructureError
@@ -58,6 +59,7 @@ app.add_typer(bus.app, name="bus")
 app.command("status", short_help="Show how runners, batches, parked deliveries and targets stand.")(status.show_status)
 app.command("deliver", short_help="Deliver a runner's events in this process, without Airflow.")(deliver.deliver)
 app.command("audit", short_help="Recompute the books: is every event accounted for?")(audit.show_audit)
+app.command("why", short_help="Say what became of one event, and what every rule says to it.")(why.why)
 app.add_typer(batch.app, name="batch")
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(replay.app, name="replay")

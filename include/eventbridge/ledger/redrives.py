@@ -79,6 +79,12 @@ class Redrives(Database):
                 found.setdefault(row.file, []).append(Redriven(**row._mapping))
         return found
 
+    def redriven_of(self, file: str) -> list[Redriven]:
+        """Return what was ever taken of a dead letter file, in order of turns."""
+        with self._reading() as connection:
+            rows = connection.execute(statements.REDRIVEN_OF, {"of_file": file})
+            return [Redriven(**row._mapping) for row in rows]
+
     def redriven_by(self, batch_id: str) -> list[Redriven]:
         """Return what a batch took."""
         with self._reading() as connection:

@@ -112,6 +112,12 @@ class Replays(Database):
             rows = connection.execute(statements.REPLAYED, {"of_replay": replay_id})
             return [Replayed(**row._mapping) for row in rows]
 
+    def replayed_of(self, replay_id: str, file: str) -> list[Replayed]:
+        """Return what a replay has looked through of one archive file, in order."""
+        of = {"of_replay": replay_id, "of_file": file}
+        with self._reading() as connection:
+            return [Replayed(**row._mapping) for row in connection.execute(statements.REPLAYED_OF, of)]
+
     def replayed_by(self, batch_id: str) -> list[Replayed]:
         """Return what a batch took."""
         with self._reading() as connection:

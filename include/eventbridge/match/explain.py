@@ -40,6 +40,55 @@ def explain(pattern: Pattern, document: Document) -> list[Finding]:
     return findings
 
 
+@dataclass(frozen=True)
+class Checked:
+    """One condition of a pattern, as in `Finding`, and whether the event meets it."""
+
+    met: bool
+    finding: Finding
+
+
+def check_each(pattern: Pattern, document: Document) -> list[Checked]:
+    """Return what the event says to each condition of a pattern: those that it meets and those that it fails.
+
+    Of alternatives those are returned that are met or, if none is, why each is not.
+    """
+    leaves = flatten(document)
+    found = _check_and(pattern.where, leaves)
+    if all(each.met for each in found) and not _met(pattern.where, leaves):
+        found.append(Checked(False, _explain_conflict(pattern.where)))
+    if pattern.unless is not None:
+        condition = write_document({"$not": write_clauses(pattern.unless.pattern)})
+        excluded = _met(pattern.unless.pattern, leaves)
+        message = "the event matches what $not excludes" if excluded else "the event does not match what $not excludes"
+        found.append(Checked(not excluded, Finding("$", condition, (), f"{message}: {condition}")))
+    return found
+
+
+def _check_and(where: And, leaves: Leaves) -> list[Checked]:
+    found: list[Checked] = []
+    for clause in where.clauses:
+        if not could_be_met(compile_and(And((clause,))).demand(leaves.by_path)):
+            found += [Checked(False, each) for each in _explain_clause(clause, leaves)]
+        elif isinstance(clause, Field):
+            found.append(Checked(True, _field_met(clause, leaves)))
+        else:
+            for inner in clause.alternatives:
+                if could_be_met(compile_and(inner).demand(leaves.by_path)):
+                    found += _check_and(inner, leaves)
+    return found
+
+
+def _field_met(field: Field, leaves: Leaves) -> Finding:
+    condition = write_document([write_condition(inner) for inner in field.conditions])
+    values = tuple(write_document(leaf.value) for leaf in leaves.by_path.get(field.path, ()))
+    if values:
+        message = f"{_listed(values)} {'meets' if len(values) == 1 else 'meet'} {condition}"
+    else:
+        message = f"no value is there, which meets {condition}"
+    return Finding(json_path(field.path), condition, values, message)
+
+
 def _explain_and(where: And, leaves: Leaves) -> list[Finding]:
     """Return the clauses that fail whatever the others choose; if none does, that they do not go together."""
     failed = [

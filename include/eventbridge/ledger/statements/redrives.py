@@ -39,3 +39,6 @@ REDRIVEN = select(redriven).order_by(redriven.c.file, redriven.c.turn)
 
 #: What a batch took.
 REDRIVEN_BY = REDRIVEN.where(redriven.c.batch_id == bindparam("of_batch"))
+
+#: What was taken of one file.
+REDRIVEN_OF = REDRIVEN.where(redriven.c.file == bindparam("of_file"))

@@ -62,6 +62,9 @@ _IN_ORDER = (replayed.c.turn, replayed.c.part, replayed.c.file)
 #: What a replay has looked through.
 REPLAYED = select(replayed).where(replayed.c.replay_id == bindparam("of_replay")).order_by(*_IN_ORDER)
 
+#: What a replay has looked through of one file.
+REPLAYED_OF = REPLAYED.where(replayed.c.file == bindparam("of_file"))
+
 #: What a batch took.
 REPLAYED_BY = select(replayed).where(replayed.c.batch_id == bindparam("of_batch")).order_by(*_IN_ORDER)
 

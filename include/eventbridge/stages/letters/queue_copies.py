@@ -75,7 +75,7 @@ def copy_fingerprints(work: Runtime, batch: Batch) -> dict[str, Fingerprint]:
             columns = ["delivery_id", "rule", "target", "bus", "source", "event_id", "batch_id"]
             for record in read_table(work.store, file.path, columns=columns).to_pylist():
                 if _queue(rules, record) is not None:
-                    ids[f"{record['rule']}/{queue_of(record['target'])}"].append(_copy_id(record))
+                    ids[f"{record['rule']}/{queue_of(record['target'])}"].append(copy_id(record))
     return {key: Fingerprint.of(values) for key, values in ids.items()}
 
 
@@ -116,7 +116,8 @@ def _queue(rules: RuleSet, record: dict[str, Any]) -> Target | None:
     return target.dead_letter_queue if target is not None and record["delivery_id"] is not None else None
 
 
-def _copy_id(record: dict[str, Any]) -> bytes:
+def copy_id(record: dict[str, Any]) -> bytes:
+    """Return the delivery id of the copy that a dead letter queue gets of a letter."""
     return delivery_id(
         record["bus"],
         record["source"],
@@ -130,7 +131,7 @@ def _copy_id(record: dict[str, Any]) -> bytes:
 def _copy(file: str, row: int, record: dict[str, Any]) -> dict[str, Any]:
     kept = ("rule", "rule_version", "bus", "topic", "broker", "queue_id", "offset", "source", "event_id")
     return {name: record[name] for name in kept} | {
-        "delivery_id": _copy_id(record),
+        "delivery_id": copy_id(record),
         "target": queue_of(record["target"]),
         "order_key": None,
         "not_before": None,

@@ -1,0 +1,152 @@
+"""`eventbridge why`: what became of one event, and what every rule said to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eventbridge.cli.output import JsonOption, note, say, show_json, warn
+from eventbridge.cli.runtime import runtime
+from eventbridge.cli.table import cell_text, counted, show_fields, show_table, visible
+
+if TYPE_CHECKING:
+    from eventbridge.model.why import DeliveryAnswer, EventAnswer, RuleAnswer, Step, Why
+
+_STATUS = {
+    "valid": "valid",
+    "duplicate": "duplicate: its batch has the event already and kept it once",
+    "malformed": "malformed: it is no event, and no rule was asked",
+    None: "unknown: what was landed is past its retention and was removed",
+}
+_TODAY = {
+    "changed": "today's version differs",
+    "removed": "there is no such rule today",
+    "added": "not in force then",
+    "unknown": "today's rule files cannot be read",
+}
+
+
+def why(
+    event_id: Annotated[str, typer.Argument(metavar="EVENT_ID", help="The `id` of the event, as it is written.")],
+    bus: Annotated[str | None, typer.Option(metavar="BUS", help="Only on this bus; default: on all.")] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--from", metavar="TIME", help="Only in batches planned since: ISO 8601, or 2h: so long ago."),
+    ] = None,
+    until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Only in batches planned before.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what became of an event: where it lies, what each rule says to it, every delivery and every attempt.
+
+    Tells every message with the id: on each bus, from each source, duplicates, and what is no event.
+    Exit code 2 if there is none, 1 if a file that may speak of it cannot be read.
+    """
+    from eventbridge.stages.operate.why import why_between
+
+    with runtime(looking=True) as work:
+        found = why_between(work, event_id, bus, since, until)
+    if as_json:
+        show_json(found)
+    else:
+        _show(found)
+    for each in found.notes:
+        note(each)
+    for each in found.unreadable:
+        warn(f"this is perhaps not all: {each}")
+    if found.unreadable:
+        raise typer.Exit(1)
+
+
+def _show(found: Why) -> None:
+    for number, event in enumerate(found.events):
+        if number:
+            say()
+        _show_event(found.event_id, event)
+    for place in found.not_landed:
+        say(f"{visible(found.event_id)} lies at {visible(str(place))}: not landed yet")
+    more = len(found.events) + len(found.not_landed)
+    if more > 1:
+        say()
+        say(f"{counted(more, 'message has', 'messages have')} this id")
+
+
+def _show_event(event_id: str, event: EventAnswer) -> None:
+    show_fields(_facts(event_id, event))
+    if event.status == "valid":
+        say()
+        _show_rules(event.rules)
+        say()
+        show_table(
+            "Deliveries, times in UTC",
+            ["rule/target", "delivery", "stands", "attempts", "reason"],
+            [_delivery(each) for each in event.deliveries],
+        )
+    say()
+    show_table(
+        "What happened, times in UTC",
+        ["time", "what", "rule/target", "attempt", "outcome", "detail", "batch"],
+        [_step(each) for each in event.steps],
+        ids=["batch"],
+    )
+
+
+def _facts(event_id: str, event: EventAnswer) -> Iterator[tuple[str, object]]:
+    yield "event", event_id
+    yield "source", event.source
+    yield "type", event.type
+    yield "lies at", str(event.place)
+    yield "status", _STATUS[event.status]
+    yield "reason", event.reason
+    yield "kept instead", event.duplicate_of
+    yield "published at", event.published_at
+    for each in event.landings:
+        yield "landed at", each.arrived_at
+        yield "archive file", f"{each.file}, row {each.row}"
+        yield "batch", f"{each.batch_id}, {each.state}, of runner {each.runner}"
+
+
+def _show_rules(rules: tuple[RuleAnswer, ...]) -> None:
+    if not rules:
+        say("Rules: none")
+        return
+    say("Rules, as they were when its batch was planned")
+    for rule in rules:
+        say(visible(f"  {_verdict(rule)}  {rule.rule} {rule.version}{_compared(rule)}"))
+        for each in rule.conditions:
+            say(visible(f"      {'met' if each.met else 'NOT MET'}  {each.path}: {each.message}"))
+        if rule.where is not None and rule.matched:
+            answer = {True: "met", False: "NOT MET", None: "not asked yet"}[rule.where_met]
+            say(visible(f"      {answer}  where: {rule.where}"))
+
+
+def _verdict(rule: RuleAnswer) -> str:
+    if not rule.enabled:
+        return "disabled"
+    return "matched " if rule.matched and rule.where_met is not False else "no match"
+
+
+def _compared(rule: RuleAnswer) -> str:
+    if rule.today == "same":
+        return ""
+    said = _TODAY[rule.today]
+    if rule.matches_today is not None:
+        said += ", which matches" if rule.matches_today else ", which does not match"
+    return f" ({said})"
+
+
+def _delivery(each: DeliveryAnswer) -> list[object]:
+    stands = each.state if each.due_at is None else f"{each.state} {cell_text(each.due_at)}"
+    if each.held:
+        stands = f"held: {each.held}"
+    replay = f" of replay {each.replay_id[:8]}" if each.replay_id else ""
+    return [f"{each.rule}/{each.target}", each.delivery_id, stands + replay, each.attempts, each.reason or ""]
+
+
+def _step(each: Step) -> list[object]:
+    of = "/".join(filter(None, (each.rule, each.target)))
+    code = None if each.code is None else f"HTTP {each.code}"
+    took = None if each.duration_ms is None else f"{each.duration_ms:,.0f} ms"
+    said = dict.fromkeys(part for part in (each.reason, code, each.detail, took) if part)
+    return [each.at, each.what, of, each.attempt, each.outcome or "", ", ".join(said), each.batch_id]

@@ -1,0 +1,33 @@
+"""The id that a message claims to have, whether it is a CloudEvent or not: by it a person asks what became of it."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from eventbridge.errors import EventError
+from eventbridge.event.json_document import parse_document
+
+_ID = re.compile(rb'"id"\s*:\s*("(?:[^"\\]|\\.)*")')
+
+
+def claimed_id(body: bytes) -> str | None:
+    """Return the text that stands as `id` in a message; where that is no JSON object, behind its first `"id":`.
+
+    None if there is none.
+    """
+    try:
+        found = parse_document(body).get("id")
+    except EventError:
+        return _first_written(body)
+    return found if isinstance(found, str) else None
+
+
+def _first_written(body: bytes) -> str | None:
+    found = _ID.search(body)
+    if found is None:
+        return None
+    try:
+        return str(json.loads(found[1]))
+    except ValueError:  # not UTF-8, or an escape that JSON does not know
+        return None

@@ -1,0 +1,156 @@
+"""What is known of one event: where it lies, what each rule says to it, and all that was done with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, NamedTuple
+
+EventStatus = Literal["valid", "duplicate", "malformed"]
+#: How a rule of then stands to that of today.
+ComparedToday = Literal["same", "changed", "removed", "added", "unknown"]
+DeliveryState = Literal["Delivered", "DeadLettered", "due", "held", "under way"]
+StepName = Literal[
+    "published", "landed", "referred", "attempt", "settled", "parked", "dead-lettered", "redriven", "replayed", "pruned"
+]
+
+
+class EventPlace(NamedTuple):
+    """Where an event lies on its bus."""
+
+    bus: str
+    topic: str
+    broker: str
+    queue_id: int
+    offset: int
+
+    def __str__(self) -> str:
+        return "/".join(str(part) for part in self if part != "")
+
+
+@dataclass(frozen=True)
+class Landing:
+    """Where one runner's batch put an event in the archive; `archived`: it is there still."""
+
+    batch_id: str
+    runner: str
+    state: str
+    rule_set: str
+    planned_at: datetime
+    file: str
+    row: int
+    arrived_at: datetime | None
+    archived: bool = True
+
+
+@dataclass(frozen=True)
+class SeenCondition:
+    """One condition of a pattern, whether an event meets it, and what the event holds there, each value as JSON."""
+
+    met: bool
+    path: str
+    condition: str
+    values: tuple[str, ...]
+    message: str
+
+
+@dataclass(frozen=True)
+class RuleAnswer:
+    """What a rule, as the batch had it, says to an event.
+
+    `matched` is the pattern's answer (None: the event cannot be read any more). `where_met` is what Spark said to
+    `where`, told by what was routed; None: there is no `where`, or it was not asked. `matches_today` is the answer of
+    today's pattern where that differs from the one of then.
+    """
+
+    rule: str
+    version: str
+    runner: str
+    enabled: bool
+    matched: bool | None
+    conditions: tuple[SeenCondition, ...]
+    where: str | None = None
+    where_met: bool | None = None
+    today: ComparedToday = "same"
+    matches_today: bool | None = None
+
+
+@dataclass(frozen=True)
+class DeliveryAnswer:
+    """How one delivery of an event stands; `replay_id` "": it is not of a replay with ids of its own."""
+
+    rule: str
+    target: str
+    delivery_id: str
+    replay_id: str
+    state: DeliveryState
+    attempts: int
+    reason: str | None
+    batch_id: str
+    due_at: datetime | None = None
+    held: str | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that was done with an event; what does not apply is None. `duration_ms` is of an attempt."""
+
+    at: datetime | None
+    what: StepName
+    batch_id: str
+    rule: str | None = None
+    target: str | None = None
+    delivery_id: str | None = None
+    attempt: int | None = None
+    outcome: str | None = None
+    code: int | None = None
+    reason: str | None = None
+    detail: str | None = None
+    duration_ms: float | None = None
+
+
+@dataclass(frozen=True)
+class EventAnswer:
+    """All that is known of one message with the id; `duplicate_of`: the message that its batch kept instead."""
+
+    place: EventPlace
+    status: EventStatus | None
+    reason: str | None
+    source: str | None
+    type: str | None
+    published_at: datetime | None
+    duplicate_of: str | None
+    landings: tuple[Landing, ...]
+    rules: tuple[RuleAnswer, ...]
+    deliveries: tuple[DeliveryAnswer, ...]
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Looked:
+    """How far the archive was searched: batches, and of them those without an archive any more, and files read.
+
+    `oldest` and `newest` are when the first and the last of the batches were planned.
+    """
+
+    batches: int
+    pruned: int
+    files: int
+    oldest: datetime | None
+    newest: datetime | None
+
+
+@dataclass(frozen=True)
+class Why:
+    """What became of an event: of every message with its id.
+
+    `not_landed`: those that lie on their bus, and no batch has landed yet. `notes` say how the search was limited,
+    `unreadable` which files that may speak of the event could not be read.
+    """
+
+    event_id: str
+    events: tuple[EventAnswer, ...]
+    not_landed: tuple[EventPlace, ...]
+    looked: Looked
+    notes: tuple[str, ...]
+    unreadable: tuple[str, ...]

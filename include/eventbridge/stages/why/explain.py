@@ -1,0 +1,190 @@
+"""Why an event was, or was not, delivered: all that ledger, store and buses know of one id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from eventbridge.errors import EventBridgeError, NotFoundError, StoreError, UserError
+from eventbridge.event.json_document import parse_document
+from eventbridge.model.why import EventAnswer, EventPlace, Landing, RuleAnswer, Step, Why
+from eventbridge.rule import Rule, RuleSet
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.why.rules import rule_answers
+from eventbridge.stages.why.search import Found, Search, Wanted
+from eventbridge.stages.why.trail import EventName, Trail
+from eventbridge.stages.why.unlanded import on_buses
+
+_FIRST = datetime(1970, 1, 1, tzinfo=UTC)
+_NEVER = datetime.max.replace(tzinfo=UTC)
+
+
+def why(
+    work: Runtime,
+    event_id: str,
+    *,
+    bus: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> Why:
+    """Return all that is known of the messages with an id, on one bus or all, in batches planned within a time.
+
+    Raises NotFoundError, which says how far was looked, if there is none.
+    """
+    if not event_id:
+        raise UserError("the id is empty, and no event's is. Write the `id` of the event")
+    today = _today(work)
+    _check_bus(work, bus, today)
+    search = Search(work, Wanted(event_id, since or _FIRST, until or work.clock() + timedelta(days=1), bus or ""))
+    messages = _by_place(search.run())
+    buses = [] if today is None else [each for each in today.buses.values() if bus in (None, each.name)]
+    places = [place for place in on_buses(work, event_id, buses, search.notes) if place not in messages]
+    if not messages and not places:
+        raise NotFoundError(_not_found(event_id, bus, search))
+    answers = [_answer(work, place, found, today, search.unreadable) for place, found in messages.items()]
+    return Why(
+        event_id=event_id,
+        events=tuple(answers),
+        not_landed=tuple(places),
+        looked=search.looked(),
+        notes=tuple(dict.fromkeys(search.notes)),
+        unreadable=tuple(dict.fromkeys(search.unreadable)),
+    )
+
+
+def _today(work: Runtime) -> RuleSet | None:
+    try:
+        return work.rule_set()
+    except EventBridgeError:  # rule files are being mended: what happened can be told without them
+        return None
+
+
+def _check_bus(work: Runtime, bus: str | None, today: RuleSet | None) -> None:
+    known = {each.bus for each in work.ledger.consumer_offsets()} | set(today.buses if today is not None else ())
+    if bus is not None and bus not in known:
+        raise NotFoundError(f"there is no bus {bus!r}. Buses: {', '.join(sorted(known)) or 'none'}")
+
+
+def _by_place(found: Iterable[Found]) -> dict[EventPlace, list[Found]]:
+    """Return the messages by where they lie: those of one place were landed by several runners."""
+    messages: dict[EventPlace, list[Found]] = {}
+    for each in found:
+        place = EventPlace(each.batch.bus, *(each.record[name] for name in EventPlace._fields[1:]))
+        messages.setdefault(place, []).append(each)
+    return messages
+
+
+def _answer(
+    work: Runtime, place: EventPlace, found: Sequence[Found], today: RuleSet | None, unreadable: list[str]
+) -> EventAnswer:
+    record = next((each.record for each in found if each.record["status"] == "valid"), found[0].record)
+    landings = tuple(map(_landing, found))
+    valid = record["status"] == "valid"
+    trail = Trail(work, EventName(place, record["source"], record["event_id"]) if valid else EventName(place, "", ""))
+    trail.follow(landings)
+    unreadable += trail.unreadable
+    steps = [Step(record["published_at"], "published", ""), *(_landed(each) for each in found), *trail.steps]
+    routed = {each.rule for each in trail.deliveries.values()} | trail.referred
+    rules = _rules(work, place.bus, found, today, unreadable) if valid else []
+    return EventAnswer(
+        place=place,
+        status=record["status"],
+        reason=record["reason"],
+        source=record["source"],
+        type=record["type"],
+        published_at=record["published_at"],
+        duplicate_of=_kept_instead(work, found[0]) if record["status"] == "duplicate" else None,
+        landings=landings,
+        rules=tuple(_with_where(each, routed, landings) for each in rules),
+        deliveries=tuple(
+            sorted(trail.deliveries.values(), key=lambda each: (each.rule, each.target, each.replay_id, each.batch_id))
+        ),
+        steps=tuple(sorted(steps, key=lambda each: each.at or _NEVER)),
+    )
+
+
+def _landing(found: Found) -> Landing:
+    batch = found.batch
+    return Landing(
+        batch_id=batch.batch_id,
+        runner=batch.runner,
+        state=batch.state,
+        rule_set=batch.rule_set,
+        planned_at=batch.planned_at,
+        file=found.file,
+        row=found.row,
+        arrived_at=found.record["arrived_at"],
+    )
+
+
+def _landed(found: Found) -> Step:
+    status = found.record["status"]
+    return Step(
+        at=found.record["arrived_at"],
+        what="landed",
+        batch_id=found.batch.batch_id,
+        outcome=status,
+        reason=found.record["reason"],
+        detail=f"by runner {found.batch.runner}",
+    )
+
+
+def _rules(
+    work: Runtime, bus: str, found: Sequence[Found], today: RuleSet | None, unreadable: list[str]
+) -> list[RuleAnswer]:
+    """Return what the rules that the batches were pinned to say, and those of today."""
+    then: dict[str, Rule] = {}
+    for each in found:
+        try:
+            then |= _of_bus(work.rules_of(each.batch), bus)
+        except StoreError as error:
+            unreadable.append(f"batch {each.batch.batch_id}: {error}")
+    now = None if today is None else _of_bus(today, bus)
+    return rule_answers(then, now, parse_document(found[0].record["body"]))
+
+
+def _of_bus(rules: RuleSet, bus: str) -> Mapping[str, Rule]:
+    return {name: rule for name, rule in rules.rules.items() if rule.bus == bus}
+
+
+def _with_where(answer: RuleAnswer, routed: set[str], landings: Sequence[Landing]) -> RuleAnswer:
+    """Return an answer with what Spark said to `where`: it is told by whether a delivery came of the event."""
+    if answer.where is None or not answer.matched or not answer.enabled or answer.today == "added":
+        return answer
+    if answer.rule in routed:
+        return replace(answer, where_met=True)
+    settled = any(each.runner == answer.runner and each.state == "committed" for each in landings)
+    return replace(answer, where_met=False if settled else None)
+
+
+def _kept_instead(work: Runtime, found: Found) -> str | None:
+    """Return where the message lies that a batch kept instead of a duplicate."""
+    for each in Search(work, Wanted(found.record["event_id"], found.batch.planned_at, _NEVER)).of_batch(found.batch):
+        if each.record["status"] == "valid" and each.record["source"] == found.record["source"]:
+            return str(EventPlace(found.batch.bus, *(each.record[name] for name in EventPlace._fields[1:])))
+    return None
+
+
+def _not_found(event_id: str, bus: str | None, search: Search) -> str:
+    looked = search.looked()
+    where = "any bus" if bus is None else f"bus {bus!r}"
+    if looked.oldest is None or looked.newest is None:
+        return (
+            f"there is no event {event_id!r} on {where}: no batch was planned in that time. "
+            "`eventbridge status` shows whether runners work, --from and --to choose another time"
+        )
+    gone = (
+        f" The archive of {looked.pruned:,} of them is past its retention and was removed: "
+        "an event of those cannot be found any more."
+        if looked.pruned
+        else ""
+    )
+    told = [*search.unreadable, *search.notes]
+    unread = f" Not all could be looked at: {told[0]}" if told else ""
+    return (
+        f"there is no event {event_id!r} on {where}. "
+        f"Looked at: what waits on the buses, and {looked.batches:,} batches, planned "
+        f"from {looked.oldest:%Y-%m-%d %H:%M:%S} to {looked.newest:%Y-%m-%d %H:%M:%S} (UTC).{gone}{unread} "
+        "An id is looked for as it is written, upper and lower case apart"
+    )

@@ -1,0 +1,388 @@
+"""Follows one event through every batch that took it up: attempts, verdicts, what is parked, letters, redrives.
+
+The batches are known from the ledger, and of each only the files are read that can speak of the event: the ids of its
+deliveries follow from the rules, their chunks from the settlement, and the attempts lie in the segments of those.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eventbridge.errors import BooksError, NotFoundError, StoreError
+from eventbridge.event.ids import delivery_id, delivery_id_text
+from eventbridge.model import rowset
+from eventbridge.model.batch import Batch
+from eventbridge.model.parked import Parked
+from eventbridge.model.retention import is_kept
+from eventbridge.model.why import DeliveryAnswer, DeliveryState, EventPlace, Landing, Step
+from eventbridge.stages.letters.files import read_letters
+from eventbridge.stages.letters.queue_copies import copy_id
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.segments.segments import segments
+from eventbridge.store.parquet import read_table
+from eventbridge.store.schemas import SETTLEMENT
+
+_ATTEMPT_COLUMNS = [
+    "delivery_id", "rule", "target", "attempt", "sent", "started_at", "duration_ms", "outcome", "reason", "code",
+    "error_class", "error",
+]  # fmt: skip
+_LETTER_COLUMNS = [
+    "delivery_id", "rule", "target", "bus", "topic", "broker", "queue_id", "offset", "source", "event_id", "reason",
+    "detail", "attempts", "arrived_at", "last_attempt_at", "batch_id",
+]  # fmt: skip
+_STATES: dict[str, DeliveryState] = {"Delivered": "Delivered", "DeadLettered": "DeadLettered"}
+
+
+@dataclass(frozen=True)
+class EventName:
+    """What the ids of an event's deliveries are made of, and where it lies; without an id where it has no deliveries."""
+
+    place: EventPlace
+    source: str
+    event_id: str
+
+
+class Trail:
+    """All that was done with one event, as far as it can be read; see `follow`."""
+
+    def __init__(self, work: Runtime, name: EventName) -> None:
+        self._work = work
+        self._name = name
+        self._replay_of: dict[bytes, str] = {}  # the ids that its deliveries can have, and the replay each is of
+        self._rows: dict[str, set[int]] = defaultdict(set)  # where it, its deliveries and its letters lie
+        self._seen: set[str] = set()
+        self._waiting: list[str] = []
+        self.steps: list[Step] = []
+        self.deliveries: dict[bytes, DeliveryAnswer] = {}
+        self.referred: set[str] = set()  # rules of which a share waits, or waited, to be routed
+        self.unreadable: list[str] = []
+
+    def follow(self, landings: Iterable[Landing]) -> None:
+        """Follow the event from where it was landed; batches in the order in which they were planned."""
+        for landing in landings:
+            self._rows[landing.file].add(landing.row)
+            self._go_on(landing.batch_id)
+            self._replays(landing)
+        while self._waiting:
+            self._waiting.sort(reverse=True)
+            self._batch(self._waiting.pop())
+
+    def _go_on(self, *batch_ids: str | None) -> None:
+        for each in batch_ids:
+            if each is not None and each not in self._seen:
+                self._seen.add(each)
+                self._waiting.append(each)
+
+    def _batch(self, batch_id: str) -> None:
+        try:
+            batch = self._work.ledger.batch(batch_id)
+        except NotFoundError:
+            self.steps.append(Step(None, "pruned", batch_id, detail="the retention of all that the batch kept is over"))
+            return
+        for read in (self._known_ids, self._settled, self._letters):
+            try:
+                read(batch)
+            except (StoreError, BooksError) as error:
+                self.unreadable.append(f"batch {batch_id}: {error}")
+        self._parked(batch_id)
+        self._references(batch)
+
+    def _known_ids(self, batch: Batch) -> None:
+        """Learn the ids that a batch gives to deliveries of the event, and where the event lies in its own files."""
+        if batch.bus != self._name.place.bus or not self._name.event_id:
+            return
+        replays = {"", batch.replay_id} if batch.kind == "replay" else {""}
+        for rule in self._work.rules_of(batch).rules.values():
+            if rule.bus == batch.bus:
+                for target in rule.targets:
+                    for replay in replays:
+                        name = delivery_id(batch.bus, self._name.source, self._name.event_id, rule.name, target, replay)
+                        self._replay_of[name] = replay
+        if batch.kind in ("replay", "redrive") and is_kept(batch.kept, "archive"):
+            for file in self._work.ledger.files(batch.batch_id, "buffer"):
+                if file.path is not None:
+                    table = read_table(self._work.store, file.path, ["topic", "broker", "queue_id", "offset"])
+                    self._rows[file.path].update(self._at_place(table))
+
+    def _settled(self, batch: Batch) -> None:
+        """Tell the attempts and verdicts of a batch; of one that is not settled the attempts made so far."""
+        if not is_kept(batch.kept, "all"):
+            self._tell_pruned(batch)
+            return
+        files = [each.path for each in self._work.ledger.files(batch.batch_id, "settlement") if each.path is not None]
+        if not files:
+            self._under_way(batch)
+            return
+        rows = [row for path in files for row in self._of_event(read_table(self._work.store, path, SETTLEMENT.names))]
+        chunks = {row["chunk_id"] for row in rows if row["chunk_id"] is not None}
+        tried = {row["delivery_id"] for chunk in sorted(chunks) for row in self._attempts(batch, chunk)}
+        for row in rows:
+            self._rows[row["file"]].add(row["row"])
+            self._verdict(batch, row, told=row["delivery_id"] in tried)
+
+    def _tell_pruned(self, batch: Batch) -> None:
+        detail = "attempts and verdicts of the batch are past their retention and were removed"
+        self.steps.append(Step(batch.committed_at, "pruned", batch.batch_id, detail=detail))
+
+    def _under_way(self, batch: Batch) -> None:
+        """Tell of deliveries that are routed, or taken up, and not settled."""
+        if batch.routes:
+            for file in self._work.ledger.files(batch.batch_id, "delivery"):
+                if file.path is not None:
+                    for row in self._of_event(
+                        read_table(self._work.store, file.path, ["delivery_id", "rule", "target"])
+                    ):
+                        self._stands(batch, row, "under way", 0, None)
+        last = {row["delivery_id"]: row for row in self._attempts(batch, None)}
+        for row in last.values():
+            self._stands(batch, row, "under way", row["attempt"], row["reason"])
+
+    def _attempts(self, batch: Batch, chunk_id: int | None) -> list[dict[str, Any]]:
+        found = [
+            row
+            for file in segments(self._work, batch.batch_id, chunk_id)
+            if file.path is not None
+            for row in self._of_event(read_table(self._work.store, file.path, _ATTEMPT_COLUMNS))
+        ]
+        for row in found:
+            self.steps.append(
+                Step(
+                    at=row["started_at"],
+                    what="attempt",
+                    batch_id=batch.batch_id,
+                    rule=row["rule"],
+                    target=row["target"],
+                    delivery_id=delivery_id_text(row["delivery_id"]),
+                    attempt=row["attempt"] if row["sent"] else None,
+                    outcome=row["outcome"],
+                    code=row["code"],
+                    reason=row["reason"],
+                    detail=": ".join(filter(None, (row["error_class"], row["error"]))) or None,
+                    duration_ms=row["duration_ms"] if row["sent"] else None,
+                )
+            )
+        return found
+
+    def _verdict(self, batch: Batch, row: dict[str, Any], *, told: bool) -> None:
+        """Note how a delivery stands; the verdict is a step of its own where no attempt tells it."""
+        state = _STATES.get(row["verdict"], "held" if row["held"] else "due")
+        self._stands(batch, row, state, row["attempts"], row["reason"], due_at=row["due_at"], held=row["held"])
+        if not told:
+            self.steps.append(
+                Step(
+                    at=row["settled_at"] or batch.committed_at,
+                    what="settled",
+                    batch_id=batch.batch_id,
+                    rule=row["rule"],
+                    target=row["target"],
+                    delivery_id=delivery_id_text(row["delivery_id"]),
+                    outcome=row["verdict"],
+                    reason=row["reason"],
+                    detail=row["detail"] or ("nothing was sent" if row["verdict"] == "Unknown" else None),
+                )
+            )
+
+    def _stands(
+        self, batch: Batch, row: dict[str, Any], state: DeliveryState, attempts: int, reason: str | None, **more: Any
+    ) -> None:
+        """Note how a delivery stands by the newest batch; what was delivered once, is."""
+        name = row["delivery_id"]
+        if name in self.deliveries and self.deliveries[name].state == "Delivered" and state != "Delivered":
+            return
+        self.deliveries[name] = DeliveryAnswer(
+            rule=row["rule"],
+            target=row["target"],
+            delivery_id=delivery_id_text(name),
+            replay_id=self._replay_of.get(name, ""),
+            state=state,
+            attempts=attempts,
+            reason=reason,
+            batch_id=batch.batch_id,
+            **{key: value for key, value in more.items() if state in ("due", "held")},
+        )
+
+    def _letters(self, batch: Batch) -> None:
+        if not is_kept(batch.kept, "dead_letters"):
+            return
+        for file in self._work.ledger.files(batch.batch_id, "dead_letter"):
+            if file.path is None:
+                continue
+            names = read_letters(
+                self._work.store, file.path, None, ["delivery_id", "topic", "broker", "queue_id", "offset"]
+            )
+            rows = sorted({*self._rows_of_event(names), *self._malformed(names)})
+            if rows:
+                letters = read_letters(self._work.store, file.path, rowset.encode(rows), _LETTER_COLUMNS).to_pylist()
+                for number, letter in zip(rows, letters, strict=True):
+                    self._letter(batch, file.path, number, letter)
+
+    def _malformed(self, names: pa.Table) -> Iterator[int]:
+        nameless = pc.is_null(names["delivery_id"]).to_pylist()
+        return (row for row in self._at_place(names) if nameless[row])
+
+    def _letter(self, batch: Batch, file: str, row: int, letter: dict[str, Any]) -> None:
+        self._rows[file].add(row)
+        name = letter["delivery_id"]
+        if name is not None:
+            self._replay_of[copy_id(letter)] = ""
+            if not is_kept(batch.kept, "all"):  # the letter is all that is left of it
+                self._old_attempts(batch, letter)
+                self._stands(batch, letter, "DeadLettered", len(letter["attempts"]), letter["reason"])
+        self.steps.append(
+            Step(
+                at=letter["last_attempt_at"] or batch.committed_at or letter["arrived_at"],
+                what="dead-lettered",
+                batch_id=batch.batch_id,
+                rule=letter["rule"],
+                target=letter["target"],
+                delivery_id=None if name is None else delivery_id_text(name),
+                reason=letter["reason"],
+                detail=letter["detail"],
+            )
+        )
+        for taken in self._work.ledger.redriven_of(file):
+            if _holds(taken.rows, {row}):
+                self._go_on(taken.batch_id)
+                self.steps.append(
+                    Step(
+                        at=self._planned_at(taken.batch_id),
+                        what="redriven",
+                        batch_id=taken.batch_id,
+                        rule=letter["rule"],
+                        target=letter["target"],
+                        delivery_id=None if name is None else delivery_id_text(name),
+                        detail=f"redrive {taken.redrive_id}",
+                    )
+                )
+
+    def _old_attempts(self, batch: Batch, letter: dict[str, Any]) -> None:
+        for each in letter["attempts"]:
+            self.steps.append(
+                Step(
+                    at=each["started_at"],
+                    what="attempt",
+                    batch_id=batch.batch_id,
+                    rule=letter["rule"],
+                    target=letter["target"],
+                    delivery_id=delivery_id_text(letter["delivery_id"]),
+                    attempt=each["number"],
+                    outcome=each["outcome"],
+                    code=each["code"],
+                    detail=": ".join(filter(None, (each["error_class"], each["error"]))) or None,
+                    duration_ms=each["duration_ms"],
+                )
+            )
+
+    def _parked(self, batch_id: str) -> None:
+        for row in self._work.ledger.parked_of(batch_id):
+            if self._is_here(row.files):
+                self._go_on(row.taken_by, row.closed_by)
+                self.steps.append(
+                    Step(
+                        at=row.parked_at,
+                        what="parked",
+                        batch_id=batch_id,
+                        rule=row.rule,
+                        target=row.target,
+                        attempt=row.attempts or None,
+                        outcome=row.state,
+                        reason=row.reason,
+                        detail=_waits_for(row),
+                    )
+                )
+                self._waits(row)
+
+    def _waits(self, row: Parked) -> None:
+        """Take what an operator or a pause changed since it was parked over into how the delivery stands."""
+        if row.state == "closed" or row.taken_by is not None:
+            return
+        for name, each in self.deliveries.items():
+            if (each.rule, each.target, each.batch_id) == (row.rule, row.target, row.batch_id) and each.state in (
+                "due",
+                "held",
+            ):
+                changed = {"state": row.state, "due_at": row.due_at, "held": row.held or None}
+                self.deliveries[name] = DeliveryAnswer(**vars(each) | changed)
+
+    def _references(self, batch: Batch) -> None:
+        for row in self._work.ledger.references_of(batch.batch_id):
+            if self._is_here(row.files):
+                self.referred.add(row.rule)
+                self._go_on(row.taken_by, row.closed_by)
+                taken = row.closed_by or row.taken_by
+                detail = (
+                    f"routed by batch {taken}" if taken else f"is to be routed from {row.due_at:%Y-%m-%d %H:%M:%S} on"
+                )
+                self.steps.append(
+                    Step(
+                        at=row.made_at,
+                        what="referred",
+                        batch_id=batch.batch_id,
+                        rule=row.rule,
+                        outcome=row.state,
+                        reason=row.reason,
+                        detail=detail,
+                    )
+                )
+
+    def _replays(self, landing: Landing) -> None:
+        bus, at = self._name.place.bus, landing.planned_at
+        for replay in self._work.ledger.replays():
+            if replay.bus != bus or not replay.since <= at < replay.until:
+                continue
+            for taken in self._work.ledger.replayed_of(replay.replay_id, landing.file):
+                if taken.batch_id is not None and _holds(taken.rows, {landing.row}):
+                    self._go_on(taken.batch_id)
+                    part = replay.parts[taken.part]
+                    self.steps.append(
+                        Step(
+                            at=self._planned_at(taken.batch_id),
+                            what="replayed",
+                            batch_id=taken.batch_id,
+                            rule=part.rule or None,
+                            target=part.target or None,
+                            detail=f"replay {replay.replay_id}",
+                        )
+                    )
+
+    def _planned_at(self, batch_id: str) -> Any:
+        try:
+            return self._work.ledger.batch(batch_id).planned_at
+        except NotFoundError:
+            return None
+
+    def _of_event(self, table: pa.Table) -> list[dict[str, Any]]:
+        return list(table.filter(self._is_of_event(table)).to_pylist())
+
+    def _rows_of_event(self, table: pa.Table) -> list[int]:
+        found = self._is_of_event(table).to_pylist()
+        return [row for row, each in enumerate(found) if each]
+
+    def _is_of_event(self, table: pa.Table) -> pa.ChunkedArray:
+        return pc.is_in(table["delivery_id"], value_set=pa.array(self._replay_of, SETTLEMENT.field("delivery_id").type))
+
+    def _at_place(self, table: pa.Table) -> list[int]:
+        place = self._name.place
+        here = pc.equal(table["offset"], place.offset)
+        for column, value in (("queue_id", place.queue_id), ("topic", place.topic), ("broker", place.broker)):
+            here = pc.and_(here, pc.equal(table[column], value))
+        return [row for row, each in enumerate(here.to_pylist()) if each]
+
+    def _is_here(self, files: Iterable[tuple[str, str]]) -> bool:
+        return any(_holds(rows, self._rows[file]) for file, rows in files if file in self._rows)
+
+
+def _holds(rows: str, wanted: set[int]) -> bool:
+    return any(row in run for run in rowset.runs(rows) for row in wanted)
+
+
+def _waits_for(row: Parked) -> str:
+    if row.closed_by or row.taken_by:
+        return f"taken up by batch {row.closed_by or row.taken_by}"
+    return f"held: {row.held}" if row.state == "held" else f"due at {row.due_at:%Y-%m-%d %H:%M:%S}"

@@ -1,0 +1,49 @@
+"""Looks for messages with an id on the buses: those that no batch has landed yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+
+from eventbridge.errors import EventBridgeError
+from eventbridge.event.claimed_id import claimed_id
+from eventbridge.event.json_document import write_document
+from eventbridge.model.queue import Queue
+from eventbridge.model.why import EventPlace
+from eventbridge.rule import Bus
+from eventbridge.sources.protocol import LogSource
+from eventbridge.stages.runtime.runtime import Runtime
+
+#: Messages of a queue that are looked at, the newest ones: a backlog of days is not read for one question.
+_MOST = 20_000
+
+
+def on_buses(work: Runtime, event_id: str, buses: Iterable[Bus], notes: list[str]) -> Iterator[EventPlace]:
+    """Yield where messages with an id lie that no group has committed; adds to `notes` what was not looked at."""
+    for bus in buses:
+        try:
+            with closing(work.open_source(bus)) as source:
+                yield from _on_bus(work, event_id, bus, source, notes)
+        except EventBridgeError as error:
+            notes.append(f"bus {bus.name} was not looked at: {error}")
+
+
+def _on_bus(work: Runtime, event_id: str, bus: Bus, source: LogSource, notes: list[str]) -> Iterator[EventPlace]:
+    committed: dict[Queue, int] = {}
+    for each in work.ledger.consumer_offsets():
+        if each.bus == bus.name:
+            committed[each.queue] = min(each.offset, committed.get(each.queue, each.offset))
+    written = write_document(event_id).encode("utf-8", "surrogatepass")
+    for queue, end in source.ends().items():
+        first = max(committed.get(queue, 0), source.earliest(queue))
+        start = max(first, end - _MOST)
+        if first < start:
+            notes.append(
+                f"bus {bus.name}, {'/'.join(str(part) for part in queue if part != '')}: {start - first:,} messages "
+                f"that wait before offset {start} were not looked at"
+            )
+        for block in source.read(queue, start, end) if start < end else ():
+            for offset, body in zip(block["offset"].to_pylist(), block["body"].to_pylist(), strict=True):
+                # most bodies are told apart by their bytes; an id that is written with escapes is not
+                if body and (written in body or b"\\" in body) and claimed_id(body) == event_id:
+                    yield EventPlace(bus.name, queue.topic, queue.broker, queue.queue_id, offset)

@@ -1,0 +1,238 @@
+"""Why: of one id everything that was done with it, told from ledger, store and buses, in order of time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from stages.delivering import REFUSED, Sending, http, routed, rules
+
+from eventbridge.errors import NotFoundError
+from eventbridge.model.why import EventAnswer
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.letters.selection import Selection
+from eventbridge.stages.operate.deliver_redrive import deliver_redrive
+from eventbridge.stages.operate.why import why_between
+from eventbridge.stages.redrive.plan import begin_redrive
+from eventbridge.stages.upkeep.maintain import maintain
+from eventbridge.stages.why.explain import why
+
+NO_RETRY = "{policy: own, attempts: 0}"
+
+
+def one(sending: Sending, event_id: str = "1") -> EventAnswer:
+    """Return the one message with an id."""
+    (found,) = why(sending.work, event_id).events
+    return found
+
+
+def steps(event: EventAnswer) -> list[tuple[str, str | None]]:
+    """Return what happened, with what it came to."""
+    return [(each.what, each.outcome) for each in event.steps]
+
+
+def test_an_event_is_told_from_publishing_to_delivery(sending: Sending) -> None:
+    """Where it lies, when it came, the attempt, and that the delivery stands as delivered."""
+    sending.begin(3, crm="/healthy/crm")
+    sending.deliver()
+
+    event = one(sending, "2")
+
+    assert (event.place.bus, event.place.topic, event.status, event.source) == ("orders", "placed", "valid", "/shop")
+    assert steps(event) == [("published", None), ("landed", "valid"), ("attempt", "Delivered")]
+    (delivery,) = event.deliveries
+    assert (delivery.rule, delivery.target, delivery.state, delivery.attempts) == ("orders", "crm", "Delivered", 1)
+    assert event.steps[-1].code == 200
+    assert [each["webhook_id"] for each in sending.requests()].count(delivery.delivery_id) == 1
+
+
+def test_each_rule_says_which_condition_fails_with_the_value_seen(sending: Sending) -> None:
+    """Rules that match and rules that do not, disabled ones too; each condition with its value."""
+    text = rules({"crm": http("/healthy/crm")}) + "\n".join(
+        [
+            "  big:",
+            "    bus: orders",
+            "    pattern: {type: [order.placed], data: {amount: [{numeric: ['>', 100]}]}}",
+            "    targets: {crm: {type: http, url: 'http://127.0.0.1:1/never', allow_http: true}}",
+            "  asleep:",
+            "    bus: orders",
+            "    enabled: false",
+            "    pattern: {}",
+            "    targets: {crm: {type: http, url: 'http://127.0.0.1:1/never', allow_http: true}}",
+            "",
+        ]
+    )
+    sending.write(text)
+    sending.publish(1)
+    sending.deliver()
+
+    found = {each.rule: each for each in one(sending).rules}
+
+    assert {name: (each.enabled, each.matched) for name, each in found.items()} == {
+        "orders": (True, True),
+        "big": (True, False),
+        "asleep": (False, True),
+    }
+    met, failed = found["big"].conditions
+    assert (met.met, met.path, met.values) == (True, "$.type", ('"order.placed"',))
+    assert (failed.met, failed.path, failed.values) == (False, "$.data.amount", ("10",))
+    assert {each.today for each in found.values()} == {"same"}
+
+
+def test_rules_are_those_of_then_and_todays_are_compared(sending: Sending) -> None:
+    """A rule that was changed since, one that is gone, one that came: told, with what today's would say."""
+    sending.begin(1, crm="/healthy/crm")
+    sending.deliver()
+    sending.write(
+        rules({"crm": http("/healthy/crm")}, rule="later")
+        + "  orders:\n    bus: orders\n    pattern: {type: [order.paid]}\n    targets:\n"
+        + f"      crm: {http('/healthy/crm')}\n"
+    )
+
+    found = {each.rule: each for each in one(sending).rules}
+
+    assert (found["orders"].matched, found["orders"].today, found["orders"].matches_today) == (True, "changed", False)
+    assert (found["later"].today, found["later"].matches_today) == ("added", True)
+    sending.remove()
+    assert {each.rule: each.today for each in one(sending).rules} == {"orders": "removed", "other": "added"}
+
+
+def test_attempts_of_all_batches_are_told_in_order(sending: Sending) -> None:
+    """What failed, was parked, was tried again by a retry batch and died, with code and reason of each attempt."""
+    policy = "{policy: own, attempts: 1, initial: 1h, multiplier: 1, maximum: 1h}"
+    sending.begin(1, crm=http(REFUSED, retry=policy))
+    sending.deliver()
+    (waiting,) = one(sending).deliveries
+
+    assert (waiting.state, waiting.attempts) == ("due", 1)
+    sending.site.clock.advance(4000)
+    sending.retry()
+
+    event = one(sending)
+    assert [each for each in steps(event) if each[0] != "landed"] == [
+        ("published", None),
+        ("attempt", "RetryAt"),
+        ("parked", "closed"),
+        ("attempt", "DeadLettered"),
+        ("dead-lettered", None),
+    ]
+    assert [each.attempt for each in event.steps if each.what == "attempt"] == [1, 2]
+    assert [(each.state, each.reason) for each in event.deliveries] == [("DeadLettered", "MaximumRetryAttempts")]
+
+
+def test_what_is_parked_is_told_with_what_it_waits_for(sending: Sending) -> None:
+    """A delivery that an operator's hold keeps is held, and why."""
+    sending.begin(1, crm=http(REFUSED))
+    sending.deliver()
+    sending.work.ledger.hold_parked("orders", "crm", "rule paused")
+
+    (delivery,) = one(sending).deliveries
+
+    assert (delivery.state, delivery.held) == ("held", "rule paused")
+    assert "held: rule paused" in [each.detail for each in one(sending).steps]
+
+
+def test_a_redrive_and_a_copy_for_a_queue_are_followed(sending: Sending) -> None:
+    """The letter, its copy in the dead letter queue, and the delivery that a redrive made."""
+    queue = http("/healthy/letters")
+    sending.begin(1, crm=http(REFUSED, retry=NO_RETRY, dead_letter_queue=queue))
+    sending.deliver()
+    sending.rules(crm="/healthy/crm")
+    begun = begin_redrive(sending.work, Selection(), "run", rate=None, retransform=False, again=False)
+    deliver_redrive(sending.work, begun.redrive_id, InProcessRouter(sending.work.store))
+
+    event = one(sending)
+
+    assert {each.target: each.state for each in event.deliveries} == {
+        "crm": "Delivered",
+        "crm/dead_letter_queue": "Delivered",
+    }
+    told = [each.what for each in event.steps]
+    assert told.index("dead-lettered") < told.index("redriven")
+    assert f"redrive {begun.redrive_id}" in [each.detail for each in event.steps]
+
+
+def test_what_never_became_valid_is_told(sending: Sending, order: Callable[..., bytes]) -> None:
+    """A duplicate names what was kept instead; what is no CloudEvent, or no JSON, is found by the id it claims."""
+    sending.begin(order(1), order(1), b'{"id": "broken", "type": "x"}', b'{"id": "torn", ', crm="/healthy/crm")
+    sending.deliver()
+
+    kept, doubled = sorted(why(sending.work, "1").events, key=lambda each: each.status != "valid")
+    broken, torn = one(sending, "broken"), one(sending, "torn")
+
+    assert (doubled.status, doubled.duplicate_of, doubled.deliveries) == ("duplicate", str(kept.place), ())
+    assert [each.state for each in kept.deliveries] == ["Delivered"]
+    for event in (broken, torn):
+        assert (event.status, event.rules, steps(event)[-1]) == ("malformed", (), ("dead-lettered", None))
+        assert event.reason
+
+
+def test_the_same_id_from_two_sources_is_told_twice(sending: Sending, order: Callable[..., bytes]) -> None:
+    """Both messages, each with its own deliveries."""
+    sending.begin(order(1), order(1, source="/other"), crm="/healthy/crm")
+    sending.deliver()
+
+    events = why(sending.work, "1").events
+
+    assert sorted(str(each.source) for each in events) == ["/other", "/shop"]
+    assert len({each.deliveries[0].delivery_id for each in events}) == 2
+
+
+def test_an_event_under_way_and_one_not_landed_are_told(sending: Sending) -> None:
+    """Routed and not pushed: under way. Published and not taken: it lies on its bus, not landed yet."""
+    work = sending.begin(1, crm="/healthy/crm")
+    routed(work)
+    sending.publish(1)
+
+    (delivery,) = one(sending).deliveries
+    waiting = why(work, "2")
+
+    assert delivery.state == "under way"
+    assert waiting.events == ()
+    assert [(each.bus, each.topic) for each in waiting.not_landed] == [("orders", "placed")]
+
+
+def test_an_id_that_nobody_has_is_an_error_that_says_how_far_was_looked(sending: Sending) -> None:
+    """It names the batches' time; a bus that is not there is refused by name."""
+    sending.begin(1, crm="/healthy/crm")
+    sending.deliver()
+
+    with pytest.raises(NotFoundError, match="no event 'nobody' on any bus.*1 batches"):
+        why(sending.work, "nobody")
+    with pytest.raises(NotFoundError, match="no bus 'ordres'"):
+        why(sending.work, "1", bus="ordres")
+    with pytest.raises(NotFoundError, match="no batch was planned in that time"):
+        why_between(sending.work, "1", None, None, "2020-01-01")
+
+
+def test_what_retention_took_is_said(sending: Sending) -> None:
+    """Without the attempts the event and its letter are still told; without the archive it is said to be gone."""
+    work = sending.begin(1, crm=http(REFUSED, retry=NO_RETRY), settings={"retention_deliveries_seconds": 86400})
+    sending.deliver()
+    sending.site.clock.advance(timedelta(days=2).total_seconds())
+    maintain(work)
+
+    event = one(sending)
+
+    assert "pruned" in [each.what for each in event.steps]
+    assert [each.state for each in event.deliveries] == ["DeadLettered"]
+    sending.site.clock.advance(timedelta(days=40).total_seconds())
+    maintain(work)
+    with pytest.raises(NotFoundError, match="past its retention"):
+        why(work, "1")
+
+
+def test_a_file_that_cannot_be_read_is_named_and_the_rest_told(sending: Sending) -> None:
+    """A lost settlement: the event is found, and what is missing is said."""
+    work = sending.begin(1, crm="/healthy/crm")
+    sending.deliver()
+    (batch,) = work.ledger.batches()
+    (file,) = work.ledger.files(batch.batch_id, "settlement")
+    work.store.delete(str(file.path))
+
+    found: Any = why(work, "1")
+
+    assert [each.status for each in found.events] == ["valid"]
+    assert str(file.path) in found.unreadable[0]
