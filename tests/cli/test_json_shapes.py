@@ -219,6 +219,83 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "deliveries": {"*": {"matched": "int", "delivered": "int", "dead": "int", "parked": "int"}},
         "differences": [],
     },
+    ("why", "o1"): {
+        "event_id": "str",
+        "events": [
+            {
+                "place": {"bus": "str", "topic": "str", "broker": "str", "queue_id": "int", "offset": "int"},
+                "status": "str",
+                "reason": "null",
+                "source": "str",
+                "type": "str",
+                "published_at": "str",
+                "duplicate_of": "null",
+                "landings": [
+                    {
+                        "batch_id": "str",
+                        "runner": "str",
+                        "state": "str",
+                        "rule_set": "str",
+                        "planned_at": "str",
+                        "file": "str",
+                        "row": "int",
+                        "arrived_at": "str",
+                        "archived": "bool",
+                    }
+                ],
+                "rules": [
+                    {
+                        "rule": "str",
+                        "version": "str",
+                        "runner": "str",
+                        "enabled": "bool",
+                        "matched": "bool",
+                        "conditions": [
+                            {"met": "bool", "path": "str", "condition": "str", "values": ["str"], "message": "str"}
+                        ],
+                        "where": "null",
+                        "where_met": "null",
+                        "today": "str",
+                        "matches_today": "null",
+                    }
+                ],
+                "deliveries": [
+                    {
+                        "rule": "str",
+                        "target": "str",
+                        "delivery_id": "str",
+                        "replay_id": "str",
+                        "state": "str",
+                        "attempts": "int",
+                        "reason": "null",
+                        "batch_id": "str",
+                        "due_at": "null",
+                        "held": "null",
+                    }
+                ],
+                "steps": [
+                    {
+                        "at": "str",
+                        "what": "str",
+                        "batch_id": "str",
+                        "rule": "null",
+                        "target": "null",
+                        "delivery_id": "null",
+                        "attempt": "null",
+                        "outcome": "null",
+                        "code": "null",
+                        "reason": "null",
+                        "detail": "null",
+                        "duration_ms": "null",
+                    }
+                ],
+            }
+        ],
+        "not_landed": [],
+        "looked": {"batches": "int", "pruned": "int", "files": "int", "oldest": "str", "newest": "str"},
+        "notes": [],
+        "unreadable": [],
+    },
     ("dead-letters", "list", "--target", "bad"): [DEAD_LETTER],
     ("dead-letters", "export", "letters.jsonl", "--target", "bad"): {"file": "str", "dead_letters": "int"},
     ("dead-letters", "show", "BAD"): DEAD_LETTER

@@ -64,6 +64,8 @@ def _show(found: Why) -> None:
         if number:
             say()
         _show_event(found.event_id, event)
+    if found.events and found.not_landed:
+        say()
     for place in found.not_landed:
         say(f"{visible(found.event_id)} lies at {visible(str(place))}: not landed yet")
     more = len(found.events) + len(found.not_landed)
@@ -148,5 +150,6 @@ def _step(each: Step) -> list[object]:
     of = "/".join(filter(None, (each.rule, each.target)))
     code = None if each.code is None else f"HTTP {each.code}"
     took = None if each.duration_ms is None else f"{each.duration_ms:,.0f} ms"
-    said = dict.fromkeys(part for part in (each.reason, code, each.detail, took) if part)
+    reason = None if each.reason and (each.detail or "").startswith(each.reason) else each.reason
+    said = [part for part in (reason, code, each.detail, took) if part]
     return [each.at, each.what, of, each.attempt, each.outcome or "", ", ".join(said), each.batch_id]

@@ -184,7 +184,7 @@ def _not_found(event_id: str, bus: str | None, search: Search) -> str:
     unread = f" Not all could be looked at: {told[0]}" if told else ""
     return (
         f"there is no event {event_id!r} on {where}. "
-        f"Looked at: what waits on the buses, and {looked.batches:,} batches, planned "
+        f"Looked at: what waits on the buses, and {looked.batches:,} batch{'es' if looked.batches != 1 else ''}, planned "
         f"from {looked.oldest:%Y-%m-%d %H:%M:%S} to {looked.newest:%Y-%m-%d %H:%M:%S} (UTC).{gone}{unread} "
         "An id is looked for as it is written, upper and lower case apart"
     )

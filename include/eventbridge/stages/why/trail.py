@@ -41,7 +41,7 @@ _STATES: dict[str, DeliveryState] = {"Delivered": "Delivered", "DeadLettered": "
 
 @dataclass(frozen=True)
 class EventName:
-    """What the ids of an event's deliveries are made of, and where it lies; without an id where it has no deliveries."""
+    """What the ids of deliveries are made of, and where the event lies; without an id if it has none."""
 
     place: EventPlace
     source: str
