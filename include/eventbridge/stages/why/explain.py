@@ -182,9 +182,9 @@ def _not_found(event_id: str, bus: str | None, search: Search) -> str:
     )
     told = [*search.unreadable, *search.notes]
     unread = f" Not all could be looked at: {told[0]}" if told else ""
+    batches = f"{looked.batches:,} batch{'es' if looked.batches != 1 else ''}"
     return (
-        f"there is no event {event_id!r} on {where}. "
-        f"Looked at: what waits on the buses, and {looked.batches:,} batch{'es' if looked.batches != 1 else ''}, planned "
+        f"there is no event {event_id!r} on {where}. Looked at: what waits on the buses, and {batches}, planned "
         f"from {looked.oldest:%Y-%m-%d %H:%M:%S} to {looked.newest:%Y-%m-%d %H:%M:%S} (UTC).{gone}{unread} "
         "An id is looked for as it is written, upper and lower case apart"
     )
