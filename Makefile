@@ -20,7 +20,7 @@ DELIVERIES ?= 100000
 PARKED ?= 1000000
 
 .PHONY: help setup demo up down test test-deep test-s3 check screenshots oracle fix bench-latency bench-match \
-  bench-push bench-isolation bench-retry-lane bench-many-rules bench-batch bench-looking \
+  bench-push bench-isolation bench-retry-lane bench-many-rules bench-batch bench-looking bench-why \
   bench-doorbell bench-replay requirements
 
 help: ## list these targets
@@ -120,6 +120,9 @@ bench-replay: setup ## what a replay costs live traffic beside it, how fast it i
 
 bench-looking: setup ## CPU time of `status`, `audit` and others that only look, beside the import of their libraries
 	@exec $(BIN)/python -m benchmarks.bench_looking
+
+bench-why: setup ## how long `why` takes over a month of a tenth of 1,000,000 events a day, and what its index costs
+	@exec $(BIN)/python -m benchmarks.bench_why
 
 bench-doorbell: setup ## what a look for due deliveries costs while none, a thousand and a million rows are due
 	@exec $(BIN)/python -m benchmarks.bench_doorbell

@@ -18,6 +18,10 @@ _SMALL = {
         ["400", "first attempt", "every delivery", "300 deliveries", "drains"],
     ),
     "bench_looking": (["--rounds", "1", "--events", "2"], ["rules check", "status", "dead-letters list", "audit"]),
+    "bench_why": (
+        ["--days", "2", "--events", "40", "--batches", "4", "--rounds", "1"],
+        ["80", "index B/event", "unknown id", "goal: each at most 2 s"],
+    ),
     "bench_isolation": (
         ["--rate", "5", "--seconds", "3", "--warm", "3", "--parked", "100"],
         ["all ten healthy", "one hangs", "100"],

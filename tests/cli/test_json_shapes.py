@@ -27,6 +27,7 @@ BATCH = {
     "kept": "str",
     "cleared": "str",
     "is_full": "bool",
+    "indexed": "str",
 }
 DEAD_LETTER = {
     "name": "str",

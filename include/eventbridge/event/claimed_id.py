@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 
@@ -31,3 +32,9 @@ def _first_written(body: bytes) -> str | None:
         return str(json.loads(found[1]))
     except ValueError:  # not UTF-8, or an escape that JSON does not know
         return None
+
+
+def hash_of(event_id: str) -> int:
+    """Return 64 bits, as a signed number, by which the index of event ids finds an id."""
+    encoded = event_id.encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(encoded, digest_size=8).digest(), "little", signed=True)

@@ -10,6 +10,7 @@ from eventbridge.ledger.commits import Commits
 from eventbridge.ledger.database import Clock
 from eventbridge.ledger.engines.registry import BUSY_TIMEOUT_SECONDS
 from eventbridge.ledger.intake import Intake
+from eventbridge.ledger.event_index import EventIndex
 from eventbridge.ledger.offsets import Offsets
 from eventbridge.ledger.operations import Operations
 from eventbridge.ledger.operator_states import OperatorWords
@@ -44,6 +45,7 @@ class Ledger(
     Pools,
     Rules,
     Retention,
+    EventIndex,
     Quality,
     Intake,
     Revision,

@@ -22,6 +22,7 @@ from eventbridge.ledger.columns import FileDetailText, JsonText, Message, RowId,
 from eventbridge.ledger.definitions import metadata as metadata
 from eventbridge.ledger.definitions import one_of, partial, word
 from eventbridge.ledger.intake_table import intake_stop as intake_stop
+from eventbridge.ledger.event_index_tables import event_index as event_index
 from eventbridge.ledger.operator_tables import operator_state as operator_state
 from eventbridge.ledger.parked_table import DUE as DUE
 from eventbridge.ledger.parked_table import DUE_KIND as DUE_KIND
@@ -79,6 +80,7 @@ batch = Table(
     Column("kept", Text, nullable=False, server_default="all"),
     Column("cleared", Text, nullable=False, server_default="all"),
     Column("is_full", Boolean, nullable=False, server_default=false()),
+    Column("indexed", Text, nullable=False, server_default="no"),
     one_of("kind", BatchKind),
     one_of("state", BatchState),
 )
@@ -97,6 +99,13 @@ partial("ix_batch_newest_retry", RETRY, batch.c.planned_at, batch.c.batch_id)
 #: Batches of which more is there than is kept: retention goes on with them.
 UNCLEARED = batch.c.kept != batch.c.cleared
 partial("ix_batch_uncleared", UNCLEARED, batch.c.batch_id)
+#: Batches with an archive that the index does not have: they are looked through.
+UNINDEXED = (
+    (batch.c.kind == word("normal"))
+    & (batch.c.indexed == word("no"))
+    & batch.c.kept.in_([word("all"), word("archive")])
+)
+partial("ix_batch_unindexed", UNINDEXED, batch.c.planned_at, batch.c.batch_id)
 #: By which retention finds what is past its age, whatever else is kept.
 Index("ix_batch_kept", batch.c.kept, batch.c.runner, batch.c.bus, batch.c.planned_at, batch.c.batch_id)
 Index("ix_batch_rule_set", batch.c.rule_set)

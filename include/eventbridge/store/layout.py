@@ -93,3 +93,18 @@ def backtest_report(made_at: datetime, backtest_id: str, suffix: str) -> str:
 def batch_deliveries(planned_at: datetime, batch_id: str) -> str:
     """Return what the paths of all of a batch's files of routed deliveries begin with."""
     return f"deliveries/date={planned_at.astimezone(UTC):%Y-%m-%d}/{batch_id}/"
+
+
+def event_index(day: datetime, index_id: str) -> str:
+    """Return the path of a file of the index of event ids, of batches planned on a day."""
+    return f"index/date={day.astimezone(UTC):%Y-%m-%d}/{index_id}.parquet"
+
+
+def indexed_files(index_path: str) -> str:
+    """Return the path of the file that says which archive files the numbers in a file of the index stand for."""
+    return f"{index_path.removesuffix('.parquet')}-files.parquet"
+
+
+def event_indexes() -> str:
+    """Return what the paths of all files of the index of event ids begin with."""
+    return "index/"

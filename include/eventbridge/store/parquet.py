@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from eventbridge.errors import StoreError, StoreFileDamaged
@@ -119,6 +120,20 @@ def read_rows(
         # not `pa.array`, nor the array itself, which goes through it: the first one imports pandas, half a CPU-second
         numbers = pa.Array.from_buffers(pa.int64(), len(places), [None, pa.py_buffer(places)])
         return _selected(table.take(numbers), columns)
+
+
+def read_equal(store: Store, path: str, column: str, value: int, columns: Sequence[str]) -> pa.Table:
+    """Return the rows whose number in a column is `value`; reads only the row groups whose statistics allow it."""
+    with _opened(store, path) as file:
+        place = file.schema_arrow.get_field_index(column)
+        groups = []
+        for number in range(file.metadata.num_row_groups):
+            least_and_most = file.metadata.row_group(number).column(place).statistics
+            if least_and_most is None or least_and_most.min <= value <= least_and_most.max:
+                groups.append(number)
+        names = list(dict.fromkeys([column, *columns]))
+        table = file.read_row_groups(groups, columns=names, use_threads=False)
+        return table.filter(pc.equal(table[column], value)).select(list(columns))
 
 
 def read_span(store: Store, path: str, first: int, last: int, columns: Sequence[str]) -> pa.Table:

@@ -140,6 +140,22 @@ DEAD_LETTER = pa.schema(
     ]
 )
 
+#: index/: one row per id and archive file that has a message with it, sorted by hash (`event.claimed_id.hash_of`).
+EVENT_INDEX = pa.schema(
+    [
+        pa.field("hash", pa.int64(), nullable=False),
+        pa.field("file", pa.int32(), nullable=False),  # row in the file that is named -files, from 0
+    ]
+)
+
+#: index/...-files: the archive files that the rows of EVENT_INDEX speak of.
+INDEXED_FILES = pa.schema(
+    [
+        pa.field("batch_id", pa.string(), nullable=False),
+        pa.field("path", pa.string(), nullable=False),
+    ]
+)
+
 _OF_FOLDER = {
     "buffer": BUFFER,
     "canary": BUFFER,

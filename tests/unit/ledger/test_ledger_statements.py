@@ -23,6 +23,7 @@ from eventbridge.ledger.statements import (
     batches,
     chunks,
     due,
+    event_index,
     offsets,
     operations,
     operator_states,
@@ -41,6 +42,7 @@ MODULES = [
     batches,
     chunks,
     due,
+    event_index,
     offsets,
     operations,
     operator_states,
@@ -57,12 +59,14 @@ ARGUMENTS: dict[str, list[object]] = {
     "aged": [True, False],
     "alone": [True, False],
     "behind": [True, False],
+    "committed": [True, False],
     "group": [None, "flights"],
     "held": [None, "pool closed"],
     "instead": ["", "rule disabled"],
     "kept": ["all", "manifest"],
     "kinds": [["retry", "redrive"]],
     "limit": [5],
+    "limited": [True, False],
     "newest_first": [True, False],
     "rule": [None, "late"],
     "runner": [None, "flights"],
@@ -112,7 +116,7 @@ def test_every_statement_is_valid_in_both_databases(dialect: sqlite.dialect | po
     assert all(written)
     assert sum("ON CONFLICT DO NOTHING" in text for text in written) == 16
     partial = [text for text in written if text.startswith("CREATE") and " WHERE " in text]
-    assert len(partial) == 23
+    assert len(partial) == 24
     assert not any("?" in text or "%(" in text for text in partial)
 
 

@@ -14,6 +14,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.told import told
 from eventbridge.stages.upkeep.batches import prune_batches
 from eventbridge.stages.upkeep.buses import trim_buses
+from eventbridge.stages.upkeep.event_index import index_events
 from eventbridge.stages.upkeep.history import prune_history
 from eventbridge.stages.upkeep.lost_files import sweep_expired, sweep_lost
 from eventbridge.stages.upkeep.retentions import Retentions
@@ -37,4 +38,5 @@ def maintain(work: Runtime, *, dry_run: bool = False, budget: timedelta | None =
     sweep_lost(run)
     sweep_expired(run, retentions)
     trim_buses(run)
+    index_events(run)
     return run.done

@@ -181,7 +181,7 @@ def _not_found(event_id: str, bus: str | None, search: Search) -> str:
         else ""
     )
     told = [*search.unreadable, *search.notes]
-    unread = f" Not all could be looked at: {told[0]}" if told else ""
+    unread = f" {told[0]}." if told else ""
     batches = f"{looked.batches:,} batch{'es' if looked.batches != 1 else ''}"
     return (
         f"there is no event {event_id!r} on {where}. Looked at: what waits on the buses, and {batches}, planned "

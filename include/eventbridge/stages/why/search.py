@@ -1,24 +1,32 @@
-"""Finds the messages with an id in the archive: valid events, duplicates, and what claims the id and is no event."""
+"""Finds the messages with an id in the archive: valid events, duplicates, and what claims the id and is no event.
+
+The index of event ids says which files of a day may have it. What the index does not have, batches of the last hour and
+days whose index is lost, is looked through.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
 from typing import Any
 
 import pyarrow.compute as pc
 
 from eventbridge.errors import NotFoundError, StoreError, StoreFileMissing
-from eventbridge.event.claimed_id import claimed_id
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch, BatchFile
+from eventbridge.model.event_index import IndexedFile
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.retention import is_kept
 from eventbridge.model.why import Looked
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.store.event_index import claimed_ids, look_up
 from eventbridge.store.parquet import read_rows, read_table
 from eventbridge.store.schemas import BUFFER
+
+_DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -29,6 +37,10 @@ class Wanted:
     since: datetime
     until: datetime
     bus: str = ""
+
+    def has(self, batch: Batch) -> bool:
+        """Return whether it is looked for in a batch."""
+        return batch.kind == "normal" and self.bus in ("", batch.bus) and self.since <= batch.planned_at < self.until
 
 
 @dataclass(frozen=True)
@@ -43,40 +55,35 @@ class Found:
 
 @dataclass
 class Search:
-    """Goes through the archive; afterwards says how far it looked, and what it could not read."""
+    """Goes through index and archive; afterwards says how far it looked, and what it could not read."""
 
     work: Runtime
     wanted: Wanted
     files: int = 0
-    pruned: int = 0
-    batches: list[Batch] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
 
     def run(self) -> list[Found]:
         """Return what the archive holds, in the order in which batches were planned."""
-        planned = self.work.ledger.batches_between(self.wanted.since, self.wanted.until)
-        self.batches = [each for each in planned if each.kind == "normal" and self.wanted.bus in ("", each.bus)]
-        return [found for batch in self.batches for found in self.of_batch(batch)]
+        batches, paths = self._indexed()
+        for each in self.work.ledger.unindexed_batches(self.wanted.since, self.wanted.until):
+            batches[each.batch_id] = each
+            paths.pop(each.batch_id, None)  # all of it is looked through
+        chosen = sorted((each for each in batches.values() if self.wanted.has(each)), key=_in_time)
+        return [found for batch in chosen for found in self.of_batch(batch, paths.get(batch.batch_id))]
 
     def looked(self) -> Looked:
         """Return how far was looked."""
-        times = [each.planned_at for each in self.batches]
-        return Looked(
-            batches=len(self.batches),
-            pruned=self.pruned,
-            files=self.files,
-            oldest=min(times, default=None),
-            newest=max(times, default=None),
-        )
+        of_time = self.work.ledger.archived_batches(self.wanted.since, self.wanted.until, self.wanted.bus)
+        return Looked(of_time.batches, of_time.pruned, self.files, of_time.oldest, of_time.newest)
 
-    def of_batch(self, batch: Batch) -> Iterator[Found]:
-        """Yield what one batch has of the id."""
+    def of_batch(self, batch: Batch, paths: set[str] | None = None) -> Iterator[Found]:
+        """Yield what one batch has of the id, in some of its files or in all."""
         if not is_kept(batch.kept, "archive"):
-            self.pruned += 1
+            self._tell_pruned(batch)
             return
         for file in self.work.ledger.files(batch.batch_id, "buffer"):
-            if file.path is None:
+            if file.path is None or (paths is not None and file.path not in paths):
                 continue
             try:
                 yield from self._of_file(batch, file, file.path)
@@ -85,23 +92,53 @@ class Search:
             except StoreError as error:
                 self.unreadable.append(f"batch {batch.batch_id}: {error}")
 
+    def _indexed(self) -> tuple[dict[str, Batch], dict[str, set[str]]]:
+        """Return the batches that the index names, and the files of each that may have the id; without: all of them."""
+        batches: dict[str, Batch] = {}
+        paths: dict[str, set[str]] = {}
+        first = _day_of(self.wanted.since)
+        for day, group in groupby(self.work.ledger.index_files(first, self.wanted.until), key=lambda each: each.day):
+            found: list[IndexedFile] = []
+            try:
+                for file in group:
+                    found += look_up(self.work.store, file.path, self.wanted.event_id)
+            except StoreError as error:
+                self._without_index(day, error, batches)
+                continue
+            for each in found:
+                try:
+                    batches[each.batch_id] = self.work.ledger.batch(each.batch_id)
+                except NotFoundError:  # retention has removed all that was known of it
+                    continue
+                paths.setdefault(each.batch_id, set()).add(each.path)
+        return batches, paths
+
+    def _without_index(self, day: datetime, error: StoreError, batches: dict[str, Batch]) -> None:
+        """Look through a day whose index cannot be read; maintenance joined it a moment ago, or it is lost."""
+        found = self.work.ledger.batches_between(day, day + _DAY)
+        batches |= {each.batch_id: each for each in found if is_kept(each.kept, "archive")}
+        self.notes.append(
+            f"the index of {day:%Y-%m-%d} cannot be read, so that day was looked through; "
+            f"`eventbridge maintain` makes it anew. {error}"
+        )
+
     def _of_file(self, batch: Batch, file: BatchFile, path: str) -> Iterator[Found]:
         self.files += 1
         table = read_table(self.work.store, path, ["event_id"])
         found = pc.indices_nonzero(pc.fill_null(pc.equal(table["event_id"], self.wanted.event_id), False)).to_pylist()
         if not isinstance(file.detail, LandedRange) or file.detail.malformed:
-            found = sorted({*found, *self._claiming(path)})
+            claiming = (row for row, each in claimed_ids(self.work.store, path) if each == self.wanted.event_id)
+            found = sorted({*found, *claiming})
         if found:
             records = read_rows(self.work.store, path, rowset.encode(found), BUFFER.names).to_pylist()
             for row, record in zip(found, records, strict=True):
                 yield Found(batch, path, row, record)
 
-    def _claiming(self, path: str) -> Sequence[int]:
-        """Return the rows of messages that are no events and claim to have the id."""
-        table = read_table(self.work.store, path, ["status", "body"])
-        rows = pc.indices_nonzero(pc.equal(table["status"], "malformed")).to_pylist()
-        bodies = table["body"].take(rows).to_pylist() if rows else []
-        return [row for row, body in zip(rows, bodies, strict=True) if claimed_id(body) == self.wanted.event_id]
+    def _tell_pruned(self, batch: Batch) -> None:
+        self.notes.append(
+            f"batch {batch.batch_id} of bus {batch.bus}, planned at {batch.planned_at:%Y-%m-%d %H:%M:%S} (UTC), landed "
+            "a message with this id; its archive is past its retention and was removed"
+        )
 
     def _tell_missing(self, batch: Batch, error: StoreFileMissing) -> None:
         """Note that a file is missing, unless retention took it meanwhile."""
@@ -111,5 +148,11 @@ class Search:
             gone = True
         if not gone:
             self.unreadable.append(f"batch {batch.batch_id}: {error}")
-        else:
-            self.pruned += 1
+
+
+def _in_time(batch: Batch) -> tuple[datetime, str]:
+    return batch.planned_at, batch.batch_id
+
+
+def _day_of(at: datetime) -> datetime:
+    return at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)

@@ -1,0 +1,220 @@
+"""`make bench-why`: how long `eventbridge why` takes over a month of events, and what its index costs.
+
+The archive is made, day by day, of batches as `buffer` lands them, in ledger and store; in the middle of it real events
+are delivered, which are asked about. Then `maintain` indexes it. Every question is a process of its own, as in a shell.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import pyarrow as pa
+from benchmarks.bench_site import BUS, RUNNER, Site, event, site
+from rich.console import Console
+from rich.table import Table
+from sqlalchemy import create_engine
+
+from eventbridge.event.ids import new_batch_id
+from eventbridge.ledger.tables import batch as batches
+from eventbridge.ledger.tables import batch_file as files
+from eventbridge.model.landed import LandedRange
+from eventbridge.model.queue import Queue
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.operate.deliver import deliver_until_idle
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.upkeep.event_index import index_events
+from eventbridge.stages.upkeep.run import Run
+from eventbridge.store import layout
+from eventbridge.store.parquet import write_table
+from eventbridge.store.schemas import BUFFER, ROW_GROUP_ROWS
+
+#: Seconds that a question may take, over 30 days of 1,000,000 events.
+GOAL: Final = 2.0
+
+_DELIVERED: Final = 200
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was measured with so many days in the archive; seconds of wall clock, CPU seconds of indexing."""
+
+    days: int
+    events: int
+    batches: int
+    index_bytes: int
+    index_cpu: float
+    delivered: float
+    unknown: float
+    scanned: float | None
+
+
+def main() -> int:
+    """Measure and print the table; 1 if the goal is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--days", type=int, default=30)
+    parser.add_argument("--events", type=int, default=100_000, help="events a day")
+    parser.add_argument("--batches", type=int, default=576, help="batches a day: one in 150 s")
+    parser.add_argument("--rounds", type=int, default=5, help="questions of each kind, of which the median counts")
+    options = parser.parse_args()
+    rows: list[Row] = []
+    with site() as place:
+        asked = _deliver(place)
+        done = 0
+        for days in sorted({max(1, options.days // 4), max(1, options.days // 2), options.days}):
+            for day in range(done, days):
+                _land(place, day, options.events, options.batches)
+            rows.append(_measured(place, days, options, asked, added=days - done, last=days == options.days))
+            done = days
+    return 0 if _show(rows) else 1
+
+
+def _deliver(place: Site) -> str:
+    """Publish and deliver some events; return the id of one."""
+    place.write_rules({"lines": {"good": {"type": "file", "path": str(place.folder / "lines.jsonl")}}})
+    place.publish(_DELIVERED, 256)
+    with closing(place.open()) as work:
+        deliver_until_idle(work, RUNNER, InProcessRouter(work.store), wait_seconds=1.0)
+    return f"e{_DELIVERED // 2:09d}"
+
+
+def _land(place: Site, day: int, events: int, count: int) -> None:
+    """Put a day's batches into store and ledger, as if they were landed and committed `day` days before yesterday."""
+    begin = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=day + 1)
+    with closing(place.open()) as work:
+        (first,) = work.ledger.batches(limit=1)
+        engine = create_engine(work.settings.ledger_url)
+        made = list(_batches(work, begin, day, events, count, first.rule_set))
+        with engine.begin() as connection:
+            connection.execute(batches.insert(), [batch for batch, _ in made])
+            connection.execute(files.insert(), [file for _, file in made])
+        engine.dispose()
+
+
+def _batches(
+    work: Runtime, begin: datetime, day: int, events: int, count: int, rule_set: str
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    size = events // count
+    for number in range(count):
+        at = begin + number * timedelta(days=1) / count
+        batch_id = new_batch_id(at)
+        path = layout.buffer(BUS, at, batch_id, f"{number:032x}")
+        start = day * events + number * size
+        write_table(work.store, path, _events(start, size, at), row_group_rows=ROW_GROUP_ROWS)
+        landed = LandedRange(queue=Queue("events", "", 0), start=start, end=start + size, read=size, valid=size)
+        yield (
+            {
+                "batch_id": batch_id,
+                "kind": "normal",
+                "runner": "archive",
+                "bus": BUS,
+                "state": "committed",
+                "rule_set": rule_set,
+                "planned_at": at,
+                "replay_id": "",
+                "committed_at": at,
+                "bus_committed_at": at,
+            },
+            {"batch_id": batch_id, "kind": "buffer", "key": "0", "path": path, "rows": size, "detail": landed},
+        )
+
+
+def _events(start: int, size: int, at: datetime) -> pa.Table:
+    numbers = range(start, start + size)
+    columns: dict[str, list[Any]] = {
+        "topic": ["events"] * size,
+        "broker": [""] * size,
+        "queue_id": [0] * size,
+        "offset": list(numbers),
+        "message_id": [f"events-0-{number}" for number in numbers],
+        "published_at": [at] * size,
+        "arrived_at": [at] * size,
+        "status": ["valid"] * size,
+        "reason": [None] * size,
+        "event_id": [f"old-{number:012d}" for number in numbers],
+        "source": ["/bench"] * size,
+        "type": ["bench"] * size,
+        "body": [event(number, 256) for number in numbers],
+    }
+    return pa.table(columns, schema=BUFFER)
+
+
+def _measured(place: Site, days: int, options: argparse.Namespace, asked: str, *, added: int, last: bool) -> Row:
+    scanned = None
+    if last and days == added:  # nothing is indexed yet
+        scanned = _seconds(place, "why", asked, code=0)
+    elif last:
+        scanned = _seconds(place, "why", f"old-{options.events // 2:012d}", "--from", f"{added + 1}d", code=0)
+    cpu = time.process_time()
+    with closing(place.open()) as work:
+        index_events(Run(work, 86_400.0, dry_run=False))
+        index_cpu = time.process_time() - cpu
+        size = sum((place.folder / "home" / "store" / path).stat().st_size for path in work.store.list("index/"))
+    return Row(
+        days=days,
+        events=days * options.events,
+        batches=days * options.batches,
+        index_bytes=size,
+        index_cpu=index_cpu / (added * options.events),
+        delivered=statistics.median(_seconds(place, "why", asked, code=0) for _ in range(options.rounds)),
+        unknown=statistics.median(_seconds(place, "why", "nobody", code=2) for _ in range(options.rounds)),
+        scanned=scanned,
+    )
+
+
+def _seconds(place: Site, *arguments: str, code: int) -> float:
+    """Return the wall clock time of one command in a process of its own."""
+    begun = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-m", "eventbridge.cli", *arguments],
+        env=os.environ | place.environ(),
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode != code:
+        raise SystemExit(f"`{' '.join(arguments)}` ended with {done.returncode}: {done.stderr}")
+    return time.perf_counter() - begun
+
+
+def _show(rows: list[Row]) -> bool:
+    table = Table(title="eventbridge why: seconds of a command, from start to end")
+    titles = (
+        "days",
+        "events",
+        "batches",
+        "index B/event",
+        "indexing CPU us/event",
+        "delivered",
+        "unknown id",
+        "not indexed",
+    )
+    for title in titles:
+        table.add_column(title, justify="right")
+    for row in rows:
+        table.add_row(
+            f"{row.days}",
+            f"{row.events:,}",
+            f"{row.batches:,}",
+            f"{row.index_bytes / row.events:.1f}",
+            f"{row.index_cpu * 1e6:.1f}",
+            f"{row.delivered:.2f}",
+            f"{row.unknown:.2f}",
+            "" if row.scanned is None else f"{row.scanned:.2f}",
+        )
+    Console(width=130).print(table)
+    kept = all(max(row.delivered, row.unknown) <= GOAL for row in rows)
+    print(f"goal: each at most {GOAL:g} s: {'kept' if kept else 'NOT KEPT'}")  # noqa: T201
+    return kept
+
+
+if __name__ == "__main__":
+    sys.exit(main())

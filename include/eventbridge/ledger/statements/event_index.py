@@ -1,0 +1,69 @@
+"""Statements about the index of event ids."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, bindparam, case, delete, func, insert, select, type_coerce, update
+
+from eventbridge.ledger.columns import UtcTime
+from eventbridge.ledger.definitions import word
+from eventbridge.ledger.tables import UNINDEXED, batch, event_index
+
+_SINCE = bindparam("since", type_=UtcTime)
+_UNTIL = bindparam("until", type_=UtcTime)
+_OF_TIME: ColumnElement[bool] = (batch.c.planned_at >= _SINCE) & (batch.c.planned_at < _UNTIL)
+_ARCHIVED: ColumnElement[bool] = batch.c.kept.in_([word("all"), word("archive")])
+
+#: The files of the index, of days within a time.
+INDEX_FILES = (
+    select(event_index)
+    .where(event_index.c.day >= _SINCE, event_index.c.day < _UNTIL)
+    .order_by(event_index.c.day, event_index.c.path)
+)
+
+#: Adds a file.
+ADD_INDEX_FILE = insert(event_index)
+
+#: Forgets files.
+DROP_INDEX_FILES = delete(event_index).where(event_index.c.path.in_(bindparam("paths", expanding=True)))
+
+#: Forgets the files of a day.
+DROP_INDEX_OF_DAY = delete(event_index).where(event_index.c.day == bindparam("of_day", type_=UtcTime))
+
+#: Notes that batches are in the index: compare and set.
+MARK_INDEXED = (
+    update(batch)
+    .where(batch.c.batch_id.in_(bindparam("ids", expanding=True)), batch.c.indexed == "no")
+    .values(indexed="yes")
+)
+
+#: Notes that those of a time are not.
+MARK_UNINDEXED = update(batch).where(_OF_TIME, batch.c.indexed == "yes").values(indexed="no")
+
+#: A batch of a time whose archive is there.
+ONE_ARCHIVED = select(batch.c.batch_id).where(_OF_TIME, batch.c.kind == word("normal"), _ARCHIVED).limit(1)
+
+#: What there is of normal batches of a time.
+ARCHIVED_BATCHES = select(
+    func.count().label("batches"),
+    func.coalesce(func.sum(case((_ARCHIVED, 0), else_=1)), 0).label("pruned"),
+    type_coerce(func.min(batch.c.planned_at), UtcTime).label("oldest"),
+    type_coerce(func.max(batch.c.planned_at), UtcTime).label("newest"),
+).where(_OF_TIME, batch.c.kind == word("normal"))
+
+#: The same of one bus.
+ARCHIVED_BATCHES_OF_BUS = ARCHIVED_BATCHES.where(batch.c.bus == bindparam("of_bus"))
+
+
+@cache
+def unindexed(*, committed: bool, limited: bool) -> Select[Any]:
+    """Return the query for batches of a time that the index does not have, the oldest first.
+
+    `committed`: only those that are committed and have their archive; `limited`: at most `most`.
+    """
+    found = select(batch).where(UNINDEXED, _OF_TIME).order_by(batch.c.planned_at, batch.c.batch_id)
+    if committed:
+        found = found.where(batch.c.state == word("committed"))
+    return found.limit(bindparam("most")) if limited else found

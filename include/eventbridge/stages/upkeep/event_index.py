@@ -1,0 +1,129 @@
+"""Keeps the index of event ids, by which `eventbridge why` finds an event among those of a month.
+
+It is derived from the archive: a run adds what was committed since the last one, joins the files of a day that is over,
+makes anew what is lost or damaged, and removes what speaks only of events that are gone. Whatever it has not come to is
+looked through by who asks, so it may die anywhere.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+
+from eventbridge.decision.retention import LEAST_AGE
+from eventbridge.errors import StoreFileDamaged, StoreFileMissing
+from eventbridge.event.ids import batch_time, new_batch_id
+from eventbridge.model.batch import Batch
+from eventbridge.model.event_index import IndexedFile, IndexFile
+from eventbridge.model.landed import LandedRange
+from eventbridge.stages.upkeep.run import Run
+from eventbridge.store import layout
+from eventbridge.store.event_index import Index, index_of, merged, read_index, write_index
+
+log = logging.getLogger(__name__)
+
+_DAY = timedelta(days=1)
+#: Batches that are indexed by one file: what a run that dies does again.
+_BATCHES = 500
+#: Files of a day that is not over; beyond it they are joined, as every question reads of each.
+_MOST_FILES = 32
+
+
+def index_events(run: Run) -> None:
+    """Bring the index up to date, for as long as the run has time; a dry run changes nothing."""
+    if run.dry_run:
+        return
+    _forget_lost(run)
+    _remove_old(run)
+    _add(run)
+    _join(run)
+
+
+def _forget_lost(run: Run) -> None:
+    """Forget days of which a file is missing, and remove files that nobody recorded, once their writers are gone."""
+    ledger, store = run.work.ledger, run.work.store
+    there = set(store.list(layout.event_indexes()))
+    recorded: set[str] = set()
+    for file in ledger.index_files():
+        both = {file.path, layout.indexed_files(file.path)}
+        recorded |= both
+        if not both <= there:
+            _forget(run, file, "is missing")
+    stray = [path for path in sorted(there - recorded) if _made_at(path) < run.now - LEAST_AGE]
+    run.remove(stray)
+    run.done.lost_files += len(stray)
+
+
+def _forget(run: Run, file: IndexFile, why: str) -> None:
+    log.warning("%s of the index of event ids %s: that day is indexed anew", file.path, why)
+    run.work.ledger.forget_index(file.day)
+
+
+def _made_at(path: str) -> datetime:
+    return batch_time(path.rpartition("/")[2].removesuffix(".parquet").removesuffix("-files"))
+
+
+def _remove_old(run: Run) -> None:
+    """Remove the files of days of which no event is archived any more."""
+    for day, files in groupby(run.work.ledger.index_files(until=run.now - LEAST_AGE), key=lambda each: each.day):
+        if not run.work.ledger.has_archive(day, day + _DAY):
+            run.work.ledger.drop_index(day)
+            run.remove([path for each in files for path in (each.path, layout.indexed_files(each.path))])
+
+
+def _add(run: Run) -> None:
+    """Index what was committed and is not indexed, some batches of one day at a time."""
+    while batches := run.work.ledger.batches_to_index(_BATCHES):
+        day = _day_of(batches[0])
+        some = [each for each in batches if _day_of(each) == day]
+        try:
+            index = index_of(run.work.store, _files(run, some))
+        except (StoreFileMissing, StoreFileDamaged) as error:
+            log.warning("events are not indexed, and are looked for in the archive itself: %s", error)
+            return
+        if not _publish(run, day, index, some, ()):
+            return  # another run is at it
+        run.progressed()
+        if run.is_over():
+            return
+
+
+def _files(run: Run, batches: Sequence[Batch]) -> Iterator[tuple[IndexedFile, bool]]:
+    for batch in batches:
+        for file in run.work.ledger.files(batch.batch_id, "buffer"):
+            if file.path is not None:
+                malformed = not isinstance(file.detail, LandedRange) or file.detail.malformed > 0
+                yield IndexedFile(batch.batch_id, file.path), malformed
+
+
+def _join(run: Run) -> None:
+    """Join the files of each day that is over, and of one that has too many."""
+    for day, group in groupby(run.work.ledger.index_files(), key=lambda each: each.day):
+        files = list(group)
+        if len(files) < 2 or (len(files) <= _MOST_FILES and day + _DAY > run.now):
+            continue
+        if run.is_over():
+            return
+        indexes = []
+        for file in files:
+            try:
+                indexes.append(read_index(run.work.store, file.path))
+            except (StoreFileMissing, StoreFileDamaged):
+                _forget(run, file, "cannot be read")
+                break
+        if len(indexes) == len(files) and _publish(run, day, merged(indexes), (), files):
+            run.remove([path for each in files for path in (each.path, layout.indexed_files(each.path))])
+            run.progressed()
+
+
+def _publish(run: Run, day: datetime, index: Index, batches: Sequence[Batch], instead_of: Sequence[IndexFile]) -> bool:
+    path = layout.event_index(day, new_batch_id(run.now))
+    write_index(run.work.store, path, index)
+    file = IndexFile(path, day, index.rows.num_rows)
+    return run.work.ledger.publish_index(file, [each.batch_id for each in batches], instead_of)
+
+
+def _day_of(batch: Batch) -> datetime:
+    return batch.planned_at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)

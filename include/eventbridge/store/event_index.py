@@ -1,0 +1,96 @@
+"""Files of the index of event ids: hashes in ascending order, each with the archive file that has a message with it.
+
+An index file has few and large row groups with the least and the greatest hash of each in its footer, so that to look
+up one id is to read the footer and one row group. It is derived: what it says is looked up in the archive, and what it
+lacks is only that the archive is read instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eventbridge.event.claimed_id import claimed_id, hash_of
+from eventbridge.model import row_vectors
+from eventbridge.model.event_index import IndexedFile
+from eventbridge.store.columns import column_of
+from eventbridge.store.layout import indexed_files
+from eventbridge.store.parquet import read_equal, read_rows, read_table, write_table
+from eventbridge.store.protocol import Store
+from eventbridge.store.schemas import EVENT_INDEX, INDEXED_FILES
+
+_GROUP_ROWS = 20_000
+
+
+class Index(NamedTuple):
+    """Rows of schema EVENT_INDEX, sorted by hash, and the files that they speak of, of schema INDEXED_FILES."""
+
+    rows: pa.Table
+    files: pa.Table
+
+
+def claimed_ids(store: Store, path: str) -> Iterator[tuple[int, str]]:
+    """Yield the rows of a buffer file that are no events, with the ids that they claim to have."""
+    table = read_table(store, path, ["status", "body"])
+    rows = pc.indices_nonzero(pc.equal(table["status"], "malformed"))
+    for row, body in zip(rows.to_pylist(), table["body"].take(rows).to_pylist(), strict=True):
+        found = claimed_id(body)
+        if found is not None:
+            yield row, found
+
+
+def index_of(store: Store, files: Iterable[tuple[IndexedFile, bool]]) -> Index:
+    """Return the index of buffer files; True beside one: it has messages that are no events."""
+    names: list[IndexedFile] = []
+    hashes: list[npt.NDArray[np.int64]] = []
+    for file, malformed in files:
+        ids = set(read_table(store, file.path, ["event_id"])["event_id"].to_pylist()) - {None}
+        if malformed:
+            ids |= {claimed for _, claimed in claimed_ids(store, file.path)}
+        hashes.append(np.array([hash_of(each) for each in ids], np.int64))
+        names.append(file)
+    numbers = np.repeat(np.arange(len(names)), [len(each) for each in hashes])
+    return _sorted(np.concatenate([np.empty(0, np.int64), *hashes]), numbers, names)
+
+
+def merged(indexes: Sequence[Index]) -> Index:
+    """Return one index that has all that several have."""
+    starts = np.cumsum([0, *(each.files.num_rows for each in indexes)])
+    numbers = [each.rows["file"].to_numpy() + start for each, start in zip(indexes, starts, strict=False)]
+    hashes = [each.rows["hash"].to_numpy() for each in indexes]
+    names = [IndexedFile(**row) for each in indexes for row in each.files.to_pylist()]
+    return _sorted(np.concatenate(hashes), np.concatenate(numbers), names)
+
+
+def write_index(store: Store, path: str, index: Index) -> None:
+    """Write an index: its files first, so that whoever finds its rows finds those too."""
+    write_table(store, indexed_files(path), index.files, schema=INDEXED_FILES)
+    write_table(store, path, index.rows, row_group_rows=_GROUP_ROWS, schema=EVENT_INDEX)
+
+
+def read_index(store: Store, path: str) -> Index:
+    """Return a whole index; raises StoreFileMissing, StoreFileDamaged."""
+    return Index(read_table(store, path, EVENT_INDEX.names), read_table(store, indexed_files(path)))
+
+
+def look_up(store: Store, path: str, event_id: str) -> list[IndexedFile]:
+    """Return the archive files that may have messages with an id; raises StoreFileMissing, StoreFileDamaged."""
+    numbers = np.unique(read_equal(store, path, "hash", hash_of(event_id), ["file"])["file"].to_numpy())
+    if not len(numbers):
+        return []
+    found = read_rows(store, indexed_files(path), row_vectors.encode(numbers.astype(np.int64)))
+    return [IndexedFile(**row) for row in found.to_pylist()]
+
+
+def _sorted(hashes: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64], names: Sequence[IndexedFile]) -> Index:
+    order = np.argsort(hashes, kind="stable")
+    rows = pa.table(
+        [column_of(hashes[order], pa.int64()), column_of(numbers[order].astype(np.int32), pa.int32())],
+        schema=EVENT_INDEX,
+    )
+    return Index(rows, pa.Table.from_pylist([each._asdict() for each in names], schema=INDEXED_FILES))
