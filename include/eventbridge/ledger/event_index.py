@@ -9,7 +9,9 @@ from eventbridge.ledger.batches import to_batch
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.statements import event_index as statements
 from eventbridge.model.batch import Batch
-from eventbridge.model.event_index import ArchivedBatches, IndexFile
+from eventbridge.model.event_index import ArchivedBatches, IndexedFile, IndexFile
+from eventbridge.model.file_detail import decode_detail
+from eventbridge.model.landed import LandedRange
 
 _EVER = {"since": datetime(1970, 1, 1, tzinfo=UTC), "until": datetime(9999, 1, 1, tzinfo=UTC)}
 _IDS_AT_ONCE = 500
@@ -40,6 +42,12 @@ class EventIndex(Database):
         with self._reading() as connection:
             found = connection.execute(statements.unindexed(committed=True, limited=True), _EVER | {"most": limit})
             return [to_batch(row) for row in found]
+
+    def archive_of(self, batch_ids: Sequence[str]) -> list[tuple[IndexedFile, bool]]:
+        """Return the archive files of batches; True beside one: it has messages that are no events."""
+        with self._reading() as connection:
+            rows = connection.execute(statements.ARCHIVE_OF, {"ids": list(batch_ids)}).all()
+        return [(IndexedFile(row.batch_id, row.path), _has_malformed(row.detail)) for row in rows]
 
     def publish_index(self, file: IndexFile, batch_ids: Collection[str], instead_of: Sequence[IndexFile]) -> bool:
         """Add a file, note that batches are in it, and forget the files whose rows it has: all of it, or nothing.
@@ -86,3 +94,8 @@ class EventIndex(Database):
                 statement, {"since": since, "until": until, **({"of_bus": bus} if bus else {})}
             ).one()
         return ArchivedBatches(row.batches, int(row.pruned), row.oldest, row.newest)
+
+
+def _has_malformed(detail: str) -> bool:
+    landed = decode_detail(detail)
+    return not isinstance(landed, LandedRange) or landed.malformed > 0

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, bindparam, case, delete, func, insert, select, type_coerce, update
+from sqlalchemy import ColumnElement, Select, Text, bindparam, case, delete, func, insert, select, type_coerce, update
 
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.definitions import word
-from eventbridge.ledger.tables import UNINDEXED, batch, event_index
+from eventbridge.ledger.tables import UNINDEXED, batch, batch_file, event_index
 
 _SINCE = bindparam("since", type_=UtcTime)
 _UNTIL = bindparam("until", type_=UtcTime)
@@ -21,6 +21,17 @@ INDEX_FILES = (
     select(event_index)
     .where(event_index.c.day >= _SINCE, event_index.c.day < _UNTIL)
     .order_by(event_index.c.day, event_index.c.path)
+)
+
+#: The archive files of batches, with what was landed in each as text.
+ARCHIVE_OF = (
+    select(batch_file.c.batch_id, batch_file.c.path, type_coerce(batch_file.c.detail, Text).label("detail"))
+    .where(
+        batch_file.c.batch_id.in_(bindparam("ids", expanding=True)),
+        batch_file.c.kind == word("buffer"),
+        batch_file.c.path.is_not(None),
+    )
+    .order_by(batch_file.c.batch_id, batch_file.c.key)
 )
 
 #: Adds a file.

@@ -8,7 +8,7 @@ looked through by who asks, so it may die anywhere.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 
@@ -16,8 +16,7 @@ from eventbridge.decision.retention import LEAST_AGE
 from eventbridge.errors import StoreFileDamaged, StoreFileMissing
 from eventbridge.event.ids import batch_time, new_batch_id
 from eventbridge.model.batch import Batch
-from eventbridge.model.event_index import IndexedFile, IndexFile
-from eventbridge.model.landed import LandedRange
+from eventbridge.model.event_index import IndexFile
 from eventbridge.stages.upkeep.run import Run
 from eventbridge.store import layout
 from eventbridge.store.event_index import Index, index_of, merged, read_index, write_index
@@ -79,7 +78,7 @@ def _add(run: Run) -> None:
         day = _day_of(batches[0])
         some = [each for each in batches if _day_of(each) == day]
         try:
-            index = index_of(run.work.store, _files(run, some))
+            index = index_of(run.work.store, run.work.ledger.archive_of([each.batch_id for each in some]))
         except (StoreFileMissing, StoreFileDamaged) as error:
             log.warning("events are not indexed, and are looked for in the archive itself: %s", error)
             return
@@ -88,14 +87,6 @@ def _add(run: Run) -> None:
         run.progressed()
         if run.is_over():
             return
-
-
-def _files(run: Run, batches: Sequence[Batch]) -> Iterator[tuple[IndexedFile, bool]]:
-    for batch in batches:
-        for file in run.work.ledger.files(batch.batch_id, "buffer"):
-            if file.path is not None:
-                malformed = not isinstance(file.detail, LandedRange) or file.detail.malformed > 0
-                yield IndexedFile(batch.batch_id, file.path), malformed
 
 
 def _join(run: Run) -> None:
