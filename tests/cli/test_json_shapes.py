@@ -27,7 +27,7 @@ BATCH = {
     "kept": "str",
     "cleared": "str",
     "is_full": "bool",
-    "indexed": "str",
+    "in_index": "str",
 }
 DEAD_LETTER = {
     "name": "str",

@@ -80,7 +80,7 @@ batch = Table(
     Column("kept", Text, nullable=False, server_default="all"),
     Column("cleared", Text, nullable=False, server_default="all"),
     Column("is_full", Boolean, nullable=False, server_default=false()),
-    Column("indexed", Text, nullable=False, server_default="no"),
+    Column("in_index", Text, nullable=False, server_default="no"),
     one_of("kind", BatchKind),
     one_of("state", BatchState),
 )
@@ -102,7 +102,7 @@ partial("ix_batch_uncleared", UNCLEARED, batch.c.batch_id)
 #: Batches with an archive that the index does not have: they are looked through.
 UNINDEXED = (
     (batch.c.kind == word("normal"))
-    & (batch.c.indexed == word("no"))
+    & (batch.c.in_index == word("no"))
     & batch.c.kept.in_([word("all"), word("archive")])
 )
 partial("ix_batch_unindexed", UNINDEXED, batch.c.planned_at, batch.c.batch_id)

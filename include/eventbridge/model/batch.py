@@ -42,7 +42,7 @@ class Batch:
     kept: Kept = "all"  # what may be counted on
     cleared: Kept = "all"  # what is there: more than `kept`, while what retention took is being removed
     is_full: bool = False  # it took all that it was allowed: its bus held more
-    indexed: Literal["no", "yes"] = "no"  # whether the index of event ids has its events
+    in_index: Literal["no", "yes"] = "no"  # whether the index of event ids has its events
 
     @property
     def routes(self) -> bool:

@@ -272,7 +272,7 @@ def test_files_that_nobody_names_go(sending: Sending) -> None:
     whole = set(store.list("")) - set(lost)
 
     assert maintain(sending.work).lost_files == 3
-    assert set(store.list("")) == whole
+    assert {path for path in store.list("") if not path.startswith("index/")} == whole
     assert maintain(sending.work).lost_files == 0, "a day is listed once"
 
 

@@ -46,12 +46,12 @@ DROP_INDEX_OF_DAY = delete(event_index).where(event_index.c.day == bindparam("of
 #: Notes that batches are in the index: compare and set.
 MARK_INDEXED = (
     update(batch)
-    .where(batch.c.batch_id.in_(bindparam("ids", expanding=True)), batch.c.indexed == "no")
-    .values(indexed="yes")
+    .where(batch.c.batch_id.in_(bindparam("ids", expanding=True)), batch.c.in_index == "no")
+    .values(in_index="yes")
 )
 
 #: Notes that those of a time are not.
-MARK_UNINDEXED = update(batch).where(_OF_TIME, batch.c.indexed == "yes").values(indexed="no")
+MARK_UNINDEXED = update(batch).where(_OF_TIME, batch.c.in_index == "yes").values(in_index="no")
 
 #: A batch of a time whose archive is there.
 ONE_ARCHIVED = select(batch.c.batch_id).where(_OF_TIME, batch.c.kind == word("normal"), _ARCHIVED).limit(1)

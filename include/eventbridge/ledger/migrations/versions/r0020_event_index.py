@@ -11,8 +11,8 @@ down_revision = "0019"
 
 def upgrade() -> None:
     """Add them; what was landed before is indexed by the next runs of `maintain`."""
-    op.add_column("batch", sa.Column("indexed", sa.Text(), nullable=False, server_default="no"))
-    where = sa.text("kind = 'normal' AND indexed = 'no' AND kept IN ('all', 'archive')")
+    op.add_column("batch", sa.Column("in_index", sa.Text(), nullable=False, server_default="no"))
+    where = sa.text("kind = 'normal' AND in_index = 'no' AND kept IN ('all', 'archive')")
     op.create_index(
         "ix_batch_unindexed", "batch", ["planned_at", "batch_id"], sqlite_where=where, postgresql_where=where
     )
