@@ -9,8 +9,8 @@ from eventbridge.ledger.chunks import Chunks
 from eventbridge.ledger.commits import Commits
 from eventbridge.ledger.database import Clock
 from eventbridge.ledger.engines.registry import BUSY_TIMEOUT_SECONDS
-from eventbridge.ledger.intake import Intake
 from eventbridge.ledger.event_index import EventIndex
+from eventbridge.ledger.intake import Intake
 from eventbridge.ledger.offsets import Offsets
 from eventbridge.ledger.operations import Operations
 from eventbridge.ledger.operator_states import OperatorWords

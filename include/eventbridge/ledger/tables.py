@@ -21,8 +21,8 @@ from sqlalchemy import (
 from eventbridge.ledger.columns import FileDetailText, JsonText, Message, RowId, UtcTime
 from eventbridge.ledger.definitions import metadata as metadata
 from eventbridge.ledger.definitions import one_of, partial, word
-from eventbridge.ledger.intake_table import intake_stop as intake_stop
 from eventbridge.ledger.event_index_tables import event_index as event_index
+from eventbridge.ledger.intake_table import intake_stop as intake_stop
 from eventbridge.ledger.operator_tables import operator_state as operator_state
 from eventbridge.ledger.parked_table import DUE as DUE
 from eventbridge.ledger.parked_table import DUE_KIND as DUE_KIND
