@@ -25,6 +25,16 @@ from eventbridge.stages.letters.files import read_letters
 from eventbridge.stages.letters.queue_copies import copy_id
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.segments.segments import segments
+from eventbridge.stages.why.steps import (
+    attempt_step,
+    letter_attempt_step,
+    letter_step,
+    parked_step,
+    redrive_step,
+    reference_step,
+    replay_step,
+    verdict_step,
+)
 from eventbridge.store.parquet import read_table
 from eventbridge.store.schemas import SETTLEMENT
 
@@ -150,23 +160,7 @@ class Trail:
             if file.path is not None
             for row in self._of_event(read_table(self._work.store, file.path, _ATTEMPT_COLUMNS))
         ]
-        for row in found:
-            self.steps.append(
-                Step(
-                    at=row["started_at"],
-                    what="attempt",
-                    batch_id=batch.batch_id,
-                    rule=row["rule"],
-                    target=row["target"],
-                    delivery_id=delivery_id_text(row["delivery_id"]),
-                    attempt=row["attempt"] if row["sent"] else None,
-                    outcome=row["outcome"],
-                    code=row["code"],
-                    reason=row["reason"],
-                    detail=": ".join(filter(None, (row["error_class"], row["error"]))) or None,
-                    duration_ms=row["duration_ms"] if row["sent"] else None,
-                )
-            )
+        self.steps += (attempt_step(batch, row) for row in found)
         return found
 
     def _verdict(self, batch: Batch, row: dict[str, Any], *, told: bool) -> None:
@@ -174,19 +168,7 @@ class Trail:
         state = _STATES.get(row["verdict"], "held" if row["held"] else "due")
         self._stands(batch, row, state, row["attempts"], row["reason"], due_at=row["due_at"], held=row["held"])
         if not told:
-            self.steps.append(
-                Step(
-                    at=row["settled_at"] or batch.committed_at,
-                    what="settled",
-                    batch_id=batch.batch_id,
-                    rule=row["rule"],
-                    target=row["target"],
-                    delivery_id=delivery_id_text(row["delivery_id"]),
-                    outcome=row["verdict"],
-                    reason=row["reason"],
-                    detail=row["detail"] or ("nothing was sent" if row["verdict"] == "Unknown" else None),
-                )
-            )
+            self.steps.append(verdict_step(batch, row))
 
     def _stands(
         self, batch: Batch, row: dict[str, Any], state: DeliveryState, attempts: int, reason: str | None, **more: Any
@@ -232,70 +214,19 @@ class Trail:
         if name is not None:
             self._replay_of[copy_id(letter)] = ""
             if not is_kept(batch.kept, "all"):  # the letter is all that is left of it
-                self._old_attempts(batch, letter)
+                self.steps += (letter_attempt_step(batch, letter, each) for each in letter["attempts"])
                 self._stands(batch, letter, "DeadLettered", len(letter["attempts"]), letter["reason"])
-        self.steps.append(
-            Step(
-                at=letter["last_attempt_at"] or batch.committed_at or letter["arrived_at"],
-                what="dead-lettered",
-                batch_id=batch.batch_id,
-                rule=letter["rule"],
-                target=letter["target"],
-                delivery_id=None if name is None else delivery_id_text(name),
-                reason=letter["reason"],
-                detail=letter["detail"],
-            )
-        )
+        self.steps.append(letter_step(batch, letter))
         for taken in self._work.ledger.redriven_of(file):
             if _holds(taken.rows, {row}):
                 self._go_on(taken.batch_id)
-                self.steps.append(
-                    Step(
-                        at=self._planned_at(taken.batch_id),
-                        what="redriven",
-                        batch_id=taken.batch_id,
-                        rule=letter["rule"],
-                        target=letter["target"],
-                        delivery_id=None if name is None else delivery_id_text(name),
-                        detail=f"redrive {taken.redrive_id}",
-                    )
-                )
-
-    def _old_attempts(self, batch: Batch, letter: dict[str, Any]) -> None:
-        for each in letter["attempts"]:
-            self.steps.append(
-                Step(
-                    at=each["started_at"],
-                    what="attempt",
-                    batch_id=batch.batch_id,
-                    rule=letter["rule"],
-                    target=letter["target"],
-                    delivery_id=delivery_id_text(letter["delivery_id"]),
-                    attempt=each["number"],
-                    outcome=each["outcome"],
-                    code=each["code"],
-                    detail=": ".join(filter(None, (each["error_class"], each["error"]))) or None,
-                    duration_ms=each["duration_ms"],
-                )
-            )
+                self.steps.append(redrive_step(taken, self._planned_at(taken.batch_id), letter))
 
     def _parked(self, batch_id: str) -> None:
         for row in self._work.ledger.parked_of(batch_id):
             if self._is_here(row.files):
                 self._go_on(row.taken_by, row.closed_by)
-                self.steps.append(
-                    Step(
-                        at=row.parked_at,
-                        what="parked",
-                        batch_id=batch_id,
-                        rule=row.rule,
-                        target=row.target,
-                        attempt=row.attempts or None,
-                        outcome=row.state,
-                        reason=row.reason,
-                        detail=_waits_for(row),
-                    )
-                )
+                self.steps.append(parked_step(row))
                 self._waits(row)
 
     def _waits(self, row: Parked) -> None:
@@ -315,21 +246,7 @@ class Trail:
             if self._is_here(row.files):
                 self.referred.add(row.rule)
                 self._go_on(row.taken_by, row.closed_by)
-                taken = row.closed_by or row.taken_by
-                detail = (
-                    f"routed by batch {taken}" if taken else f"is to be routed from {row.due_at:%Y-%m-%d %H:%M:%S} on"
-                )
-                self.steps.append(
-                    Step(
-                        at=row.made_at,
-                        what="referred",
-                        batch_id=batch.batch_id,
-                        rule=row.rule,
-                        outcome=row.state,
-                        reason=row.reason,
-                        detail=detail,
-                    )
-                )
+                self.steps.append(reference_step(row))
 
     def _replays(self, landing: Landing) -> None:
         bus, at = self._name.place.bus, landing.planned_at
@@ -339,17 +256,7 @@ class Trail:
             for taken in self._work.ledger.replayed_of(replay.replay_id, landing.file):
                 if taken.batch_id is not None and _holds(taken.rows, {landing.row}):
                     self._go_on(taken.batch_id)
-                    part = replay.parts[taken.part]
-                    self.steps.append(
-                        Step(
-                            at=self._planned_at(taken.batch_id),
-                            what="replayed",
-                            batch_id=taken.batch_id,
-                            rule=part.rule or None,
-                            target=part.target or None,
-                            detail=f"replay {replay.replay_id}",
-                        )
-                    )
+                    self.steps.append(replay_step(replay, taken, self._planned_at(taken.batch_id)))
 
     def _planned_at(self, batch_id: str) -> Any:
         try:
@@ -380,9 +287,3 @@ class Trail:
 
 def _holds(rows: str, wanted: set[int]) -> bool:
     return any(row in run for run in rowset.runs(rows) for row in wanted)
-
-
-def _waits_for(row: Parked) -> str:
-    if row.closed_by or row.taken_by:
-        return f"taken up by batch {row.closed_by or row.taken_by}"
-    return f"held: {row.held}" if row.state == "held" else f"due at {row.due_at:%Y-%m-%d %H:%M:%S}"
