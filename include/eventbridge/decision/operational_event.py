@@ -9,12 +9,13 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from eventbridge.decision.quality import told_failure
 from eventbridge.model.expectation_hold import EXPECTATION_FAILED, ExpectationHold
 from eventbridge.model.intake_stop import IntakeStop
+from eventbridge.model.parked import RunningLate
 from eventbridge.model.quality import QualityRecord
 from eventbridge.model.target_state import TargetState, TargetStatus
 
@@ -23,6 +24,7 @@ OperationType = Literal[
     "target.recovered",
     "target.disabled",
     "delivery.dead_lettered",
+    "delivery.late",
     "rule.held",
     "rules.mistaken",
     "quality.checked",
@@ -99,6 +101,22 @@ def of_dead_letters(
     event_id = _id("delivery.dead_lettered", batch_id, bus, rule or "", target or "", reason)
     subject = f"{rule}/{target}" if rule is not None else bus
     return OperationalEvent(event_id, "delivery.dead_lettered", subject, time, data)
+
+
+def of_running_late(
+    rule: str, target: str, within_seconds: float, late: RunningLate, time: datetime
+) -> OperationalEvent:
+    """Return the event for deliveries that wait though 80 % of the time in which they must be made is over."""
+    data = {
+        "rule": rule,
+        "target": target,
+        "count": late.count,
+        "published_at": late.published_at.isoformat(),
+        "deliver_by": (late.published_at + timedelta(seconds=within_seconds)).isoformat(),
+        "waits_for": list(late.waits_for),
+    }
+    event_id = _id("delivery.late", rule, target, time.isoformat())
+    return OperationalEvent(event_id, "delivery.late", f"{rule}/{target}", time, data)
 
 
 def of_rule_held_in_version(rule: str, version: str, reason: str, time: datetime) -> OperationalEvent:

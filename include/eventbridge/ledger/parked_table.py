@@ -42,6 +42,9 @@ parked = Table(
     Column("lineage", JsonText, nullable=False),
     Column("files", JsonText, nullable=False),
     Column("order_spans", JsonText, nullable=False, server_default="[]"),
+    # Of targets with `deliver_within`: when the youngest event was published, and when it was told that time runs out.
+    Column("published_at", UtcTime),
+    Column("told_late_at", UtcTime),
     one_of("state", ParkedState),
     sqlite_autoincrement=True,
 )
@@ -67,6 +70,10 @@ partial("ix_parked_due_tried", DUE_TRIED, parked.c.rule, parked.c.target, parked
 partial("ix_parked_due_untried", DUE_UNTRIED, parked.c.rule, parked.c.target, parked.c.due_at)
 partial("ix_parked_held", HELD, parked.c.rule, parked.c.target, parked.c.expires_at)
 partial("ix_parked_waiting", WAITING, parked.c.rule, parked.c.target)
+TIMED = UNTAKEN & parked.c.published_at.is_not(None)
+UNTOLD = TIMED & parked.c.told_late_at.is_(None)
+partial("ix_parked_timed", TIMED, parked.c.rule, parked.c.target, parked.c.published_at)
+partial("ix_parked_untold", UNTOLD, parked.c.rule, parked.c.target, parked.c.published_at)
 #: The kinds of what waits: a retry run asks which there are, and reads one row of each (`statements.kinds`).
 PARKED_KIND = (parked.c.rule, parked.c.target, parked.c.state, parked.c.held, parked.c.runner)
 partial("ix_parked_kind", UNTAKEN, *PARKED_KIND, parked.c.held_since)

@@ -32,8 +32,10 @@ from eventbridge.ledger.parked_table import HELD as HELD
 from eventbridge.ledger.parked_table import PARKED_KIND as PARKED_KIND
 from eventbridge.ledger.parked_table import PARKED_NAME as PARKED_NAME
 from eventbridge.ledger.parked_table import TAKEN as TAKEN
+from eventbridge.ledger.parked_table import TIMED as TIMED
 from eventbridge.ledger.parked_table import UNTAKEN as UNTAKEN
 from eventbridge.ledger.parked_table import UNTAKEN_IN_ORDER as UNTAKEN_IN_ORDER
+from eventbridge.ledger.parked_table import UNTOLD as UNTOLD
 from eventbridge.ledger.parked_table import WAITING as WAITING
 from eventbridge.ledger.parked_table import parked as parked
 from eventbridge.ledger.quality_tables import expectation_hold as expectation_hold

@@ -47,7 +47,18 @@ class Parked:
     taken_by: str | None = None
     closed_by: str | None = None
     settlement: int = 0  # the settlement that said so: 0, or the number of a supplement
+    published_at: datetime | None = None  # of the youngest, where its target has `deliver_within`
+    told_late_at: datetime | None = None  # that its time runs out
     parked_id: int | None = None  # given by the ledger
+
+
+@dataclass(frozen=True)
+class RunningLate:
+    """Deliveries of one target that wait though most of their time is over: how many, since when and for what."""
+
+    count: int
+    published_at: datetime  # of the oldest row
+    waits_for: tuple[str, ...]
 
 
 class DueTarget(NamedTuple):

@@ -29,6 +29,7 @@ REASONS = (
     "RouteFailed",
     "TargetGone",
     "RuleRemoved",
+    "DeadlineMissed",
 )
 
 

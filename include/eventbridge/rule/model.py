@@ -138,7 +138,7 @@ class Target(_Frozen):
     """Where deliveries of a rule go, and how: what targets of every type have; each type's model adds its own fields.
 
     `timeout_seconds` is for an attempt in all. `ordered_by` is a JSONPath, or `queue`; `not_before` a path to a time in
-    the event, or a duration after its arrival.
+    the event, or a duration after its arrival. `deliver_within_seconds` counts from when its event was published.
     """
 
     name: str
@@ -156,6 +156,7 @@ class Target(_Frozen):
     rate_per_second: float | None = None
     not_before: str | None = None
     deliver_between: DeliverBetween | None = None
+    deliver_within_seconds: float | None = None
 
     @property
     def ordered(self) -> bool:

@@ -1,4 +1,4 @@
-"""Reads when deliveries of a target may be sent: `not_before` and `deliver_between`."""
+"""Reads when deliveries of a target may be sent: `not_before`, `deliver_between` and `deliver_within`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,18 @@ def read_waiting(fields: Fields, mistakes: list[Mistake]) -> dict[str, Any]:
     return {
         "not_before": _not_before(fields),
         "deliver_between": _deliver_between(fields.get("deliver_between"), mistakes),
+        "deliver_within_seconds": _deliver_within(fields),
     }
+
+
+def _deliver_within(fields: Fields) -> float | None:
+    seconds: float | None = fields.duration("deliver_within", None, 1.0, _LONGEST_SECONDS)
+    tolerance = fields.get("errors_tolerance")
+    if seconds is not None and tolerance is not None and tolerance.value == "none":
+        message = "errors_tolerance: none gives no delivery up, and deliver_within gives up what is late"
+        fields.add_to("deliver_within", message, "Remove deliver_within, or write errors_tolerance: all")
+        return None
+    return seconds
 
 
 def _not_before(fields: Fields) -> str | None:

@@ -36,6 +36,7 @@ FIELDS: Final = {
         "rate",
         "not_before",
         "deliver_between",
+        "deliver_within",
         "dead_letter_queue",
     ),
     "a dead letter queue": ("type", "retry"),

@@ -47,6 +47,7 @@ def deliveries(count: int, **columns: Any) -> pa.Table:
         "order_key": [None] * count,
         "failure": [None] * count,
         "not_before": [None] * count,
+        "published_at": [now()] * count,
     } | columns
     return pa.table([pa.array(values[name], schemas.DELIVERY.field(name).type) for name in values], list(values))
 

@@ -27,7 +27,9 @@ from eventbridge.ledger.tables import (
     PARKED_KIND,
     PARKED_NAME,
     RETRY,
+    TIMED,
     UNTAKEN,
+    UNTOLD,
     WAITING,
     batch,
     parked,
@@ -113,6 +115,24 @@ _OF_DISABLED = tuple_(parked.c.rule, parked.c.target).in_(
 
 #: Makes due now what is held for a disabled target and past its age: it can only become a dead letter.
 RELEASE_EXPIRED = update(parked).where(HELD, _PAST_AGE, _OF_DISABLED).values(_RELEASED)
+
+_OLDER = (_TARGET, parked.c.published_at <= bindparam("before", type_=UtcTime))
+_NOT_LET_GO = (parked.c.state == "held") | parked.c.expires_at.is_(None) | (parked.c.expires_at > _NOW)
+
+#: Makes due now, to be given up, what waits of a target and was published too long ago, whatever it waits for.
+RELEASE_MISSED = (
+    update(parked)
+    .where(TIMED, *_OLDER, _NOT_LET_GO, (parked.c.state == "held") | (parked.c.held == ""))
+    .values(_RELEASED | {"expires_at": _NOW})
+)
+
+#: What waits of a target, was published so long ago, and was not told of.
+RUNNING_LATE = select(parked.c.parked_id, parked.c.count, parked.c.published_at, parked.c.held, parked.c.reason).where(
+    UNTOLD, *_OLDER
+)
+
+#: Notes of these rows that they were told of.
+NOTE_TOLD = update(parked).where(UNTOLD, *_OLDER).values(told_late_at=_NOW)
 
 _newest = (
     select(batch.c.batch_id)

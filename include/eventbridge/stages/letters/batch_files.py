@@ -100,7 +100,7 @@ def _delivery(batch: Batch, rules: RuleSet, letter: Letter) -> dict[str, Any]:
     return {name: record[name] for name in _SAME} | {
         "order_key": order_key(target, parse_document(record["event"]), record) if target.ordered else None,
         "not_before": None,
-        "published_at": record["arrived_at"],
+        "published_at": batch.planned_at,  # anew: `deliver_within` counts from here
         "arrived_at": batch.planned_at,
         # the letter itself: it holds the event, and the attempts made before
         "event_file": letter.file,
@@ -121,7 +121,7 @@ def _event(batch: Batch, letter: Letter) -> dict[str, Any]:
     record = letter.record
     return {name: record[name] for name in ("topic", "broker", "queue_id", "offset", "source", "event_id")} | {
         "message_id": "",
-        "published_at": record["arrived_at"],
+        "published_at": batch.planned_at,
         "arrived_at": batch.planned_at,
         "status": "valid",
         "reason": None,

@@ -23,6 +23,7 @@ REASONS = (
     "Malformed",
     "TargetGone",
     "RuleRemoved",
+    "DeadlineMissed",
 )
 
 #: Columns of a dead letter that a selection looks at; one by error text looks at `attempts` as well.

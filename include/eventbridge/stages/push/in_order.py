@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from eventbridge.decision.answer_to_outcome import decide, expired, is_failure, too_early
+from eventbridge.decision.deadline import in_time, missed
 from eventbridge.decision.ordering import (
     BLOCKED,
     REFERENCE_FIRST,
@@ -109,11 +110,13 @@ class InTurn:
             return DeadLettered(item.reason or "NonRetryable", "skipped by `eventbridge rules release --skip`")
         if item.failure is not None:
             return self._kept(DeadLettered("TransformFailed", item.failure), now)
+        if (late := missed(item.deadline_at, now)) is not None:
+            return late  # though earlier ones of its key are open: it will not be sent, behind them or before
         if item.attempts == 0 and (reason := self._open.reason_to_wait(item.key, item.place)):
             due_at = now + timedelta(seconds=1.0 if reason == BLOCKED else _REFERENCE_SECONDS)
             return RetryAt(due_at, reason)
         if (early := too_early(item.not_before, self._window, now)) is not None:
-            return early
+            return in_time(early, item.deadline_at)
         if item.note == RELEASED:
             return None  # a person wants it tried, whatever its age
         end = expired(self._policy, item.arrived_at, item.held_seconds, now)
@@ -182,6 +185,7 @@ class InTurn:
                 draw=draw,
                 window=self._window,
             )
+            outcome = in_time(outcome, item.deadline_at)
         ended = isinstance(outcome, DeadLettered)
         if isinstance(outcome, DeadLettered):
             if outcome.disable_target:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from eventbridge.decision.answer_to_outcome import too_early
+from eventbridge.decision.deadline import in_time
 from eventbridge.rule.window import DeliverBetween
 from eventbridge.stages.push.pending import Item
 from eventbridge.stages.push.rows import OutcomeRows, unsent_row
@@ -19,7 +20,7 @@ def put_off(
 ) -> list[Item]:
     """Return the deliveries of a target that may be sent now; of the others rows of schema OUTCOME go to `rows`.
 
-    Such a row is no attempt: a RetryAt that says when the delivery may be sent.
+    Such a row is no attempt: a RetryAt that says when the delivery may be sent; its end, where that is too late.
     """
     ready, early = [], []
     for item in items:
@@ -27,6 +28,6 @@ def put_off(
         if due is None:
             ready.append(item)
         else:
-            early.append(unsent_row(item, due, now))
+            early.append(unsent_row(item, in_time(due, item.deadline_at), now))
     rows.put_all(early)
     return ready

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from eventbridge.decision.answer_to_outcome import age_begins
+from eventbridge.decision.deadline import deadline_of
 from eventbridge.decision.ordering import BLOCKED, PLACE_COLUMNS, REFERENCE_FIRST, is_marked, place_of, shard_of
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk, Piece
@@ -24,6 +25,7 @@ from eventbridge.store.parquet import read_rows
 
 _COLUMNS = [
     "delivery_id", "arrived_at", "payload", "content_type", "headers", "order_key", "failure", "not_before",
+    "published_at",
     *PLACE_COLUMNS,
 ]  # fmt: skip
 
@@ -54,7 +56,7 @@ def ordered_deliveries(
     """
     items: dict[int, list[OrderedItem]] = defaultdict(list)
     failed: dict[int, list[OrderedItem]] = defaultdict(list)
-    for item in _items(work, batch, pieces):
+    for item in _items(work, batch, pieces, spec.deliver_within_seconds):
         seen = done.get(item.delivery_id)
         shard = shard_of(item.key)
         if seen is None or seen.verdict == "Unknown" or seen.reason in (BLOCKED, REFERENCE_FIRST):
@@ -72,12 +74,14 @@ def ordered_deliveries(
     ]
 
 
-def _items(work: Runtime, batch: Batch, pieces: Iterable[Piece]) -> Iterator[OrderedItem]:
+def _items(work: Runtime, batch: Batch, pieces: Iterable[Piece], within_seconds: float | None) -> Iterator[OrderedItem]:
     taken = {row.parked_id: row for row in work.ledger.parked_taken_by(batch.batch_id)}
     for piece in pieces:
         for row in read_rows(work.store, piece.file, piece.rows, columns=_COLUMNS).to_pylist():
             if row["order_key"] is not None:
-                yield _item(piece, row, taken.get(piece.parked_id))
+                made = _item(piece, row, taken.get(piece.parked_id))
+                made.deadline_at = deadline_of(row["published_at"], within_seconds)
+                yield made
 
 
 def _item(piece: Piece, row: dict[str, Any], parked: Parked | None) -> OrderedItem:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from eventbridge.decision.answer_to_outcome import age_begins
 from eventbridge.decision.breaker import Ended
+from eventbridge.decision.deadline import deadline_of
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.chunk import Piece
 from eventbridge.stages.segments.segments import Shown
@@ -38,11 +39,13 @@ class Item:
     held_seconds: float
     due_at: datetime | None = None  # None: at once
     not_before: datetime | None = None
+    deadline_at: datetime | None = None  # None: it is never too late
 
 
 #: Columns of a delivery file that `items_of` needs.
 ITEM_COLUMNS = [
     "delivery_id", "arrived_at", "payload", "content_type", "headers", "order_key", "failure", "not_before",
+    "published_at",
 ]  # fmt: skip
 
 
@@ -57,22 +60,31 @@ class Values:
 
     @cached_property
     def columns(self) -> list[list[Any]]:
-        """A list per column."""
-        return [_objects(self._table.column(name)) for name in ITEM_COLUMNS]
+        """A list per column; of when events were published, which few targets ask, whole microseconds since 1970."""
+        return [
+            _microseconds(self._table.column(name)) if name == "published_at" else _objects(self._table.column(name))
+            for name in ITEM_COLUMNS
+        ]
 
     def rows(self, start: int, count: int) -> Iterator[tuple[Any, ...]]:
         """Yield so many rows from `start` on."""
         return zip(*(column[start : start + count] for column in self.columns), strict=True)
 
 
-def items_of(rows: Iterable[tuple[Any, ...]], piece: Piece, done: Mapping[bytes, Shown], first: int) -> Iterator[Item]:
+def items_of(
+    rows: Iterable[tuple[Any, ...]],
+    piece: Piece,
+    done: Mapping[bytes, Shown],
+    first: int,
+    within_seconds: float | None = None,
+) -> Iterator[Item]:
     """Yield what of a piece is still to be delivered, from the columns `ITEM_COLUMNS` of its rows.
 
     Not what has no payload, nor what `done` shows the outcome of. Requests are numbered by their row, from `first` on.
+    `within_seconds` is the target's `deliver_within`.
     """
-    for number, (delivery_id, arrived_at, payload, content_type, headers, order_key, failure, not_before) in enumerate(
-        rows, first
-    ):
+    for number, row in enumerate(rows, first):
+        delivery_id, arrived_at, payload, content_type, headers, order_key, failure, not_before, published = row
         if failure is not None:
             continue
         attempts = piece.attempts
@@ -89,9 +101,12 @@ def items_of(rows: Iterable[tuple[Any, ...]], piece: Piece, done: Mapping[bytes,
             order_key,
         )
         begins = age_begins(arrived_at, not_before)
-        yield Item(
+        made = Item(
             delivery_id, piece.rule, piece.target, request, begins, attempts, piece.held_seconds, None, not_before
         )
+        if within_seconds is not None:
+            made.deadline_at = deadline_of(_EPOCH + timedelta(microseconds=published), within_seconds)
+        yield made
 
 
 @dataclass
@@ -134,6 +149,11 @@ def request_of(row: dict[str, Any]) -> Request:
         headers=json.loads(row["headers"]) if row["headers"] else {},
         order_key=row["order_key"],
     )
+
+
+def _microseconds(column: pa.ChunkedArray) -> list[Any]:
+    found: list[Any] = column.cast(pa.int64()).to_numpy().tolist()
+    return found
 
 
 def _objects(column: pa.ChunkedArray) -> list[Any]:

@@ -11,6 +11,7 @@ from functools import cached_property, partial
 
 from eventbridge.decision.answer_to_outcome import expired
 from eventbridge.decision.breaker import pause_of
+from eventbridge.decision.deadline import missed
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.model.operator_state import OperatorStates
@@ -60,7 +61,9 @@ class ChunkRuns:
         for (rule, target), found in by_target.items():
             spec = rules[rule].destinations.get(target) if rule in rules else None
             status = statuses.get((rule, target))
-            if self._said.hold_reason(rule, target):
+            if self._said.hold_reason(rule, target) or (rule in rules and not rules[rule].enabled):
+                if spec is not None:
+                    self._in_time(self._items(spec, found, done), spec)
                 continue  # without an outcome: settlement holds it
             of_target = self._of_target(rule, target, spec, status, found, done)
             pause = Pause()
@@ -113,7 +116,7 @@ class ChunkRuns:
         if blocks is not None:
             assert spec is not None, "without it there are no blocks"
             return [TargetRun(self._settings(rule, spec, status), BlockDeliveries(blocks))] if blocks else []
-        items = [item for each in found for item in items_of(each.each(), each.piece, done, each.first)]
+        items = self._in_time(self._items(spec, found, done), spec)
         runs: list[TargetRun] = []
         if spec is not None and spec.ordered and (status is None or status.state != "disabled"):
             items = [item for item in items if item.request.order_key is None]
@@ -131,11 +134,27 @@ class ChunkRuns:
             runs.append(TargetRun(settings, SingleDeliveries(ready)))
         return runs
 
+    def _items(self, spec: TargetRule | None, found: Iterable[ReadPiece], done: Mapping[bytes, Shown]) -> list[Item]:
+        within = spec.deliver_within_seconds if spec is not None else None
+        return [item for each in found for item in items_of(each.each(), each.piece, done, each.first, within)]
+
+    def _in_time(self, items: list[Item], spec: TargetRule | None) -> list[Item]:
+        """Return what is not too late yet, and give the rest up; of an ordered target that is done in its turn."""
+        if spec is None or spec.deliver_within_seconds is None:
+            return items
+        now, kept = self.work.clock(), []
+        for item in items:
+            if item.request.order_key is None and (end := missed(item.deadline_at, now)) is not None:
+                self._give_up([item], end)
+            else:
+                kept.append(item)
+        return kept
+
     def _blocks(
         self, rule: str, spec: TargetRule | None, status: TargetStatus | None, found: Iterable[ReadPiece]
     ) -> list[Block] | None:
         """Return the deliveries of a target as blocks; None if each must be looked at, or sent, by itself."""
-        if spec is None or spec.ordered or spec.deliver_between is not None:
+        if spec is None or spec.ordered or spec.deliver_between is not None or spec.deliver_within_seconds is not None:
             return None
         if self._said.rate(rule, spec.name, spec.rate_per_second) is not None:
             return None

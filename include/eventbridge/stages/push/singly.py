@@ -7,6 +7,7 @@ from contextlib import closing
 from datetime import datetime, timedelta
 
 from eventbridge.decision.answer_to_outcome import decide, expired, is_failure
+from eventbridge.decision.deadline import in_time, missed
 from eventbridge.model.answer import Answer
 from eventbridge.model.outcome import DELIVERED, Outcome, RetryAt, Unknown
 from eventbridge.stages.push import run as runs
@@ -87,7 +88,7 @@ class Rounds:
         self._waiting = [item for item in self._waiting if item.due_at is not None and item.due_at > now]
         alive = []
         for item in ready:
-            verdict = expired(self._policy, item.arrived_at, item.held_seconds, now)
+            verdict = missed(item.deadline_at, now) or expired(self._policy, item.arrived_at, item.held_seconds, now)
             if verdict is None:
                 alive.append(item)
             else:
@@ -145,7 +146,10 @@ class Rounds:
         run = self._run
         if run.stop_asked or run.closed:
             return False
-        fresh = self._of_index[request.index].due_at is None
+        item = self._of_index[request.index]
+        if item.deadline_at is not None and missed(item.deadline_at, self._clock()) is not None:
+            return False  # the round ends; the next one gives up what is too late and goes on with the rest
+        fresh = item.due_at is None
         if not (run.breaker.at_rest and run.pace.free):
             now = self._clock()
             no_room = fresh and run.breaker.room(now) == 0
@@ -185,6 +189,7 @@ class Rounds:
                 draw=draw,
                 window=run.settings.window,
             )
+            outcome = in_time(outcome, item.deadline_at)
             self._judge(item, answer, outcome, now, draw)
         run.write(item, outcome, answer)
         if isinstance(outcome, RetryAt):

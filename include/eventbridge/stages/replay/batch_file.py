@@ -1,4 +1,7 @@
-"""The file a replay batch begins with: archived events, as they were landed, whose age begins with the batch."""
+"""The file a replay batch begins with: archived events, as they were landed, but published anew with the batch.
+
+Their age, and the time of `deliver_within`, begin there.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,11 @@ _ORDER = [(name, "ascending") for name in ("topic", "broker", "queue_id", "offse
 def write_events(work: Runtime, batch: Batch, tables: Sequence[pa.Table]) -> BatchFile:
     """Write events, in bus order, as the buffer file of a batch; return it as it is to be recorded."""
     events = pa.concat_tables(tables).sort_by(_ORDER)
-    column = schemas.BUFFER.get_field_index("arrived_at")
-    times = pa.repeat(pa.scalar(batch.planned_at, schemas.BUFFER.field(column).type), events.num_rows)
-    events = events.set_column(column, schemas.BUFFER.field(column), times).cast(schemas.BUFFER)
+    for name in ("published_at", "arrived_at"):
+        column = schemas.BUFFER.get_field_index(name)
+        times = pa.repeat(pa.scalar(batch.planned_at, schemas.BUFFER.field(column).type), events.num_rows)
+        events = events.set_column(column, schemas.BUFFER.field(column), times)
+    events = events.cast(schemas.BUFFER)
     path = layout.buffer(batch.bus, batch.planned_at, batch.batch_id, uuid.uuid4().hex)
     write_table(work.store, path, events, row_group_rows=ROW_GROUP_ROWS)
     return BatchFile(batch.batch_id, "buffer", _KEY, path, events.num_rows)

@@ -9,9 +9,12 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 
 from eventbridge.decision.chunking import PoolSlots
+from eventbridge.decision.deadline import missed_before, told_before
 from eventbridge.decision.hold_reason import delivery_hold_reason
+from eventbridge.decision.operational_event import of_running_late
 from eventbridge.errors import BooksError
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model import rowset
@@ -63,9 +66,9 @@ def plan_retries(work: Runtime, runner: str | None = None, pools: Mapping[str, P
     are held, a removed rule's are held for 1 h, then given up, a chunk a batch.
     """
     refuse_lost_ledger(work)
-    publish_operational_events(work)
     rules = work.rule_set()
     hold_and_release(work, rules, runner, pools or {})
+    publish_operational_events(work)
     let_go(work, rules, runner)
     chunks = RetryChunks(work, rules, runner, (pools or {}).get(SLOW_LANE_POOL)).take()
     if not chunks:
@@ -137,6 +140,19 @@ def hold_and_release(work: Runtime, rules: RuleSet, runner: str | None, pools: M
         else:
             work.ledger.hold_parked(rule, target, reason)
     work.ledger.release_expired(now)
+    _mind_deadlines(work, rules)
+
+
+def _mind_deadlines(work: Runtime, rules: RuleSet) -> None:
+    """Let go of what waits beyond its deadline, to be given up, and tell of what soon will."""
+    now = work.ledger.now()
+    for rule in rules.rules.values():
+        for target in rule.targets.values():
+            within = target.deliver_within_seconds
+            if within is not None:
+                work.ledger.release_missed(rule.name, target.name, missed_before(within, now))
+                told = partial(of_running_late, rule.name, target.name, within, time=now)
+                work.ledger.tell_running_late(rule.name, target.name, told_before(within, now), told)
 
 
 def _grace_is_over(waiting: WaitingTarget, now: datetime) -> bool:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
+from eventbridge.decision.deadline import told_before
 from eventbridge.decision.operational_event import OperationalEvent, of_rule_held_at_delivery
 from eventbridge.decision.ordering import BLOCKED, HELD_AT, is_marked
 from eventbridge.event.ids import delivery_id_text
@@ -98,6 +99,7 @@ class _Context:
             held_seconds += max(0.0, group.due_second - self._batch.planned_at.timestamp())
         if group.held == QUEUE_EXHAUSTED:  # whoever releases it wants it to be tried: its age begins when it is held
             held_seconds = int((waiting.due_at[at] - waiting.arrived_at[at]).max()) / 1e6
+        published_at, told_at = self._timed(group, time_at(int(waiting.published_at[at].max())))
         return Parked(
             batch_id=self._batch.batch_id,
             settlement=settlement,
@@ -121,7 +123,20 @@ class _Context:
             expires_at=_expires_at(self._rule_set, group, time_at(int(waiting.age_begins[at].max())), held_seconds),
             order_shard=group.shard,
             order_spans=waiting.spans(at),
+            published_at=published_at,
+            told_late_at=told_at,
         )
+
+    def _timed(self, group: Group, youngest: datetime) -> tuple[datetime | None, datetime | None]:
+        """Return when the youngest was published, for a target with a deadline, and when that was told to run out."""
+        rule = self._rule_set.rules.get(group.rule)
+        target = rule.targets.get(group.target) if rule is not None else None
+        if target is None or target.deliver_within_seconds is None:
+            return None, None
+        planned_at = self._batch.planned_at
+        # who planned a batch of what was parked had told of it before
+        told = not self._batch.routes and youngest <= told_before(target.deliver_within_seconds, planned_at)
+        return youngest, planned_at if told else None
 
     def _runner(self, pieces: Iterable[Piece]) -> str:
         for piece in pieces:

@@ -21,7 +21,7 @@ Flags = npt.NDArray[np.bool_]
 #: What `Waiting` needs of a settlement.
 COLUMNS: Final = [
     "rule", "target", "chunk_id", "file", "row", "verdict", "attempts", "due_at", "lane", "held", "arrived_at",
-    "not_before", "settled_at", "reason", "delivery_id",
+    "not_before", "settled_at", "reason", "delivery_id", "published_at",
 ]  # fmt: skip
 
 _SECOND: Final = 1_000_000
@@ -62,6 +62,7 @@ class Waiting:
         )
         self.row, self.attempts = numbers_of(table["row"]), numbers_of(table["attempts"])
         self.due_at, self.arrived_at = times_of(table["due_at"]), times_of(table["arrived_at"])
+        self.published_at = times_of(table["published_at"])
         self.age_begins = np.maximum(self.arrived_at, times_of(table["not_before"]))  # as `age_begins` says
         self.answered = times_of(table["settled_at"]) != NO_TIME
         self.kept_reason = self.verdict.copy()

@@ -1,0 +1,143 @@
+"""`deliver_within`: what is late is not sent but a dead letter, whatever it waited for; it is told of before."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from stages.delivering import REFUSED, RunningClock, Sending, http, told
+
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.letters.reader import dead_letters
+from eventbridge.stages.letters.selection import Selection
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.deliver_redrive import deliver_redrive
+from eventbridge.stages.redrive.plan import begin_redrive
+from eventbridge.stages.runtime.runtime import Runtime
+
+OFTEN = "{policy: own, attempts: 99, initial: 10m, multiplier: 1, maximum: 10m, jitter: 0}"
+WITHIN = {"deliver_within": "1h", "retry": OFTEN}
+
+
+def letters(work: Runtime) -> list[tuple[str, int]]:
+    """Return the reason and the number of attempts of each dead letter."""
+    return [(record["reason"], len(record["attempts"])) for record in dead_letters(work, whole=True)]
+
+
+def late(sending: Sending) -> list[dict[str, Any]]:
+    """Return the operational events of deliveries that are running late."""
+    return [event for event in told(sending) if event["type"] == "delivery.late"]
+
+
+def test_what_no_retry_can_deliver_in_time_is_a_dead_letter_at_once(sending: Sending, clock: RunningClock) -> None:
+    """Tried every 10 minutes for an hour from its publishing; the sixth answer ends it, none waits for the hour."""
+    work = sending.begin(1, crm=http(REFUSED, **WITHIN))
+    for _ in range(8):
+        sending.deliver()
+        clock.advance(601)
+
+    assert letters(work) == [("DeadlineMissed", 6)]
+    assert audit(work).differences == ()
+
+
+def test_an_event_that_comes_too_late_is_never_sent(sending: Sending, clock: RunningClock) -> None:
+    """It lay on the bus for longer than its target wants it; one published now is delivered."""
+    work = sending.begin(2, crm=http("/healthy/crm", **WITHIN))
+    clock.advance(3601)
+    sending.site.reopen()
+    sending.publish(1)
+    sending.deliver()
+
+    assert letters(work) == [("DeadlineMissed", 0)] * 2
+    assert len(sending.requests()) == 1
+    assert audit(work).deliveries["orders/crm"] == {"matched": 3, "delivered": 1, "dead": 2, "parked": 0}
+
+
+def test_time_held_counts(sending: Sending, clock: RunningClock) -> None:
+    """A disabled rule holds its deliveries; at their deadline they end, unsent, and others of it are held on."""
+    work = sending.begin(1, crm=http(REFUSED, **WITHIN), slow=http(REFUSED, deliver_within="2h", retry=OFTEN))
+    sending.deliver()
+    sending.disable(crm=http("/healthy/crm", **WITHIN), slow=http("/healthy/slow", deliver_within="2h", retry=OFTEN))
+    sending.deliver()
+    clock.advance(3601)
+    sending.deliver()
+
+    assert letters(work) == [("DeadlineMissed", 1)]
+    assert [row.held for row in work.ledger.parked() if row.state != "closed"] == ["rule disabled"]
+    assert sending.requests() == []
+    assert audit(work).differences == ()
+
+
+def test_closed_hours_count(sending: Sending, clock: RunningClock) -> None:
+    """What waits until tomorrow is given up at its deadline today."""
+    today = clock().date()
+    closed = f"{{time_zone: UTC, blackout_dates: [{today}, {today + timedelta(days=1)}]}}"
+    work = sending.begin(1, crm=http("/healthy/crm", deliver_between=closed, **WITHIN))
+    sending.deliver()
+    clock.advance(3601)
+    sending.deliver()
+
+    assert letters(work) == [("DeadlineMissed", 0)]
+    assert sending.requests() == []
+
+
+def test_an_ordered_target_goes_on_behind_what_was_late(sending: Sending, clock: RunningClock) -> None:
+    """The first of its key cannot be delivered; at the deadline it ends, as does what waited behind it."""
+    ordered = {"ordered_by": "$.source", **WITHIN}
+    work = sending.begin(3, crm=http(REFUSED, **ordered))
+    sending.deliver()
+    clock.advance(3601)
+    sending.rules(crm=http("/healthy/crm", **ordered))
+    sending.publish(1)
+    sending.deliver()
+    clock.advance(2)  # behind its key it looks up every second
+    sending.deliver()
+
+    assert sorted(reason for reason, _ in letters(work)) == ["DeadlineMissed"] * 3
+    assert len(sending.requests()) == 1
+    assert audit(work).differences == ()
+
+
+def test_a_redrive_begins_their_time_anew(sending: Sending, clock: RunningClock) -> None:
+    """What was too late is sent when somebody redrives it: the deadline counts from the redrive."""
+    work = sending.begin(1, crm=http("/healthy/crm", **WITHIN))
+    clock.advance(3601)
+    sending.deliver()
+    assert letters(work) == [("DeadlineMissed", 0)]
+
+    wish = begin_redrive(work, Selection(reason="DeadlineMissed"), "run", rate=None, retransform=False, again=False)
+    deliver_redrive(work, wish.redrive_id, InProcessRouter(work.store))
+
+    assert len(sending.requests()) == 1
+    assert audit(work).differences == ()
+
+
+def test_it_is_told_once_when_four_fifths_of_the_time_are_over(sending: Sending, clock: RunningClock) -> None:
+    """One operational event for what waits then, though it is tried and parked again afterwards."""
+    sending.begin(2, crm=http(REFUSED, **WITHIN))
+    sending.deliver()
+    clock.advance(47 * 60)
+    sending.deliver()
+    assert late(sending) == []
+
+    clock.advance(2 * 60)
+    sending.deliver()
+    clock.advance(9 * 60)
+    sending.deliver()
+
+    (event,) = late(sending)
+    assert event["subject"] == "orders/crm"
+    assert event["data"]["count"] == 2
+    assert event["data"]["deliver_by"] > event["time"]
+    assert event["data"]["waits_for"] == ["RetryAt"]
+
+
+def test_what_is_late_is_found_by_the_planner_of_retries(sending: Sending, clock: RunningClock) -> None:
+    """A row that is due only later is taken at its deadline and not when it is due."""
+    work = sending.begin(1, crm=http("/healthy/crm", not_before="2h", **WITHIN))
+    sending.deliver()
+    assert letters(work) == []
+    assert [row.published_at is not None for row in work.ledger.parked()] == [True]
+    clock.advance(3601)
+    sending.deliver()
+    assert letters(work) == [("DeadlineMissed", 0)]

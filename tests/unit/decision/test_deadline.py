@@ -1,0 +1,46 @@
+"""Until when a delivery may be sent, and what becomes of one past that."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from eventbridge.decision.deadline import deadline_of, in_time, missed, missed_before, told_before
+from eventbridge.model.outcome import DELIVERED, DeadLettered, RetryAt
+
+NOON = datetime(2026, 11, 24, 12, tzinfo=UTC)
+DEADLINE = NOON + timedelta(minutes=10)
+
+
+def test_a_target_without_the_field_has_all_time() -> None:
+    """No deadline, however old the event."""
+    assert deadline_of(NOON, None) is None
+    assert missed(None, NOON + timedelta(days=999)) is None
+    late = RetryAt(NOON + timedelta(days=999), "HTTP 503")
+    assert in_time(late, None) is late
+
+
+def test_at_its_deadline_it_is_too_late() -> None:
+    """Up to the last microsecond before it may be sent."""
+    assert deadline_of(NOON, 600.0) == DEADLINE
+    assert missed(DEADLINE, DEADLINE - timedelta(microseconds=1)) is None
+    end = missed(DEADLINE, DEADLINE)
+    assert end is not None
+    assert end.reason == "DeadlineMissed"
+    assert "2026-11-24T12:10:00.000+00:00" in end.detail
+
+
+def test_a_retry_beyond_the_deadline_ends_the_delivery_at_once() -> None:
+    """With the answer in its detail; one before it, and any other outcome, stays what it is."""
+    soon = RetryAt(DEADLINE - timedelta(microseconds=1), "HTTP 503")
+    assert in_time(soon, DEADLINE) is soon
+    assert in_time(DELIVERED, DEADLINE) is DELIVERED
+    end = in_time(RetryAt(DEADLINE, "HTTP 503"), DEADLINE)
+    assert isinstance(end, DeadLettered)
+    assert end.reason == "DeadlineMissed"
+    assert end.detail.startswith("HTTP 503, and it was to be delivered by 2026-11-24T12:10")
+
+
+def test_four_fifths_of_the_time_are_told_of() -> None:
+    """Of 10 minutes 8: what was published so long ago, or longer."""
+    assert told_before(600.0, NOON) == NOON - timedelta(minutes=8)
+    assert missed_before(600.0, NOON) == NOON - timedelta(minutes=10)
