@@ -40,9 +40,12 @@ FolderOption = Annotated[
 
 @app.command()
 def check(folder: FolderOption = None, as_json: JsonOption = False) -> None:
-    """Check every rule file; all mistakes are told, with file, line, column, path and remedy, exit code 2."""
+    """Check every rule file, and run the tests of its rules, once nothing else is wrong.
+
+    All mistakes are told, with file, line, column, path and remedy, exit code 2.
+    """
     try:
-        rules = _load(folder, look_at_paths=True)
+        rules = _load(folder, checked=True)
     except RuleFileError as error:
         if not as_json:
             raise
@@ -225,10 +228,15 @@ def _pattern(rule: str | None, file: Path | None, folder: Path | None) -> Patter
     return parse_pattern(found.pattern)
 
 
-def _load(folder: Path | None, *, look_at_paths: bool = False) -> RuleSet:
+def _load(folder: Path | None, *, checked: bool = False) -> RuleSet:
     from eventbridge.rule.load import load_rules
 
+    if checked:
+        from eventbridge.decision.rule_test import failures
+
+        found = folder if folder is not None else settings().rules_folder
+        return load_rules(found, look_at_paths=True, tried_by=failures)
     if folder is not None:
-        return load_rules(folder, look_at_paths=look_at_paths)
+        return load_rules(folder)
     chosen = settings()
-    return load_rules(chosen.rules_folder, look_at_paths=look_at_paths, cache=chosen.rule_cache)
+    return load_rules(chosen.rules_folder, cache=chosen.rule_cache)

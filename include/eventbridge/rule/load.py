@@ -17,7 +17,8 @@ from eventbridge.rule.fields import Fields, nearest
 from eventbridge.rule.model import Bus, Rule, Target
 from eventbridge.rule.node import Location, Node
 from eventbridge.rule.operations_bus import OPERATIONS_BUS
-from eventbridge.rule.read_rule import read_bus, read_rule
+from eventbridge.rule.read_rule import read_bus, read_rule, tests_of
+from eventbridge.rule.read_tests import RuleTest
 from eventbridge.rule.rule_set import RuleSet
 from eventbridge.rule.types import TARGET_TYPES
 from eventbridge.rule.yaml_tree import read_yaml
@@ -25,23 +26,29 @@ from eventbridge.rule.yaml_tree import read_yaml
 SUFFIXES = (".yaml", ".yml")
 
 Thing = TypeVar("Thing", Bus, Rule)
+Trial = Callable[[Rule, RuleTest], Iterable[Mistake]]
 
 
-def load_rules(folder: Path, *, look_at_paths: bool = False, cache: Path | None = None) -> RuleSet:
+def load_rules(
+    folder: Path, *, look_at_paths: bool = False, cache: Path | None = None, tried_by: Trial | None = None
+) -> RuleSet:
     """Return the buses and rules of every `.yaml` and `.yml` file below `folder`, but for hidden files and folders.
 
     Raises RuleFileError with all mistakes, in the order of files and lines. No file at all is a mistake too:
     it would mean that every rule was removed.
     `look_at_paths`: what stands in the way of file targets on this machine is a mistake too. It is for who checks:
     to a runner it is one target's trouble, to be tried again, and no reason to stop every rule.
+    `tried_by`: says what is wrong with a rule by one of its tests; asked once nothing else is wrong.
     `cache`: a folder in which files are known again that were read before; with it the answer is the same, sooner.
     """
-    known = _known_again(folder, RuleCache(cache)) if cache is not None and not look_at_paths else None
+    known = (
+        _known_again(folder, RuleCache(cache)) if cache is not None and not look_at_paths and tried_by is None else None
+    )
     if known is not None:
         return known
     mistakes: list[Mistake] = []
     files = [(path, _content(path, mistakes)) for path in _rule_files(folder, mistakes)]
-    return _read_files(files, mistakes, look_at_paths=look_at_paths)
+    return _read_files(files, mistakes, look_at_paths=look_at_paths, tried_by=tried_by)
 
 
 def load_rule_file(file: Path, buses: Mapping[str, Bus], content: bytes | None = None) -> RuleSet:
@@ -90,6 +97,7 @@ def _read_files(
     buses: Mapping[str, Bus] | None = None,
     *,
     look_at_paths: bool = False,
+    tried_by: Trial | None = None,
 ) -> RuleSet:
     """Return what files hold; None stands for the content of one that cannot be read, which is noted already."""
     tops = [None if content is None else _top(content, path, mistakes) for path, content in contents]
@@ -101,6 +109,8 @@ def _read_files(
         mistakes.extend(_at(nodes[rule], field).mistake(*said) for rule, field, *said in _conflicts(rule_set))
     if look_at_paths:
         mistakes.extend(_obstacles(rule_set, nodes))
+    if tried_by is not None and not mistakes:
+        mistakes.extend(_failed_tests(rule_set, nodes, tried_by))
     if mistakes:
         raise RuleFileError(sorted(mistakes, key=lambda mistake: (mistake.file, mistake.line, mistake.column)))
     return rule_set
@@ -244,6 +254,13 @@ def _zones_are_there(rule_set: RuleSet) -> bool:
     windows = (target.deliver_between for rule in rules for target in rule.targets.values())
     zones = {window.time_zone for window in windows if window is not None}
     return not zones or zones <= zoneinfo.available_timezones()
+
+
+def _failed_tests(rule_set: RuleSet, nodes: dict[str, Node], tried_by: Trial) -> Iterator[Mistake]:
+    for name, node in nodes.items():
+        rule = rule_set.rules[name]
+        for test in tests_of(rule, Fields(node, [], "a rule"), []):
+            yield from tried_by(rule, test)
 
 
 def _obstacles(rule_set: RuleSet, nodes: dict[str, Node]) -> Iterator[Mistake]:

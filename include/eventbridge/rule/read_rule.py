@@ -12,6 +12,7 @@ from eventbridge.rule.model import DAY_SECONDS, PARKED_MAX, Bus, Rule, Source
 from eventbridge.rule.node import Node
 from eventbridge.rule.read_expect import read_expect
 from eventbridge.rule.read_target import read_target
+from eventbridge.rule.read_tests import RuleTest, read_tests
 from eventbridge.rule.read_type import close_fields, likely_type, read_by_model, read_type
 from eventbridge.rule.types import SOURCE_TYPES
 from eventbridge.rule.vocabulary import PRIORITIES, SOURCE_TYPES_LATER
@@ -55,8 +56,14 @@ def read_rule(name: str, node: Node, mistakes: list[Mistake]) -> Rule:
         parked_max=_parked_max(fields, mistakes),
         targets={target: read_target(target, child, mistakes) for target, child in _targets(fields, mistakes)},
     )
+    tests_of(rule, fields, mistakes)
     fields.close()
     return rule
+
+
+def tests_of(rule: Rule, fields: Fields, mistakes: list[Mistake]) -> list[RuleTest]:
+    """Return the tests among the fields of a rule. No part of the rule: it stays the same when its tests change."""
+    return read_tests(fields, list(rule.targets), mistakes)
 
 
 def check_name(name: str, what: str, node: Node, mistakes: list[Mistake]) -> None:

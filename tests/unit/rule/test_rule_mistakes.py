@@ -88,8 +88,10 @@ def test_field_of_this_version_is_read(tmp_path: Path, what: str, field: str) ->
         "dead_letter_queue",
         "expect",
         "parked",
+        "event",
+        "outputs",
     )
-    wrong = {field: 1 if field in (*holders, "parked") or what.endswith("expectation") else {"x": 1}}
+    wrong = {field: 1 if field in holders or what.endswith("expectation") else {"x": 1}}
     transform = {"form": "JSONPATH" if field == "value" else "TEMPLATE"}
     target = {"type": "file" if field in ("path", "retry", "transform") or what != "a target" else "http"}
     if what == "a dead letter queue":
@@ -109,8 +111,9 @@ def test_field_of_this_version_is_read(tmp_path: Path, what: str, field: str) ->
         "a field expectation": {"fields": {"$.data.a": wrong}},
         "bounds": {"matches": wrong},
     }.get(what, {})  # type: ignore[assignment]
+    tests = {"tests": [wrong | ({} if field == "event" else {"event": {"type": "a"}})]} if what == "a test" else {}
     rule = {"targets": {"t": target | (wrong if what == "a target" else {})}} | (
-        wrong if what == "a rule" else {"expect": expect}
+        wrong if what == "a rule" else {"expect": expect} | tests
     )
     if what == "parked deliveries":
         rule["parked"] = wrong

@@ -31,6 +31,7 @@ HEADINGS = {
     "a source": "### Source",
     "a rule": "## Rule",
     "an expectation": "### Expectations",
+    "a test": "### Tests",
     "a target": "## Target",
     "a dead letter queue": "### Dead letter queue",
     "a timeout": "### Timeout",

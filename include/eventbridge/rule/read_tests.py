@@ -1,0 +1,76 @@
+"""Reads the `tests` of a rule: events, whether it matches them, and what its targets get of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from eventbridge.errors import EventError, Mistake
+from eventbridge.event.cloudevent import check_event
+from eventbridge.event.json_document import JsonValue
+from eventbridge.rule.fields import Fields, nearest
+from eventbridge.rule.node import Node
+
+#: What an event of a test has where the test does not say.
+_FILLED_IN: dict[str, JsonValue] = {"specversion": "1.0", "id": "test", "source": "/test"}
+
+
+@dataclass(frozen=True)
+class RuleTest:
+    """An event, whether the rule matches it, and for some targets what they get; `node` is where it stands."""
+
+    node: Node
+    event: Mapping[str, JsonValue]
+    matches: bool = True
+    outputs: Mapping[str, JsonValue] = field(default_factory=dict)
+
+    def place(self, name: str, target: str | None = None) -> Node:
+        """Return where a field, or what it says of a target, stands; the test itself where it is not given."""
+        found = self.node.value.get(name, self.node)
+        return found if target is None else found.value[target]
+
+
+def read_tests(fields: Fields, targets: Collection[str], mistakes: list[Mistake]) -> list[RuleTest]:
+    """Return the tests that a rule with these targets has; what is wrong is added to `mistakes`."""
+    node = fields.get("tests")
+    if node is None:
+        return []
+    if not isinstance(node.value, list) or not node.value:
+        what = node.kind() if node.value else "empty"
+        fields.add(node, f"tests is a list, and this is {what}", "Write - event: {type: ...} below tests")
+        return []
+    return [test for child in node.value for test in _test(child, targets, mistakes)]
+
+
+def _test(node: Node, targets: Collection[str], mistakes: list[Mistake]) -> Iterator[RuleTest]:
+    known = len(mistakes)
+    fields = Fields(node, mistakes, "a test")
+    matches = fields.flag("matches", default=True)
+    event = _event(fields)
+    outputs = fields.mapping("outputs")
+    for name, child in outputs.items():
+        if name not in targets:
+            remedy = nearest(name, targets) or f"Its targets are {', '.join(targets)}"
+            mistakes.append(child.mistake_at_key(f"the rule has no target {name!r}", remedy))
+    if outputs and not matches:
+        fields.add_to("outputs", "a rule that does not match gives its targets nothing", "Remove it")
+    fields.close()
+    if len(mistakes) == known and event is not None:
+        yield RuleTest(node, event, matches, {name: child.to_json() for name, child in outputs.items()})
+
+
+def _event(fields: Fields) -> dict[str, Any] | None:
+    node = fields.get("event", required=True)
+    if node is None:
+        return None
+    if not isinstance(node.value, dict):
+        fields.add(node, f"event is a mapping, and this is {node.kind()}", "Write the attributes of an event below it")
+        return None
+    event: dict[str, JsonValue] = _FILLED_IN | node.to_json()
+    try:
+        check_event(event)
+    except EventError as error:
+        fields.add(node, f"this is no CloudEvent: {error}", "Correct it")
+        return None
+    return event
