@@ -23,6 +23,7 @@ from eventbridge.errors import RuleFileError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.chunk import Chunk
 from eventbridge.orchestrate.names import PUSH, REDRIVE_DAG
+from eventbridge.orchestrate.push import chunk_name
 from eventbridge.orchestrate.schedule import run_limit
 from eventbridge.rule import load_rules
 from eventbridge.stages.letters.reader import dead_letters
@@ -80,7 +81,8 @@ def test_a_push_that_airflow_ends_stops_by_itself(running: Running) -> None:
 
     assert "the task shouldn't be running anymore" in told, "it was Airflow that ended it"
     assert running.work.ledger.chunk(chunk.batch_id, chunk.chunk_id).state in ("TIMEOUT", "ERROR")
-    assert running.airflow.call("GET", task)["state"] == "failed"
+    ended = running.airflow.call("GET", task)
+    assert (ended["state"], ended["rendered_map_index"]) == ("failed", chunk_name(chunk))
     received = Counter(name for name in running.requests("/slow/tracking") if name not in before)
     taken = answered(running, chunk, "Delivered")
     assert len(received) == 100

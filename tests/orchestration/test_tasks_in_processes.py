@@ -17,11 +17,12 @@ from airflow.sdk.exceptions import AirflowFailException
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.errors import BooksError, ConnectionUnusable, LedgerError, UserError
 from eventbridge.model import lane
+from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.orchestrate import names, pools
 from eventbridge.orchestrate.connections import airflow_connection
 from eventbridge.orchestrate.policy import UNPLANNED, place_push
 from eventbridge.orchestrate.preload import preload
-from eventbridge.orchestrate.push import PushOperator
+from eventbridge.orchestrate.push import PushOperator, chunk_name, pushes
 from eventbridge.orchestrate.redrive import redrive_id_of, redrive_params
 from eventbridge.orchestrate.replay import replay_id_of, replay_params
 from eventbridge.orchestrate.slow_lane import NICENESS
@@ -103,6 +104,17 @@ def test_without_a_batch_a_push_does_nothing(home: Path) -> None:
     PushOperator(task_id="push", batch_id="", chunk_id=3).execute({})
 
     assert not home.exists()
+
+
+def test_a_push_is_named_by_rule_and_target(home: Path) -> None:
+    """By the first of several; without a batch by nothing, and by its number where the ledger knows no such chunk."""
+    pieces = [Piece("f", "0", 1, 1, "big-orders", target) for target in ("crm", "crm", "audit", "log")]
+    chunks = [Chunk("b", n, "p", 1, tuple(pieces[:count]), 1, 1) for n, count in enumerate((2, 4))]
+
+    assert [chunk_name(chunk) for chunk in chunks] == ["big-orders/crm", "big-orders/crm and 2 more"]
+    assert PushOperator(task_id="push", batch_id="", chunk_id=3).chunk_name == ""
+    assert PushOperator(task_id="push", batch_id="none", chunk_id=3).chunk_name == "chunk 3"
+    assert pushes("b").partial_kwargs["map_index_template"] == "{{ task.chunk_name }}"
 
 
 def test_what_a_person_must_mend_is_not_tried_again(home: Path) -> None:

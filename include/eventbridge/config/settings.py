@@ -91,6 +91,13 @@ class Settings(BaseModel):
         gt=0,
         le=3600,
     )
+    batch_late_seconds: Seconds = _setting(
+        120.0,
+        "seconds",
+        "When Airflow tells that a run which moves a batch is late, from when it was queued; most take 15 s.",
+        gt=0,
+        le=86_400,
+    )
     prepare_budget_seconds: Seconds = _setting(
         60.0,
         "seconds",

@@ -25,6 +25,7 @@ OperationType = Literal[
     "target.disabled",
     "delivery.dead_lettered",
     "delivery.late",
+    "batch.late",
     "rule.held",
     "rules.mistaken",
     "quality.checked",
@@ -117,6 +118,12 @@ def of_running_late(
     }
     event_id = _id("delivery.late", rule, target, time.isoformat())
     return OperationalEvent(event_id, "delivery.late", f"{rule}/{target}", time, data)
+
+
+def of_late_batch(dag_id: str, run_id: str, seconds: float, time: datetime) -> OperationalEvent:
+    """Return the event for a run of Airflow's that still moves its batch so long after it was queued."""
+    data = {"dag_id": dag_id, "run_id": run_id, "late_after_seconds": seconds}
+    return OperationalEvent(_id("batch.late", dag_id, run_id), "batch.late", dag_id, time, data)
 
 
 def of_rule_held_in_version(rule: str, version: str, reason: str, time: datetime) -> OperationalEvent:

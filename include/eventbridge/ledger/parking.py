@@ -263,7 +263,7 @@ class Parking(Database):
                 return 0
             connection.execute(statements.NOTE_TOLD, of)
             waits_for = tuple(sorted({row.held or row.reason for row in rows}))
-            late = RunningLate(sum(row.count for row in rows), min(row.published_at for row in rows), waits_for)
+            late = RunningLate(sum(row.deliveries for row in rows), min(row.published_at for row in rows), waits_for)
             queue_events(connection, [told(late)])
             return late.count
 

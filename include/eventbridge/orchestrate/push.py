@@ -5,14 +5,20 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import timedelta
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, Context
 
 from eventbridge.config.settings import Settings
+from eventbridge.errors import EventBridgeError
 from eventbridge.model.lane import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
 from eventbridge.orchestrate.names import PUSH
+
+if TYPE_CHECKING:
+    from eventbridge.model.chunk import Chunk
 
 #: For opening the ledger, reading the chunk, and the last answers.
 _LIMIT_BEYOND_BUDGET_SECONDS = 30.0
@@ -35,6 +41,23 @@ class PushOperator(BaseOperator):
         self._stop: threading.Event | None = None
         self._killed = False
 
+    @cached_property
+    def chunk_name(self) -> str:
+        """What Airflow's lists show of this push: rule and target of its chunk, the first of several; "": of none.
+
+        Airflow asks before the push begins and after it. A ledger that does not answer is the push's to tell.
+        """
+        if not self.batch_id:
+            return ""
+        from eventbridge.ledger import Ledger
+
+        try:
+            with closing(Ledger.open(Settings.from_mapping(os.environ).ledger_url)) as ledger:
+                return chunk_name(ledger.chunk(self.batch_id, self.chunk_id))
+        except EventBridgeError as error:
+            self.log.warning("chunk %s of batch %s has no name: %s", self.chunk_id, self.batch_id, error)
+            return f"chunk {self.chunk_id}"
+
     def execute(self, context: Context) -> None:
         """Deliver the chunk; fails if a target cannot be opened or ledger or store cannot be reached."""
         from eventbridge.orchestrate.tasks import stage
@@ -55,6 +78,13 @@ class PushOperator(BaseOperator):
             self._stop.set()
 
 
+def chunk_name(chunk: Chunk) -> str:
+    """Return `<rule>/<target>` of a chunk; of one with several the first, and how many more there are."""
+    targets = list(dict.fromkeys(f"{piece.rule}/{piece.target}" for piece in chunk.pieces))
+    more = f" and {len(targets) - 1} more" if len(targets) > 1 else ""
+    return f"{targets[0]}{more}" if targets else ""
+
+
 def pushes(batch_id: str, **options: Any) -> Any:
     """Return the partial mapped push of a batch, to be expanded over `chunk_id`.
 
@@ -63,6 +93,7 @@ def pushes(batch_id: str, **options: Any) -> Any:
     """
     return PushOperator.partial(
         task_id=PUSH,
+        map_index_template="{{ task.chunk_name }}",
         batch_id=batch_id,
         retries=0,
         weight_rule="absolute",

@@ -27,8 +27,10 @@ class RuleTest:
 
     def place(self, name: str, target: str | None = None) -> Node:
         """Return where a field, or what it says of a target, stands; the test itself where it is not given."""
-        found = self.node.value.get(name, self.node)
-        return found if target is None else found.value[target]
+        found: Node = self.node.value.get(name, self.node)
+        if target is not None:
+            found = found.value[target]
+        return found
 
 
 def read_tests(fields: Fields, targets: Collection[str], mistakes: list[Mistake]) -> list[RuleTest]:

@@ -127,7 +127,7 @@ RELEASE_MISSED = (
 )
 
 #: What waits of a target, was published so long ago, and was not told of.
-RUNNING_LATE = select(parked.c.parked_id, parked.c.count, parked.c.published_at, parked.c.held, parked.c.reason).where(
+RUNNING_LATE = select(parked.c.count.label("deliveries"), parked.c.published_at, parked.c.held, parked.c.reason).where(
     UNTOLD, *_OLDER
 )
 

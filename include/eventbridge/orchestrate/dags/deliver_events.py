@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from airflow.sdk import DAG
 
+from eventbridge.orchestrate.late import late_alert
 from eventbridge.orchestrate.names import LISTEN, deliver_dag_id, runner_subject
 from eventbridge.orchestrate.push import pushes
 from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, run_limit, waking
@@ -44,6 +45,7 @@ def deliver_events(runner: str) -> DAG:
         max_active_runs=1,
         max_active_tasks=64,
         dagrun_timeout=run_limit(airflow_settings()),
+        deadline=late_alert(airflow_settings()),
         default_args={"owner": OWNER},
         tags=["eventbridge", "deliver"],
     ) as dag:

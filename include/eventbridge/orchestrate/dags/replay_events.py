@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from airflow.sdk import DAG
 
+from eventbridge.orchestrate.late import late_alert
 from eventbridge.orchestrate.names import PLAN_REPLAY, REPLAY_DAG
 from eventbridge.orchestrate.replay import go_on, plan_replay, replay_params, replay_pushes
 from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, run_limit
@@ -36,6 +37,7 @@ def replay_events() -> DAG:
         max_active_runs=4,
         max_active_tasks=64,
         dagrun_timeout=run_limit(airflow_settings()),
+        deadline=late_alert(airflow_settings()),
         default_args={"owner": OWNER, "pre_execute": give_way},
         params=replay_params(),
         tags=["eventbridge", "replay"],
