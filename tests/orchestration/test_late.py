@@ -31,6 +31,7 @@ def test_runs_that_move_a_batch_have_the_alert(home: Path, monkeypatch: pytest.M
 
 def test_the_alert_logs_and_queues_one_operational_event(home: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Called as the triggerer calls it, by its path and with the run; told twice it is one event."""
+    home.mkdir()
     callback = late_alert(Settings()).callback
     assert isinstance(callback, AsyncCallback)
     tell = import_string(callback.path)

@@ -113,8 +113,9 @@ def test_a_push_is_named_by_rule_and_target(home: Path) -> None:
 
     assert [chunk_name(chunk) for chunk in chunks] == ["big-orders/crm", "big-orders/crm and 2 more"]
     assert PushOperator(task_id="push", batch_id="", chunk_id=3).chunk_name == ""
+    home.mkdir()
     assert PushOperator(task_id="push", batch_id="none", chunk_id=3).chunk_name == "chunk 3"
-    assert pushes("b").partial_kwargs["map_index_template"] == "{{ task.chunk_name }}"
+    assert pushes("b").kwargs["map_index_template"] == "{{ task.chunk_name }}"
 
 
 def test_what_a_person_must_mend_is_not_tried_again(home: Path) -> None:

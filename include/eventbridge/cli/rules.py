@@ -14,6 +14,7 @@ from eventbridge.cli.lines import numbered_lines
 from eventbridge.cli.output import JsonOption, json_text, note, say, show_json
 from eventbridge.cli.release import release
 from eventbridge.cli.runtime import runtime, settings
+from eventbridge.cli.shadow import shadow
 from eventbridge.cli.table import counted, show_table, visible
 from eventbridge.errors import EventError, RuleFileError, UserError
 
@@ -26,6 +27,7 @@ app = typer.Typer(help="Check rule files and try them; release, pause, disable a
 app.command("backtest")(backtest.backtest)
 app.command("diff")(backtest.diff)
 app.command()(release)
+app.command()(shadow)
 app.command("pause")(operate.pause_rule)
 app.command("resume")(operate.resume_rule)
 app.command("disable")(operate.disable_rule)

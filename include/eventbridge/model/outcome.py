@@ -16,6 +16,11 @@ VERDICT_RANK: tuple[VerdictName, ...] = ("Delivered", "DeadLettered", "RetryAt",
 NOT_BEFORE = "NotBefore"
 
 
+#: Why a delivery of a shadow counts as dealt with that its target has not: it could not be made, or its batch was over.
+SHADOW_FAILED = "ShadowFailed"
+SHADOW_NOT_SENT = "ShadowNotSent"
+
+
 @dataclass(frozen=True)
 class Delivered:
     """The target has it."""

@@ -18,7 +18,7 @@ from eventbridge.rule.content import content_of
 from eventbridge.rule.expect import Expect
 from eventbridge.rule.frozen import Frozen as _Frozen
 from eventbridge.rule.types import SOURCE_TYPES, TARGET_TYPES
-from eventbridge.rule.window import DeliverBetween
+from eventbridge.rule.window import DeliverBetween, DeliverWithin
 
 Priority = Literal["high", "medium", "low"]
 PolicyName = Literal["BACKOFF_RETRY", "EXPONENTIAL_DECAY_RETRY", "own"]
@@ -138,7 +138,7 @@ class Target(_Frozen):
     """Where deliveries of a rule go, and how: what targets of every type have; each type's model adds its own fields.
 
     `timeout_seconds` is for an attempt in all. `ordered_by` is a JSONPath, or `queue`; `not_before` a path to a time in
-    the event, or a duration after its arrival. `deliver_within_seconds` counts from when its event was published.
+    the event, or a duration after its arrival. `deliver_within` counts from when its event was published.
     """
 
     name: str
@@ -156,12 +156,18 @@ class Target(_Frozen):
     rate_per_second: float | None = None
     not_before: str | None = None
     deliver_between: DeliverBetween | None = None
-    deliver_within_seconds: float | None = None
+    deliver_within: DeliverWithin | None = None
+    shadow_of: str | None = None  # gets the same events as that target; its failures are recorded and no more
 
     @property
     def ordered(self) -> bool:
         """Whether deliveries of one key go one after the other; with `errors_tolerance: none` all are of one key."""
         return self.ordered_by is not None or self.errors_tolerance == "none"
+
+    @property
+    def deliver_within_seconds(self) -> float | None:
+        """How long after its event was published a delivery may be made; None: for ever."""
+        return self.deliver_within.seconds if self.deliver_within is not None else None
 
 
 #: Deliveries of one rule that may wait, if its file says nothing.

@@ -6,7 +6,7 @@ from typing import Any
 
 from eventbridge.errors import Mistake
 from eventbridge.pattern import rule_pattern_mistakes
-from eventbridge.rule.fields import NAME, NAME_REMEDY, Fields
+from eventbridge.rule.fields import NAME, NAME_REMEDY, Fields, nearest
 from eventbridge.rule.locate import located
 from eventbridge.rule.model import DAY_SECONDS, PARKED_MAX, Bus, Rule, Source
 from eventbridge.rule.node import Node
@@ -56,6 +56,7 @@ def read_rule(name: str, node: Node, mistakes: list[Mistake]) -> Rule:
         parked_max=_parked_max(fields, mistakes),
         targets={target: read_target(target, child, mistakes) for target, child in _targets(fields, mistakes)},
     )
+    _check_shadows(rule, fields)
     tests_of(rule, fields, mistakes)
     fields.close()
     return rule
@@ -127,6 +128,20 @@ def _parked_max(fields: Fields, mistakes: list[Mistake]) -> int:
     most: int = own.whole("max", PARKED_MAX, 1, 1_000_000_000)
     own.close()
     return most
+
+
+def _check_shadows(rule: Rule, fields: Fields) -> None:
+    for target in rule.targets.values():
+        if target.shadow_of is None:
+            continue
+        node = fields.mapping("targets")[target.name].value["shadow_of"]
+        shadowed = rule.targets.get(target.shadow_of)
+        if shadowed is None or shadowed is target:
+            others = [each.name for each in rule.targets.values() if each.shadow_of is None]
+            remedy = nearest(target.shadow_of, others) or "Name another target of this rule"
+            fields.add(node, f"there is no other target {target.shadow_of!r}", remedy)
+        elif shadowed.shadow_of is not None:
+            fields.add(node, f"{target.shadow_of!r} is a shadow itself", f"Name {shadowed.shadow_of}")
 
 
 def _targets(fields: Fields, mistakes: list[Mistake]) -> list[tuple[str, Node]]:

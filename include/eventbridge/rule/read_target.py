@@ -15,6 +15,7 @@ from eventbridge.rule.types import TARGET_TYPES, TargetType
 from eventbridge.rule.vocabulary import (
     ERRORS_TOLERANCE,
     NOT_FOR_QUEUES,
+    NOT_FOR_SHADOWS,
     OWN_ONLY,
     POLICIES,
     POLICY_ALIASES,
@@ -40,8 +41,12 @@ def read_target(name: str, node: Node, mistakes: list[Mistake]) -> Target:
         "ordered_by": _ordered_by(fields),
         "disable_after_seconds": fields.duration("disable_after", None, 3_600.0, 365 * DAY_SECONDS),
         "rate_per_second": fields.rate("rate"),
+        "shadow_of": fields.name("shadow_of") or None,
         **read_waiting(fields, mistakes),
     }
+    if values["shadow_of"] is not None:
+        message = "{} is not for a shadow: it is tried once, at once, and nothing becomes of its failures"
+        fields.refuse(NOT_FOR_SHADOWS, message, "Remove it, or shadow_of")
     return _of_type(fields, kind, transform, values)
 
 

@@ -12,7 +12,7 @@ from eventbridge.errors import Mistake, TransformError
 from eventbridge.rule.fields import Fields, nearest
 from eventbridge.rule.model import DAY_SECONDS
 from eventbridge.rule.node import Node
-from eventbridge.rule.window import WEEKDAYS, WHOLE_DAY, DeliverBetween
+from eventbridge.rule.window import WEEKDAYS, WHOLE_DAY, DeliverBetween, DeliverWithin
 from eventbridge.transform.jsonpath import parse_path
 
 _HOURS = re.compile(r"(([01]\d|2[0-3]):[0-5]\d) ?- ?(([01]\d|2[0-3]):[0-5]\d|24:00)", re.ASCII)
@@ -25,18 +25,18 @@ def read_waiting(fields: Fields, mistakes: list[Mistake]) -> dict[str, Any]:
     return {
         "not_before": _not_before(fields),
         "deliver_between": _deliver_between(fields.get("deliver_between"), mistakes),
-        "deliver_within_seconds": _deliver_within(fields),
+        "deliver_within": _deliver_within(fields),
     }
 
 
-def _deliver_within(fields: Fields) -> float | None:
+def _deliver_within(fields: Fields) -> DeliverWithin | None:
     seconds: float | None = fields.duration("deliver_within", None, 1.0, _LONGEST_SECONDS)
     tolerance = fields.get("errors_tolerance")
     if seconds is not None and tolerance is not None and tolerance.value == "none":
         message = "errors_tolerance: none gives no delivery up, and deliver_within gives up what is late"
         fields.add_to("deliver_within", message, "Remove deliver_within, or write errors_tolerance: all")
         return None
-    return seconds
+    return None if seconds is None else DeliverWithin(seconds=seconds)
 
 
 def _not_before(fields: Fields) -> str | None:

@@ -97,10 +97,13 @@ class RuleSet(Frozen):
         rules = {name: self.rules[name].model_copy(update={"enabled": False}) for name in names if name in self.rules}
         return RuleSet.joined([self, RuleSet(rules=rules)]) if rules else self
 
-    def with_field(self, name: str) -> list[Rule]:
-        """Return at least the rules of which a target gives a field that is an object; the others are not read."""
+    def with_field(self, name: str, begins: str = "{") -> list[Rule]:
+        """Return at least the rules of which a target gives a field; the others are not read.
+
+        `begins`: how its JSON does, an object's if nothing else is said.
+        """
         known = self.rules
-        return known.holding(f'"{name}":{{') if isinstance(known, RuleLines) else list(known.values())
+        return known.holding(f'"{name}":{begins}') if isinstance(known, RuleLines) else list(known.values())
 
     def enabled(self) -> dict[str, Rule]:
         """Return the rules that events are matched against."""

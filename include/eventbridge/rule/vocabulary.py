@@ -39,6 +39,7 @@ FIELDS: Final = {
         "not_before",
         "deliver_between",
         "deliver_within",
+        "shadow_of",
         "dead_letter_queue",
     ),
     "a dead letter queue": ("type", "retry"),
@@ -78,5 +79,10 @@ POLICY_ALIASES: Final = {"REGULAR_INTERVAL_RETRY": "BACKOFF_RETRY"}
 
 #: Fields of a type that its targets have and its dead letter queues have not: a letter is sent as it is, by itself.
 NOT_FOR_QUEUES: Final = ("content_mode", "batch")
+#: Fields of a target that a shadow has not: it is tried once, at once, and nothing becomes of its failures.
+NOT_FOR_SHADOWS: Final = (
+    "retry", "errors_tolerance", "ordered_by", "disable_after", "not_before", "deliver_between", "deliver_within",
+    "dead_letter_queue",
+)  # fmt: skip
 #: What only the policy `own` leaves open.
 OWN_ONLY: Final = ("attempts", "initial", "multiplier", "maximum", "jitter")

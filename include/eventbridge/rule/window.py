@@ -21,3 +21,9 @@ class DeliverBetween(Frozen):
     weekdays: tuple[str, ...] = WEEKDAYS
     time_zone: str
     blackout_dates: tuple[str, ...] = ()
+
+
+class DeliverWithin(Frozen):
+    """How long after its event was published a delivery may be made, in seconds of wall time."""
+
+    seconds: float

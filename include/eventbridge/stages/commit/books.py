@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from eventbridge.decision.balance import Books, Fingerprints
@@ -15,7 +16,7 @@ from eventbridge.event.ids import Fingerprint
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch
 from eventbridge.model.landed import LandedRange
-from eventbridge.model.outcome import VERDICT_RANK
+from eventbridge.model.outcome import SHADOW_FAILED, SHADOW_NOT_SENT, VERDICT_RANK
 from eventbridge.model.routed import Routed, RoutedShare, RoutedSlice, UnroutableEvent
 from eventbridge.stages.commit.fingerprints import ID_COLUMNS, add, by_target, of_parked
 from eventbridge.stages.letters.batch_files import taken_ids
@@ -134,15 +135,22 @@ def _verdicts(work: Runtime, batch: Batch) -> tuple[Mapping[str, Fingerprints], 
     """Return the fingerprints of each verdict, and the ids of what is Delivered."""
     parts: dict[str, list[Fingerprints]] = {name: [] for name in VERDICT_RANK}
     delivered = []
-    for _, table in settlements(work, batch.batch_id, [*ID_COLUMNS, "verdict"]):
+    for _, table in settlements(work, batch.batch_id, [*ID_COLUMNS, "verdict", "reason"]):
         codes, names = codes_of(table["verdict"])
         for number, name in enumerate(names):
             chosen = codes == number
             rows = table if chosen.all() else table.filter(flag_column(chosen))
             parts[name].append(by_target(rows))
             if name == "Delivered":
-                delivered.append(ids_of(rows["delivery_id"]))
+                delivered.append(ids_of(rows["delivery_id"])[~_unsent_of_shadows(rows)])
     return {name: add(found) for name, found in parts.items()}, delivered
+
+
+def _unsent_of_shadows(table: pa.Table) -> npt.NDArray[np.bool_]:
+    """Return which rows are of shadows and settled unsent: of these no outcome says anything."""
+    codes, names = codes_of(table["reason"])
+    flags: npt.NDArray[np.bool_] = np.array([name in (SHADOW_FAILED, SHADOW_NOT_SENT) for name in [*names, ""]])[codes]
+    return flags
 
 
 def _unproven(work: Runtime, batch: Batch, delivered: Sequence[Ids]) -> int:

@@ -199,6 +199,7 @@ class ChunkRuns:
                 spec.name,
                 probed=status if probing else None,
                 disable_after_seconds=spec.disable_after_seconds,
+                opens=spec.shadow_of is None,
             ),
             pace=Pace(
                 partial(self.work.ledger.lease_tokens, rule, spec.name),
@@ -212,6 +213,7 @@ class ChunkRuns:
             window=spec.deliver_between,
             patient=self.batch.kind != "normal",
             seated=isinstance(spec, HttpFields),
+            shadow=spec.shadow_of is not None,
         )
 
     def _give_up(self, items: Iterable[Item], verdict: DeadLettered) -> None:

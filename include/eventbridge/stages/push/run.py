@@ -36,6 +36,7 @@ class RunSettings:
     `patient`: it waits for its target's next token as long as the budget lasts, else as long as for a retry; and it
     waits though the others of its batch are done. `heeds_others`: what other pushes find out of its target ends it.
     `seated`: its target is one that is expected to share an event loop. `opens_at_once`: to open it waits for nothing.
+    `shadow`: every answer settles its delivery, and speaks for nobody.
     """
 
     rule: str
@@ -52,6 +53,7 @@ class RunSettings:
     patient: bool = False
     heeds_others: bool = True
     seated: bool = False
+    shadow: bool = False
     opens_at_once: Callable[[], bool] = lambda: False
 
 
@@ -88,7 +90,7 @@ class TargetRun:
 
     def tally(self) -> Tally | None:
         """Return what the breaker is told at the end of the run; nothing of its end if it crashed or never began."""
-        ended = self._ended and self.report.crashed is None
+        ended = self._ended and self.report.crashed is None and not self.settings.shadow
         return self.breaker.take(self.presence.told_with(self.report.ended) if ended else None)
 
     @property
@@ -176,6 +178,8 @@ class TargetRun:
 
     def write(self, item: Item, outcome: Outcome, answer: Answer | None) -> None:
         """Put the row for an outcome, and count it; `answer` None: it was decided without an attempt."""
+        if self.settings.shadow and isinstance(outcome, (DeadLettered, RetryAt)):
+            outcome = DELIVERED  # dealt with; what was answered is in its row
         if answer is not None:
             self.presence.answered(answer, again=item.due_at is not None)
         if outcome is DELIVERED:

@@ -178,6 +178,8 @@ class Rounds:
             run.breaker.accepted(1, now)
         elif answer.error_class == "Interrupted":
             self._interrupted, outcome = True, Unknown()
+        elif run.settings.shadow:
+            run.breaker.accepted(1, now)
         else:
             outcome = decide(
                 answer,

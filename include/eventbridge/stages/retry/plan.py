@@ -146,7 +146,7 @@ def hold_and_release(work: Runtime, rules: RuleSet, runner: str | None, pools: M
 def _mind_deadlines(work: Runtime, rules: RuleSet) -> None:
     """Let go of what waits beyond its deadline, to be given up, and tell of what soon will."""
     now = work.ledger.now()
-    for rule in rules.rules.values():
+    for rule in rules.with_field("deliver_within"):
         for target in rule.targets.values():
             within = target.deliver_within_seconds
             if within is not None:

@@ -15,9 +15,10 @@ from eventbridge.model import row_vectors
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import PUSH_LOST, Chunk
 from eventbridge.model.hold_reasons import EXPECTATION_FAILED, RULE_PAUSED, TARGET_DISABLED, TARGET_PAUSED
-from eventbridge.model.outcome import VERDICT_RANK
+from eventbridge.model.outcome import SHADOW_FAILED, SHADOW_NOT_SENT, VERDICT_RANK
 from eventbridge.model.routed import RoutedShare
 from eventbridge.model.row_vectors import Rows
+from eventbridge.rule import RuleSet
 from eventbridge.stages.letters.queue_copies import QUEUE_EXHAUSTED, is_letter
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.segments.answers import Answers, read_answers
@@ -51,7 +52,7 @@ _SLOW = "slow"
 #: How long what a push could not even begin is left alone: a connection that nobody defined would fail again at once.
 _PAUSE = timedelta(seconds=30)
 
-_DEAD, _RETRY, _UNKNOWN = (VERDICT_RANK.index(name) for name in ("DeadLettered", "RetryAt", "Unknown"))
+_DELIVERED, _DEAD, _RETRY, _UNKNOWN = map(VERDICT_RANK.index, ("Delivered", "DeadLettered", "RetryAt", "Unknown"))
 
 _DISABLED, _COPY_HELD = 0, 1  # places in `Judge._held`
 
@@ -97,6 +98,7 @@ class Judge:
         self._places = Places(chunks)
         self._rules = work.rules_of(batch)
         self._windows = windows_of(self._rules)
+        self._shadows = shadows_of(self._rules)
         statuses = work.ledger.target_statuses()
         self._disabled = {target for target, status in statuses.items() if status.state == "disabled"}
         self._failures = _failure_reasons(work, batch)
@@ -139,6 +141,10 @@ class Judge:
             due_at[kept] = self._now
             reason = _replaced(reason, failed, self._reasons(file, rows))
             detail = _replaced(detail, failed, coded(table["failure"]))
+        if self._shadows:
+            over = (verdict != _DELIVERED) & _of_targets(table, self._shadows.__contains__)
+            verdict, reason = self._dealt_with(verdict, reason, over, failed)
+            due_at[over], held[over] = NO_TIME, NO_CODE
         if is_letter(file):  # a copy that is given up is held, and begins again if released
             dead = verdict == _DEAD
             verdict[dead], attempts[dead] = _RETRY, 0
@@ -161,6 +167,13 @@ class Judge:
             ],
             schema=_SETTLEMENT,
         )
+
+    def _dealt_with(
+        self, verdict: Rows, reason: pa.DictionaryArray, over: _Flags, failed: _Flags
+    ) -> tuple[Rows, pa.DictionaryArray]:
+        """Return verdicts and reasons with those of shadows, `over`, for settled: nothing more becomes of them."""
+        said = texts(np.where(failed, 0, 1), [SHADOW_FAILED, SHADOW_NOT_SENT])
+        return np.where(over, _DELIVERED, verdict), _replaced(reason, over, said)
 
     def _due_at(self, table: pa.Table, answers: pa.Table, chunk_of: Rows) -> Rows:
         due_at = times_of(answers["due_at"])
@@ -194,6 +207,14 @@ class Judge:
             said[np.isin(rows, row_vectors.decode(its_rows))] = len(names)
             names.append(reason)
         return texts(said, names)
+
+
+def shadows_of(rules: RuleSet) -> frozenset[tuple[str, str]]:
+    """Return the targets, as (rule, target), that are shadows of others."""
+    with_shadows = rules.with_field("shadow_of", begins='"')
+    return frozenset(
+        (rule.name, target.name) for rule in with_shadows for target in rule.targets.values() if target.shadow_of
+    )
 
 
 def _pause(chunk: Chunk) -> int:

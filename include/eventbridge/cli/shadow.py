@@ -1,0 +1,43 @@
+"""`eventbridge rules shadow`: where the shadows of a rule's targets differ from what they shadow."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from eventbridge.cli.output import JsonOption, show_json
+from eventbridge.cli.runtime import runtime
+from eventbridge.cli.table import show_table
+
+
+def shadow(
+    rule: Annotated[str, typer.Argument(metavar="RULE", help="A rule of which a target is a shadow.")],
+    since: Annotated[
+        str, typer.Option("--from", metavar="TIME", help="Batches planned since: ISO 8601, in UTC, or 2h: so long ago.")
+    ] = "1h",
+    until: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="Batches planned before; default: now.")
+    ] = None,
+    sample: Annotated[int, typer.Option(min=0, max=1_000, metavar="N", help="Differences shown of each shadow.")] = 10,
+    as_json: JsonOption = False,
+) -> None:
+    """Show where outputs and answers of shadows differ from those of the targets that they shadow."""
+    from eventbridge.stages.operate.shadow import shadow_reports
+
+    with runtime(looking=True) as work:
+        reports = shadow_reports(work, rule, since, until, sample)
+    if as_json:
+        show_json(reports)
+        return
+    show_table(
+        f"Shadows of {rule}",
+        ["shadow", "of", "compared", "other outputs", "answered", "other answers", "failed", "not sent"],
+        [
+            [r.shadow, r.target, r.compared, r.other_outputs, r.answered, r.other_answers, r.failed, r.not_sent]
+            for r in reports
+        ],
+    )
+    rows = [[r.shadow, d.event_id, d.what, d.target, d.shadow] for r in reports for d in r.samples]
+    if rows:
+        show_table("Differences", ["shadow", "event", "what", "target", "shadow's"], rows)

@@ -1,0 +1,143 @@
+"""Compares the shadows of a rule's targets with what they shadow: what they were to get, and what they answered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from eventbridge.errors import UserError
+from eventbridge.model.batch import Batch
+from eventbridge.rule import Target
+from eventbridge.stages.operate.find import find_rule
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.time_range import time_range
+from eventbridge.stages.segments.segments import segments
+from eventbridge.store.parquet import read_table
+
+NOT_SENT = "not sent"
+
+_DELIVERY = [
+    "delivery_id", "rule", "target", "event_id", "event_file", "event_row", "payload", "content_type", "headers",
+    "failure",
+]  # fmt: skip
+_OUTCOME = ["delivery_id", "rule", "attempt", "sent", "outcome", "code", "error_class"]
+_SHOWN_BYTES = 500
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One event of which a shadow was to get something else, or for which it answered something else."""
+
+    event_id: str
+    what: str  # output | answer
+    target: str
+    shadow: str
+
+
+@dataclass
+class ShadowReport:
+    """How a shadow compares with its target over some batches; `failed` counts the shadow's, first samples first."""
+
+    shadow: str
+    target: str
+    since: datetime
+    until: datetime
+    compared: int = 0
+    other_outputs: int = 0
+    answered: int = 0  # of both
+    other_answers: int = 0
+    failed: int = 0
+    not_sent: int = 0
+    samples: list[Difference] = field(default_factory=list)
+
+
+def shadow_reports(work: Runtime, rule: str, since: str, until: str | None, samples: int) -> list[ShadowReport]:
+    """Return a report for each shadow of a rule, over the batches planned in a time as a person writes it.
+
+    Compared is what one batch has of both; of answers the first of each, as a shadow has no other. Raises
+    NotFoundError for a rule that no file names, UserError for one without shadows or for no time.
+    """
+    found = find_rule(work.rule_set(), rule)
+    shadows = [target for target in found.targets.values() if target.shadow_of is not None]
+    if not shadows:
+        raise UserError(f"no target of rule {rule} is a shadow. Give one `shadow_of: TARGET`.")
+    first, last = time_range(work.ledger.now(), since, until)
+    reports = [ShadowReport(each.name, str(each.shadow_of), first, last) for each in shadows]
+    for batch in work.ledger.batches_between(first, last):
+        if batch.routes and batch.state in ("settling", "committed") and batch.kept == "all":
+            _compare_batch(work, batch, rule, shadows, reports, samples)
+    return reports
+
+
+def _compare_batch(
+    work: Runtime, batch: Batch, rule: str, shadows: Iterable[Target], reports: list[ShadowReport], samples: int
+) -> None:
+    answers: dict[bytes, str] | None = None
+    for file in work.ledger.files(batch.batch_id, "delivery"):
+        if file.path is None:
+            continue
+        table = read_table(work.store, file.path, _DELIVERY)
+        rows: dict[str, dict[tuple[str, int], Row]] = {}
+        for row in table.to_pylist():
+            if row["rule"] == rule:
+                rows.setdefault(row["target"], {})[row["event_file"], row["event_row"]] = row
+        for report in reports:
+            of_target, of_shadow = rows.get(report.target, {}), rows.get(report.shadow, {})
+            if of_target and of_shadow and answers is None:
+                answers = _first_answers(work, batch, rule)
+            for place, shadow in of_shadow.items():
+                if place in of_target:
+                    _compare(report, of_target[place], shadow, answers or {}, samples)
+
+
+def _compare(report: ShadowReport, target: Row, shadow: Row, answers: Mapping[bytes, str], samples: int) -> None:
+    report.compared += 1
+    differences = []
+    outputs = [(row["payload"], row["content_type"], row["headers"], row["failure"]) for row in (target, shadow)]
+    if outputs[0] != outputs[1]:
+        report.other_outputs += 1
+        differences.append(Difference(shadow["event_id"], "output", _output(target), _output(shadow)))
+    answered = [answers.get(row["delivery_id"], NOT_SENT) for row in (target, shadow)]
+    report.not_sent += answered[1] == NOT_SENT
+    report.failed += answered[1] != NOT_SENT and not _is_good(answered[1])
+    if NOT_SENT not in answered:
+        report.answered += 1
+        if answered[0] != answered[1]:
+            report.other_answers += 1
+            differences.append(Difference(shadow["event_id"], "answer", *answered))
+    report.samples += differences[: max(0, samples - len(report.samples))]
+
+
+def _first_answers(work: Runtime, batch: Batch, rule: str) -> dict[bytes, str]:
+    """Return the first answer of this batch to each delivery of a rule that was sent."""
+    first: dict[bytes, Row] = {}
+    for file in segments(work, batch.batch_id):
+        if file.path is None:
+            continue
+        for row in read_table(work.store, file.path, _OUTCOME).to_pylist():
+            known = first.get(row["delivery_id"])
+            if row["rule"] == rule and row["sent"] and (known is None or row["attempt"] < known["attempt"]):
+                first[row["delivery_id"]] = row
+    return {name: _answer(row) for name, row in first.items()}
+
+
+def _answer(row: Row) -> str:
+    if row["code"] is not None:
+        return f"HTTP {row['code']}"
+    return str(row["error_class"] or "taken")
+
+
+def _is_good(answer: str) -> bool:
+    return answer == "taken" or answer.startswith("HTTP 2")
+
+
+def _output(row: Row) -> str:
+    if row["failure"] is not None:
+        return f"TransformFailed: {row['failure']}"
+    payload: bytes = row["payload"] or b""
+    text = payload[:_SHOWN_BYTES].decode("utf-8", "replace")
+    return text if len(payload) <= _SHOWN_BYTES else f"{text}..."

@@ -1,0 +1,75 @@
+"""`shadow_of`: gets the same events, is tried once, and nothing becomes of its failures; the books balance."""
+
+from __future__ import annotations
+
+import pytest
+from stages.delivering import REFUSED, RunningClock, Sending, told
+
+from eventbridge.errors import UserError
+from eventbridge.stages.letters.reader import dead_letters
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.shadow import shadow_reports
+
+
+def shadow(url: str, **fields: object) -> str:
+    """Return a shadow of the target `crm`, as flow YAML."""
+    return (
+        f'{{type: http, url: "{url}", allow_http: true, timeout: 1s, shadow_of: crm'
+        + "".join(f", {name}: {value}" for name, value in fields.items())
+        + "}"
+    )
+
+
+@pytest.mark.parametrize("url", [REFUSED, "/status/503", "/status/400", "/status/410", "/status/429"])
+def test_whatever_a_shadow_answers_it_is_tried_once(sending: Sending, clock: RunningClock, url: str) -> None:
+    """No retry, no dead letter, no word against the target, for any number of failures; its target is served."""
+    work = sending.begin(40, crm="/healthy/crm", mirror=shadow(url))
+    sending.deliver()
+    clock.advance(7200)
+    sending.publish(1)
+    sending.deliver()
+
+    assert list(dead_letters(work)) == []
+    assert work.ledger.parked() == []
+    assert [s.state for s in work.ledger.target_statuses().values() if s.target == "mirror" and s.state != "ok"] == []
+    assert [event for event in told(sending) if event["data"].get("target") == "mirror"] == []
+    books = audit(work)
+    assert books.differences == ()
+    assert books.deliveries["orders/mirror"] == {"matched": 41, "delivered": 41, "dead": 0, "parked": 0}
+    (report,) = shadow_reports(work, "orders", "1d", None, 3)
+    assert (report.compared, report.other_outputs, report.failed, report.not_sent) == (41, 0, 41, 0)
+    assert (report.answered, report.other_answers, len(report.samples)) == (41, 41, 3)
+
+
+def test_what_fails_to_transform_or_waits_is_settled_unsent(sending: Sending, clock: RunningClock) -> None:
+    """A paused shadow gets nothing later; a transform that fails is counted, and no dead letter."""
+    missing = "{form: JSONPATH, value: $.data.nowhere, missing: error}"
+    work = sending.begin(3, crm="/healthy/crm", mirror=shadow("/healthy/mirror", transform=missing))
+    sending.deliver()
+
+    assert list(dead_letters(work)) == []
+    assert audit(work).differences == ()
+    (report,) = shadow_reports(work, "orders", "1d", None, 9)
+    assert (report.compared, report.other_outputs, report.not_sent) == (3, 3, 3)
+    assert report.samples[0].shadow.startswith("TransformFailed: ")
+    assert {request["path"] for request in sending.requests()} == {"/healthy/crm"}
+
+
+def test_a_shadow_with_another_output_is_told_apart(sending: Sending) -> None:
+    """The same answers, other payloads: each of them is a difference with both texts."""
+    constant = "{form: CONSTANT, value: {new: 1}}"
+    work = sending.begin(2, crm="/healthy/crm", mirror=shadow("/healthy/mirror", transform=constant))
+    sending.deliver()
+
+    (report,) = shadow_reports(work, "orders", "1h", None, 9)
+    assert (report.compared, report.other_outputs, report.other_answers, report.failed) == (2, 2, 0, 0)
+    assert {each.shadow for each in report.samples} == {'{"new":1}'}
+    assert audit(work).differences == ()
+
+
+def test_a_rule_without_shadows_has_nothing_to_compare(sending: Sending) -> None:
+    """It is said, with the remedy."""
+    work = sending.begin(1, crm="/healthy/crm")
+
+    with pytest.raises(UserError, match="shadow_of"):
+        shadow_reports(work, "orders", "1h", None, 3)
