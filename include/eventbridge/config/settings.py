@@ -92,11 +92,7 @@ class Settings(BaseModel):
         le=3600,
     )
     batch_late_seconds: Seconds = _setting(
-        120.0,
-        "seconds",
-        "When Airflow tells that a run which moves a batch is late, from when it was queued; most take 15 s.",
-        gt=0,
-        le=86_400,
+        120.0, "seconds", "When Airflow tells that a run is late, from when it was queued.", gt=0, le=86_400
     )
     prepare_budget_seconds: Seconds = _setting(
         60.0,
@@ -235,11 +231,7 @@ class Settings(BaseModel):
         le=1,
     )
     quality_parked_rate: float = _setting(
-        0.5,
-        "share",
-        "More deliveries of a target in an hour that its first try parks fail its quality check.",
-        ge=0,
-        le=1,
+        0.5, "share", "More deliveries of a target that their first try parks fail its quality check.", ge=0, le=1
     )
     quality_volume_tolerance: float = _setting(
         0.5,

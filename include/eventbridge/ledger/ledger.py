@@ -8,6 +8,7 @@ from eventbridge.ledger.batches import Batches
 from eventbridge.ledger.chunks import Chunks
 from eventbridge.ledger.commits import Commits
 from eventbridge.ledger.database import Clock
+from eventbridge.ledger.deadlines import Deadlines
 from eventbridge.ledger.engines.registry import BUSY_TIMEOUT_SECONDS
 from eventbridge.ledger.event_index import EventIndex
 from eventbridge.ledger.intake import Intake
@@ -40,6 +41,7 @@ class Ledger(
     Commits,
     Offsets,
     Operations,
+    Deadlines,
     Targets,
     OperatorWords,
     Pools,

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Row
 
-from eventbridge.decision.operational_event import OperationalEvent
 from eventbridge.decision.ordering import is_marked
 from eventbridge.errors import BooksError
 from eventbridge.ledger.batches import prove_settled_by, record
 from eventbridge.ledger.chunks import insert_chunks
 from eventbridge.ledger.columns import microseconds
 from eventbridge.ledger.database import Database
-from eventbridge.ledger.operations import queue_events
 from eventbridge.ledger.statements import batches as batch_statements
 from eventbridge.ledger.statements import due
 from eventbridge.ledger.statements import order as order_statements
@@ -23,7 +21,7 @@ from eventbridge.ledger.statements import parking as statements
 from eventbridge.ledger.tables import PARKED_NAME
 from eventbridge.model.batch import Batch, BatchFile, BatchState
 from eventbridge.model.chunk import Chunk
-from eventbridge.model.parked import DueTarget, Parked, ParkedCount, ParkedState, RunningLate, WaitingTarget
+from eventbridge.model.parked import DueTarget, Parked, ParkedCount, ParkedState, WaitingTarget
 from eventbridge.model.place import Span
 from eventbridge.model.queue import Queue
 
@@ -242,30 +240,6 @@ class Parking(Database):
         """Make due what is held for disabled targets and past its age, so that it can end; return how many rows."""
         with self._writing() as connection:
             return connection.execute(statements.RELEASE_EXPIRED, {"now": now}).rowcount
-
-    def release_missed(self, rule: str, target: str, before: datetime) -> int:
-        """Make due what waits of a target and was published by `before`, so that it can end; return how many rows."""
-        of = {"of_rule": rule, "of_target": target, "before": before, "now": self.now()}
-        with self._writing() as connection:
-            return connection.execute(statements.RELEASE_MISSED, of).rowcount
-
-    def tell_running_late(
-        self, rule: str, target: str, before: datetime, told: Callable[[RunningLate], OperationalEvent]
-    ) -> int:
-        """Queue the event for what of a target waits that was published by `before`, once; return how much that is."""
-        of = {"of_rule": rule, "of_target": target, "before": before, "now": self.now()}
-        with self._reading() as connection:
-            if connection.execute(statements.RUNNING_LATE.limit(1), of).first() is None:
-                return 0
-        with self._writing() as connection:
-            rows = connection.execute(statements.RUNNING_LATE, of).all()
-            if not rows:
-                return 0
-            connection.execute(statements.NOTE_TOLD, of)
-            waits_for = tuple(sorted({row.held or row.reason for row in rows}))
-            late = RunningLate(sum(row.deliveries for row in rows), min(row.published_at for row in rows), waits_for)
-            queue_events(connection, [told(late)])
-            return late.count
 
 
 def _slices(ids: Sequence[int]) -> Iterable[Sequence[int]]:

@@ -1,0 +1,40 @@
+"""Parked deliveries whose time runs out, in the ledger: letting go of what is late, telling of what soon will be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from eventbridge.decision.operational_event import OperationalEvent
+from eventbridge.ledger.database import Database
+from eventbridge.ledger.operations import queue_events
+from eventbridge.ledger.statements import parking as statements
+from eventbridge.model.parked import RunningLate
+
+
+class Deadlines(Database):
+    """The part of the ledger about deliveries of targets with `deliver_within`."""
+
+    def release_missed(self, rule: str, target: str, before: datetime) -> int:
+        """Make due what waits of a target and was published by `before`, so that it can end; return how many rows."""
+        of = {"of_rule": rule, "of_target": target, "before": before, "now": self.now()}
+        with self._writing() as connection:
+            return connection.execute(statements.RELEASE_MISSED, of).rowcount
+
+    def tell_running_late(
+        self, rule: str, target: str, before: datetime, told: Callable[[RunningLate], OperationalEvent]
+    ) -> int:
+        """Queue the event for what of a target waits that was published by `before`, once; return how much that is."""
+        of = {"of_rule": rule, "of_target": target, "before": before, "now": self.now()}
+        with self._reading() as connection:
+            if connection.execute(statements.RUNNING_LATE.limit(1), of).first() is None:
+                return 0
+        with self._writing() as connection:
+            rows = connection.execute(statements.RUNNING_LATE, of).all()
+            if not rows:
+                return 0
+            connection.execute(statements.NOTE_TOLD, of)
+            waits_for = tuple(sorted({row.held or row.reason for row in rows}))
+            late = RunningLate(sum(row.deliveries for row in rows), min(row.published_at for row in rows), waits_for)
+            queue_events(connection, [told(late)])
+            return late.count
