@@ -75,16 +75,38 @@ def main() -> int:
     parser.add_argument("--beside", type=int, default=500_000, help="archived ones beside live traffic (500000)")
     parser.add_argument("--capacity", type=int, default=100_000, help="events by which capacity is measured (100000)")
     parser.add_argument("--rounds", type=int, default=3, help="runs alone, and beside a replay (default: 3)")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of each run (default: 60)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="measured in each run (default: 60)")
+    parser.add_argument("--warm", type=float, default=15.0, help="seconds before that (default: 15)")
     parser.add_argument("--router", choices=["spark", "process"], default="spark", help="where events are matched")
     options = parser.parse_args()
     with ExitStack() as stack:
         open_router: OpenRouter = _in_process
         if options.router == "spark":
-            server = stack.enter_context(SparkConnectServer())
-            open_router = partial(_on_spark, server.url)
+            open_router = partial(_on_spark, stack.enter_context(_spark()))
         kept = [_beside(options, open_router), *_speed(options.events, open_router)]
     return 0 if all(kept) else 1
+
+
+@contextmanager
+def _spark() -> Iterator[str]:
+    """Run a Spark Connect server in a process of its own: who forks must not have talked to one."""
+    import pyspark.sql.connect.session  # noqa: F401  # 2 s, which each process would take; tasks are forked with it
+
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+
+    def serve() -> None:
+        with SparkConnectServer() as server:
+            theirs.send(server.url)
+            theirs.recv()
+
+    process = context.Process(target=serve)
+    process.start()
+    try:
+        yield ours.recv()
+    finally:
+        ours.send("end")
+        process.join()
 
 
 def _in_process(work: Runtime) -> Router:
@@ -99,10 +121,11 @@ def _beside(options: argparse.Namespace, open_router: OpenRouter) -> bool:
     with _archived(options.beside, large=False) as place:
         capacity = measured(partial(_capacity, place, options.capacity, open_router)).result
         rate = capacity * _LOAD
+        each = partial(_round, place, rate, options.warm, options.seconds, open_router)
         alone, beside = [], []
         for number in range(options.rounds):
-            alone.append(_round(place, rate, options.seconds, open_router, replaying=False))
-            beside.append(_round(place, rate, options.seconds, open_router, replaying=True))
+            alone.append(each(replaying=False))
+            beside.append(each(replaying=True))
             p99s = [_quantile(found[-1].took, 0.99) for found in (alone, beside)]
             print(f"round {number + 1}: p99 {p99s[0]:.2f} s alone, {p99s[1]:.2f} s beside a replay")  # noqa: T201
     table = Table(title=f"live traffic at {_LOAD:.0%} of {capacity:,.0f} events a second, {options.rounds} rounds")
@@ -180,12 +203,12 @@ def _capacity(place: Site, events: int, open_router: OpenRouter) -> float:
         return events / (time.perf_counter() - began)
 
 
-def _round(place: Site, rate: float, seconds: float, open_router: OpenRouter, *, replaying: bool) -> Round:
-    """Publish live events for so long, and return what became of them."""
+def _round(place: Site, rate: float, warm: float, seconds: float, open_router: OpenRouter, *, replaying: bool) -> Round:
+    """Publish live events until it is warm, and then for so long, and return what became of those."""
     first = time.time_ns() // 1_000 % 1_000_000_000  # ids of its own
     with _running(place, open_router, replaying=replaying), place.bus() as bus:
         began, start, published = datetime.now(UTC), time.monotonic(), 0
-        while (passed := time.monotonic() - start) < seconds:
+        while (passed := time.monotonic() - start) < warm + seconds:
             due = math.ceil(passed * rate)
             if due > published:
                 bus.publish([(event(first + number, _SIZE), None) for number in range(published, due)])
@@ -197,9 +220,10 @@ def _round(place: Site, rate: float, seconds: float, open_router: OpenRouter, *,
                 if time.monotonic() > end:
                     raise RuntimeError(f"of {published:,} live events {len(found):,} were delivered")
                 time.sleep(0.5)
-    until = began + timedelta(seconds=seconds)
-    took = sorted((answered - at).total_seconds() for at, answered in found)
-    return Round(sum(answered < until for _, answered in found) / seconds, took)
+    since = began + timedelta(seconds=warm)
+    until = since + timedelta(seconds=seconds)
+    took = sorted((answered - at).total_seconds() for at, answered in found if since <= at < until)
+    return Round(sum(since <= answered < until for _, answered in found) / seconds, took)
 
 
 def _heard(work: Runtime, began: datetime) -> list[tuple[datetime, datetime]]:
@@ -260,14 +284,18 @@ def _replay_all(place: Site, open_router: OpenRouter) -> int:
     """Replay the whole archive, and return how many deliveries were delivered."""
     with closing(place.open()) as work:
         replay_id, delivered = _begin(work, "speed"), 0
-        router = open_router(work)
         while (batch_id := plan_replay(work, replay_id).batch_id) is not None:
-            chunks = route(work, batch_id, router)
+            chunks = measured(partial(_route, place, batch_id, open_router)).result
             pushes = [partial(push_all, place, batch_id, [chunk]) for chunk in chunks]
             delivered += sum(cost.result for cost in measured_together(pushes, _PUSHES, limit=3_600))
             for stage in (write_dead_letters, schedule_retries, commit):
                 stage(work, batch_id)
     return delivered
+
+
+def _route(place: Site, batch_id: str, open_router: OpenRouter) -> list[int]:
+    with closing(place.open()) as work:
+        return route(work, batch_id, open_router(work))
 
 
 def _an_hour(place: Site) -> tuple[int, int, int]:

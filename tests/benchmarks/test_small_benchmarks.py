@@ -31,7 +31,13 @@ _SMALL = {
         ["http", "file", "10 of them", "in turns", "nothing parked, nobody degraded: kept"],
     ),
     "bench_replay": (
-        [*["--events", "300", "--beside", "200", "--capacity", "200"], "--rounds=1", "--seconds=2", "--router=process"],
+        [
+            *["--events", "300", "--beside", "200", "--capacity", "200"],
+            "--rounds=1",
+            "--warm=2",
+            "--seconds=2",
+            "--router=process",
+        ],
         [
             "beside a replay at full speed",
             "300 archived events",
