@@ -32,7 +32,7 @@ def quality_params() -> dict[str, Param]:
 def check_hour() -> None:
     """Check an hour with Great Expectations; a failed check is told, and no failure of the task."""
     from eventbridge.stages.quality.check import check_quality as run
-    from eventbridge.stages.quality.check import hour_of
+    from eventbridge.stages.quality.hour import hour_of
 
     context = get_current_context()
     asked = context["params"]["hour"]

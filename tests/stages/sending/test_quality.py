@@ -16,7 +16,8 @@ from eventbridge.model.quality import QualityRecord
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.quality import check_hour, checked_hours, found_in_hour
 from eventbridge.stages.operate.release import release_rule
-from eventbridge.stages.quality.check import check_quality, hour_of
+from eventbridge.stages.quality.check import check_quality
+from eventbridge.stages.quality.hour import hour_of
 
 #: Great Expectations imports what Python 3.11 deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:module 'sre_:DeprecationWarning")

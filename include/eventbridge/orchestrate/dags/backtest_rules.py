@@ -10,6 +10,7 @@ from airflow.sdk import DAG
 from eventbridge.orchestrate.backtest import BACKTEST_LIMIT, backtest, backtest_params
 from eventbridge.orchestrate.names import BACKTEST_DAG
 from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES
+from eventbridge.orchestrate.settings import airflow_settings
 from eventbridge.orchestrate.slow_lane import give_way
 
 GUIDE = """
@@ -22,6 +23,7 @@ in the store as JSON and Markdown; the task's log links both. `eventbridge rules
 
 def backtest_rules() -> DAG:
     """Return the DAG."""
+    airflow_settings()  # refuses executors that cannot share the ledger
     with DAG(
         dag_id=BACKTEST_DAG,
         description="Runs candidate rules over the archive and reports",

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from eventbridge.errors import NotFoundError, UserError
 from eventbridge.model.quality import QualityCheck, QualityRecord
-from eventbridge.stages.quality.check import HOUR, check_quality, hour_of
+from eventbridge.stages.quality.hour import HOUR, hour_of
 from eventbridge.stages.quality.record import read_record
 from eventbridge.stages.runtime.runtime import Runtime
 
@@ -16,6 +16,8 @@ def check_hour(work: Runtime, text: str | None = None) -> QualityRecord:
 
     Raises UserError for a text that is no time, does not begin an hour, or of an hour that is not over.
     """
+    from eventbridge.stages.quality.check import check_quality  # imports DuckDB, which listing does without
+
     return check_quality(work, None if text is None else _time(text))
 
 

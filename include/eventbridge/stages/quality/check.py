@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 from eventbridge.decision.operational_event import of_quality_check
 from eventbridge.decision.quality import QualityLimits, failed_rules, measures_of, told_failure
@@ -14,6 +14,7 @@ from eventbridge.rule import RuleSet
 from eventbridge.stages.notify.publish import publish_operational_events
 from eventbridge.stages.quality.counts import HourCounts, count_hour
 from eventbridge.stages.quality.fields import count_expected_fields
+from eventbridge.stages.quality.hour import HOUR, hour_of
 from eventbridge.stages.quality.record import read_record, volumes_before, write_record
 from eventbridge.stages.quality.suite import run_suite
 from eventbridge.stages.runtime.runtime import Runtime
@@ -22,15 +23,8 @@ from eventbridge.store import layout
 
 log = logging.getLogger(__name__)
 
-HOUR = timedelta(hours=1)
-
 #: Of so many days at least the same hour must have been checked before a volume is compared with theirs.
 VOLUME_DAYS = 3
-
-
-def hour_of(at: datetime) -> datetime:
-    """Return the beginning of the hour, in UTC, that a time is in."""
-    return at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
 
 
 @told("check_quality", of="")
