@@ -115,7 +115,7 @@ def test_a_push_is_named_by_rule_and_target(home: Path) -> None:
     assert PushOperator(task_id="push", batch_id="", chunk_id=3).chunk_name == ""
     home.mkdir()
     assert PushOperator(task_id="push", batch_id="none", chunk_id=3).chunk_name == "chunk 3"
-    assert pushes("b").kwargs["map_index_template"] == "{{ task.chunk_name }}"
+    assert pushes("b").expand(chunk_id=[1]).partial_kwargs["map_index_template"] == "{{ task.chunk_name }}"
 
 
 def test_what_a_person_must_mend_is_not_tried_again(home: Path) -> None:
