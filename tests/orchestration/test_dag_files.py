@@ -27,7 +27,11 @@ from eventbridge.stages.operate.say import Action
 DAGS = Path(__file__).parents[2] / "dags"
 #: DAGs whose runs move no batch, and of those the ones that a person triggers to try rules.
 TRYING = {"backtest_rules", "diff_rules"}
-WITHOUT_BATCH = {"operate_rules", "publish_events", "maintain_store", "check_quality", "replay_archive"} | TRYING
+WITHOUT_BATCH = (
+    {"operate_rules", "publish_events", "maintain_store", "check_quality", "replay_archive"}
+    | TRYING
+    | {"explain_event"}
+)
 EVERY_HOUSE = {"retry_deliveries", "redrive_dead_letters", "replay_events"} | WITHOUT_BATCH
 
 
@@ -190,6 +194,17 @@ def test_the_form_of_operate_rules_has_every_action(dags: dict[str, DAG]) -> Non
     assert tuple(params.get_param("action").schema["enum"]) == get_args(Action)
     assert set(params) == {"action", "rule", "target", "value", "confirm"}
     assert all("type" in params.get_param(name).schema for name in params)
+
+
+def test_the_form_of_explain_event_is_typed(dags: dict[str, DAG]) -> None:
+    """An id is required; bus and times are not, and times are picked."""
+    params = dags["explain_event"].params
+    schemas = {name: params.get_param(name).schema for name in params}
+
+    assert set(schemas) == {"event_id", "bus", "from", "to"}
+    assert [name for name in schemas if schemas[name].get("format") == "date-time"] == ["from", "to"]
+    assert all("type" in each and each["title"] for each in schemas.values())
+    assert schemas["event_id"]["minLength"] == 1
 
 
 def test_an_hour_is_checked_after_each_one(dags: dict[str, DAG]) -> None:

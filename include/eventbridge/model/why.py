@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import Literal
 
 EventStatus = Literal["valid", "duplicate", "malformed"]
 #: How a rule of then stands to that of today.
@@ -15,7 +15,8 @@ StepName = Literal[
 ]
 
 
-class EventPlace(NamedTuple):
+@dataclass(frozen=True)
+class EventPlace:
     """Where an event lies on its bus."""
 
     bus: str
@@ -25,7 +26,7 @@ class EventPlace(NamedTuple):
     offset: int
 
     def __str__(self) -> str:
-        return "/".join(str(part) for part in self if part != "")
+        return "/".join(str(part) for part in vars(self).values() if part != "")
 
 
 @dataclass(frozen=True)

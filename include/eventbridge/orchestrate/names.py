@@ -12,6 +12,7 @@ MAINTAIN_DAG = "maintain_store"
 QUALITY_DAG = "check_quality"
 BACKTEST_DAG = "backtest_rules"
 DIFF_DAG = "diff_rules"
+EXPLAIN_DAG = "explain_event"
 DELIVER_PREFIX = "deliver_"
 
 LISTEN = "listen"

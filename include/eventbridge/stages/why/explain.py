@@ -70,9 +70,14 @@ def _by_place(found: Iterable[Found]) -> dict[EventPlace, list[Found]]:
     """Return the messages by where they lie: those of one place were landed by several runners."""
     messages: dict[EventPlace, list[Found]] = {}
     for each in found:
-        place = EventPlace(each.batch.bus, *(each.record[name] for name in EventPlace._fields[1:]))
+        place = _place(each)
         messages.setdefault(place, []).append(each)
     return messages
+
+
+def _place(found: Found) -> EventPlace:
+    record = found.record
+    return EventPlace(found.batch.bus, record["topic"], record["broker"], record["queue_id"], record["offset"])
 
 
 def _answer(
@@ -162,7 +167,7 @@ def _kept_instead(work: Runtime, found: Found) -> str | None:
     """Return where the message lies that a batch kept instead of a duplicate."""
     for each in Search(work, Wanted(found.record["event_id"], found.batch.planned_at, _NEVER)).of_batch(found.batch):
         if each.record["status"] == "valid" and each.record["source"] == found.record["source"]:
-            return str(EventPlace(found.batch.bus, *(each.record[name] for name in EventPlace._fields[1:])))
+            return str(_place(each))
     return None
 
 

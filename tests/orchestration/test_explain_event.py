@@ -1,0 +1,64 @@
+"""The task of the DAG `explain_event`: it takes the form and logs the answer as JSON."""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.execution_time.context import set_current_context
+
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.orchestrate.settings import airflow_settings
+from eventbridge.sources.embedded.bus import EmbeddedBus
+from eventbridge.stages.ingest.buffer import buffer
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.runtime.runtime import Runtime
+
+DAGS = Path(__file__).parents[2] / "dags"
+
+
+@pytest.fixture
+def landed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One event of the bus `orders` in the archive."""
+    monkeypatch.setenv("EVENTBRIDGE_DISK_FREE_MIN_BYTES", "0")
+    settings = airflow_settings()
+    work = Runtime.open(settings, connections_from_environment({}))
+    event = json.dumps({"specversion": "1.0", "id": "o-1", "source": "/shop", "type": "order.placed"}).encode()
+    with EmbeddedBus(settings.home / "bus", "orders", topics=("events",), clock=lambda: datetime.now(UTC)) as bus:
+        bus.publish([(event, None)])
+    buffer(work, listen(work, "orders") or "")
+    work.close()
+
+
+def run(**filled_in: Any) -> None:
+    """Run the task with the form filled in."""
+    dag = DagBag(DAGS).dags["explain_event"]
+    (task,) = dag.tasks
+    form = {name: dag.params.get_param(name).value for name in dag.params} | filled_in
+    with set_current_context({"params": form}):  # type: ignore[typeddict-item]
+        task.python_callable()  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("landed")
+def test_the_log_has_the_answer(caplog: pytest.LogCaptureFixture) -> None:
+    """Where it lies and what each rule says, as `eventbridge why --json` has it."""
+    with caplog.at_level(logging.INFO):
+        run(event_id="o-1")
+
+    (answer,) = (json.loads(each.message) for each in caplog.records if each.message.startswith("{"))
+    (event,) = answer["events"]
+    assert (event["place"]["bus"], event["status"]) == ("orders", "valid")
+    assert all({"met", "path", "values"} <= set(each) for rule in event["rules"] for each in rule["conditions"])
+
+
+@pytest.mark.usefixtures("landed")
+def test_an_unknown_event_fails_the_task_for_good() -> None:
+    """It says how far was looked, and is not tried again."""
+    with pytest.raises(AirflowFailException, match="no event 'nobody'"):
+        run(event_id="nobody")
