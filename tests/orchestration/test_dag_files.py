@@ -27,11 +27,8 @@ from eventbridge.stages.operate.say import Action
 DAGS = Path(__file__).parents[2] / "dags"
 #: DAGs whose runs move no batch, and of those the ones that a person triggers to try rules.
 TRYING = {"backtest_rules", "diff_rules"}
-WITHOUT_BATCH = (
-    {"operate_rules", "publish_events", "maintain_store", "check_quality", "replay_archive"}
-    | TRYING
-    | {"explain_event"}
-)
+ASKED = {"operate_rules", "publish_events", "explain_event", "replay_archive"}
+WITHOUT_BATCH = ASKED | {"maintain_store", "check_quality"} | TRYING
 EVERY_HOUSE = {"retry_deliveries", "redrive_dead_letters", "replay_events"} | WITHOUT_BATCH
 
 
