@@ -128,5 +128,5 @@ bench-doorbell: setup ## what a look for due deliveries costs while none, a thou
 	@exec $(BIN)/python -m benchmarks.bench_doorbell
 
 requirements: ## pin pyproject.toml's packages again in requirements.txt
-	@UV_CUSTOM_COMPILE_COMMAND="make requirements" uv pip compile -q pyproject.toml -p 3.11 --generate-hashes \
+	@UV_CUSTOM_COMPILE_COMMAND="make requirements" uv pip compile -q pyproject.toml -p 3.11 --generate-hashes --all-extras \
 	  --group demo --group test --group check --group bench -o requirements.txt

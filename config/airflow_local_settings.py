@@ -1,14 +1,10 @@
-"""Airflow's local settings: the cluster policy of the pushes, and what tasks import, loaded before they fork."""
+"""Airflow's policy for a checkout that is on the path and not installed; an installed package registers it itself."""
 
 from __future__ import annotations
 
-import sys
+from importlib.metadata import entry_points
 
-from eventbridge.orchestrate.policy import place_push as task_instance_mutation_hook
-from eventbridge.orchestrate.preload import preload
+if not entry_points(group="airflow.policy", name="eventbridge"):
+    from eventbridge.orchestrate.airflow_policy import task_instance_mutation_hook
 
-__all__ = ["task_instance_mutation_hook"]
-
-# Only processes whose children are tasks: the others would pay for what they never use.
-if sys.argv[1:2] in (["scheduler"], ["celery"]):
-    preload()
+    __all__ = ["task_instance_mutation_hook"]

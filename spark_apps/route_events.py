@@ -1,32 +1,10 @@
-"""Route the slices of one job file: what `spark-submit` runs where there is no Spark Connect server.
-
-    spark-submit spark_apps/route_events.py STORE_URI JOB_FILE
-
-STORE_URI is the object store as the stages know it, JOB_FILE the path in it that route wrote. The workers' answers go
-into the store too; the exit code is 0 if every slice was routed. `eventbridge` must be installed where workers run.
-"""
+"""The Spark application `route_events`; what it does is in eventbridge.spark.apps.route_events."""
 
 from __future__ import annotations
 
 import sys
 
-from pyspark.sql import SparkSession
-
-from eventbridge.spark.submit import run_job
-
-
-def main(arguments: list[str]) -> int:
-    """Take the two arguments, run the job, return the exit code."""
-    if len(arguments) != 2:
-        sys.stderr.write("usage: route_events.py STORE_URI JOB_FILE\n")
-        return 2
-    spark = SparkSession.builder.appName("eventbridge route").getOrCreate()
-    try:
-        run_job(spark, *arguments)
-    finally:
-        spark.stop()
-    return 0
-
+from eventbridge.spark.apps.route_events import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

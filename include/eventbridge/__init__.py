@@ -1,3 +1,3 @@
 """EventBridge for Airflow and Spark: rules in files, events from a bus to targets, every event accounted for."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

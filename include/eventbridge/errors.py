@@ -3,6 +3,7 @@
 EventBridgeError
 ├── UserError                 what a person wrote is wrong: shown without traceback, exit code 2
 │   ├── SettingsError         an EVENTBRIDGE_* setting
+│   ├── PackageMissing        a package that an extra of this one would have installed
 │   ├── RuleFileError         rule files; holds every Mistake at once
 │   ├── PatternError          a filter pattern
 │   ├── TransformError        a transform's definition
@@ -48,6 +49,29 @@ class UserError(EventBridgeError):
 
 class SettingsError(UserError):
     """A setting has a value that cannot be used."""
+
+
+#: Which extra of this package has what may be missing, by the name that is imported; pyproject.toml has the packages.
+EXTRAS = {
+    "airflow": "airflow",
+    "boto3": "s3",
+    "botocore": "s3",
+    "great_expectations": "quality",
+    "pandas": "spark",
+    "pyspark": "spark",
+}
+
+
+class PackageMissing(UserError):
+    """A package is needed that is not installed."""
+
+    @classmethod
+    def of(cls, error: ModuleNotFoundError) -> PackageMissing | None:
+        """Return what to say of an import that failed, with the command that mends it; None if no extra has it."""
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            return None
+        return cls(f"{package} is not installed. Install it with: pip install 'eventbridge[{EXTRAS[package]}]'")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,9 @@ import subprocess
 import sys
 import threading
 import time
+from importlib.metadata import entry_points
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +22,8 @@ from eventbridge.model import lane
 from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.orchestrate import names, pools
 from eventbridge.orchestrate.connections import airflow_connection
-from eventbridge.orchestrate.policy import UNPLANNED, place_push
+from eventbridge.orchestrate.names import UNPLANNED_POOL
+from eventbridge.orchestrate.policy import UNPLANNED
 from eventbridge.orchestrate.preload import preload
 from eventbridge.orchestrate.push import PushOperator, chunk_name, pushes
 from eventbridge.orchestrate.redrive import redrive_id_of, redrive_params
@@ -41,15 +44,35 @@ def test_everything_that_is_preloaded_can_be_imported(store: str, monkeypatch: p
     assert preload() == []
 
 
-def test_the_local_settings_name_the_policy() -> None:
-    """Airflow finds `task_instance_mutation_hook` in config/airflow_local_settings.py, callable as it calls it."""
-    spec = importlib.util.spec_from_file_location("local_settings_of_test", ROOT / "config/airflow_local_settings.py")
+@pytest.mark.parametrize("file", ["config/airflow_local_settings.py", "plugins/eventbridge_plugin.py"])
+def test_policy_and_plugin_are_registered_once(file: str) -> None:
+    """An installed package registers both by its entry points; the checkout's files then have nothing to add."""
+    points = {
+        f"airflow.{each.group.rpartition('.')[2]}"
+        for each in entry_points(name="eventbridge")
+        if "airflow" in each.group
+    }
+    spec = importlib.util.spec_from_file_location("file_of_test", ROOT / file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
 
-    assert module.task_instance_mutation_hook is place_push
+    assert points == {"airflow.plugins", "airflow.policy"}, "run `make setup` again: the package is older than these"
+    assert {"task_instance_mutation_hook", "EventBridgePlugin"} & set(vars(module)) == set()
+
+
+def test_the_policy_that_airflow_calls_is_ours(home: Path) -> None:
+    """Airflow's own hook, with its own arguments, places a push; unmapped tasks are shown to policies too."""
+    from airflow import settings
+
+    instance = SimpleNamespace(
+        dag_id="deliver_orders", task_id="push", run_id="r", map_index=0, pool="", priority_weight=0
+    )
+    settings.get_policy_plugin_manager().hook.task_instance_mutation_hook(task_instance=instance, dag_run=None)
+
+    assert (instance.pool, instance.priority_weight) == (UNPLANNED_POOL, UNPLANNED.weight)
+    assert not settings.task_instance_mutation_hook.is_noop
 
 
 def test_an_airflow_connection_is_what_the_same_uri_is_outside(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from eventbridge.cli import (
     compile,
     dead_letters,
     deliver,
+    init_airflow,
     maintain,
     quality,
     replay,
@@ -29,7 +30,7 @@ from eventbridge.cli import (
     why,
 )
 from eventbridge.cli.output import CLOSED_PIPE, end_output, say
-from eventbridge.errors import EventBridgeError, InfrastructureError
+from eventbridge.errors import EventBridgeError, InfrastructureError, PackageMissing
 
 HELP = """
 Rules in files; events from a bus to targets, at least once, every event accounted for.
@@ -66,6 +67,7 @@ app.add_typer(replay.app, name="replay")
 app.add_typer(quality.app, name="quality")
 app.add_typer(targets.app, name="targets")
 app.command("maintain", short_help="Remove what is past its retention.")(maintain.maintain)
+app.command("init-airflow", short_help="Make the DAGs known to an Airflow.")(init_airflow.init_airflow)
 app.command("compile", short_help="Compile the matcher before the first event needs it.")(compile.compile_matcher)
 
 
@@ -107,6 +109,11 @@ def _run() -> None:
         raise
     except EventBridgeError as error:
         _fail(str(error), error.exit_code)
+    except ModuleNotFoundError as error:
+        missing = PackageMissing.of(error)
+        if missing is None:
+            raise
+        _fail(str(missing), missing.exit_code)
     except BrokenPipeError:
         raise
     except OSError as error:  # nobody gave it a better name: a full disk, a folder without permission

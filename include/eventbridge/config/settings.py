@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from eventbridge.config.indirect import with_ledger_url
 from eventbridge.config.setting_mistakes import PREFIX as PREFIX
 from eventbridge.config.setting_mistakes import setting_mistakes, unknown_setting
 from eventbridge.config.setting_types import Count, Folder, LedgerUrl, Networks, Seconds, Size, Uri
@@ -278,9 +279,10 @@ class Settings(BaseModel):
 
         Raises SettingsError listing every mistake: a value out of range, a name that is no setting (with the nearest).
         """
-        given = {name: value for name, value in environ.items() if _is_ours(name) and value != ""}
+        written = {name: value for name, value in environ.items() if _is_ours(name) and value != ""}
+        given, mistakes = with_ledger_url(written)
         known = {name.removeprefix(PREFIX).lower(): value for name, value in given.items()}
-        mistakes = [unknown_setting(name, cls.model_fields) for name in sorted(given) if not _is_setting(name)]
+        mistakes += [unknown_setting(name, cls.model_fields) for name in sorted(given) if not _is_setting(name)]
         try:
             settings = cls.model_validate({name: value for name, value in known.items() if name in cls.model_fields})
         except ValidationError as error:

@@ -30,5 +30,5 @@ def airflow_connection(connection_id: str) -> Connection:
         login=found.login or "",
         password=found.password or "",
         schema=found.schema or "",
-        extra=extra,
+        extra={name: value for name, value in extra.items() if value is not None},  # a form's empty fields
     )

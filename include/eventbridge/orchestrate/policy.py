@@ -1,7 +1,7 @@
 """Airflow's cluster policy: gives each mapped push of a deliver DAG the pool and the weight of its chunk.
 
-`config/airflow_local_settings.py` names `place_push` as its `task_instance_mutation_hook`; Airflow calls that in the
-scheduler and the api-server, inside a transaction, for every task instance that is made, expanded or cleared.
+`eventbridge.orchestrate.airflow_policy` registers `place_push` with Airflow, which calls it in the scheduler and the
+api-server, inside a transaction, for every task instance that is made, expanded or cleared.
 
 How it knows the batch: a runner has at most one uncommitted normal batch (the ledger's unique index) and its DAG at
 most one active run, so the pushes that are being expanded are the chunks of the runner's routed batch, in map index
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -63,9 +62,9 @@ def place_push(task_instance: Any, dag_run: Any = None) -> None:
 
 @functools.cache
 def _places() -> Placements:
-    from eventbridge.config.settings import Settings
+    from eventbridge.orchestrate.settings import configured_settings
 
-    return Placements(Settings.from_mapping(os.environ).ledger_url)
+    return Placements(configured_settings().ledger_url)
 
 
 class Placements:

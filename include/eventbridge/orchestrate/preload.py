@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import logging
-import os
+
+from eventbridge.errors import SettingsError
+from eventbridge.orchestrate.settings import configured_settings
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +43,7 @@ def preload() -> list[str]:
     """Import every module of `MODULES` and return those that could not be; a task meets their errors by itself."""
     missing = []
     # A third of a second, for those who keep their store in a bucket only.
-    clients = ("boto3", "botocore.client") if os.environ.get("EVENTBRIDGE_STORE_URI", "").startswith("s3:") else ()
+    clients = ("boto3", "botocore.client") if _store_is_bucket() else ()
     for name in (*MODULES, *clients):
         try:
             importlib.import_module(name)
@@ -49,3 +51,10 @@ def preload() -> list[str]:
             log.warning("%s is not loaded ahead: %s", name, error)
             missing.append(name)
     return missing
+
+
+def _store_is_bucket() -> bool:
+    try:
+        return configured_settings().store_uri.startswith("s3:")
+    except SettingsError:  # every task and every DAG file says so too
+        return False

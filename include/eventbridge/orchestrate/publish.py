@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook, BaseOperator, Context, Param, get_current_context, task
 
+from eventbridge.errors import ConnectionUnusable, EventBridgeError, UserError
 from eventbridge.orchestrate.choices import buses_to_choose
+from eventbridge.orchestrate.connections import airflow_connection
+from eventbridge.orchestrate.settings import airflow_settings
 from eventbridge.orchestrate.tasks import STAGE, stage
 
 if TYPE_CHECKING:
@@ -47,11 +51,23 @@ def publish() -> None:
 
 
 class EventBridgeHook(BaseHook):
-    """Publishes to the event buses that the rule files name, with the settings of this Airflow; in tasks only."""
+    """Publishes to the event buses that the rule files name, with the settings of this Airflow; in tasks only.
+
+    A connection of type `eventbridge_bus` may name bus and topic, so that Admin > Connections says where events go.
+    """
+
+    conn_name_attr = "eventbridge_conn_id"
+    default_conn_name = "eventbridge_default"
+    conn_type = "eventbridge_bus"
+    hook_name = "EventBridge bus"
+
+    def __init__(self, eventbridge_conn_id: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.eventbridge_conn_id = eventbridge_conn_id
 
     def publish(
         self,
-        bus: str,
+        bus: str | None,
         events: str | Sequence[Mapping[str, Any] | str | bytes],
         *,
         topic: str | None = None,
@@ -59,36 +75,68 @@ class EventBridgeHook(BaseHook):
     ) -> Published:
         """Publish CloudEvents, all or none of them, and log how many there are and where they lie.
 
-        `events`: dicts, JSON texts, or one text of JSON lines. One without `id` gets one, the same one for the same
-        `name` and place. Fails the task at once, without further tries, for a mistake of its caller.
+        `bus` None: the connection's. `events`: dicts, JSON texts, or one text of JSON lines. One without `id` gets
+        one, the same one for the same `name` and place. Fails the task at once, without further tries, for a mistake
+        of its caller.
         """
         from eventbridge.stages.operate.publish import bodies_of, publish_events, told
 
         with stage() as work:
-            published, ids = publish_events(work, bus, topic, bodies_of(events), name=name)
+            named, topic_of_connection = (bus, None) if bus else self._place()
+            published, ids = publish_events(work, named, topic or topic_of_connection, bodies_of(events), name=name)
         told(published, ids, log.info)
         return published
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Return whether the rule files have the connection's bus and topic, and what to mend."""
+        from eventbridge.rule import load_rules
+        from eventbridge.stages.operate.find import find_bus, find_topic
+
+        try:
+            bus, topic = self._place()
+            settings = airflow_settings()
+            found = find_bus(load_rules(Path(settings.rules_folder), cache=settings.rule_cache), bus)
+            return True, f"Events go to {bus}/{find_topic(found, topic)}"
+        except EventBridgeError as error:
+            return False, str(error)
+
+    def _place(self) -> tuple[str, str | None]:
+        if self.eventbridge_conn_id is None:
+            raise UserError("neither a bus is named nor a connection that names one: give `bus`, or the connection")
+        connection = airflow_connection(self.eventbridge_conn_id)
+        if not connection.schema:
+            raise ConnectionUnusable(f"Connection {connection.id!r} names no bus. Write one into its field Bus")
+        return connection.schema, connection.extra.get("topic") or None
 
 
 class PublishEventsOperator(BaseOperator):
     """Publishes events to a bus; returns how many. `bus`, `topic` and `events` are templated.
 
+    Without `bus` the connection `eventbridge_conn_id`, of type `eventbridge_bus`, says where to.
     Tried again, it publishes the same ids again: consumers see each delivery at least once, under one delivery id.
     """
 
     template_fields: Sequence[str] = ("bus", "topic", "events")
 
     def __init__(
-        self, *, bus: str, events: str | Sequence[Mapping[str, Any] | str], topic: str | None = None, **kwargs: Any
+        self,
+        *,
+        events: str | Sequence[Mapping[str, Any] | str],
+        bus: str | None = None,
+        topic: str | None = None,
+        eventbridge_conn_id: str | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.bus = bus
         self.events = events
         self.topic = topic
+        self.eventbridge_conn_id = eventbridge_conn_id
 
     def execute(self, context: Context) -> int:
         """Publish, and return the number of events."""
-        return EventBridgeHook().publish(self.bus, self.events, topic=self.topic, name=_name(context)).count
+        hook = EventBridgeHook(self.eventbridge_conn_id)
+        return hook.publish(self.bus, self.events, topic=self.topic, name=_name(context)).count
 
 
 def _name(context: Context) -> str:

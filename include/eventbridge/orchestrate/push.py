@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Sequence
 from contextlib import closing
@@ -16,6 +15,7 @@ from eventbridge.config.settings import Settings
 from eventbridge.errors import EventBridgeError
 from eventbridge.model.lane import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
 from eventbridge.orchestrate.names import PUSH
+from eventbridge.orchestrate.settings import configured_settings
 
 if TYPE_CHECKING:
     from eventbridge.model.chunk import Chunk
@@ -98,7 +98,7 @@ def pushes(batch_id: str, **options: Any) -> Any:
         retries=0,
         weight_rule="absolute",
         do_xcom_push=False,
-        execution_timeout=push_limit(Settings.from_mapping(os.environ)),
+        execution_timeout=push_limit(configured_settings()),
         **options,
     )
 

@@ -1,24 +1,67 @@
-"""The product's settings as Airflow's processes use them: the ledger must be one that all of their hosts share."""
+"""The product's settings as Airflow's processes use them: variables first, then Airflow's section [eventbridge].
+
+The ledger must be one that all hosts of Airflow's executors share.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
+from configparser import RawConfigParser
 
-from eventbridge.config.settings import Settings
+from eventbridge.config.indirect import LEDGER_URL_NAMES
+from eventbridge.config.settings import PREFIX, Settings
 from eventbridge.errors import SettingsError
+
+#: The section of Airflow's configuration that may hold every setting, under its name in lower case.
+SECTION = "eventbridge"
 
 #: Executors that run every task on the scheduler's host.
 _ONE_HOST = ("LocalExecutor", "SequentialExecutor")
+
+_VARIABLE = f"AIRFLOW__{SECTION.upper()}__"
 
 
 def airflow_settings() -> Settings:
     """Return this process's settings; raises SettingsError, also for a ledger that Airflow's executors cannot share."""
     from airflow.configuration import conf
 
-    settings = Settings.from_mapping(os.environ)
+    settings = configured_settings()
     refuse_executors(conf.get("core", "executor"), settings.ledger_url)
     return settings
+
+
+def configured_settings() -> Settings:
+    """Return this process's settings, whatever Airflow's executors are; raises SettingsError."""
+    from airflow.configuration import conf
+
+    section = section_settings(conf, os.environ)
+    if any(os.environ.get(name) for name in LEDGER_URL_NAMES):
+        section.pop(LEDGER_URL_NAMES[0], None)
+    variables = {name: value for name, value in os.environ.items() if name.startswith(PREFIX) and value}
+    try:
+        return Settings.from_mapping(section | variables)
+    except SettingsError as error:
+        if not section:
+            raise
+        raise SettingsError(
+            f"{error}\nAirflow's configuration, section [{SECTION}], gives: {', '.join(sorted(section))}"
+        ) from None
+
+
+def section_settings(conf: RawConfigParser, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what Airflow's section [eventbridge] sets, by the names of the product's own variables.
+
+    Only what somebody wrote into `airflow.cfg` or an AIRFLOW__EVENTBRIDGE__* variable: to ask Airflow for more makes
+    every process that parses a DAG file load all providers. Airflow resolves `..._cmd` and `..._secret`.
+    """
+    written = [name.removeprefix(_VARIABLE).lower() for name in environ if name.startswith(_VARIABLE)]
+    if conf.has_section(SECTION):
+        written += conf.options(SECTION)
+    names = {re.sub("_(cmd|secret)$", "", name) for name in written}
+    values = {name: (conf.get(SECTION, name, fallback="") or "").strip() for name in sorted(names)}
+    return {f"{PREFIX}{name.upper()}": value for name, value in values.items() if value}
 
 
 def refuse_executors(configured: str, ledger_url: str) -> None:

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 CONNECTION_ID = "eventbridge_spark"
 
-#: What spark-submit runs: in the checkout this package is installed from, unless the connection's extra
-#: `application` names another place, such as one that every node of a cluster can read.
-APPLICATION = Path(__file__).parents[3] / "spark_apps" / "route_events.py"
+#: What spark-submit runs: of this package, unless the connection's extra `application` names another place, such as
+#: one that every node of a cluster can read.
+APPLICATION = Path(__file__).parents[1] / "spark" / "apps" / "route_events.py"
 
 
 def open_router(work: Runtime) -> Router:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
 
-from eventbridge.errors import OperatorError, RuleFileError, UserError
+from eventbridge.errors import OperatorError, PackageMissing, RuleFileError, UserError
 from eventbridge.orchestrate.names import BATCH_ID, LISTEN, PLAN_RETRIES
 from eventbridge.orchestrate.settings import airflow_settings
 
@@ -52,6 +52,8 @@ def stage() -> Iterator[Runtime]:
             work.close()
     except (UserError, OperatorError) as error:
         raise AirflowFailException(str(error)) from error
+    except ModuleNotFoundError as error:
+        raise AirflowFailException(str(PackageMissing.of(error) or error)) from error
 
 
 @task(task_id=LISTEN, **STAGE, do_xcom_push=False)

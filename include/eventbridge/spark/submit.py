@@ -31,7 +31,7 @@ Submit = Callable[[str, Sequence[str]], None]
 
 
 class SubmitRouter:
-    """A router that submits `application` (spark_apps/route_events.py) once per call.
+    """A router that submits `application` (eventbridge.spark.apps.route_events) once per call.
 
     Every worker writes its answer beside its delivery file as soon as both are whole,
     so a job that fails half way keeps the slices it finished.

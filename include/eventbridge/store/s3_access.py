@@ -13,6 +13,7 @@ from eventbridge.errors import ConnectionUnusable
 #: How often a request is made before its error is told: with waits of up to 1, 2, 4, 8 and 16 s, by chance, between.
 ATTEMPTS = 6
 
+_TYPES = ("aws", "eventbridge_store")
 _EXTRAS = {"region_name", "endpoint_url", "aws_session_token", "profile_name", "encryption", "kms_key_id"}
 _ENCRYPTIONS = {"": "", "AES256": "AES256", "aws:kms": "aws:kms"}
 _REGION = "us-east-1"
@@ -36,14 +37,15 @@ class S3Access:
 
     @classmethod
     def from_connection(cls, connection: Connection) -> S3Access:
-        """Read a connection of type `aws`; raises ConnectionUnusable for what it cannot be used with."""
+        """Read a connection of type `eventbridge_store` or `aws`; raises ConnectionUnusable if it cannot be used."""
 
         def refused(why: str) -> ConnectionUnusable:
             return ConnectionUnusable(f"Connection {connection.id!r} cannot be used for a store: {why}")
 
-        if connection.type != "aws":
+        if connection.type not in _TYPES:
             raise refused(
-                f"it is of type {connection.type!r}. Make it one of type aws: aws://key:secret@/?region_name=..."
+                f"it is of type {connection.type!r}. Make it one of type aws: aws://key:secret@/?region_name=..., "
+                "or of type eventbridge_store"
             )
         unknown = sorted(set(connection.extra) - _EXTRAS)
         if unknown:

@@ -14,6 +14,7 @@ from datetime import datetime
 import pytest
 from unit.loopback import LOOPBACK, later, now
 
+from eventbridge import __version__
 from eventbridge.config.connection import Connection
 from eventbridge.model.answer import Answer
 from eventbridge.targets.http_fields import HttpFields
@@ -66,7 +67,7 @@ def test_what_goes_out(receiver: Receiver) -> None:
     assert abs(timestamp - time.time()) < 30
     assert headers == {
         "host": f"127.0.0.1:{receiver.port}",
-        "user-agent": "EventBridge/0.1.0",
+        "user-agent": f"EventBridge/{__version__}",
         "accept": "*/*",
         "content-type": "application/cloudevents+json",
         "content-length": "8",

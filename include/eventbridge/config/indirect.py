@@ -1,0 +1,72 @@
+"""The ledger's URL, which may hold a password, from a command or a file that a variable beside its own names."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from eventbridge.config.setting_mistakes import PREFIX
+
+LEDGER_URL = f"{PREFIX}LEDGER_URL"
+BY_COMMAND = f"{LEDGER_URL}_CMD"
+BY_FILE = f"{LEDGER_URL}_FILE"
+
+#: The variables that say where the ledger's URL comes from; one of them at most is set.
+LEDGER_URL_NAMES = (LEDGER_URL, BY_COMMAND, BY_FILE)
+
+#: Every process that opens the ledger waits for it once.
+_LIMIT_SECONDS = 30.0
+
+
+def with_ledger_url(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Return the settings with the URL that a command prints or a file holds, and what is wrong with that.
+
+    What the command printed is kept for the life of the process. Neither URL nor output stands in a message.
+    """
+    settings = {name: value for name, value in given.items() if name not in (BY_COMMAND, BY_FILE)}
+    named = [name for name in LEDGER_URL_NAMES if given.get(name)]
+    if len(named) > 1:
+        return settings, [f"{' and '.join(named)} are set together. Keep one of them"]
+    try:
+        if named == [BY_COMMAND]:
+            settings[LEDGER_URL] = _printed_by(given[BY_COMMAND])
+        elif named == [BY_FILE]:
+            settings[LEDGER_URL] = _held_by(given[BY_FILE])
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        return settings, [f"{named[0]}: {_told(error)}"]
+    return settings, []
+
+
+@functools.cache
+def _printed_by(command: str) -> str:
+    words = shlex.split(command)
+    if not words:
+        raise ValueError("it names no command")
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=_LIMIT_SECONDS)
+    return _one_line(done.stdout, "the command printed")
+
+
+def _held_by(file: str) -> str:
+    return _one_line(Path(file).expanduser().read_bytes(), f"the file {file} holds")
+
+
+def _one_line(text: bytes, who: str) -> str:
+    lines = [line.strip() for line in text.decode(errors="replace").splitlines() if line.strip()]
+    if len(lines) != 1:
+        raise ValueError(f"{who} {'no URL' if not lines else 'more than one URL'}. It must be one URL, and no more")
+    return lines[0]
+
+
+def _told(error: Exception) -> str:
+    match error:
+        case subprocess.CalledProcessError():
+            return f"the command ended with exit code {error.returncode}. Run it by hand to see why"
+        case subprocess.TimeoutExpired():
+            return f"the command did not end within {_LIMIT_SECONDS:g} s"
+        case OSError():
+            return f"{error.filename}: {error.strerror}"
+        case _:
+            return str(error)

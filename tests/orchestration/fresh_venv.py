@@ -1,0 +1,77 @@
+"""A virtual environment with the wheel and without the checkout. Serves the tests of what is installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+_BUILD = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
+
+
+@dataclass(frozen=True)
+class FreshVenv:
+    """The environment's folder, and where its processes work, keep Airflow's home and find rule files."""
+
+    folder: Path
+    work: Path
+
+    def run(self, *command: str, fails: bool = False, **variables: str) -> str:
+        """Return what a command of this environment prints; `fails`: on standard error, when it fails."""
+        kept = ("AIRFLOW", "EVENTBRIDGE", "PYTHON")
+        environ = {name: value for name, value in os.environ.items() if not name.startswith(kept)}
+        environ |= {
+            "PATH": f"{self.folder / 'bin'}{os.pathsep}{os.defpath}",
+            "AIRFLOW_HOME": str(self.work / "airflow"),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+            "AIRFLOW__EVENTBRIDGE__HOME": str(self.work / "home"),
+            "AIRFLOW__EVENTBRIDGE__RULES_FOLDER": str(self.work / "rules"),
+        }
+        python = str(self.folder / "bin" / "python")
+        words = (
+            [python, "-m", *command]
+            if command[0] == "airflow"
+            else [str(self.folder / "bin" / command[0]), *command[1:]]
+        )
+        done = subprocess.run(words, cwd=self.work, env=environ | variables, capture_output=True, text=True)
+        assert bool(done.returncode) == fails, done.stdout + done.stderr
+        return done.stderr if fails else done.stdout
+
+
+def build_wheel(folder: Path) -> Path:
+    """Build the wheel from a copy of what a release has of the checkout."""
+    source, wheels = folder / "source", folder / "wheels"
+    shutil.copytree(
+        ROOT / "include" / "eventbridge",
+        source / "include" / "eventbridge",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    wheels.mkdir()
+    subprocess.run([sys.executable, "-c", _BUILD, str(wheels)], cwd=source, check=True, capture_output=True)
+    (wheel,) = wheels.glob("*.whl")
+    return wheel
+
+
+def install_wheel(folder: Path, wheel: Path) -> FreshVenv:
+    """Install the wheel where every other package of these tests' environment is found, but not the checkout."""
+    venv = FreshVenv(folder / "venv", folder / "work")
+    venv.work.mkdir()
+    subprocess.run([sys.executable, "-m", "venv", str(venv.folder)], check=True, capture_output=True)
+    pip = [str(venv.folder / "bin" / "python"), "-m", "pip", "install", "--no-index", "--no-deps", str(wheel)]
+    subprocess.run(pip, check=True, capture_output=True)
+    others = folder / "others"
+    others.mkdir()
+    for found in Path(sysconfig.get_path("purelib")).iterdir():
+        if "eventbridge" not in found.name and found.suffix != ".pth":
+            (others / found.name).symlink_to(found)
+    site = Path(venv.run("python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
+    (site / "others.pth").write_text(f"{others}\n")
+    return venv

@@ -1,0 +1,115 @@
+"""The wheel in an Airflow of its own: entry points, configuration, connection types, DAGs; nothing of the checkout."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from orchestration.conftest import RULES
+from orchestration.fresh_venv import ROOT, FreshVenv, build_wheel, install_wheel
+
+#: Imports what the entry points and the stages name, and prints which files that loaded.
+_LOAD_ALL = """
+import json, pkgutil, sys
+import airflow.settings
+import eventbridge
+for found in pkgutil.walk_packages(eventbridge.__path__, "eventbridge."):
+    if not found.name.startswith(("eventbridge.testing", "eventbridge.cli.__main__", "eventbridge.ledger.migrations")):
+        __import__(found.name)
+plugins = airflow.settings.get_policy_plugin_manager().list_name_plugin()
+print(json.dumps({
+    "path": sys.path,
+    "files": [each.__file__ for each in list(sys.modules.values()) if getattr(each, "__file__", None)],
+    "policies": [name for name, _ in plugins],
+    "is_noop": airflow.settings.task_instance_mutation_hook.is_noop,
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the wheel."""
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def venv(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> FreshVenv:
+    """Install the wheel, write a rule file, and let `eventbridge init-airflow` do its work."""
+    made = install_wheel(tmp_path_factory.mktemp("fresh"), wheel)
+    (made.work / "rules").mkdir()
+    (made.work / "rules" / "orders.yaml").write_text(RULES)
+    made.run("eventbridge", "init-airflow")
+    return made
+
+
+def listed(venv: FreshVenv, *command: str) -> Any:
+    """Return the JSON that an `airflow` command prints behind its warnings."""
+    return json.loads(venv.run("airflow", *command, "-o", "json").splitlines()[-1])
+
+
+def test_the_wheel_has_every_module_and_the_migrations(wheel: Path) -> None:
+    """What lies below include/eventbridge is in it, and nothing else of the checkout."""
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    source = ROOT / "include"
+
+    assert names == {str(file.relative_to(source)) for file in (source / "eventbridge").rglob("*.py")}
+    assert "eventbridge/ledger/migrations/versions/r0001_first_tables.py" in names
+
+
+def test_nothing_comes_from_the_checkout(venv: FreshVenv) -> None:
+    """Every module of the package is imported in the fresh environment, and lies there; the policy is registered."""
+    found = json.loads(venv.run("python", "-c", _LOAD_ALL).splitlines()[-1])
+    ours = [file for file in found["files"] if "/eventbridge/" in file]
+
+    assert len(ours) > 300
+    assert [file for file in ours if not Path(file).is_relative_to(venv.folder)] == []
+    assert [each for each in found["path"] if Path(each).is_relative_to(ROOT)] == []
+    assert found["policies"].count("eventbridge") == 1
+    assert found["is_noop"] is False
+
+
+def test_airflow_lists_provider_and_plugin(venv: FreshVenv) -> None:
+    """`airflow providers list` and `airflow plugins` know the package, once, in its version."""
+    (provider,) = [each for each in listed(venv, "providers", "list") if each["package_name"] == "eventbridge"]
+    (plugin,) = [each for each in listed(venv, "plugins") if each["name"] == "eventbridge"]
+
+    assert provider["version"] in plugin["source"]
+    assert plugin["external_views"][0]["href"] == "dags?tags=eventbridge"
+
+
+def test_airflow_has_a_section_for_the_settings(venv: FreshVenv) -> None:
+    """`airflow config` gives what a variable says, and the default of what nobody set; URLs with logins are hidden."""
+    printed = venv.run("airflow", "config", "list", "--section", "eventbridge", "--show-values")
+
+    assert f"rules_folder = {venv.work / 'rules'}" in printed
+    assert "push_budget_seconds = 20" in printed
+    assert venv.run("airflow", "config", "get-value", "eventbridge", "batch_max_events").splitlines()[-1] == "50000"
+
+
+def test_airflow_makes_the_dags_of_the_rule_files(venv: FreshVenv) -> None:
+    """After `init-airflow` an Airflow with a database of its own lists every DAG and no import error."""
+    venv.run("airflow", "db", "migrate")
+    venv.run("airflow", "dags", "reserialize")
+    dags = {each["dag_id"] for each in listed(venv, "dags", "list")}
+
+    assert {"deliver_orders", "deliver_night", "retry_deliveries", "publish_events", "replay_events"} <= dags
+    assert listed(venv, "dags", "list-import-errors") == []
+
+
+def test_events_are_published_without_airflow(venv: FreshVenv) -> None:
+    """The command line makes its ledger from the wheel's migrations, and takes its URL from a file."""
+    (venv.work / "url").write_text(f"sqlite:///{venv.work}/mine.sqlite\n")
+    (venv.work / "one.jsonl").write_text('{"specversion": "1.0", "id": "1", "source": "/s", "type": "order.placed"}\n')
+    variables = {
+        "EVENTBRIDGE_HOME": str(venv.work / "cli"),
+        "EVENTBRIDGE_RULES_FOLDER": str(venv.work / "rules"),
+        "EVENTBRIDGE_LEDGER_URL_FILE": str(venv.work / "url"),
+    }
+    printed = venv.run("eventbridge", "bus", "publish", "orders", "one.jsonl", **variables)
+
+    assert printed == "1 event published to orders/events\n"
+    assert "orders" in venv.run("eventbridge", "status", **variables)
+    assert (venv.work / "mine.sqlite").is_file()

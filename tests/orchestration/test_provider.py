@@ -1,0 +1,112 @@
+"""The provider: its connection forms are what targets and stores read, its section is what the settings are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.api_fastapi.core_api.datamodels.plugins import ExternalViewResponse
+from airflow.sdk.module_loading import import_string
+
+from eventbridge.config.settings import PREFIX, Settings
+from eventbridge.errors import SettingsError
+from eventbridge.orchestrate.hooks import StoreHook, TargetHook
+from eventbridge.orchestrate.plugin import EventBridgePlugin
+from eventbridge.orchestrate.provider import get_provider_info
+from eventbridge.orchestrate.publish import EventBridgeHook
+from eventbridge.orchestrate.settings import configured_settings
+from eventbridge.store import s3_access
+from eventbridge.targets import credentials
+
+OPTIONS = get_provider_info()["config"]["eventbridge"]["options"]
+FORMS = {each["connection-type"]: each for each in get_provider_info()["connection-types"]}
+
+
+def test_every_setting_is_an_option_and_its_default_means_the_same() -> None:
+    """What Airflow writes into a configuration file that it generates changes nothing."""
+    written = {f"{PREFIX}{name.upper()}": option["default"] for name, option in OPTIONS.items() if option["default"]}
+
+    assert set(OPTIONS) == set(Settings.model_fields)
+    assert Settings.from_mapping(written) == Settings()
+
+
+def test_the_forms_have_every_field_that_is_read() -> None:
+    """A field of a form is an extra that a target or a store knows, and no extra lacks a field."""
+    assert set(FORMS["eventbridge_target"]["conn-fields"]) == credentials.EXTRAS
+    assert set(FORMS["eventbridge_store"]["conn-fields"]) == s3_access._EXTRAS
+
+
+def test_every_form_names_a_hook_of_its_type() -> None:
+    """Airflow imports the hook by its name when somebody tests the connection."""
+    for kind, form in FORMS.items():
+        hook = import_string(form["hook-class-name"])
+
+        assert (hook.conn_type, hook.hook_name) == (kind, form["hook-name"])
+
+
+def test_the_view_of_the_plugin_is_one_that_airflow_shows() -> None:
+    """A wrong value would leave the whole plug-in out, with a line in a log."""
+    for view in EventBridgePlugin.external_views:
+        assert ExternalViewResponse.model_validate(view).category == "browse"
+
+
+@pytest.mark.parametrize(
+    ("hook", "extra", "said"),
+    [
+        (
+            TargetHook,
+            {"signing_secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "token": None},
+            "A target can use it",
+        ),
+        (TargetHook, {"signing_secret": "secret"}, "'it'"),
+        (StoreHook, {"region_name": "eu-central-1", "encryption": None}, "A store can use it"),
+        (StoreHook, {"encryption": "none"}, "its encryption is neither"),
+        (EventBridgeHook, {}, "Events go to orders/events"),
+        (EventBridgeHook, {"topic": "none"}, "none"),
+    ],
+)
+def test_a_connection_is_tested(
+    home: Path, hook: Any, extra: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The button of the form says that the connection can be used, or what to mend; empty fields count for nothing."""
+    text = json.dumps(
+        {"conn_type": hook.conn_type, "schema": "orders" if hook is EventBridgeHook else "", "extra": extra}
+    )
+    monkeypatch.setenv("AIRFLOW_CONN_IT", text)
+    good, message = hook("it").test_connection()
+
+    assert said in message
+    assert good == message.startswith(("A target", "A store", "Events go"))
+
+
+def test_airflows_section_gives_what_no_variable_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable of the product goes before the section; a setting that is in neither has its default."""
+    monkeypatch.setenv("AIRFLOW__EVENTBRIDGE__PUSH_BUDGET_SECONDS", "7s")
+    monkeypatch.setenv("AIRFLOW__EVENTBRIDGE__BATCH_MAX_EVENTS", "7")
+    monkeypatch.setenv("EVENTBRIDGE_BATCH_MAX_EVENTS", "8")
+    found = configured_settings()
+
+    assert (found.push_budget_seconds, found.batch_max_events, found.batch_max_chunks) == (7.0, 8, 64)
+
+
+def test_airflow_runs_the_command_that_gives_the_ledgers_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ledger_url_cmd` of the section is Airflow's own way; a variable of the product, in any form, goes before it."""
+    monkeypatch.setenv("AIRFLOW__EVENTBRIDGE__LEDGER_URL_CMD", "echo sqlite:////tmp/of-section.sqlite")
+
+    assert configured_settings().ledger_url == "sqlite:////tmp/of-section.sqlite"
+
+    monkeypatch.setenv("EVENTBRIDGE_LEDGER_URL_CMD", "echo sqlite:////tmp/of-variable.sqlite")
+
+    assert configured_settings().ledger_url == "sqlite:////tmp/of-variable.sqlite"
+
+
+def test_a_mistake_in_the_section_says_where_it_may_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The nearest setting, and that Airflow's configuration gave it."""
+    monkeypatch.setenv("AIRFLOW__EVENTBRIDGE__HOMME", "/srv")
+    with pytest.raises(SettingsError) as raised:
+        configured_settings()
+
+    assert "Did you mean EVENTBRIDGE_HOME?" in str(raised.value)
+    assert "section [eventbridge], gives: EVENTBRIDGE_HOMME" in str(raised.value)
