@@ -222,3 +222,48 @@ def test_a_mistake_in_the_home_folder_is_the_only_one_told() -> None:
 def test_durations_are_written_as_they_are_read(seconds: float, written: str) -> None:
     """The shortest form with one unit."""
     assert written == write_duration(seconds)
+
+
+def test_the_ledgers_url_comes_from_a_command_or_a_file(tmp_path: Path) -> None:
+    """A password need not stand in a variable: a command prints the URL, or a file holds it."""
+    (tmp_path / "url").write_text("\nsqlite:////tmp/my file.sqlite\n")
+    by_file = Settings.from_mapping({"EVENTBRIDGE_LEDGER_URL_FILE": str(tmp_path / "url")})
+    by_command = Settings.from_mapping({"EVENTBRIDGE_LEDGER_URL_CMD": "echo 'sqlite:////tmp/my file.sqlite'"})
+
+    assert (by_file.ledger_url, by_command.ledger_url) == ("sqlite:////tmp/my file.sqlite",) * 2
+
+
+def test_the_command_that_prints_the_ledgers_url_runs_once(tmp_path: Path) -> None:
+    """Every DAG file and every hook of one process asks for the settings; the command is asked once."""
+    counting = f"sh -c 'echo x >> {tmp_path}/runs; echo sqlite:////tmp/ledger.sqlite'"
+    for _ in range(3):
+        Settings.from_mapping({"EVENTBRIDGE_LEDGER_URL_CMD": counting})
+
+    assert (tmp_path / "runs").read_text() == "x\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"LEDGER_URL": "sqlite:////a", "LEDGER_URL_CMD": "b"},
+            "EVENTBRIDGE_LEDGER_URL and EVENTBRIDGE_LEDGER_URL_CMD are",
+        ),
+        (
+            {"LEDGER_URL_CMD": "sh -c 'echo hunter2 >&2; exit 3'"},
+            "EVENTBRIDGE_LEDGER_URL_CMD: the command ended with exit code 3",
+        ),
+        ({"LEDGER_URL_CMD": "no-such-command-here"}, "no-such-command-here: No such file"),
+        ({"LEDGER_URL_CMD": "true"}, "the command printed no URL"),
+        ({"LEDGER_URL_CMD": "printf hunter2\\\\nhunter2"}, "the command printed more than one URL"),
+        ({"LEDGER_URL_CMD": "' "}, "EVENTBRIDGE_LEDGER_URL_CMD: No closing quotation"),
+        ({"LEDGER_URL_FILE": "/no/such/file"}, "EVENTBRIDGE_LEDGER_URL_FILE: /no/such/file: No such file"),
+        ({"LEDGER_URL_CMD": "echo hunter2"}, "EVENTBRIDGE_LEDGER_URL: it has no scheme"),
+    ],
+)
+def test_a_ledgers_url_that_cannot_be_got_is_told_without_it(given: dict[str, str], said: str) -> None:
+    """The variable and the remedy are named; what was printed may be a password, and is not shown."""
+    (mistake,) = mistakes(**given)
+
+    assert said in mistake
+    assert "hunter2" not in mistake

@@ -1,0 +1,76 @@
+"""`eventbridge init-airflow`: two files in a DAGs folder, none that is somebody else's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventbridge.errors import EXTRAS
+
+FILES = ["eventbridge_dags.py", "rule_mistakes.py"]
+
+
+def test_it_writes_two_files_that_airflow_looks_into(tmp_path: Path, eventbridge: Callable[..., Any]) -> None:
+    """Safe mode passes over a file without the words `airflow` and `dag`."""
+    result = eventbridge("init-airflow", str(tmp_path / "dags"))
+    texts = [(tmp_path / "dags" / name).read_text().lower() for name in FILES]
+
+    assert result.code == 0
+    assert all("airflow" in text and "dag" in text for text in texts)
+
+
+def test_it_may_be_repeated(tmp_path: Path, eventbridge: Callable[..., Any]) -> None:
+    """What is up to date stays; a file of an older version is written again."""
+    eventbridge("init-airflow", str(tmp_path))
+    (tmp_path / FILES[0]).write_text('"""Written by `eventbridge init-airflow`."""')
+    found = eventbridge("init-airflow", str(tmp_path), "--json").json
+
+    assert found == {
+        "folder": str(tmp_path),
+        "files": [{"file": FILES[0], "written": True}, {"file": FILES[1], "written": False}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("rule_mistakes.py", "mine = 1", "is somebody else's file"),
+        ("deliver_events.py", "from eventbridge.orchestrate.dags.deliver_events import x", "makes the same DAGs"),
+    ],
+)
+def test_a_file_of_somebody_else_is_left_alone(
+    tmp_path: Path, eventbridge: Callable[..., Any], name: str, text: str, said: str
+) -> None:
+    """Neither is it changed, nor is anything written that would clash with it."""
+    (tmp_path / name).write_text(text)
+    result = eventbridge("init-airflow", str(tmp_path))
+
+    assert result.code == 2
+    assert said in result.err
+    assert [file.name for file in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == text
+
+
+def test_a_missing_package_is_told_with_its_extra() -> None:
+    """Whoever installed the package without an extra learns its name when it is needed."""
+    code = (
+        "import sys; sys.modules['airflow'] = None; sys.argv[1:] = ['init-airflow']\n"
+        "from eventbridge.cli import main\nmain()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+    assert done.returncode == 2
+    assert done.stderr == "error: airflow is not installed. Install it with: pip install 'eventbridge[airflow]'\n"
+
+
+def test_every_extra_that_is_named_is_one_of_the_package() -> None:
+    """pyproject.toml has the extras that a missing package is told with."""
+    text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+
+    assert set(EXTRAS.values()) == set(tomllib.loads(text)["project"]["optional-dependencies"])
