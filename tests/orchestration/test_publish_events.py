@@ -87,6 +87,22 @@ def test_a_mistake_publishes_nothing_and_is_not_tried_again(home: Path, bus: str
     assert bodies(home) == []
 
 
+def test_a_connection_may_say_where_events_go(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without `bus` the operator asks a connection of type eventbridge_bus; one that names none fails the task."""
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_SHOP", '{"conn_type": "eventbridge_bus", "schema": "orders", "extra": {"topic": null}}'
+    )
+    monkeypatch.setenv("AIRFLOW_CONN_EMPTY", '{"conn_type": "eventbridge_bus"}')
+    context: Any = {"ti": _Instance()}
+
+    assert PublishEventsOperator(task_id="tell", eventbridge_conn_id="shop", events=[ORDER]).execute(context) == 1
+    assert len(bodies(home)) == 1
+    with pytest.raises(AirflowFailException, match="'empty' names no bus"):
+        PublishEventsOperator(task_id="tell", eventbridge_conn_id="empty", events=[ORDER]).execute(context)
+    with pytest.raises(AirflowFailException, match="neither a bus is named nor a connection"):
+        PublishEventsOperator(task_id="tell", events=[ORDER]).execute(context)
+
+
 def test_the_dag_publishes_what_its_form_holds(home: Path) -> None:
     """The task of the DAG takes bus and events from the run's parameters."""
     task: Any = DagBag(DAGS).dags["publish_events"].get_task("publish")
