@@ -26,7 +26,7 @@ def init_airflow(
     changed = write_dag_files(chosen)
     files = [chosen / name for name in FILES]
     if as_json:
-        show_json({"folder": chosen, "files": [{"file": file.name, "written": file in changed} for file in files]})
+        show_json({"folder": str(chosen), "files": [{"file": file.name, "written": file in changed} for file in files]})
         return
     for file in files:
         say(f"{file} {'is written' if file in changed else 'is up to date'}")
