@@ -53,7 +53,7 @@ def test_a_file_of_somebody_else_is_left_alone(
 
     assert result.code == 2
     assert said in result.err
-    assert [file.name for file in tmp_path.iterdir()] == [name]
+    assert [file.name for file in tmp_path.glob("*.py")] == [name]
     assert (tmp_path / name).read_text() == text
 
 
