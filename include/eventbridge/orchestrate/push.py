@@ -52,7 +52,7 @@ class PushOperator(BaseOperator):
         from eventbridge.ledger import Ledger
 
         try:
-            with closing(Ledger.open(Settings.from_mapping(os.environ).ledger_url)) as ledger:
+            with closing(Ledger.open(configured_settings().ledger_url)) as ledger:
                 return chunk_name(ledger.chunk(self.batch_id, self.chunk_id))
         except EventBridgeError as error:
             self.log.warning("chunk %s of batch %s has no name: %s", self.chunk_id, self.batch_id, error)
