@@ -97,6 +97,13 @@ def strings(values: Sequence[str | None]) -> pa.StringArray:
     return _strings([value or "" for value in values], missing)
 
 
+def one_text(value: str) -> pa.StringArray:
+    """Return one text as a column, as a set to look in: a scalar of Arrow, or `strings`, imports pandas."""
+    encoded = value.encode("utf-8", "surrogatepass")
+    ends = pa.py_buffer(np.array([0, len(encoded)], np.int32))
+    return pa.StringArray.from_buffers(1, ends, pa.py_buffer(encoded))
+
+
 def numbers_of(column: pa.ChunkedArray, missing: int = 0) -> npt.NDArray[np.int64]:
     """Return a column of whole numbers, `missing` for null."""
     found: npt.NDArray[np.int64] = vector_of(column).astype(np.int64)

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from eventbridge.event.claimed_id import claimed_id, hash_of
 from eventbridge.model import row_vectors
 from eventbridge.model.event_index import IndexedFile
-from eventbridge.store.columns import column_of
+from eventbridge.store.columns import column_of, one_text
 from eventbridge.store.layout import indexed_files
 from eventbridge.store.parquet import read_equal, read_rows, read_table, write_table
 from eventbridge.store.protocol import Store
@@ -37,7 +37,7 @@ class Index(NamedTuple):
 def claimed_ids(store: Store, path: str) -> Iterator[tuple[int, str]]:
     """Yield the rows of a buffer file that are no events, with the ids that they claim to have."""
     table = read_table(store, path, ["status", "body"])
-    rows = pc.indices_nonzero(pc.equal(table["status"], "malformed"))
+    rows = pc.indices_nonzero(pc.is_in(table["status"], value_set=one_text("malformed")))
     for row, body in zip(rows.to_pylist(), table["body"].take(rows).to_pylist(), strict=True):
         found = claimed_id(body)
         if found is not None:

@@ -22,8 +22,10 @@ from eventbridge.model.landed import LandedRange
 from eventbridge.model.retention import is_kept
 from eventbridge.model.why import Looked
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.store.columns import one_text
 from eventbridge.store.event_index import claimed_ids, look_up
 from eventbridge.store.parquet import read_rows, read_table
+from eventbridge.store.plain_rows import plain_rows
 from eventbridge.store.schemas import BUFFER
 
 _DAY = timedelta(days=1)
@@ -125,12 +127,12 @@ class Search:
     def _of_file(self, batch: Batch, file: BatchFile, path: str) -> Iterator[Found]:
         self.files += 1
         table = read_table(self.work.store, path, ["event_id"])
-        found = pc.indices_nonzero(pc.fill_null(pc.equal(table["event_id"], self.wanted.event_id), False)).to_pylist()
+        found = pc.indices_nonzero(pc.is_in(table["event_id"], value_set=one_text(self.wanted.event_id))).to_pylist()
         if not isinstance(file.detail, LandedRange) or file.detail.malformed:
             claiming = (row for row, each in claimed_ids(self.work.store, path) if each == self.wanted.event_id)
             found = sorted({*found, *claiming})
         if found:
-            records = read_rows(self.work.store, path, rowset.encode(found), BUFFER.names).to_pylist()
+            records = plain_rows(read_rows(self.work.store, path, rowset.encode(found), BUFFER.names))
             for row, record in zip(found, records, strict=True):
                 yield Found(batch, path, row, record)
 

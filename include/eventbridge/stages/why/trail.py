@@ -36,6 +36,7 @@ from eventbridge.stages.why.steps import (
     verdict_step,
 )
 from eventbridge.store.parquet import read_table
+from eventbridge.store.plain_rows import plain_rows
 from eventbridge.store.schemas import SETTLEMENT
 
 _ATTEMPT_COLUMNS = [
@@ -200,7 +201,7 @@ class Trail:
             )
             rows = sorted({*self._rows_of_event(names), *self._malformed(names)})
             if rows:
-                letters = read_letters(self._work.store, file.path, rowset.encode(rows), _LETTER_COLUMNS).to_pylist()
+                letters = plain_rows(read_letters(self._work.store, file.path, rowset.encode(rows), _LETTER_COLUMNS))
                 for number, letter in zip(rows, letters, strict=True):
                     self._letter(batch, file.path, number, letter)
 
@@ -265,21 +266,23 @@ class Trail:
             return None
 
     def _of_event(self, table: pa.Table) -> list[dict[str, Any]]:
-        return list(table.filter(self._is_of_event(table)).to_pylist())
+        return plain_rows(table.filter(self._is_of_event(table)))
 
     def _rows_of_event(self, table: pa.Table) -> list[int]:
         found = self._is_of_event(table).to_pylist()
         return [row for row, each in enumerate(found) if each]
 
     def _is_of_event(self, table: pa.Table) -> pa.ChunkedArray:
-        return pc.is_in(table["delivery_id"], value_set=pa.array(self._replay_of, SETTLEMENT.field("delivery_id").type))
+        # not `pa.array`: the first one imports pandas, half a CPU-second
+        names = pa.py_buffer(b"".join(self._replay_of))
+        ids = pa.Array.from_buffers(SETTLEMENT.field("delivery_id").type, len(self._replay_of), [None, names])
+        return pc.is_in(table["delivery_id"], value_set=ids)
 
     def _at_place(self, table: pa.Table) -> list[int]:
         place = self._name.place
-        here = pc.equal(table["offset"], place.offset)
-        for column, value in (("queue_id", place.queue_id), ("topic", place.topic), ("broker", place.broker)):
-            here = pc.and_(here, pc.equal(table[column], value))
-        return [row for row, each in enumerate(here.to_pylist()) if each]
+        wanted = (place.offset, place.queue_id, place.topic, place.broker)
+        columns = (table[name].to_pylist() for name in ("offset", "queue_id", "topic", "broker"))
+        return [row for row, each in enumerate(zip(*columns, strict=True)) if each == wanted]
 
     def _is_here(self, files: Iterable[tuple[str, str]]) -> bool:
         return any(_holds(rows, self._rows[file]) for file, rows in files if file in self._rows)
