@@ -179,13 +179,15 @@ def make_world(folder: Path, kind: str, events: str, size: Size) -> None:
     """Write the rule file and publish the events: `orders` and the moves between them, or `bills`."""
     (folder / "rules").mkdir(parents=True)
     (folder / "rules" / "orders.yaml").write_text(_RULES)
-    made = {"kind": kind, "size": vars(size), "at": datetime.now(UTC).replace(microsecond=0).isoformat()}
+    # Early in the day: the hours that a world is put forward by end on the same, so that it has one day at any time.
+    made_at = datetime.now(UTC).replace(hour=1, minute=0, second=0, microsecond=0)
+    made = {"kind": kind, "size": vars(size), "at": made_at.isoformat()}
     (folder / "made.json").write_text(json.dumps(made))
     records = [(json.dumps(each).encode(), key) for each, key in valid_events(events, size)]
     first = records[0][0]
     records += [(body, str(number)) for number, body in enumerate((first, b"{no json", b'{"id": "x"}'))]
     bus = folder / "home" / "bus"
-    with EmbeddedBus(bus, "orders", queues=2, clock=lambda: datetime.now(UTC)) as source:
+    with EmbeddedBus(bus, "orders", queues=2, clock=lambda: made_at) as source:
         source.publish(records)
 
 
