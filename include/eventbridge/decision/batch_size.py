@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from eventbridge.decision.fair_turns import fair_shares
 from eventbridge.model.chunk import ChunkTotal
 from eventbridge.model.queue import Queue
 from eventbridge.rule.types import ChunkSize
@@ -44,34 +45,24 @@ def plan_ranges(waiting: Sequence[Waiting], max_events: int) -> list[Take]:
     recorded as a gap. Queues that give nothing are left out.
     """
     held = [queue.end - queue.readable_from for queue in waiting]
-    shares = _fair_shares([each.queue.topic for each in waiting], held, max_events)
+    shares = _shares([each.queue.topic for each in waiting], held, max_events)
     takes = [
         Take(each.queue, each.start, each.readable_from + share) for each, share in zip(waiting, shares, strict=True)
     ]
     return [take for take in takes if take.end > take.start]
 
 
-def _fair_shares(topics: Sequence[str], amounts: Sequence[int], limit: int) -> list[int]:
-    shares = _even_shares([min(amount, 1) for amount in amounts], limit)  # a queue with one event is never starved
+def _shares(topics: Sequence[str], amounts: Sequence[int], limit: int) -> list[int]:
+    shares = fair_shares(limit, [min(amount, 1) for amount in amounts])  # a queue with one event is never starved
     left = limit - sum(shares)
     queues: dict[str, list[int]] = defaultdict(list)
     for index, topic in enumerate(topics):
         queues[topic].append(index)
     beyond = [amount - share for amount, share in zip(amounts, shares, strict=True)]
-    of_topics = _even_shares([sum(beyond[index] for index in each) for each in queues.values()], left)
+    of_topics = fair_shares(left, [sum(beyond[index] for index in each) for each in queues.values()])
     for each, of_topic in zip(queues.values(), of_topics, strict=True):
-        for index, share in zip(each, _even_shares([beyond[index] for index in each], of_topic), strict=True):
+        for index, share in zip(each, fair_shares(of_topic, [beyond[index] for index in each]), strict=True):
             shares[index] += share
-    return shares
-
-
-def _even_shares(amounts: Sequence[int], limit: int) -> list[int]:
-    """Return max-min fair shares: all get the same, but for those that have less, whose rest the others share."""
-    shares = [0] * len(amounts)
-    by_amount = sorted(range(len(amounts)), key=lambda index: (amounts[index], -index))  # what is odd goes to the first
-    for place, index in enumerate(by_amount):
-        shares[index] = min(amounts[index], limit // (len(amounts) - place))
-        limit -= shares[index]
     return shares
 
 
