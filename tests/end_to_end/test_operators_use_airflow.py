@@ -100,7 +100,9 @@ def test_hours_of_archive_are_backfilled(operating: Running, browser: Browser) -
 
         with closed(operating, "lane.replay"):
             backfill(operating, hours, "completed")
-            operating.until("the runs wait", lambda: waiting(operating) == sorted(archive_runs(operating)))
+            operating.until(
+                "the triggerer waits for them", lambda: waiting(operating) == sorted(archive_runs(operating))
+            )
             going_on = [each.replay_id for each in operating.work.ledger.replays() if each.state == "running"]
             for run in archive_runs(operating):
                 operating.airflow.call("PATCH", f"/dags/replay_archive/dagRuns/{run}", json={"state": "failed"})
@@ -174,9 +176,10 @@ def archive_runs(operating: Running) -> dict[str, str]:
 
 
 def waiting(operating: Running) -> list[str]:
-    """Return the runs of `replay_archive` that wait in the triggerer."""
+    """Return the runs of `replay_archive` whose triggers the triggerer has started."""
     found = operating.airflow.call("GET", "/dags/replay_archive/dagRuns/~/taskInstances", params={"state": "deferred"})
-    return sorted(each["dag_run_id"] for each in found["task_instances"])
+    runs = sorted(each["dag_run_id"] for each in found["task_instances"])
+    return [run for run in runs if ") starting" in operating.task_log("replay_archive", run, "wait_for_replay")]
 
 
 def state_of(operating: Running, replay_id: str) -> str:

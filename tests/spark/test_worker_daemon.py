@@ -160,7 +160,8 @@ def test_a_fresh_worker_has_the_rules_that_others_compiled(spark_server: SparkCo
 def test_others_functions_run_there_too(spark_server: SparkConnectServer) -> None:
     """Functions that have nothing to do with us, of Python, of Arrow and of pandas, run in workers of our daemon."""
     spark = connect(spark_server.url, "others")
-    plain = udf(lambda number: f"<{number}>", StringType())
+    # Unless it is said, `udf` asks the active session whether to use Arrow: another test's, whose server may be gone.
+    plain = udf(lambda number: f"<{number}>", StringType(), useArrow=False)
     arrow = udf(lambda number: f"[{number}]", StringType(), useArrow=True)
 
     def doubled(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:

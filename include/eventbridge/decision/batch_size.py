@@ -44,12 +44,15 @@ def plan_ranges(waiting: Sequence[Waiting], max_events: int) -> list[Take]:
     `max_events` are enough for that. Offsets that a log no longer holds cost nothing and are taken with the rest, to be
     recorded as a gap. Queues that give nothing are left out.
     """
+    # What is odd goes to the first: another queue each time, or with few events a batch the last ones would starve.
+    turn = sum(each.start for each in waiting) % max(1, len(waiting))
+    waiting = [*waiting[turn:], *waiting[:turn]]
     held = [queue.end - queue.readable_from for queue in waiting]
     shares = _shares([each.queue.topic for each in waiting], held, max_events)
     takes = [
         Take(each.queue, each.start, each.readable_from + share) for each, share in zip(waiting, shares, strict=True)
     ]
-    return [take for take in takes if take.end > take.start]
+    return sorted(take for take in takes if take.end > take.start)
 
 
 def _shares(topics: Sequence[str], amounts: Sequence[int], limit: int) -> list[int]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from eventbridge.decision.balance import Books
 from eventbridge.event.ids import Fingerprint
-from eventbridge.rule import RuleSet
+from eventbridge.rule import RuleSet, Target
 from eventbridge.rule.expect import Bounds, Expect
 
 _NOTHING = Fingerprint()
@@ -38,9 +38,12 @@ def failed_expectations(rules: RuleSet, books: Books) -> dict[str, str]:
     return failed
 
 
-def counts_of(books: Books, rule: str, targets: Mapping[str, object]) -> RuleCounts:
-    """Return a rule's counts in the books of a batch; each event that it matched has a delivery for each target."""
-    keys = [f"{rule}/{target}" for target in targets]
+def counts_of(books: Books, rule: str, targets: Mapping[str, Target]) -> RuleCounts:
+    """Return a rule's counts in the books of a batch; each event that it matched has a delivery for each target.
+
+    A shadow does not count: all of its deliveries are settled, whatever its target answers.
+    """
+    keys = [f"{rule}/{name}" for name, target in targets.items() if target.shadow_of is None]
     matched = [books.matched.get(key, _NOTHING).count for key in keys]
     return RuleCounts(
         matches=max(matched, default=0),

@@ -38,7 +38,11 @@ def delivery_hold_reason(
 
 
 def reference_hold_reason(
-    rules: RuleSet, held_rules: Mapping[str, HeldRule], pools: Mapping[str, PoolSlots], rule_name: str
+    rules: RuleSet,
+    held_rules: Mapping[str, HeldRule],
+    pools: Mapping[str, PoolSlots],
+    said: OperatorStates,
+    rule_name: str,
 ) -> str:
     """Return why references of a rule must not be routed now, or "" if they may be when they are due."""
     rule = rules.rules.get(rule_name)
@@ -49,6 +53,8 @@ def reference_hold_reason(
     held = held_rules.get(rule_name)
     if held is not None and held.version == rule.version:
         return RULE_HELD
+    if paused := said.hold_reason(rule_name, ""):
+        return paused
     return _pool_hold_reason(pools, rule.pool_name)
 
 

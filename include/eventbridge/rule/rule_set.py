@@ -105,6 +105,11 @@ class RuleSet(Frozen):
         known = self.rules
         return known.holding(f'"{name}":{begins}') if isinstance(known, RuleLines) else list(known.values())
 
+    def shadows(self) -> frozenset[tuple[str, str]]:
+        """Return the targets, as (rule, target), that are shadows of others."""
+        rules = self.with_field("shadow_of", begins='"')
+        return frozenset((rule.name, name) for rule in rules for name, each in rule.targets.items() if each.shadow_of)
+
     def enabled(self) -> dict[str, Rule]:
         """Return the rules that events are matched against."""
         return {name: rule for name, rule in self.rules.items() if rule.enabled}

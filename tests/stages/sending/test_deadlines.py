@@ -5,13 +5,15 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from stages.delivering import REFUSED, RunningClock, Sending, http, told
+from stages.delivering import REFUSED, RunningClock, Sending, http, rules, told
+from stages.ordering import Recorder, keyed, ordered, publish
 
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.letters.reader import dead_letters
 from eventbridge.stages.letters.selection import Selection
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver_redrive import deliver_redrive
+from eventbridge.stages.operate.say import operate
 from eventbridge.stages.redrive.plan import begin_redrive
 from eventbridge.stages.runtime.runtime import Runtime
 
@@ -66,6 +68,21 @@ def test_time_held_counts(sending: Sending, clock: RunningClock) -> None:
     assert [row.held for row in work.ledger.parked() if row.state != "closed"] == ["rule disabled"]
     assert sending.requests() == []
     assert audit(work).differences == ()
+
+
+def test_time_held_counts_for_ordered_targets_too(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
+    """A paused one has no turns: what is late ends at its deadline, and nothing is due over and over."""
+    publish(sending, keyed(0, "a"), keyed(1, "a"))
+    sending.write(rules({"crm": ordered("ordered_by: $.data.customer, deliver_within: 1h")}))
+    operate(sending.work, "pause target", "orders", "crm")
+    sending.deliver()
+    clock.advance(3601)
+    sending.deliver()
+
+    assert letters(sending.work) == [("DeadlineMissed", 0)] * 2
+    assert sending.work.ledger.parked_by_rule() == {}
+    assert recorder.asked == []
+    assert audit(sending.work).differences == ()
 
 
 def test_closed_hours_count(sending: Sending, clock: RunningClock) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
-from stages.delivering import REFUSED, RunningClock, Sending, told
+from stages.delivering import REFUSED, RunningClock, Sending, http, told
 
 from eventbridge.errors import UserError
 from eventbridge.stages.letters.reader import dead_letters
@@ -73,3 +75,35 @@ def test_a_rule_without_shadows_has_nothing_to_compare(sending: Sending) -> None
 
     with pytest.raises(UserError, match="shadow_of"):
         shadow_reports(work, "orders", "1h", None, 3)
+
+
+def test_what_was_parked_before_its_target_became_a_shadow_is_delivered(sending: Sending, clock: RunningClock) -> None:
+    """It was routed to a real target: it is tried again as ever, and never settled unsent."""
+    work = sending.begin(12, crm=http(REFUSED))
+    sending.deliver()
+    assert sum(row.count for row in work.ledger.parked()) == 12
+    for url in (REFUSED, "/healthy/crm"):
+        sending.rules(new="/healthy/new", crm=shadow(url).replace("shadow_of: crm", "shadow_of: new"))
+        clock.advance(3600)
+        sending.deliver()
+
+    for _ in range(4):
+        clock.advance(3600)
+        sending.deliver()
+
+    assert Counter(request["path"] for request in sending.requests()) == {"/healthy/crm": 12}
+    assert list(dead_letters(work)) == []
+    assert audit(work).differences == ()
+
+
+def test_a_target_that_was_degraded_is_asked_again_once_it_is_a_shadow(sending: Sending, clock: RunningClock) -> None:
+    """Nothing of a shadow is parked, so no probe would ever close a breaker that was left open."""
+    work = sending.begin(12, crm=http(REFUSED))
+    sending.deliver()
+    assert [each.state for each in work.ledger.target_statuses().values()] == ["degraded"]
+    sending.rules(new="/healthy/new", crm=shadow("/healthy/crm").replace("shadow_of: crm", "shadow_of: new"))
+    sending.publish(5)
+
+    sending.deliver_batch()
+
+    assert Counter(request["path"] for request in sending.requests()) == {"/healthy/crm": 5, "/healthy/new": 5}

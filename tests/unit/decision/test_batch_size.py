@@ -53,7 +53,19 @@ def test_a_short_queue_does_not_starve_beside_a_backlog() -> None:
 
     takes = plan_ranges([*many, Waiting(Q0, 0, 0, 1_000_000)], 7)
 
-    assert [take.end for take in takes] == [1, 1, 1, 1, 1, 2]
+    assert [take.end for take in takes] == [2, 1, 1, 1, 1, 1]
+
+
+def test_fewer_events_than_queues_are_of_other_queues_each_time() -> None:
+    """A batch of one event, time after time, takes from each queue in its turn."""
+    starts = dict.fromkeys((Q0, Q1, Q2), 0)
+    served = set()
+    for _ in range(9):
+        (take,) = plan_ranges([Waiting(queue, start, 0, 100) for queue, start in starts.items()], 1)
+        starts[take.queue] = take.end
+        served.add(take.queue)
+
+    assert served == {Q0, Q1, Q2}
 
 
 def test_rounding_leaves_nothing_over() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -14,9 +15,12 @@ from eventbridge.rule.expect import Bounds, Expect
 from eventbridge.targets.file.fields import FileFields
 
 
-def rules(expect: Expect | None, **fields: Any) -> RuleSet:
-    """Return one rule `r` with the targets `a` and `b`."""
-    targets = {name: FileFields(name=name, type="file", path="/tmp/never.jsonl") for name in ("a", "b")}
+def rules(expect: Expect | None, shadows: Mapping[str, str] | None = None, **fields: Any) -> RuleSet:
+    """Return one rule `r` with the targets `a` and `b`, some of which are shadows of others."""
+    of = shadows or {}
+    targets = {
+        name: FileFields(name=name, type="file", path="/tmp/never.jsonl", shadow_of=of.get(name)) for name in ("a", "b")
+    }
     rule = Rule(name="r", bus="orders", runner="orders", pattern={}, targets=targets, expect=expect, **fields)
     return RuleSet(buses={}, rules={"r": rule})
 
@@ -64,3 +68,12 @@ def test_a_rule_that_is_disabled_or_not_routed_whole_is_not_judged() -> None:
 
     assert failed_expectations(rules(expect, enabled=False), Books()) == {}
     assert failed_expectations(rules(expect), Books(referred={"r": Fingerprint(1, 0, 0)})) == {}
+
+
+def test_shadows_do_not_count() -> None:
+    """All deliveries of one are settled, whatever its target answers: it would halve the rate of the real ones."""
+    expect = Expect(dead_letter_rate=Bounds(at_most=0.6))
+    found = books(matched=(10, 10), delivered=(0, 10), dead=(10, 0))
+    shadowed = rules(expect, shadows={"b": "a"})
+
+    assert failed_expectations(shadowed, found) == {"r": "dead_letter_rate is 1, expected at most 0.6"}

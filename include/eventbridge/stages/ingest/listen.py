@@ -60,7 +60,7 @@ def _listen(work: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None) -
         assign(work, rules, runner)
         most = events_to_hand_out(work, runner, rules, pools)
         plan = _plan(work, runner, bus, source, offsets, most)
-    if not plan.ranges or is_intake_stopped(work):
+    if is_intake_stopped(work) or not plan.ranges:
         return None
     if known:  # else that was made sure of before registering
         refuse_lost_ledger(work)

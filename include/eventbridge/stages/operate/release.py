@@ -74,7 +74,7 @@ def _release_routing(work: Runtime, rule: str) -> Released:
     waiting = [each for each in held if each.taken_by is None]
     if not waiting:
         return Released(rule, hold)
-    if waits_for := reference_hold_reason(work.rule_set(), {}, {}, rule):
+    if waits_for := reference_hold_reason(work.rule_set(), {}, {}, work.ledger.said_by_operators(), rule):
         return Released(rule, hold, waits_for=waits_for)
     # After the hold is lifted: who dies in between releases them by the next call, or by the next retry run.
     references = work.ledger.release_references(rule)

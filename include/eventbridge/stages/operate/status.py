@@ -164,7 +164,7 @@ _POOL_OR_RUN = "its pool, if that is closed, or the next retry run"
 
 def reference_statuses(work: Runtime, rules: RuleSet) -> list[ReferenceStatus]:
     """Return what of costly rules waits to be routed, taken by a batch or not, by rule, state and reason."""
-    held_rules = work.ledger.held_rules()
+    held_rules, said = work.ledger.held_rules(), work.ledger.said_by_operators()
     groups: dict[tuple[str, ParkedState, str], list[Reference]] = defaultdict(list)
     for each in work.ledger.waiting_references():
         groups[each.rule, each.state, each.reason].append(each)
@@ -176,7 +176,7 @@ def reference_statuses(work: Runtime, rules: RuleSet) -> list[ReferenceStatus]:
             sum(each.count for each in group),
             since=min(each.made_at for each in group),
             next_due_at=min(each.due_at for each in group) if state == "due" else None,
-            held=(reference_hold_reason(rules, held_rules, {}, rule) or _POOL_OR_RUN) if state == "held" else "",
+            held=(reference_hold_reason(rules, held_rules, {}, said, rule) or _POOL_OR_RUN) if state == "held" else "",
         )
         for (rule, state, reason), group in sorted(groups.items())
     ]

@@ -60,10 +60,10 @@ class ChunkRuns:
         runs: list[TargetRun] = []
         for (rule, target), found in by_target.items():
             spec = rules[rule].destinations.get(target) if rule in rules else None
-            status = statuses.get((rule, target))
+            status = None if self._is_shadow(spec) else statuses.get((rule, target))
             if self._said.hold_reason(rule, target) or (rule in rules and not rules[rule].enabled):
                 if spec is not None:
-                    self._in_time(self._items(spec, found, done), spec)
+                    self._in_time(self._items(spec, found, done), spec, in_turn=False)
                 continue  # without an outcome: settlement holds it
             of_target = self._of_target(rule, target, spec, status, found, done)
             pause = Pause()
@@ -73,6 +73,10 @@ class ChunkRuns:
                 run.keep(pause, self._beside())
             runs += of_target
         return runs
+
+    def _is_shadow(self, spec: TargetRule | None) -> bool:
+        """Return whether a target only watches; what was parked while it was real is delivered as of any target."""
+        return spec is not None and spec.shadow_of is not None and self.batch.routes
 
     @cached_property
     def _said(self) -> OperatorStates:
@@ -116,9 +120,10 @@ class ChunkRuns:
         if blocks is not None:
             assert spec is not None, "without it there are no blocks"
             return [TargetRun(self._settings(rule, spec, status), BlockDeliveries(blocks))] if blocks else []
-        items = self._in_time(self._items(spec, found, done), spec)
+        in_turn = spec is not None and spec.ordered and (status is None or status.state != "disabled")
+        items = self._in_time(self._items(spec, found, done), spec, in_turn=in_turn)
         runs: list[TargetRun] = []
-        if spec is not None and spec.ordered and (status is None or status.state != "disabled"):
+        if spec is not None and in_turn:
             items = [item for item in items if item.request.order_key is None]
             runs += self._ordered(rule, spec, [each.piece for each in found], done)
         if not items:
@@ -138,13 +143,14 @@ class ChunkRuns:
         within = spec.deliver_within_seconds if spec is not None else None
         return [item for each in found for item in items_of(each.each(), each.piece, done, each.first, within)]
 
-    def _in_time(self, items: list[Item], spec: TargetRule | None) -> list[Item]:
-        """Return what is not too late yet, and give the rest up; of an ordered target that is done in its turn."""
+    def _in_time(self, items: list[Item], spec: TargetRule | None, *, in_turn: bool) -> list[Item]:
+        """Return what is not too late yet, and give the rest up; what goes `in_turn` waits for its turn."""
         if spec is None or spec.deliver_within_seconds is None:
             return items
         now, kept = self.work.clock(), []
         for item in items:
-            if item.request.order_key is None and (end := missed(item.deadline_at, now)) is not None:
+            waits_its_turn = in_turn and item.request.order_key is not None
+            if not waits_its_turn and (end := missed(item.deadline_at, now)) is not None:
                 self._give_up([item], end)
             else:
                 kept.append(item)
@@ -199,7 +205,7 @@ class ChunkRuns:
                 spec.name,
                 probed=status if probing else None,
                 disable_after_seconds=spec.disable_after_seconds,
-                opens=spec.shadow_of is None,
+                opens=not self._is_shadow(spec),
             ),
             pace=Pace(
                 partial(self.work.ledger.lease_tokens, rule, spec.name),
@@ -213,7 +219,7 @@ class ChunkRuns:
             window=spec.deliver_between,
             patient=self.batch.kind != "normal",
             seated=isinstance(spec, HttpFields),
-            shadow=spec.shadow_of is not None,
+            shadow=self._is_shadow(spec),
         )
 
     def _give_up(self, items: Iterable[Item], verdict: DeadLettered) -> None:

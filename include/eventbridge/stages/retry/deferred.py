@@ -20,8 +20,10 @@ from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.told import told
 from eventbridge.store.rule_sets import freeze_rules
 
-#: Events of references that are taken up together: at a costly rule's speed, a millisecond each and more.
+#: Events of references that are taken up together: at a costly rule's speed, a millisecond each and more; and of rules
+#: that are not costly, as many as their budget is enough for.
 _MOST_EVENTS = 5_000
+_MOST_CHEAP_EVENTS = 20_000
 #: After so long it is looked again whether less of a rule waits than may.
 _FULL_FOR = timedelta(seconds=15)
 
@@ -83,10 +85,10 @@ def due_references(work: Runtime, runner: str | None = None) -> datetime | None:
 def _hold_and_release(
     work: Runtime, rules: RuleSet, waiting: Sequence[Reference], pools: Mapping[str, PoolSlots]
 ) -> None:
-    held_rules = work.ledger.held_rules()
+    held_rules, said = work.ledger.held_rules(), work.ledger.said_by_operators()
     for rule in {each.rule for each in waiting}:
         states = {each.state for each in waiting if each.rule == rule and each.taken_by is None}
-        reason = reference_hold_reason(rules, held_rules, pools, rule)
+        reason = reference_hold_reason(rules, held_rules, pools, said, rule)
         if reason and "due" in states:
             work.ledger.hold_references(rule)
         elif not reason and "held" in states:
@@ -112,10 +114,15 @@ def _due(work: Runtime, rules: RuleSet, waiting: Sequence[Reference], now: datet
         seen.add(each.rule)
         ready = [other for other in waiting if other.rule == each.rule and other.state == state]
         if ready and ready[0].due_at <= limit:
-            yield _first(work, ready, removed=removed)
+            yield _first(work, ready, removed=removed, most=_most_events(work, rules, each.rule))
 
 
-def _first(work: Runtime, ready: Sequence[Reference], *, removed: bool) -> list[Reference]:
+def _most_events(work: Runtime, rules: RuleSet, name: str) -> int:
+    is_cheap = name in rules.rules and not rules.rules[name].costly
+    return min(work.settings.retry_max_per_target, _MOST_CHEAP_EVENTS if is_cheap else _MOST_EVENTS)
+
+
+def _first(work: Runtime, ready: Sequence[Reference], *, removed: bool, most: int) -> list[Reference]:
     """Return the oldest references that are routed alike: one bus, runner and replay, within the size of a batch."""
     taken: list[Reference] = []
     count = 0
@@ -125,7 +132,7 @@ def _first(work: Runtime, ready: Sequence[Reference], *, removed: bool) -> list[
         alike = one.replay_id == other.replay_id and one.bus == other.bus and ready[0].runner == each.runner
         if removed or one.replay_id:
             alike = alike and one.rule_set == other.rule_set
-        if taken and (count > min(work.settings.retry_max_per_target, _MOST_EVENTS) or not alike):
+        if taken and (count > most or not alike):
             break
         taken.append(each)
     return taken

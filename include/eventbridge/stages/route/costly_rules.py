@@ -20,7 +20,7 @@ from eventbridge.model.routed import RoutedShare, RoutedSlice
 from eventbridge.routing.costly_share import ROUTE_FAILED
 from eventbridge.routing.job import RouteJob, Router, RuleShare, SliceResult
 from eventbridge.routing.share_turns import CROWDED, CostlyTotal, by_lot, referred
-from eventbridge.rule import RuleSet
+from eventbridge.rule import Rule, RuleSet
 from eventbridge.stages.route.canary import Canary
 from eventbridge.stages.route.one_by_one import result_file
 from eventbridge.stages.route.tries import ALL_SHARES, try_alone, try_together
@@ -54,9 +54,10 @@ def route_costly_rules(work: Runtime, batch: Batch, job: RouteJob, router: Route
     if not missing:
         return True
     shares = []
+    later = _reasons_to_wait(work, batch)
     for key, rule, files in missing:
         share = _share(work, batch, key, rule, files)
-        reason = _why_later(work, batch, rule)
+        reason = later.get(rule)
         if reason is None:
             shares.append(share)
         elif not _record(work, result_file(batch.batch_id, referred(share, reason))):
@@ -127,15 +128,14 @@ def full_rules(work: Runtime, rules: RuleSet) -> set[str]:
 
 
 def rules_later(work: Runtime, batch: Batch) -> tuple[str, ...]:
-    """Return the rules whose share of a new batch is referred: full ones, and those that have older references.
+    """Return the rules whose share of a new batch is referred: full ones, and those that are behind.
 
     A replay's deliveries, or a redrive's, do not wait for what is new.
     """
     if batch.kind != "normal":
         return ()
     rules = work.rules_of(batch)
-    behind = {each.rule for each in work.ledger.waiting_references(batch.runner) if each.rule in rules.rules}
-    return tuple(sorted(full_rules(work, rules) | behind))
+    return tuple(sorted(full_rules(work, rules) | _behind(work, rules)))
 
 
 def refer_again(work: Runtime, batch: Batch) -> None:
@@ -172,16 +172,32 @@ def _share(work: Runtime, batch: Batch, key: str, rule: str, files: Files) -> Ru
     return RuleShare(key, rule, files, settings.route_reference_budget_seconds, last_resort=True, give_up=give_up)
 
 
-def _why_later(work: Runtime, batch: Batch, rule: str) -> str | None:
+def _reasons_to_wait(work: Runtime, batch: Batch) -> dict[str, str]:
+    """Return why the shares of rules are referred unseen, by rule; those of others are routed now."""
     if batch.kind == "retry":
-        return None
-    held = work.ledger.held_rules().get(rule)
-    if held is not None and held.version == work.rules_of(batch).rules[rule].version:
-        return HELD
-    if rule in full_rules(work, work.rules_of(batch)):
-        return PARKED_MAX
-    waiting = any(each.rule == rule for each in work.ledger.waiting_references(batch.runner))
-    return BEHIND if waiting else None
+        return {}
+    rules = work.rules_of(batch)
+    held = {
+        name: HELD
+        for name, each in work.ledger.held_rules().items()
+        if name in rules.rules and each.version == rules.rules[name].version
+    }
+    behind = dict.fromkeys(_behind(work, rules), BEHIND)
+    return behind | dict.fromkeys(full_rules(work, rules), PARKED_MAX) | held
+
+
+def _behind(work: Runtime, rules: RuleSet) -> set[str]:
+    """Return the rules whose new shares come behind the references that wait, whichever runner made them.
+
+    Costly ones, so that their backlog costs the others one budget once, and ordered ones. Of others new events go on
+    beside what drains: that is slower than they may come.
+    """
+    waiting = {each.rule for each in work.ledger.waiting_references() if each.rule in rules.rules}
+    return {name for name in waiting if rules.rules[name].costly or _is_ordered(rules.rules[name])}
+
+
+def _is_ordered(rule: Rule) -> bool:
+    return any(target.ordered for target in rule.targets.values())
 
 
 def _route(work: Runtime, job: RouteJob, router: Router, shares: Sequence[RuleShare]) -> bool:

@@ -183,9 +183,10 @@ def job_of(work: Runtime, batch: Batch) -> RouteJob:
 def _publish(work: Runtime, batch: Batch, pools: Mapping[str, PoolSlots] | None) -> None:
     settings = work.settings
     limits = ChunkLimits(work.chunk_sizes.small, settings.batch_max_chunks, pools)
-    statuses = {key: status.state for key, status in work.ledger.target_statuses().items()}
     files = work.ledger.files(batch.batch_id, "delivery")
     rules, said = work.rules_of(batch), work.ledger.said_by_operators()
+    shadows = rules.shadows()
+    statuses = {key: status.state for key, status in work.ledger.target_statuses().items() if key not in shadows}
     sizes = _SizeOfChunk(rules, work.chunk_sizes)
     lanes = _lanes(rules, said)
     plans = cut_chunks(_pieces(batch, files, pools, work.ledger.now(), sizes, lanes), limits, statuses, said)

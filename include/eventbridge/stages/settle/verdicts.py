@@ -18,7 +18,6 @@ from eventbridge.model.hold_reasons import EXPECTATION_FAILED, RULE_PAUSED, TARG
 from eventbridge.model.outcome import SHADOW_FAILED, SHADOW_NOT_SENT, VERDICT_RANK
 from eventbridge.model.routed import RoutedShare
 from eventbridge.model.row_vectors import Rows
-from eventbridge.rule import RuleSet
 from eventbridge.stages.letters.queue_copies import QUEUE_EXHAUSTED, is_letter
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.segments.answers import Answers, read_answers
@@ -98,7 +97,8 @@ class Judge:
         self._places = Places(chunks)
         self._rules = work.rules_of(batch)
         self._windows = windows_of(self._rules)
-        self._shadows = shadows_of(self._rules)
+        # what was parked, or is redriven as it was, was routed to a target that was real then
+        self._shadows = self._rules.shadows() if batch.routes else frozenset()
         statuses = work.ledger.target_statuses()
         self._disabled = {target for target, status in statuses.items() if status.state == "disabled"}
         self._failures = _failure_reasons(work, batch)
@@ -207,14 +207,6 @@ class Judge:
             said[np.isin(rows, row_vectors.decode(its_rows))] = len(names)
             names.append(reason)
         return texts(said, names)
-
-
-def shadows_of(rules: RuleSet) -> frozenset[tuple[str, str]]:
-    """Return the targets, as (rule, target), that are shadows of others."""
-    with_shadows = rules.with_field("shadow_of", begins='"')
-    return frozenset(
-        (rule.name, target.name) for rule in with_shadows for target in rule.targets.values() if target.shadow_of
-    )
 
 
 def _pause(chunk: Chunk) -> int:

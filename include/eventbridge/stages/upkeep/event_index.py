@@ -8,7 +8,7 @@ looked through by who asks, so it may die anywhere.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 
@@ -73,20 +73,34 @@ def _remove_old(run: Run) -> None:
 
 
 def _add(run: Run) -> None:
-    """Index what was committed and is not indexed, some batches of one day at a time."""
-    while batches := run.work.ledger.batches_to_index(_BATCHES):
+    """Index what was committed and is not indexed, some batches of one day at a time; pass over what cannot be read."""
+    damaged: set[str] = set()
+    while batches := _unindexed(run, damaged):
         day = _day_of(batches[0])
         some = [each for each in batches if _day_of(each) == day]
-        try:
-            index = index_of(run.work.store, run.work.ledger.archive_of([each.batch_id for each in some]))
-        except (StoreFileMissing, StoreFileDamaged) as error:
-            log.warning("events are not indexed, and are looked for in the archive itself: %s", error)
-            return
+        index = _index(run, some)
+        if index is None:
+            damaged |= {each.batch_id for each in some if _index(run, [each]) is None}
+            continue
         if not _publish(run, day, index, some, ()):
             return  # another run is at it
         run.progressed()
         if run.is_over():
             return
+
+
+def _unindexed(run: Run, damaged: Collection[str]) -> list[Batch]:
+    found = run.work.ledger.batches_to_index(_BATCHES + len(damaged))
+    return [each for each in found if each.batch_id not in damaged]
+
+
+def _index(run: Run, batches: Sequence[Batch]) -> Index | None:
+    """Return the index of batches, None if a file of theirs cannot be read."""
+    try:
+        return index_of(run.work.store, run.work.ledger.archive_of([each.batch_id for each in batches]))
+    except (StoreFileMissing, StoreFileDamaged) as error:
+        log.warning("events are not indexed, and are looked for in the archive itself: %s", error)
+        return None
 
 
 def _join(run: Run) -> None:

@@ -37,9 +37,10 @@ def why(
     today = _today(work)
     _check_bus(work, bus, today)
     search = Search(work, Wanted(event_id, since or _FIRST, until or work.clock() + timedelta(days=1), bus or ""))
-    messages = _by_place(search.run())
     buses = [] if today is None else [each for each in today.buses.values() if bus in (None, each.name)]
-    places = [place for place in on_buses(work, event_id, buses, search.notes) if place not in messages]
+    waiting = list(on_buses(work, event_id, buses, search.notes))  # before the archive: it may be landed meanwhile
+    messages = _by_place(search.run())
+    places = [place for place in waiting if place not in messages]
     if not messages and not places:
         raise NotFoundError(_not_found(event_id, bus, search))
     answers = [_answer(work, place, found, today, search.unreadable) for place, found in messages.items()]

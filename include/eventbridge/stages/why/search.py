@@ -67,8 +67,10 @@ class Search:
 
     def run(self) -> list[Found]:
         """Return what the archive holds, in the order in which batches were planned."""
+        # First: what is indexed after this is in both, and so never in neither.
+        unindexed = self.work.ledger.unindexed_batches(self.wanted.since, self.wanted.until)
         batches, paths = self._indexed()
-        for each in self.work.ledger.unindexed_batches(self.wanted.since, self.wanted.until):
+        for each in unindexed:
             batches[each.batch_id] = each
             paths.pop(each.batch_id, None)  # all of it is looked through
         chosen = sorted((each for each in batches.values() if self.wanted.has(each)), key=_in_time)
