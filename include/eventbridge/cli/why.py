@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _STATUS = {
     "valid": "valid",
     "duplicate": "duplicate: its batch has the event already and kept it once",
-    "malformed": "malformed: it is no event, and no rule was asked",
+    "malformed": "malformed: not a valid event; no rule was evaluated",
     None: "unknown: what was landed is past its retention and was removed",
 }
 _TODAY = {

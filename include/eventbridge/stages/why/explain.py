@@ -177,7 +177,7 @@ def _not_found(event_id: str, bus: str | None, search: Search) -> str:
     where = "any bus" if bus is None else f"bus {bus!r}"
     if looked.oldest is None or looked.newest is None:
         return (
-            f"there is no event {event_id!r} on {where}: no batch was planned in that time. "
+            f"no event {event_id!r} on {where}: no batch was planned in that time. "
             "`eventbridge status` shows whether runners work, --from and --to choose another time"
         )
     gone = (
@@ -190,7 +190,7 @@ def _not_found(event_id: str, bus: str | None, search: Search) -> str:
     unread = f" {told[0]}." if told else ""
     batches = f"{looked.batches:,} batch{'es' if looked.batches != 1 else ''}"
     return (
-        f"there is no event {event_id!r} on {where}. Looked at: what waits on the buses, and {batches}, planned "
+        f"no event {event_id!r} on {where}. Searched: what waits on the buses, and {batches}, planned "
         f"from {looked.oldest:%Y-%m-%d %H:%M:%S} to {looked.newest:%Y-%m-%d %H:%M:%S} (UTC).{gone}{unread} "
-        "An id is looked for as it is written, upper and lower case apart"
+        "Ids are compared exactly, upper and lower case included"
     )
