@@ -9,10 +9,18 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from eventbridge.model.answer import Answer
-from eventbridge.stages.push.rows import OutcomeRow, OutcomeRows, accepted_table, outcome_table
+from eventbridge.stages.push.rows import (
+    OutcomeRow,
+    OutcomeRows,
+    accepted_row,
+    accepted_rows,
+    accepted_table,
+    outcome_table,
+)
 from eventbridge.store import schemas
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
+LIKE = accepted_row("orders", "lines", 4, Answer(True, AT, 2.0))
 
 
 def row(number: int) -> OutcomeRow:
@@ -30,7 +38,7 @@ def test_a_segment_has_the_oldest_rows_and_no_more_than_are_enough() -> None:
 def test_a_segment_has_whole_tables_first() -> None:
     """Their rows count: a segment has no more tables, and no more rows beside them, than are enough."""
     rows = OutcomeRows(9)
-    table = accepted_table(pa.array([bytes(16)] * 7, pa.binary(16)), "orders", "lines", 1, Answer(True, AT, 2.0))
+    table = accepted_table(pa.array([bytes(16)] * 7, pa.binary(16)), LIKE)
     rows.put(row(1))
     rows.put(row(2))
     rows.put(row(3))
@@ -48,13 +56,14 @@ def test_a_segment_has_whole_tables_first() -> None:
 
 def test_rows_and_tables_have_the_schema_of_segments() -> None:
     """Column by column."""
-    table = accepted_table(pa.array([bytes(16)] * 2, pa.binary(16)), "orders", "lines", 4, Answer(True, AT, 2.0))
+    table = accepted_table(pa.array([bytes(16)] * 2, pa.binary(16)), LIKE)
 
     assert table.schema == outcome_table([row(1)]).schema == schemas.OUTCOME
     assert (
         table.to_pylist()[1]
         == OutcomeRow(bytes(16), "orders", "lines", 4, True, AT, 2.0, "Delivered", response_head=b"")._asdict()
     )
+    assert outcome_table(list(accepted_rows([bytes(16)] * 2, LIKE))) == table
 
 
 def test_one_row_wakes_nobody_enough_rows_do() -> None:
@@ -74,11 +83,14 @@ def test_one_row_wakes_nobody_enough_rows_do() -> None:
     assert time.monotonic() - began < 10, "as long as there are enough, nobody waits"
 
 
-def test_a_run_that_ends_wakes() -> None:
-    """However few rows there are."""
+def test_the_last_run_that_ends_wakes() -> None:
+    """However few rows there are; the others wake nobody, as thousands may end one by one."""
     rows = OutcomeRows(1_000)
-    rows.wake()
+    rows.expect(2)
+    rows.run_ended()
+    assert not rows.wait(0.01)
+    rows.run_ended()
     began = time.monotonic()
-    rows.wait(30)
+    assert rows.wait(30)
 
     assert time.monotonic() - began < 10

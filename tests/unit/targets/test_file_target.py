@@ -300,7 +300,7 @@ def test_a_lock_that_is_held_is_waited_for_until_the_end(tmp_path: Path) -> None
     """A writer that holds the lock for long costs time, not the run: the deliveries are answered as failed."""
     path = tmp_path / "out.jsonl"
     began = time.monotonic()
-    with closing(FileTarget(path, clock=now)) as target, (tmp_path / ".out.jsonl.lock").open("w") as lock:
+    with closing(FileTarget(path, clock=now)) as target, path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         held = deliver(target, b"1", until=later(0.3))
         fcntl.flock(lock, fcntl.LOCK_UN)
@@ -313,15 +313,19 @@ def test_a_lock_that_is_held_is_waited_for_until_the_end(tmp_path: Path) -> None
 
 
 def test_names_of_one_file_share_a_lock(tmp_path: Path) -> None:
-    """A link to the file locks the file itself."""
+    """A link to the file locks the file itself, and no other file is made."""
     path, link = tmp_path / "out.jsonl", tmp_path / "folder" / "link.jsonl"
     path.write_bytes(b"")
     link.parent.mkdir()
     link.symlink_to(path)
 
+    with closing(FileTarget(link, clock=now)) as target, path.open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        held = deliver(target, b"1", until=later(0.3))
+    assert not held[0].accepted
     assert written(link, b"1") == b"1\n"
-    assert (tmp_path / ".out.jsonl.lock").exists()
     assert list(link.parent.iterdir()) == [link]
+    assert sorted(tmp_path.iterdir()) == [link.parent, path]
 
 
 def test_a_flush_that_fails_is_told_once_and_the_target_goes_on(tmp_path: Path) -> None:

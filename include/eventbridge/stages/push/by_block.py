@@ -15,11 +15,14 @@ from eventbridge.model.answer import Answer
 from eventbridge.model.chunk import Piece
 from eventbridge.stages.push.flush import flush, must_flush, not_flushed
 from eventbridge.stages.push.pending import Item, Values, items_of
-from eventbridge.stages.push.rows import accepted_table
+from eventbridge.stages.push.rows import OutcomeRow, OutcomeRows, accepted_row, accepted_rows, accepted_table
 from eventbridge.stages.push.run import Send, TargetRun
 from eventbridge.stages.push.singly import Rounds
 from eventbridge.stages.push.steps import Steps
 from eventbridge.targets.protocol import BlockTarget, Target, takes_blocks
+
+#: Fewer rows are cheaper one by one: a table costs as much as to make some fifty of them.
+_FEW = 50
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,7 @@ class BlockDeliveries:
             count = sum(block.rows.num_rows for block, _ in good)
             run.breaker.accepted(count, run.clock())
             run.report.delivered += count
-            run.settings.rows.put_table(pa.concat_tables(_table(block, answer) for block, answer in good))
+            _put_accepted(run.settings.rows, good, count)
         for block, answer in taken:
             if lost is not None or not answer.accepted:
                 rest.decide_all(block.items(), answer if lost is None else not_flushed(answer, lost))
@@ -121,6 +124,15 @@ def _must_end(run: TargetRun) -> bool:
     return run.stop_asked or run.closed or run.clock() >= run.until
 
 
-def _table(block: Block, answer: Answer) -> pa.Table:
-    piece = block.piece
-    return accepted_table(block.rows["delivery_id"], piece.rule, piece.target, piece.attempts + 1, answer)
+def _put_accepted(rows: OutcomeRows, good: Sequence[tuple[Block, Answer]], count: int) -> None:
+    """Put the rows of blocks that were accepted, `count` deliveries in all."""
+    taken = [(block.rows["delivery_id"], _row_like(block.piece, answer)) for block, answer in good]
+    if count < _FEW:
+        for ids, like in taken:
+            rows.put_all(accepted_rows(ids.to_pylist(), like))
+    else:
+        rows.put_table(pa.concat_tables(accepted_table(ids, like) for ids, like in taken))
+
+
+def _row_like(piece: Piece, answer: Answer) -> OutcomeRow:
+    return accepted_row(piece.rule, piece.target, piece.attempts + 1, answer)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -85,9 +85,23 @@ def outcome_table(rows: Sequence[OutcomeRow]) -> pa.Table:
     return pa.Table.from_arrays([pa.array(values, field.type) for values, field in columns], schema=schemas.OUTCOME)
 
 
-def accepted_table(ids: pa.Array, rule: str, target: str, attempt: int, answer: Answer) -> pa.Table:
-    """Return the rows of deliveries that one answer accepted, all at the same attempt."""
-    of_all = OutcomeRow(
+def accepted_rows(ids: Iterable[bytes], like: OutcomeRow) -> Iterator[OutcomeRow]:
+    """Yield the rows of deliveries that one answer accepted; `like` is such a row, of any delivery."""
+    return map(OutcomeRow._make, ((delivery_id, *like[1:]) for delivery_id in ids))
+
+
+def accepted_table(ids: pa.Array, like: OutcomeRow) -> pa.Table:
+    """Return the rows of deliveries that one answer accepted as a table; `like` is such a row, of any delivery."""
+    same = [
+        pa.repeat(pa.scalar(value, field.type), len(ids))
+        for value, field in zip(like[1:], list(schemas.OUTCOME)[1:], strict=True)
+    ]
+    return pa.Table.from_arrays([ids, *same], schema=schemas.OUTCOME)
+
+
+def accepted_row(rule: str, target: str, attempt: int, answer: Answer) -> OutcomeRow:
+    """Return the row of a delivery that an answer accepted, but for its id."""
+    return OutcomeRow(
         b"",
         rule,
         target,
@@ -99,64 +113,76 @@ def accepted_table(ids: pa.Array, rule: str, target: str, attempt: int, answer: 
         code=answer.code,
         response_head=answer.response_head,
     )
-    same = [
-        pa.repeat(pa.scalar(value, field.type), len(ids))
-        for value, field in zip(of_all[1:], list(schemas.OUTCOME)[1:], strict=True)
-    ]
-    return pa.Table.from_arrays([ids, *same], schema=schemas.OUTCOME)
 
 
 class OutcomeRows:
     """Where the runs of a push put rows, and its collector takes them a segment at a time.
 
     Any thread may put, one takes. A row wakes nobody, as to wake a thread for each of them costs more than to make it;
-    what wakes the collector is that there are `enough` for a segment, or a run that has ended.
+    what wakes the collector is that there are `enough` for a segment, or that the last of its runs has ended.
     """
 
     def __init__(self, enough: int) -> None:
         self._enough = enough
         self._rows: deque[OutcomeRow] = deque()
         self._tables: deque[pa.Table] = deque()
+        self._lock = threading.Lock()
+        self._in_tables = 0
+        self._runs = 0
         self._woken = threading.Event()
 
     def __len__(self) -> int:
-        of_tables: int = sum(table.num_rows for table in list(self._tables))
-        return len(self._rows) + of_tables
+        return len(self._rows) + self._in_tables
+
+    def expect(self, runs: int) -> None:
+        """Note how many runs put rows; each says `run_ended` once."""
+        with self._lock:
+            self._runs = runs
+
+    def run_ended(self) -> None:
+        """Note that a run has put its last row; wakes the collector if it is the last run.
+
+        Thousands of runs that end one by one must not each have the collector look at all of them.
+        """
+        with self._lock:
+            self._runs -= 1
+            last = self._runs <= 0
+        if last:
+            self._woken.set()
 
     def put(self, row: OutcomeRow) -> None:
         """Add a row."""
         self._rows.append(row)
         if len(self._rows) >= self._enough:
-            self.wake()
+            self._woken.set()
 
     def put_all(self, rows: Iterable[OutcomeRow]) -> None:
         """Add rows."""
         self._rows.extend(rows)
         if len(self._rows) >= self._enough:
-            self.wake()
+            self._woken.set()
 
     def put_table(self, table: pa.Table) -> None:
         """Add rows that are a table already."""
-        self._tables.append(table)
+        with self._lock:
+            self._tables.append(table)
+            self._in_tables += table.num_rows
         if len(self) >= self._enough:
-            self.wake()
-
-    def wake(self) -> None:
-        """Let the collector look up."""
-        if not self._woken.is_set():
             self._woken.set()
 
-    def wait(self, seconds: float) -> None:
-        """Return once there are enough rows, `wake` was called since the last time, or so many seconds have passed."""
-        if len(self) < self._enough:
-            self._woken.wait(seconds)
+    def wait(self, seconds: float) -> bool:
+        """Return once there are enough rows, the last run has ended, or so many seconds have passed: then False."""
+        woken = len(self) >= self._enough or self._woken.wait(seconds)
         self._woken.clear()
+        return woken
 
     def take(self) -> tuple[list[pa.Table], list[OutcomeRow]]:
         """Return the oldest tables and rows, enough for a segment if there are as many; a table is never cut."""
         tables: list[pa.Table] = []
         count = 0
-        while self._tables and count < self._enough:
-            tables.append(self._tables.popleft())
-            count += tables[-1].num_rows
+        with self._lock:
+            while self._tables and count < self._enough:
+                tables.append(self._tables.popleft())
+                count += tables[-1].num_rows
+            self._in_tables -= count
         return tables, [self._rows.popleft() for _ in range(min(max(0, self._enough - count), len(self._rows)))]

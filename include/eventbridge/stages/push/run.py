@@ -174,7 +174,7 @@ class TargetRun:
                 self.breaker.leave(self.presence.ended_at)
         finally:
             self._ended = True
-            self.settings.rows.wake()
+            self.settings.rows.run_ended()
 
     def write(self, item: Item, outcome: Outcome, answer: Answer | None) -> None:
         """Put the row for an outcome, and count it; `answer` None: it was decided without an attempt."""

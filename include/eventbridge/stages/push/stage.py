@@ -27,6 +27,7 @@ from eventbridge.stages.push.pending import TargetReport
 from eventbridge.stages.push.plan import ChunkRuns
 from eventbridge.stages.push.rows import OutcomeRow, OutcomeRows, outcome_table
 from eventbridge.stages.push.run import TargetRun
+from eventbridge.stages.push.seldom_collected import seldom_collected
 from eventbridge.stages.push.stragglers import Company
 from eventbridge.stages.push.threads import Threads
 from eventbridge.stages.runtime.runtime import Runtime
@@ -78,7 +79,8 @@ def push(work: Runtime, batch_id: str, chunk_id: int, stop: threading.Event | No
     chunk = work.ledger.claim_chunk(batch_id, chunk_id, f"{socket.gethostname()}:{os.getpid()}")
     if chunk is None:
         return PushReport()
-    report = _Push(work, batch, chunk, stop or threading.Event()).run()
+    with seldom_collected():
+        report = _Push(work, batch, chunk, stop or threading.Event()).run()
     if work.telemetry is not NO_TELEMETRY:
         tell(work.telemetry.push_ended, _ended(batch_id, chunk_id, report, now, work.clock()))
     publish_operational_events(work)
@@ -146,6 +148,7 @@ class _Push:
         pending = list(runs)
         settings = self._work.settings
         written_at = told_at = woken_at = time.monotonic()
+        self._rows.expect(len(runs))
         self._start(runs)
         while True:
             while pending and pending[-1].ended:

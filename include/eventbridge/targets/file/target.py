@@ -17,6 +17,7 @@ import pyarrow as pa
 from eventbridge.errors import InfrastructureError
 from eventbridge.fault_points import reach
 from eventbridge.model.answer import Answer
+from eventbridge.targets.file.folder_syncs import FOLDER_SYNCS
 from eventbridge.targets.lines import is_json, json_line, json_lines
 from eventbridge.targets.protocol import Request
 
@@ -27,6 +28,8 @@ _BLOCK_PAYLOADS = 2_000
 _LOCK_SECONDS = 5.0
 _LOCK_POLL_SECONDS = 0.005
 _TAIL_BYTES = 64 * 1024
+#: A write of so many bytes is handed to the disk at once; to hand over less costs more than `flush` has to wait.
+_WRITTEN_AT_ONCE = 256 * 1024
 _FIRST_OF_JSON = frozenset('{["-0123456789tfn')
 
 
@@ -35,7 +38,7 @@ class FileTarget:
 
     A line that a crash left unfinished is cut off before the next is written: its delivery was never answered
     and comes again. Lines may come twice, but are never torn or mixed.
-    Writers lock `.<name>.lock` beside the file. A file that was renamed or removed meanwhile is made again.
+    Writers lock the file itself. A file that was renamed or removed meanwhile is made again.
     """
 
     #: To sync, and to write down that it was, takes as long as to write some thousand lines.
@@ -46,7 +49,6 @@ class FileTarget:
         self._path = Path(os.path.realpath(path))  # two names of one file must share a lock
         self._clock = clock
         self._file: int | None = None
-        self._lock: int | None = None
         self._folders_to_sync: set[Path] = set()
         self._lost: str | None = None
 
@@ -78,11 +80,8 @@ class FileTarget:
             raise InfrastructureError(error)
 
     def close(self) -> None:
-        """Close the file and its lock."""
+        """Close the file."""
         self._close_file()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
 
     def _answer(self, payloads: Sequence[bytes] | pa.Array, until: datetime) -> Answer:
         reach("target.send")
@@ -98,8 +97,7 @@ class FileTarget:
     def _append(self, lines: bytes | memoryview, patience_seconds: float) -> str | None:
         """Append whole lines or nothing; returns what went wrong."""
         try:
-            with self._locked(patience_seconds):
-                descriptor = self._current()
+            with self._locked(patience_seconds) as descriptor:
                 size = self._repair(descriptor)
                 try:
                     _write_all(descriptor, lines)
@@ -107,52 +105,44 @@ class FileTarget:
                     with suppress(OSError):  # else the next writer repairs it
                         os.ftruncate(descriptor, size)
                     raise
-                with suppress(OSError):  # the disk begins at once, and `flush` has less to wait for
-                    os.posix_fadvise(descriptor, size, len(lines), os.POSIX_FADV_DONTNEED)
+                if len(lines) >= _WRITTEN_AT_ONCE:
+                    with suppress(OSError):  # the disk begins at once, and `flush` has less to wait for
+                        os.posix_fadvise(descriptor, size, len(lines), os.POSIX_FADV_DONTNEED)
         except OSError as error:
             return f"{error.strerror or error}: {self._path}"
         return None
 
     @contextmanager
-    def _locked(self, patience_seconds: float) -> Iterator[None]:
-        if self._lock is None:
-            self._make_folder()
-            lock = self._path.with_name(f".{self._path.name}.lock")
-            self._lock = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    def _locked(self, patience_seconds: float) -> Iterator[int]:
+        """Hold the lock of the file that bears the name now, and give its descriptor."""
         end = time.monotonic() + patience_seconds
         while True:
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            descriptor = self._file if self._file is not None else self._open()
+            _lock(descriptor, end)
+            if self._bears_the_name(descriptor):
                 break
-            except BlockingIOError as error:
-                if time.monotonic() > end:
-                    raise OSError(error.errno, "its lock is held by another process") from None
-                time.sleep(_LOCK_POLL_SECONDS)
+            self._sync()  # lines in the renamed file were answered
+            self._close_file()  # lets go of its lock
         try:
-            yield
+            yield descriptor
         finally:
-            fcntl.flock(self._lock, fcntl.LOCK_UN)
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
 
-    def _make_folder(self) -> None:
+    def _bears_the_name(self, descriptor: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(descriptor), self._path.stat())
+        except FileNotFoundError:
+            return False
+
+    def _open(self) -> int:
         missing = [folder for folder in self._path.parents if not folder.exists()]
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._folders_to_sync.update(folder.parent for folder in missing)
-
-    def _current(self) -> int:
-        """Return the descriptor of the file that bears the name now."""
-        if self._file is not None:
-            with suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(self._file), self._path.stat()):
-                    return self._file
-            self._sync()  # lines in the renamed file were answered
-            self._close_file()
-        self._make_folder()
         # for reading too: the tail is looked at, and a named pipe does not wait for its reader
         descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             raise OSError(0, "not a regular file")
-        self._folders_to_sync.add(self._path.parent)
+        self._folders_to_sync.update({self._path.parent, *(folder.parent for folder in missing)})
         self._file = descriptor
         return descriptor
 
@@ -173,7 +163,7 @@ class FileTarget:
         try:
             os.fsync(self._file)
             for folder in sorted(self._folders_to_sync):
-                _sync_folder(folder)
+                FOLDER_SYNCS.sync(folder)
         except OSError as error:
             # the kernel reports a failed write once and forgets it: a second fsync would vouch for what is lost
             self._lost = f"Lines of {self._path} may be lost ({error.strerror}). Their deliveries are tried again."
@@ -186,12 +176,15 @@ class FileTarget:
             self._file = None
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _lock(descriptor: int, end: float) -> None:
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError as error:
+            if time.monotonic() > end:
+                raise OSError(error.errno, "its lock is held by another process") from None
+            time.sleep(_LOCK_POLL_SECONDS)
 
 
 def _write_all(descriptor: int, data: bytes | memoryview) -> None:

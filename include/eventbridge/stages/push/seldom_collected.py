@@ -1,0 +1,25 @@
+"""Lets Python look for reference cycles less often while many objects are made that live long."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+#: Objects made between two looks of the youngest generation; 700 by default, which costs a push of thousands of
+#: targets a third of its CPU time.
+_OBJECTS = 20_000
+
+
+@contextmanager
+def seldom_collected() -> Iterator[None]:
+    """Raise the threshold of the youngest generation for the block, unless it is off or higher already."""
+    before = gc.get_threshold()
+    if not 0 < before[0] < _OBJECTS:
+        yield
+        return
+    gc.set_threshold(_OBJECTS, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)

@@ -1,0 +1,43 @@
+"""How often Python looks for cycles while a push runs."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from eventbridge.stages.push.seldom_collected import seldom_collected
+
+
+@pytest.fixture(autouse=True)
+def threshold() -> Iterator[None]:
+    before = gc.get_threshold()
+    yield
+    gc.set_threshold(*before)
+
+
+def test_the_threshold_is_raised_for_the_block_only() -> None:
+    """Also where the block raises."""
+    gc.set_threshold(700, 11, 12)
+    inside = ()
+
+    @seldom_collected()
+    def fails() -> None:
+        nonlocal inside
+        inside = gc.get_threshold()
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        fails()
+
+    assert inside == (20_000, 11, 12)
+    assert gc.get_threshold() == (700, 11, 12)
+
+
+@pytest.mark.parametrize("chosen", [0, 50_000], ids=["off", "higher"])
+def test_what_the_host_process_has_chosen_stays(chosen: int) -> None:
+    """A process that looks less often, or never, goes on so."""
+    gc.set_threshold(chosen, 10, 10)
+    with seldom_collected():
+        assert gc.get_threshold()[0] == chosen
