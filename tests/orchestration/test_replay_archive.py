@@ -15,6 +15,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from eventbridge.errors import UserError
 from eventbridge.model.replay import Replay
 from eventbridge.orchestrate.replay_archive import archive_params, replay_of_hour, say_end
+from eventbridge.orchestrate.replay_asker import cancel_unwanted, resume_for
 from eventbridge.orchestrate.replay_end import ReplayEnd
 from eventbridge.orchestrate.tasks import stage
 from eventbridge.stages.runtime.runtime import Runtime
@@ -163,3 +164,51 @@ def test_a_task_that_is_marked_failed_cancels_its_replay(work: Runtime) -> None:
 
     asyncio.run(ReplayEnd(first.replay_id, work.ledger.replay(first.replay_id).run, killed.until).on_kill())
     assert work.ledger.replay(first.replay_id).state == "cancelled"
+
+
+@pytest.mark.parametrize("times", [0, 2])
+def test_a_replay_whose_run_failed_is_cancelled_at_its_next_batch(work: Runtime, times: int) -> None:
+    """Also where no trigger did it; the run is found under its id, however often it was cleared."""
+    begun = asked(work, times)
+    looked_for = []
+
+    def failed(run_id: str) -> str:
+        looked_for.append(run_id)
+        return "failed"
+
+    assert cancel_unwanted(work, begun.replay_id, failed)
+    assert work.ledger.replay(begun.replay_id).state == "cancelled"
+    assert looked_for == ["backfill__2026-11-22T08:00:00+00:00"]
+
+
+@pytest.mark.parametrize("state", ["queued", "running", "success", None])
+def test_a_replay_whose_run_has_not_failed_goes_on(work: Runtime, state: str | None) -> None:
+    """Also if Airflow has no such run any more, or cannot say."""
+    begun = asked(work)
+
+    assert not cancel_unwanted(work, begun.replay_id, lambda run_id: state)
+    assert work.ledger.replay(begun.replay_id).state == "running"
+
+
+def test_a_replay_that_a_person_goes_on_with_is_not_cancelled_for_its_first_run(work: Runtime) -> None:
+    """Its run waited for too long and failed; *Go on with* makes it that of the run of `replay_events`."""
+    begun = asked(work)
+    with pytest.raises(AirflowFailException):
+        say_end(work, begun.replay_id, "late")
+
+    resume_for(work, work.ledger.replay(begun.replay_id), "replay_events manual__1", lambda run_id: "failed")
+
+    found = work.ledger.replay(begun.replay_id)
+    assert (found.state, found.run) == ("running", "replay_events manual__1")
+    assert not cancel_unwanted(work, begun.replay_id, lambda run_id: "failed")
+
+
+def test_a_paused_replay_that_its_run_waits_for_stays_that_of_its_run(work: Runtime) -> None:
+    """A person paused it and goes on with it: to mark its run failed still cancels it."""
+    begun = asked(work)
+    work.ledger.set_replay_state(begun.replay_id, "running", "paused")
+
+    resume_for(work, work.ledger.replay(begun.replay_id), "replay_events manual__1", lambda run_id: "running")
+
+    found = work.ledger.replay(begun.replay_id)
+    assert (found.state, found.run) == ("running", begun.run)

@@ -14,6 +14,7 @@ from eventbridge.model.lane import REPLAY_LANE_POOL, REPLAY_LANE_WEIGHT
 from eventbridge.orchestrate.choices import buses_to_choose
 from eventbridge.orchestrate.names import BATCH_ID, PLAN_REPLAY, REPLAY_DAG, REPLAY_ID
 from eventbridge.orchestrate.push import pushes
+from eventbridge.orchestrate.replay_asker import cancel_unwanted, resume_for
 from eventbridge.orchestrate.tasks import STAGE, confirmed_pools, stage
 
 if TYPE_CHECKING:
@@ -101,11 +102,12 @@ def plan_replay() -> None:
             end_run(context)
             return
         context["ti"].xcom_push(key=REPLAY_ID, value=replay_id)
+        cancel_unwanted(work, replay_id)
         planned = _plan(work, replay_id)
     if planned.batch_id is not None:
         context["ti"].xcom_push(key=BATCH_ID, value=planned.batch_id)
     elif planned.wait_until is None:
-        log.info("replay %s has ended, or is paused", replay_id)
+        log.info("replay %s has ended, or is paused or cancelled", replay_id)
         end_run(context)
     else:
         log.info("replay %s waits until %s; the next run goes on with it", replay_id, planned.wait_until)
@@ -163,7 +165,7 @@ def replay_id_of(work: Runtime, params: Mapping[str, Any], run: str) -> str | No
             raise UserError(f"a replay is gone on with as it was begun. Leave as they are: {', '.join(others)}.")
         found = work.ledger.replay(params["replay_id"])
         if not run.partition(" ")[2].startswith("replay__"):
-            work.ledger.set_replay_state(found.replay_id, "paused", "running")
+            resume_for(work, found, run)
         return found.replay_id
     begun = work.ledger.replay_of_run(run)
     if begun is not None:  # this task was tried again

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from stages.delivering import REFUSED, RunningClock, Sending, http, rules, told
 from stages.ordering import Recorder, keyed, ordered, publish
 
@@ -16,6 +17,9 @@ from eventbridge.stages.operate.deliver_redrive import deliver_redrive
 from eventbridge.stages.operate.say import operate
 from eventbridge.stages.redrive.plan import begin_redrive
 from eventbridge.stages.runtime.runtime import Runtime
+
+#: Where what is late is not ended, it is due over and over and delivering never ends: that fails, and soon.
+pytestmark = pytest.mark.timeout(60)
 
 OFTEN = "{policy: own, attempts: 99, initial: 10m, multiplier: 1, maximum: 10m, jitter: 0}"
 WITHIN = {"deliver_within": "1h", "retry": OFTEN}

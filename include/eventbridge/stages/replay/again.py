@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from eventbridge.model.replay import Replay
 from eventbridge.stages.replay.plan import begin_replay
 from eventbridge.stages.replay.wish import Wish
@@ -11,6 +13,11 @@ from eventbridge.stages.runtime.runtime import Runtime
 def asking(run: str, times: int) -> str:
     """Return the name under which a run asks for its replay after it was cleared `times` times."""
     return f"{run} again {times}" if times else run
+
+
+def asker_of(name: str) -> str:
+    """Return the run that asked under a name, as `asking` makes them."""
+    return re.sub(r" again [0-9]+$", "", name)
 
 
 def begin_or_go_on(work: Runtime, wish: Wish, run: str, times: int) -> Replay:

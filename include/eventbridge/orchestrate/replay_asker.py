@@ -1,0 +1,63 @@
+"""Who asked for a replay: one whose run of `replay_archive` has failed is wanted no longer.
+
+The trigger of that run cancels the replay when the run is marked failed. Where no triggerer has taken it up - none
+runs, or the run waited for less than a second or two - it is the next batch of the replay that finds out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from eventbridge.orchestrate.names import ARCHIVE_DAG
+
+if TYPE_CHECKING:
+    from eventbridge.model.replay import Replay
+    from eventbridge.stages.runtime.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+#: Returns the state of a run of `replay_archive` by its id; None if Airflow cannot say, or has no such run.
+StateOfRun = Callable[[str], str | None]
+
+
+def state_of_archive_run(run_id: str) -> str | None:
+    """Ask Airflow, from within a task, for the state of a run of `replay_archive`; None if it cannot say."""
+    from airflow.sdk.exceptions import AirflowRuntimeError
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+    try:
+        return RuntimeTaskInstance.get_dagrun_state(ARCHIVE_DAG, run_id)  # a str and an Enum: compare it only
+    except AirflowRuntimeError as error:
+        log.warning("run %s of %s, which asked for this replay, cannot be looked at: %s", run_id, ARCHIVE_DAG, error)
+        return None
+
+
+def cancel_unwanted(work: Runtime, replay_id: str, state_of_run: StateOfRun = state_of_archive_run) -> bool:
+    """Cancel a running replay whose run of `replay_archive` has failed; return whether it did."""
+    replay = work.ledger.replay(replay_id)
+    if replay.state != "running" or not _asker_failed(replay, state_of_run):
+        return False
+    log.warning("replay %s is cancelled: %s has failed", replay_id, replay.run)
+    return work.ledger.end_replay(replay_id, "cancelled")
+
+
+def resume_for(work: Runtime, replay: Replay, run: str, state_of_run: StateOfRun = state_of_archive_run) -> None:
+    """Have a paused replay go on, as a person asks by a run of `replay_events`; one that is not paused stays as it is.
+
+    If its run of `replay_archive` has failed, as one does that waited for too long, it is this run's from now on.
+    """
+    if replay.state != "paused":
+        return
+    if _asker_failed(replay, state_of_run):
+        work.ledger.hand_over_replay(replay.replay_id, run)
+    else:
+        work.ledger.set_replay_state(replay.replay_id, "paused", "running")
+
+
+def _asker_failed(replay: Replay, state_of_run: StateOfRun) -> bool:
+    from eventbridge.stages.replay.again import asker_of
+
+    dag_id, _, run_id = asker_of(replay.run).partition(" ")
+    return dag_id == ARCHIVE_DAG and state_of_run(run_id) == "failed"
