@@ -32,6 +32,9 @@ SPARK_PORT = 15002
 RECEIVER_PORT = 8765
 FILES = ".demo/files"
 
+#: In `settings.sh`: where the environment's receiver listens.
+RECEIVER = "DEMO_RECEIVER"
+
 USER = "admin"
 
 
@@ -174,7 +177,7 @@ def _own_rules(folder: Path, rules_folder: Path, receiver_port: int) -> Path:
 def save(places: Places) -> None:
     """Write the places down, for `make down` and for whoever asks for the password again."""
     (places.folder / "places.json").write_text(json.dumps(asdict(places), default=str, indent=1))
-    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in product_settings(places).items()]
+    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in shell_settings(places).items()]
     (places.folder / "settings.sh").write_text("".join(lines))
 
 
@@ -212,6 +215,15 @@ def product_settings(places: Places) -> dict[str, str]:
         "EVENTBRIDGE_RULES_FOLDER": str(places.rules_folder),
         "EVENTBRIDGE_CONN_FLIGHTS_RECEIVER": _receiver_connection(places),
         **store_settings(places),
+    }
+
+
+def shell_settings(places: Places) -> dict[str, str]:
+    """Return what a person's shell gets: the product's settings, its Spark, and the receiver, for `demo.answer`."""
+    return {
+        **product_settings(places),
+        "EVENTBRIDGE_SPARK_REMOTE": places.spark_url,
+        RECEIVER: f"http://127.0.0.1:{places.receiver_port}",
     }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from demo.airflow import Airflow
-from demo.places import fresh, product_settings
+from demo.places import RULES_FOLDER, fresh, product_settings
 from demo.ports import reserve
 from demo.services import Services
 from end_to_end.mortal import MORTAL_PORT, MortalServer
@@ -40,7 +40,9 @@ _SMALL_CHUNKS = {"EVENTBRIDGE_CHUNK_MAX_DELIVERIES": "40"}
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Start Airflow, Spark and the receiver in a folder of their own, and end every process however the tests end."""
-    with _environment(tmp_path_factory.mktemp("environment") / "demo", _RULES / "surviving", "file", {}) as running:
+    with _environment(
+        tmp_path_factory.mktemp("environment") / "demo", _RULES / "surviving", "file", _SETTINGS
+    ) as running:
         yield running
 
 
@@ -54,7 +56,7 @@ def healing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running,
     for file in (_RULES / "healing").glob("*.yaml"):
         (rules / file.name).write_text(file.read_text().replace(f"127.0.0.1:{MORTAL_PORT}", f"127.0.0.1:{port}"))
     with (
-        _environment(folder / "demo", rules, "s3", _SMALL_CHUNKS) as running,
+        _environment(folder / "demo", rules, "s3", {**_SETTINGS, **_SMALL_CHUNKS}) as running,
         closing(MortalServer(port, running.places.received)) as mortal,
     ):
         mortal.start()
@@ -64,13 +66,23 @@ def healing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running,
 @pytest.fixture(scope="module")
 def operating(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Start the same with rules of which nothing fails, for what operators do in Airflow's pages."""
-    with _environment(tmp_path_factory.mktemp("environment") / "demo", _RULES / "operating", "file", {}) as running:
+    with _environment(
+        tmp_path_factory.mktemp("environment") / "demo", _RULES / "operating", "file", _SETTINGS
+    ) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def day(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Start what `make up` starts, with the shipped rules and the settings that it has."""
+    settings = {"EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0"}
+    with _environment(tmp_path_factory.mktemp("environment") / "demo", RULES_FOLDER, "file", settings) as running:
         yield running
 
 
 @contextmanager
 def _environment(folder: Path, rules: Path, store: str, settings: Mapping[str, str]) -> Iterator[Running]:
-    services = Services(fresh(folder, rules_folder=rules, settings={**_SETTINGS, **settings}, store=store))
+    services = Services(fresh(folder, rules_folder=rules, settings=dict(settings), store=store))
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # a run that is ended takes its services along
     try:
         services.start()

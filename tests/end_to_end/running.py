@@ -13,6 +13,7 @@ from demo.airflow import Airflow
 from demo.places import Places
 from demo.receipts import compare, read_record
 from demo.services import Services
+from demo.settled import unsettled
 from demo.tally import tally
 
 from eventbridge.errors import EventBridgeError
@@ -20,7 +21,6 @@ from eventbridge.event.ids import delivery_id, delivery_id_text
 from eventbridge.model.batch import Batch
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.status import status
 from eventbridge.stages.runtime.runtime import Runtime
 
 #: What a wait may take on a machine that others use too; it ends as soon as its condition holds.
@@ -77,12 +77,8 @@ class Running:
 
     def unsettled(self) -> list[str]:
         """Say what still waits: events, open batches, parked deliveries."""
-        found = status(self.work, batches=1_000_000)
-        lags = [f"{queue.runner}: lag {queue.lag} of {queue.queue}" for queue in found.queues if queue.lag]
-        new = [f"{each.runner} has never run" for each in found.unregistered]
-        opened = [f"{batch.kind} batch {batch.batch_id} of {batch.runner}: {batch.state}" for batch in self.open()]
-        waiting = [f"parked: {row}" for row in self.work.ledger.parked_counts() if row.state != "closed"]
-        return [*lags, *new, *opened, *waiting]
+        held = [f"parked: {row}" for row in self.work.ledger.parked_counts() if row.state == "held"]
+        return [*unsettled(self.work), *held]
 
     def open(self) -> list[Batch]:
         """Return the batches that are not committed."""

@@ -114,7 +114,8 @@ def test_the_command_line_sees_the_demo_by_its_settings_file(tmp_path: Path) -> 
     told = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout
     shell = dict(line.split("=", 1) for line in told.split("\0") if line)
 
-    assert {name: shell[name] for name in places.product_settings(made)} == places.product_settings(made)
+    assert {name: shell[name] for name in places.shell_settings(made)} == places.shell_settings(made)
+    assert shell["EVENTBRIDGE_SPARK_REMOTE"] == made.spark_url
 
 
 def test_a_store_in_a_bucket_is_known_to_all_who_need_it(tmp_path: Path) -> None:

@@ -72,7 +72,8 @@ class Said:
         value = f" {self.value}" if self.value else ""
         if not self.changed and not self.released:
             return f"{about}: nothing to do, `{self.action}{value}` holds already"
-        released = f"; {self.released:,} deliveries that waited are due now" if self.action in _HELD_FOR else ""
+        waited = "delivery that waited is" if self.released == 1 else "deliveries that waited are"
+        released = f"; {self.released:,} {waited} due now" if self.action in _HELD_FOR else ""
         return f"{about}: {self.action}{value}, from the next task on{released}"
 
 

@@ -1,0 +1,49 @@
+"""`python -m demo.settled`: waits until everything that was published is delivered, given up, or held for a person."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from contextlib import closing
+
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
+from eventbridge.errors import EventBridgeError
+from eventbridge.stages.operate.status import status
+from eventbridge.stages.runtime.runtime import Runtime
+
+_PATIENCE_SECONDS = 120.0
+_LOOK_SECONDS = 0.2
+
+
+def unsettled(work: Runtime) -> list[str]:
+    """Say what goes on without a person: events that wait, open batches, deliveries that are tried again."""
+    found = status(work, batches=0)
+    lags = [f"{queue.runner}: lag {queue.lag} of {queue.queue}" for queue in found.queues if queue.lag]
+    new = [f"{each.runner} has never run" for each in found.unregistered]
+    batches = [batch for batch in work.ledger.batches(limit=None) if batch.state != "committed"]
+    opened = [f"{batch.kind} batch {batch.batch_id} of {batch.runner}: {batch.state}" for batch in batches]
+    return [*lags, *new, *opened, *(f"parked: {row}" for row in work.ledger.parked_counts() if row.state == "due")]
+
+
+def main() -> int:
+    """Return the exit code: 0 when everything is settled, 1 after two minutes or where there is nothing to look at."""
+    until = time.monotonic() + _PATIENCE_SECONDS
+    try:
+        with closing(Runtime.open(Settings.from_mapping(os.environ), connections_from_environment(os.environ))) as work:
+            while waiting := unsettled(work):
+                if time.monotonic() > until:
+                    print("\n".join(["Still under way:", *waiting]), file=sys.stderr)  # noqa: T201
+                    return 1
+                time.sleep(_LOOK_SECONDS)
+            held = sum(row.count for row in work.ledger.parked_counts() if row.state == "held")
+    except EventBridgeError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 1
+    print(f"Settled; {held or 'no'} {'delivery is' if held == 1 else 'deliveries are'} held for a person.")  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

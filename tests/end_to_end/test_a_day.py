@@ -1,0 +1,27 @@
+"""docs/operations.md, command by command, on a real Airflow, Spark and receiver."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from demo.places import ROOT
+from docs.session import run_page
+from end_to_end.running import Running
+
+pytestmark = pytest.mark.timeout(600)
+
+PAGE = ROOT / "docs" / "operations.md"
+
+
+def test_a_day_of_operations_goes_as_the_page_says(day: Running, tmp_path: Path) -> None:
+    """Every command answers as printed: an arrival, a dead target, pause, mend, redrive, a wrong rule, a replay."""
+    began = f"```sh\ncd '{ROOT}'\nsource '{day.places.folder}/settings.sh'\n```\n"
+    walk = PAGE.read_text().replace("```console elsewhere\n", "```console\n")
+
+    assert run_page(began + walk, tmp_path) == []
+    lines = map(json.loads, day.places.received.read_text().splitlines())
+    answers = Counter(line["status"] for line in lines if line["path"] == "/told/crew")
+    assert answers == {503: 4, 200: 6}
