@@ -1,3 +1,33 @@
 """EventBridge for Airflow and Spark: rules in files, events from a bus to targets, every event accounted for."""
 
-__version__ = "0.2.0"
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from eventbridge.version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from eventbridge.stages.operate.entries import EntryResult
+
+
+def publish(
+    bus: str, events: str | Sequence[Mapping[str, Any] | str | bytes], *, topic: str | None = None
+) -> list[EntryResult]:
+    """Publish CloudEvents, all or none of them, and return where each lies, durably.
+
+    `events`: dicts, JSON texts, or one text of JSON lines; one without `id` gets one. `topic` None: the bus's first.
+    The EVENTBRIDGE_* variables say where rule files and buses are. Raises UserError with every mistake, and BusError.
+    """
+    import os
+
+    from eventbridge.config.connection import connections_from_environment
+    from eventbridge.config.settings import Settings
+    from eventbridge.stages.operate.publish import bodies_of, publish_events
+    from eventbridge.stages.runtime.runtime import Runtime
+
+    work = Runtime.open(Settings.from_mapping(os.environ), connections_from_environment(os.environ))
+    try:
+        return publish_events(work, bus, topic, bodies_of(events))[1]
+    finally:
+        work.close()

@@ -56,9 +56,11 @@ EXTRAS = {
     "airflow": "airflow",
     "boto3": "s3",
     "botocore": "s3",
+    "fastapi": "api",
     "great_expectations": "quality",
     "pandas": "spark",
     "pyspark": "spark",
+    "uvicorn": "api",
 }
 
 

@@ -310,6 +310,13 @@ SHAPES: dict[tuple[str, ...], Any] = {
     ("status", "--chunks"): [CHUNK],
     ("status", "--failures"): [CHUNK],
     ("targets", "list"): [TARGET | {"since": "null", "waiting": "int"}],
+    ("tokens", "create", "shop", "--scope", "publish:orders", "--expires", "1d"): {
+        "token": "str",
+        "name": "str",
+        "scopes": ["str"],
+        "expires_at": "str",
+    },
+    ("tokens", "list"): [],
     ("targets", "enable", "all-orders", "gone"): {"rule": "str", "target": "str", "before": "str", "released": "int"},
 }
 

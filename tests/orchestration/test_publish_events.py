@@ -72,7 +72,11 @@ def test_an_array_keeps_its_digits_too(home: Path) -> None:
     ("bus", "events", "said"),
     [
         ("orders", [ORDER, {"type": "t"}], "event 2: $.source: a CloudEvent must have it"),
-        ("orders", [{**ORDER, "id": "o1"}, {**ORDER, "id": "o1"}], "source '/shop' has the id 'o1' 2 times"),
+        (
+            "orders",
+            [{**ORDER, "id": "o1"}, {**ORDER, "id": "o1"}],
+            "event 2: source '/shop' has the id 'o1' twice, here and in event 1",
+        ),
         ("orders", "", "no event to publish"),
         ("orders", "[1 2]", "line 1, column 4: expected , or ]"),
         ("order", [ORDER], "Did you mean orders?"),

@@ -12,7 +12,6 @@ from typing import Annotated
 
 import typer
 
-from eventbridge import __version__
 from eventbridge.cli import (
     audit,
     batch,
@@ -25,12 +24,15 @@ from eventbridge.cli import (
     quality,
     replay,
     rules,
+    serve,
     status,
     targets,
+    tokens,
     why,
 )
 from eventbridge.cli.output import CLOSED_PIPE, end_output, say
 from eventbridge.errors import EventBridgeError, InfrastructureError, PackageMissing
+from eventbridge.version import __version__
 
 HELP = """
 Rules in files; events from a bus to targets, at least once, every event accounted for.
@@ -66,6 +68,8 @@ app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(replay.app, name="replay")
 app.add_typer(quality.app, name="quality")
 app.add_typer(targets.app, name="targets")
+app.command("serve", short_help="Serve the HTTP API: publish events.")(serve.serve)
+app.add_typer(tokens.app, name="tokens")
 app.command("maintain", short_help="Remove what is past its retention.")(maintain.maintain)
 app.command("init-airflow", short_help="Make the DAGs known to an Airflow.")(init_airflow.init_airflow)
 app.command("compile", short_help="Compile the matcher before the first event needs it.")(compile.compile_matcher)

@@ -20,6 +20,12 @@ from eventbridge.event.json_document import MAXIMUM_DEPTH
 
 def recognise(body: bytes, *, max_bytes: int) -> tuple[str, str, str] | None:
     """Return id, source and type of what is surely an event of at most `max_bytes`; None: `parse_event` must say."""
+    document = recognised(body, max_bytes=max_bytes)
+    return None if document is None else (document["id"], document["source"], document["type"])
+
+
+def recognised(body: bytes, *, max_bytes: int) -> dict[str, Any] | None:
+    """Return the members of what is surely an event, numbers as Python's; None: `parse_event` must say."""
     if len(body) > max_bytes or body.count(b"{") + body.count(b"[") > MAXIMUM_DEPTH:
         return None
     try:
@@ -39,7 +45,7 @@ def recognise(body: bytes, *, max_bytes: int) -> tuple[str, str, str] | None:
             return None
     if "data_base64" in document and "data" in document:
         return None
-    return document["id"], document["source"], document["type"]
+    return document
 
 
 _DECODER: Final = msgspec.json.Decoder()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
+from eventbridge.ledger.api_tokens import ApiTokens
 from eventbridge.ledger.batches import Batches
 from eventbridge.ledger.chunks import Chunks
 from eventbridge.ledger.commits import Commits
@@ -50,6 +51,7 @@ class Ledger(
     EventIndex,
     Quality,
     Intake,
+    ApiTokens,
     Revision,
 ):
     """The state of all runners.

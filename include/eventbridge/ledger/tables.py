@@ -18,6 +18,7 @@ from sqlalchemy import (
     false,
 )
 
+from eventbridge.ledger.api_tables import api_token as api_token
 from eventbridge.ledger.columns import FileDetailText, JsonText, Message, RowId, UtcTime
 from eventbridge.ledger.definitions import metadata as metadata
 from eventbridge.ledger.definitions import one_of, partial, word

@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from eventbridge import __version__
 from eventbridge.config.settings import Settings
+from eventbridge.version import __version__
 
 #: Settings that may hold a credential: Airflow hides them, and takes them from a command or a secrets backend too.
 _SENSITIVE = frozenset({"ledger_url", "store_uri", "spark_remote"})

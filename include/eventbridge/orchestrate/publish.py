@@ -83,8 +83,8 @@ class EventBridgeHook(BaseHook):
 
         with stage() as work:
             named, topic_of_connection = (bus, None) if bus else self._place()
-            published, ids = publish_events(work, named, topic or topic_of_connection, bodies_of(events), name=name)
-        told(published, ids, log.info)
+            published, results = publish_events(work, named, topic or topic_of_connection, bodies_of(events), name=name)
+        told(published, results, log.info)
         return published
 
     def test_connection(self) -> tuple[bool, str]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import pycurl
 
-from eventbridge import __version__
 from eventbridge.targets.address_guard import SETTING, AddressGuard
 from eventbridge.targets.tls import Tls
+from eventbridge.version import __version__
 
 #: CURLOPT_QUICK_EXIT, for which pycurl has no name: what looks a name up when the time is over is not waited for.
 #: A libcurl older than 7.87 has it not, and waits.

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-import uuid
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from eventbridge.errors import BusError, EventError, UserError
+from eventbridge.errors import BusError, UserError
 from eventbridge.model.queue import Queue
 from eventbridge.rule import Bus, RuleSet
+from eventbridge.stages.operate.entries import Entry, EntryResult, read_entries, read_entry, results_of
 from eventbridge.stages.operate.find import find_bus, find_topic
 from eventbridge.stages.runtime.runtime import Runtime
 
-_PUBLISHED_AT_ONCE = 1_000
+#: Events that a bus is given at a time, and the most that one call of the API may hold.
+PUBLISHED_AT_ONCE = 1_000
 _MOST_LISTED = 20
 
 
@@ -41,9 +41,42 @@ class Published:
 def publish_lines(work: Runtime, bus: str, topic: str | None, lines: Iterable[tuple[int, bytes]]) -> Published:
     """Publish (line number, body) as they are, also what is no CloudEvent; `topic` None: the bus's first.
 
-    Events with the same `partitionkey`, else the same `subject`, go to one queue, in order. Raises NotFoundError for an
-    unknown bus or topic, and BusError with the number of the line to go on from.
+    Raises NotFoundError for an unknown bus or topic, and BusError with the number of the line to go on from.
     """
+    limit = work.settings.event_max_bytes
+    read = ((number, read_entry(line, max_bytes=limit)) for number, line in lines)
+    return _publish(work, bus, topic, read, lambda _: None)
+
+
+def publish_events(
+    work: Runtime, bus: str, topic: str | None, events: Sequence[bytes], *, name: str = ""
+) -> tuple[Published, list[EntryResult]]:
+    """Publish events if every one of them is a CloudEvent, and return what came of the call and of each event.
+
+    An event without `id` gets one; of the same `name` and place it gets the same one again, so that a second try of a
+    task makes no second event of it. Raises UserError with every mistake and its place before anything is published.
+    """
+    if not events:
+        raise UserError("there is no event to publish: give at least one CloudEvent, as a JSON object")
+    entries = read_entries(events, max_bytes=work.settings.event_max_bytes, name=name)
+    mistakes = [f"event {number}: {entry.error}" for number, entry in enumerate(entries, 1) if entry.error]
+    if mistakes:
+        more = f"\nand {len(mistakes) - _MOST_LISTED} more" if len(mistakes) > _MOST_LISTED else ""
+        listed = "\n".join(mistakes[:_MOST_LISTED])
+        raise UserError(f"nothing was published; mend these and publish all again:\n{listed}{more}")
+    places: list[tuple[Queue, int]] = []
+    published = _publish(work, bus, topic, enumerate(entries, 1), places.extend)
+    return published, results_of(entries, places)
+
+
+def _publish(
+    work: Runtime,
+    bus: str,
+    topic: str | None,
+    entries: Iterable[tuple[int, Entry]],
+    placed: Callable[[Sequence[tuple[Queue, int]]], object],
+) -> Published:
+    """Publish (line number, entry), a thousand in one transaction of the bus; `placed` is told where they lie."""
     rules = work.rule_set()
     found = find_bus(rules, bus)
     topic = find_topic(found, topic)
@@ -52,55 +85,21 @@ def publish_lines(work: Runtime, bus: str, topic: str | None, lines: Iterable[tu
     count = 0
     malformed: list[str] = []
     with closing(work.open_publisher(found)) as publisher:
-        rest = iter(lines)
-        while batch := list(islice(rest, _PUBLISHED_AT_ONCE)):
-            keyed = [_keyed(number, line, work.settings.event_max_bytes, malformed) for number, line in batch]
+        rest = iter(entries)
+        while batch := list(islice(rest, PUBLISHED_AT_ONCE)):
+            malformed += [f"line {number}: {entry.error}" for number, entry in batch if entry.error]
             try:
-                for queue, offset in publisher.publish(keyed, topic=topic):
-                    before, first, last = spans.get(queue, (0, offset, offset))
-                    spans[queue] = (before + 1, min(first, offset), max(last, offset))
+                added = publisher.publish([entry.record for _, entry in batch], topic=topic)
             except BusError as error:
                 raise BusError(
                     f"{count:,} events were published, those from line {batch[0][0]} on not: {error}"
                 ) from error
+            for queue, offset in added:
+                before, first, last = spans.get(queue, (0, offset, offset))
+                spans[queue] = (before + 1, min(first, offset), max(last, offset))
+            placed(added)
             count += len(batch)
     return Published(found.name, topic, count, dict(sorted(spans.items())), tuple(malformed), tuple(unregistered))
-
-
-def publish_events(
-    work: Runtime, bus: str, topic: str | None, events: Sequence[bytes], *, name: str = ""
-) -> tuple[Published, list[str]]:
-    """Publish events if every one of them is a CloudEvent, and return what came of it with the events' ids.
-
-    An event without `id` gets one; of the same `name` and place it gets the same one again, so that a second try of a
-    task makes no second event of it. Raises UserError with every mistake and its place before anything is published.
-    """
-    from eventbridge.event.cloudevent import parse_event
-
-    if not events:
-        raise UserError("there is no event to publish: give at least one CloudEvent, as a JSON object")
-    bodies = [_with_id(number, body, name) for number, body in enumerate(events, 1)]
-    ids: list[str] = []
-    sources: list[tuple[str, str]] = []
-    mistakes: list[str] = []
-    for number, body in enumerate(bodies, 1):
-        try:
-            event = parse_event(body, max_bytes=work.settings.event_max_bytes)
-        except EventError as error:
-            mistakes.append(f"event {number}: {error}")
-        else:
-            ids.append(event.id)
-            sources.append((event.source, event.id))
-    mistakes += [
-        f"source {source!r} has the id {event_id!r} {times} times"
-        for (source, event_id), times in Counter(sources).items()
-        if times > 1
-    ]
-    if mistakes:
-        more = f"\nand {len(mistakes) - _MOST_LISTED} more" if len(mistakes) > _MOST_LISTED else ""
-        listed = "\n".join(mistakes[:_MOST_LISTED])
-        raise UserError(f"nothing was published; mend these and publish all again:\n{listed}{more}")
-    return publish_lines(work, bus, topic, enumerate(bodies, 1)), ids
 
 
 def bodies_of(events: str | Sequence[Mapping[str, Any] | str | bytes]) -> list[bytes]:
@@ -164,18 +163,6 @@ def _encoded(number: int, text: str) -> bytes:
         raise UserError(f"event {number}: half of a surrogate pair at position {error.start} is no text") from None
 
 
-def _with_id(number: int, body: bytes, name: str) -> bytes:
-    """Return an event with an id; one that has it, or is no JSON object, as it is. Not a digit of it changes."""
-    try:
-        document = json.loads(body)
-    except (ValueError, RecursionError):
-        return body  # parse_event tells what is wrong, and where
-    if not isinstance(document, dict) or not document or "id" in document:
-        return body
-    given = uuid.uuid5(uuid.NAMESPACE_URL, f"{name} {number}") if name else uuid.uuid4()
-    return body.replace(b"{", f'{{"id": "{given}", '.encode(), 1)
-
-
 def _unregistered(work: Runtime, rules: RuleSet, bus: Bus) -> list[str]:
     """Return the runners of a bus that start at `latest` and whose group is not registered yet."""
     if bus.source.start_at != "latest":
@@ -184,21 +171,9 @@ def _unregistered(work: Runtime, rules: RuleSet, bus: Bus) -> list[str]:
     return [runner for runner in runners if not work.ledger.committed_offsets(runner)]
 
 
-def _keyed(number: int, line: bytes, limit: int, malformed: list[str]) -> tuple[bytes, str | None]:
-    """Return a line with what keeps related events in one queue: `partitionkey`, else the subject, else nothing."""
-    from eventbridge.event.cloudevent import parse_event
-
-    try:
-        document = parse_event(line, max_bytes=limit).document
-    except EventError as error:
-        malformed.append(f"line {number}: {error}")
-        return line, None
-    key = document.get("partitionkey", document.get("subject"))
-    return line, key if isinstance(key, str) else None
-
-
-def told(published: Published, ids: Sequence[str], say: Callable[[str], object]) -> None:
+def told(published: Published, results: Sequence[EntryResult], say: Callable[[str], object]) -> None:
     """Say how many events were published, where they lie, under which ids, and who will not see them."""
+    ids = [each.event_id for each in results]
     say(f"{published.count:,} published to {published.bus}/{published.topic}")
     for queue, (count, first, last) in published.queues.items():
         say(f"queue {queue.queue_id}: {count:,}, offsets {first} to {last}")

@@ -1,0 +1,66 @@
+"""Who calls: a bearer token, what it allows, and how soon it counts that one was revoked."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from eventbridge.api.buses import BELIEVED_SECONDS
+from eventbridge.api.refusal import Refused
+from eventbridge.model.api_token import ApiToken
+from eventbridge.stages.operate.api_tokens import valid_token
+from eventbridge.stages.runtime.runtime import Runtime
+
+_SCHEME = HTTPBearer(
+    auto_error=False,
+    scheme_name="token",
+    bearerFormat="ebt_...",
+    description="A token that `eventbridge tokens create` printed, with a scope for what is called.",
+)
+
+
+class Access:
+    """Recognises tokens; one that was valid is believed for two seconds, so that not every call asks the ledger."""
+
+    def __init__(self, work: Runtime) -> None:
+        self._work = work
+        self._known: dict[str, tuple[ApiToken, float]] = {}
+
+    async def caller(self, secret: str) -> ApiToken:
+        """Return the token of a caller; raises Refused for one that is none, or is revoked or expired."""
+        token, seen_at = self._known.get(secret, (None, 0.0))
+        if token is None or time.monotonic() - seen_at > BELIEVED_SECONDS:
+            token = await asyncio.to_thread(valid_token, self._work, secret)
+            if token is None:
+                self._known.pop(secret, None)
+                raise _unauthorized("The token is unknown, revoked or expired. Make one: eventbridge tokens create")
+            self._known[secret] = token, time.monotonic()
+        return token
+
+
+async def caller(
+    request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_SCHEME)]
+) -> ApiToken:
+    """Return the token of a call; raises Refused without one."""
+    if credentials is None:
+        raise _unauthorized("The call has no token. Send it as Authorization: Bearer ebt_...")
+    access: Access = request.app.state.access
+    return await access.caller(credentials.credentials)
+
+
+def check_scope(token: ApiToken, action: str, bus: str) -> None:
+    """Raise Refused if a token does not allow an action on a bus."""
+    if not token.allows(action, bus):
+        raise Refused(
+            HTTPStatus.FORBIDDEN,
+            f"The token {token.name!r} has no scope {action}:{bus}. It has {', '.join(token.scopes)}",
+        )
+
+
+def _unauthorized(detail: str) -> Refused:
+    return Refused(HTTPStatus.UNAUTHORIZED, detail, {"www-authenticate": "Bearer"})

@@ -1,0 +1,42 @@
+"""The API's application: what it answers, and what it holds open while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+
+from eventbridge.api import publish
+from eventbridge.api.access import Access
+from eventbridge.api.buses import Buses
+from eventbridge.api.refusal import Refused, refused
+from eventbridge.errors import EventBridgeError
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.version import __version__
+
+
+def create_app(work: Runtime) -> FastAPI:
+    """Return the application on a runtime, which its caller closes after it."""
+
+    @asynccontextmanager
+    async def opened(app: FastAPI) -> AsyncIterator[None]:
+        app.state.work = work
+        app.state.access = Access(work)
+        app.state.buses = buses = Buses(work)
+        yield
+        await buses.close()
+
+    app = FastAPI(
+        title="EventBridge for Airflow and Spark",
+        version=__version__,
+        description="Publishes events to the event buses of an installation.",
+        lifespan=opened,
+        docs_url=None,  # its page would load scripts of other hosts
+        redoc_url=None,
+    )
+    for kind in (Refused, EventBridgeError, HTTPException):
+        app.add_exception_handler(kind, refused)
+    app.include_router(publish.router)
+    return app

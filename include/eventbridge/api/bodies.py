@@ -1,0 +1,101 @@
+"""From an HTTP request to the bodies of its events: CloudEvents in batched, structured or binary mode, in that order.
+
+Bytes and headers only, nothing of a server (https://github.com/cloudevents/spec, HTTP binding v1.0.2).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+
+from eventbridge.api.refusal import Refused
+
+BATCHED: Final = "application/cloudevents-batch+json"
+STRUCTURED: Final = "application/cloudevents+json"
+
+#: At most so many events and bytes in one call.
+MOST_EVENTS: Final = 1_000
+MOST_BYTES: Final = 8 * 1024 * 1024
+
+_PREFIX: Final = "ce-"
+_ELEMENTS: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_ONE_VALUE: Final = msgspec.json.Decoder(msgspec.Raw)
+_JSON: Final = re.compile(r"(application|text)/(json|[^;\s]+\+json)|[^/;\s]+/[^;\s]+\+json", re.IGNORECASE)
+
+
+def bodies_of_request(headers: Mapping[str, str], content: bytes) -> list[bytes]:
+    """Return the events of a request as JSON texts, not a digit of them changed; whether they are events is not judged.
+
+    `headers` by names in lower case. Raises Refused for what is in none of the three modes, and for too many events.
+    """
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type == BATCHED:
+        return _elements(content)
+    if media_type == STRUCTURED:
+        return [content]
+    if any(name.startswith(_PREFIX) for name in headers):
+        return [_from_binary(headers, content)]
+    raise Refused(
+        HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+        f"The content type {media_type or 'is missing and'!r} is of no CloudEvents mode. Send {BATCHED} (a JSON array "
+        f"of events), {STRUCTURED} (one event), or binary mode: the attributes as headers ce-id, ce-source, ce-type, "
+        "ce-specversion, and the data as the body",
+    )
+
+
+def _elements(content: bytes) -> list[bytes]:
+    try:
+        elements = [bytes(each) for each in _ELEMENTS.decode(content)]
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise Refused(HTTPStatus.BAD_REQUEST, f"The body is no JSON array: {error}. Nothing was published") from None
+    if not elements:
+        raise Refused(HTTPStatus.BAD_REQUEST, "The array holds no event. Send at least one")
+    if len(elements) > MOST_EVENTS:
+        raise Refused(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            f"The array holds {len(elements):,} events, and a call takes {MOST_EVENTS:,}. Send them in several calls. "
+            "Nothing was published",
+        )
+    return elements
+
+
+def _from_binary(headers: Mapping[str, str], content: bytes) -> bytes:
+    """Return a binary event in structured form; its data as JSON if its content type says so, else as base64."""
+    attributes = {name[len(_PREFIX) :]: _decoded(value) for name, value in headers.items() if name.startswith(_PREFIX)}
+    media_type = headers.get("content-type", "").strip()
+    if media_type:
+        attributes["datacontenttype"] = media_type
+    members = [f"{json.dumps(name)}: {json.dumps(value)}".encode() for name, value in attributes.items()]
+    if content:
+        members.append(_data(media_type, content))
+    return b"{" + b", ".join(members) + b"}"
+
+
+def _data(media_type: str, content: bytes) -> bytes:
+    if not media_type or _JSON.match(media_type):
+        try:
+            _ONE_VALUE.decode(content)  # what is more than one value could end the data, and go on with attributes
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise Refused(
+                HTTPStatus.BAD_REQUEST, f"The body is not JSON, as {media_type or 'data'} is: {error}"
+            ) from None
+        return b'"data": ' + content
+    if media_type.lower().startswith("text/"):
+        try:
+            return b'"data": ' + json.dumps(content.decode()).encode()
+        except UnicodeDecodeError:
+            pass
+    return b'"data_base64": "' + b64encode(content) + b'"'
+
+
+def _decoded(value: str) -> str:
+    """Return an attribute from its header: percent-decoded UTF-8 (section 3.1.3.2)."""
+    raw = value.strip().strip('"') if value.startswith('"') else value
+    return unquote_to_bytes(raw.encode("latin-1", "replace")).decode("utf-8", "replace")

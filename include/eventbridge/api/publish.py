@@ -1,0 +1,124 @@
+"""`POST /buses/{bus}/events`: publish CloudEvents, answered once the bus has them durably."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from pydantic import BaseModel, Field
+
+from eventbridge.api.access import caller, check_scope
+from eventbridge.api.bodies import BATCHED, MOST_BYTES, STRUCTURED, bodies_of_request
+from eventbridge.api.buses import Buses
+from eventbridge.api.refusal import Problem, Refused
+from eventbridge.model.api_token import PUBLISH, ApiToken
+from eventbridge.stages.operate.entries import EntryResult, read_entries, results_of
+from eventbridge.stages.runtime.runtime import Runtime
+
+router = APIRouter()
+
+
+class Result(BaseModel):
+    """What came of one event: where it lies, or the error for which it was not published."""
+
+    id: str | None = Field(None, description="The event's id; one that had none was given this one.")
+    topic: str | None = None
+    broker: str | None = Field(None, description="Only of a bus that has brokers.")
+    queue: int | None = None
+    offset: int | None = None
+    error: str | None = Field(None, description="What is wrong with the event, and where. It was not published.")
+
+
+class Answer(BaseModel):
+    """What came of a call: one result for each event, in their order."""
+
+    published: int = Field(description="How many events the bus has, durably.")
+    failed: int = Field(description="How many were not published; sent again as they are, they fail again.")
+    results: list[Result]
+
+
+_EVENT = {"type": "object", "required": ["specversion", "type", "source"], "additionalProperties": True}
+_CONTENT = {
+    BATCHED: {"schema": {"type": "array", "minItems": 1, "maxItems": 1000, "items": _EVENT}},
+    STRUCTURED: {"schema": _EVENT},
+    "application/json": {"schema": {}},
+}
+_PROBLEM: dict[str, Any] = {"content": {"application/problem+json": {"schema": Problem.model_json_schema()}}}
+_STATUSES = {
+    400: "No event of the call is one, or the body cannot be read. Nothing was published.",
+    401: "No token, or one that is unknown, revoked or expired.",
+    403: "The token has no scope for this bus.",
+    404: "No rule file names this bus or topic.",
+    413: "More than 1,000 events or 8 MiB.",
+    415: "The content type is of no CloudEvents mode.",
+    503: "The bus or the ledger fails; the events may be on the bus or not. Send them again after Retry-After.",
+}
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {"model": Answer, "description": "Every event is on the bus."},
+    207: {"model": Answer, "description": "Some events are on the bus; the others are none, and say why."},
+    **{status: {"description": said, **_PROBLEM} for status, said in _STATUSES.items()},
+}
+
+
+@router.post(
+    "/buses/{bus}/events",
+    summary="Publish events",
+    responses=RESPONSES,
+    openapi_extra={"requestBody": {"required": True, "content": _CONTENT}},
+)
+async def publish(
+    request: Request,
+    bus: Annotated[str, Path(description="The name of an event bus in the rule files.")],
+    token: Annotated[ApiToken, Depends(caller)],
+    topic: Annotated[str | None, Query(description="A topic of the bus; without it, its first one.")] = None,
+) -> Response:
+    """Publish CloudEvents in batched, structured or binary mode, at most 1,000 or 8 MiB a call.
+
+    It is answered once every event that is one lies on the bus durably, with one result for each.
+    An event without `id` gets one. Events with the same `partitionkey`, else the same `subject`, keep their order.
+    """
+    check_scope(token, PUBLISH, bus)
+    work: Runtime = request.app.state.work
+    buses: Buses = request.app.state.buses
+    found, chosen = await buses.find(bus, topic)
+    bodies = bodies_of_request(request.headers, await _content(request))
+    entries = read_entries(bodies, max_bytes=work.settings.event_max_bytes)
+    records = [entry.record for entry in entries if not entry.error]
+    places = await buses.publish(found, chosen, records) if records else []
+    return answer(results_of(entries, places))
+
+
+def answer(results: Sequence[EntryResult]) -> Response:
+    """Return the answer that tells what came of each event."""
+    failed = sum(1 for each in results if each.error)
+    status = HTTPStatus.OK if not failed else HTTPStatus.MULTI_STATUS
+    status = HTTPStatus.BAD_REQUEST if failed == len(results) else status
+    told = {"published": len(results) - failed, "failed": failed, "results": [_told(each) for each in results]}
+    return Response(msgspec.json.encode(told), status, media_type="application/json")
+
+
+def _told(result: EntryResult) -> dict[str, object]:
+    if result.queue is None:
+        error = result.error.encode("utf-8", "replace").decode()  # it may quote half of a surrogate pair
+        return {"id": result.event_id, "error": error} if result.event_id else {"error": error}
+    topic, broker, number = result.queue
+    place = {"topic": topic, "broker": broker} if broker else {"topic": topic}
+    return {"id": result.event_id, **place, "queue": number, "offset": result.offset}
+
+
+async def _content(request: Request) -> bytes:
+    """Return the body of a call; raises Refused as soon as it is too large, whatever it said of its length."""
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > MOST_BYTES:
+            raise Refused(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                f"The body has more than {MOST_BYTES:,} bytes. Send the events in several calls. Nothing was published",
+            )
+        parts.append(part)
+    return b"".join(parts)

@@ -1,0 +1,57 @@
+"""What the API refuses, told as RFC 9457 (application/problem+json): what was wrong, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from fastapi import Request, Response
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+
+from eventbridge.errors import InfrastructureError, NotFoundError, OperatorError, UserError
+from eventbridge.event.json_document import write_document
+
+MEDIA_TYPE = "application/problem+json"
+
+#: When a caller may try again what a disk, a database or a bus failed at.
+RETRY_SECONDS = 5
+
+
+class Problem(BaseModel):
+    """Why a call was refused; nothing of it was published unless `detail` says that this is not known."""
+
+    title: str = Field(description="The status in words.")
+    status: int = Field(description="The HTTP status.")
+    detail: str = Field(description="What was wrong, and what to do.")
+
+
+class Refused(Exception):
+    """A call that is answered by a problem."""
+
+    def __init__(self, status: HTTPStatus, detail: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.headers = dict(headers or {})
+
+
+def refused(_: Request, error: Exception) -> Response:
+    """Answer a call that was refused, or whose error has a better name than 500."""
+    told = _of(error)
+    problem = {"title": told.status.phrase, "status": int(told.status), "detail": told.detail}
+    # write_document: a name that a caller gave may hold half of a surrogate pair
+    return Response(write_document(problem), told.status, told.headers, MEDIA_TYPE)
+
+
+def _of(error: Exception) -> Refused:
+    if isinstance(error, Refused):
+        return error
+    if isinstance(error, HTTPException):  # the framework's own: a path or method that is none
+        return Refused(HTTPStatus(error.status_code), error.detail, error.headers)
+    if isinstance(error, NotFoundError):
+        return Refused(HTTPStatus.NOT_FOUND, str(error))
+    # a UserError here is a mistake of whoever set the server up: a rule file, a connection
+    if isinstance(error, InfrastructureError | OperatorError | UserError):
+        return Refused(HTTPStatus.SERVICE_UNAVAILABLE, str(error), {"retry-after": str(RETRY_SECONDS)})
+    raise error

@@ -1,0 +1,67 @@
+"""Runs the API until it is told to end: what is under way is answered, what waits is published."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Callable
+
+import uvicorn
+
+from eventbridge.api.app import create_app
+from eventbridge.errors import UserError
+from eventbridge.stages.runtime.runtime import Runtime
+
+#: How long an end waits for calls that are under way.
+GRACE_SECONDS = 30
+
+
+class _Server(uvicorn.Server):
+    """Tells when it listens."""
+
+    def __init__(self, config: uvicorn.Config, started: Callable[[], object]) -> None:
+        super().__init__(config)
+        self._tell = started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Open the application and listen."""
+        await super().startup(sockets)
+        if self.started:
+            self._tell()
+
+
+def serve(work: Runtime, host: str, port: int, listening: Callable[[str], object]) -> None:
+    """Serve until SIGTERM or SIGINT, then end in good order; `listening` is told the URL.
+
+    `port` 0: one that is free. Raises UserError if the address cannot be listened on.
+    """
+    listener = _listener(host, port)
+    shown = f"[{host}]" if ":" in host else host
+    url = f"http://{shown}:{listener.getsockname()[1]}"
+    config = uvicorn.Config(
+        create_app(work),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+    # The server takes the signals while it runs, and raises them once more when it has ended in good order.
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        _Server(config, lambda: listening(url)).run([listener])
+    finally:
+        listener.close()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise UserError(f"cannot listen on {host}:{port}: {error.strerror}. Choose another --port or --host") from None
+    return listener

@@ -1,0 +1,106 @@
+"""Publishes to one bus from one thread, all that waits at a time: calls that come together share a transaction."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from eventbridge.model.queue import Queue
+from eventbridge.sources.protocol import Publisher
+
+log = logging.getLogger(__name__)
+
+#: No more calls are joined once they have so many events: those that wait behind would wait longer.
+MOST_JOINED = 5_000
+
+Places = list[tuple[Queue, int]]
+
+
+@dataclass(frozen=True)
+class _Call:
+    records: Sequence[tuple[bytes, str | None]]
+    topic: str
+    places: Future[Places] = field(default_factory=Future)
+
+
+class BusWriter:
+    """Publishes in order of arrival; a bus that fails is opened again for the next call. Threads may share it."""
+
+    def __init__(self, name: str, open_publisher: Callable[[], Publisher]) -> None:
+        self._open = open_publisher
+        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=f"bus-{name}", daemon=True)
+        self._thread.start()
+
+    def publish(self, records: Sequence[tuple[bytes, str | None]], topic: str) -> Future[Places]:
+        """Return what will say where records lie once all of them are durable, or raise that they may not be there."""
+        call = _Call(records, topic)
+        self._calls.put(call)
+        return call.places
+
+    def close(self) -> None:
+        """Publish what waits, then let go of the bus."""
+        self._calls.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        publisher: Publisher | None = None
+        going = True
+        while going:
+            calls, going = self._waiting()
+            for topic, joined in _by_topic(calls).items():
+                try:
+                    publisher = publisher or self._open()
+                    places = publisher.publish([each for call in joined for each in call.records], topic=topic)
+                except BaseException as error:  # whatever it was, nobody may wait for ever
+                    _close(publisher)
+                    publisher = None
+                    for call in joined:
+                        call.places.set_exception(error)
+                else:
+                    _answer(joined, places)
+        _close(publisher)
+
+    def _waiting(self) -> tuple[list[_Call], bool]:
+        """Return the calls that are next, and whether there may be more after them."""
+        call = self._calls.get()
+        calls: list[_Call] = []
+        count = 0
+        while call is not None:
+            calls.append(call)
+            count += len(call.records)
+            if count >= MOST_JOINED:
+                return calls, True
+            try:
+                call = self._calls.get_nowait()
+            except queue.Empty:
+                return calls, True
+        return calls, False
+
+
+def _by_topic(calls: Sequence[_Call]) -> dict[str, list[_Call]]:
+    grouped: dict[str, list[_Call]] = defaultdict(list)
+    for call in calls:
+        grouped[call.topic].append(call)
+    return grouped
+
+
+def _answer(calls: Sequence[_Call], places: Places) -> None:
+    start = 0
+    for call in calls:
+        end = start + len(call.records)
+        call.places.set_result(places[start:end])
+        start = end
+
+
+def _close(publisher: Publisher | None) -> None:
+    if publisher is not None:
+        try:
+            publisher.close()
+        except Exception:  # it failed already, and was told
+            log.warning("a bus that failed cannot be closed", exc_info=True)

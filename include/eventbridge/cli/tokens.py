@@ -1,0 +1,74 @@
+"""`eventbridge tokens`: who may use the API."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from eventbridge.cli.output import JsonOption, note, say, show_json
+from eventbridge.cli.runtime import runtime
+from eventbridge.cli.table import show_table
+
+app = typer.Typer(help="Make, list and revoke tokens of the API.", no_args_is_help=True)
+
+
+@app.callback()
+def _group() -> None:
+    """Make, list and revoke tokens of the API."""
+
+
+@app.command()
+def create(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose token it is.")],
+    scope: Annotated[
+        list[str], typer.Option(metavar="publish:BUS", help="What it allows; may be given again. publish:* is any bus.")
+    ],
+    expires: Annotated[str | None, typer.Option(metavar="TIME", help="How long it counts, e.g. 90d.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a token and print it; it is shown this once, as only a hash of it is kept."""
+    from eventbridge.config.quantities import parse_duration
+    from eventbridge.stages.operate.api_tokens import create_token
+
+    try:
+        seconds = None if expires is None else parse_duration(expires)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--expires") from None
+    with runtime() as work:
+        token, secret = create_token(work, name, scope, seconds)
+    if as_json:
+        show_json({"token": secret, "name": token.name, "scopes": token.scopes, "expires_at": token.expires_at})
+        return
+    say(secret)
+    note("it is shown this once: keep it where secrets are kept")
+
+
+@app.command("list")
+def list_tokens(as_json: JsonOption = False) -> None:
+    """List tokens by name, with what they allow; never the tokens themselves."""
+    with runtime(looking=True) as work:
+        found = work.ledger.api_tokens()
+    if as_json:
+        show_json(found)
+        return
+    show_table(
+        "Tokens, times in UTC",
+        ["name", "scopes", "made", "expires", "revoked"],
+        [[t.name, ", ".join(t.scopes), t.made_at, t.expires_at, t.revoked_at] for t in found],
+    )
+
+
+@app.command()
+def revoke(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the token.")], as_json: JsonOption = False
+) -> None:
+    """Revoke a token for ever; servers that run refuse it within seconds."""
+    from eventbridge.stages.operate.api_tokens import revoke_token
+
+    with runtime(looking=True) as work:
+        revoked = revoke_token(work, name)
+    if as_json:
+        show_json({"name": name, "revoked": revoked})
+    else:
+        say(f"{name} is revoked" if revoked else f"{name} was revoked already")

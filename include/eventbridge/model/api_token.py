@@ -1,0 +1,38 @@
+"""A token of the API: what lets a program publish to buses over HTTP."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+#: What every token begins with, so that scanners of source code know one.
+PREFIX: Final = "ebt_"
+
+#: What a scope may allow: the word before its colon.
+PUBLISH: Final = "publish"
+
+#: Stands for every bus in a scope.
+ANY_BUS: Final = "*"
+
+
+@dataclass(frozen=True)
+class ApiToken:
+    """A token by its name, without its secret, of which the ledger keeps a hash only.
+
+    `scopes`: what it allows, each `<action>:<bus>`. Times are aware; None: it never expires, it was not revoked.
+    """
+
+    name: str
+    scopes: tuple[str, ...]
+    made_at: datetime
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+
+    def is_valid(self, now: datetime) -> bool:
+        """Return whether the token counts at an aware time."""
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+    def allows(self, action: str, bus: str) -> bool:
+        """Return whether a scope of the token has an action on a bus."""
+        return f"{action}:{bus}" in self.scopes or f"{action}:{ANY_BUS}" in self.scopes

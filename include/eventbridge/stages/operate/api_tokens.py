@@ -1,0 +1,70 @@
+"""Makes, lists, revokes and recognises the tokens with which programs use the API."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from datetime import timedelta
+
+from eventbridge.errors import NotFoundError, UserError
+from eventbridge.model.api_token import ANY_BUS, PREFIX, PUBLISH, ApiToken
+from eventbridge.rule.fields import NAME, NAME_REMEDY, nearest
+from eventbridge.stages.operate.find import find_bus
+from eventbridge.stages.runtime.runtime import Runtime
+
+_ACTIONS = (PUBLISH,)
+_BYTES = 32
+
+
+def create_token(
+    work: Runtime, name: str, scopes: Sequence[str], expires_seconds: float | None
+) -> tuple[ApiToken, str]:
+    """Make a token and return it with its secret, which is nowhere else: the ledger keeps a hash.
+
+    `scopes`: each `publish:<bus>`, or `publish:*`. `expires_seconds` None: it never expires. Raises UserError.
+    """
+    if not NAME.fullmatch(name):
+        raise UserError(f"{name!r} is no name for a token. {NAME_REMEDY}")
+    if not scopes:
+        raise UserError("a token without a scope allows nothing. Give at least one, such as publish:orders")
+    for scope in scopes:
+        _check_scope(work, scope)
+    now = work.clock()
+    expires_at = None if expires_seconds is None else now + timedelta(seconds=expires_seconds)
+    token = ApiToken(name, tuple(dict.fromkeys(scopes)), now, expires_at)
+    secret = PREFIX + secrets.token_urlsafe(_BYTES)
+    if not work.ledger.note_api_token(token, hash_of(secret)):
+        raise UserError(f"a token {name!r} is there, or was. Choose another name: who used which one stays clear")
+    return token, secret
+
+
+def revoke_token(work: Runtime, name: str) -> bool:
+    """Revoke a token; False if it was revoked already. Raises NotFoundError with the nearest name."""
+    if work.ledger.revoke_api_token(name):
+        return True
+    names = [token.name for token in work.ledger.api_tokens()]
+    if name in names:
+        return False
+    raise NotFoundError(f"there is no token {name!r}. {nearest(name, names) or 'List them: eventbridge tokens list'}")
+
+
+def valid_token(work: Runtime, secret: str) -> ApiToken | None:
+    """Return the token that a caller shows; None if there is none, or it is revoked or expired."""
+    if not secret.startswith(PREFIX):
+        return None
+    token = work.ledger.api_token(hash_of(secret))
+    return token if token is not None and token.is_valid(work.clock()) else None
+
+
+def hash_of(secret: str) -> str:
+    """Return what the ledger keeps of a token; nothing slow, as its 256 random bits cannot be guessed."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _check_scope(work: Runtime, scope: str) -> None:
+    action, colon, bus = scope.partition(":")
+    if not colon or action not in _ACTIONS:
+        raise UserError(f"{scope!r} is no scope. Write publish:<bus>, or publish:{ANY_BUS} for every bus")
+    if bus != ANY_BUS:
+        find_bus(work.rule_set(), bus)

@@ -1,0 +1,103 @@
+"""The one contract of publishing, whatever the face: command line, Airflow, Python, HTTP.
+
+An event is strict CloudEvents in JSON; one without `id` gets one. Events with the same `partitionkey`, else the same
+`subject`, go to one queue, in order. What is published is durable, and each entry tells where it lies or why not.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from eventbridge.errors import EventError
+from eventbridge.event.cloudevent import parse_event
+from eventbridge.event.recognise import recognised
+from eventbridge.model.queue import Queue
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One event of a call, read; `error` says why it is none, and "" that it is one.
+
+    `body` is what is published. `event_id` and `source` are "" where they could not be read, `key` is None without one.
+    """
+
+    body: bytes
+    event_id: str = ""
+    source: str = ""
+    key: str | None = None
+    error: str = ""
+
+    @property
+    def record(self) -> tuple[bytes, str | None]:
+        """Body and key, as a bus takes them."""
+        return self.body, self.key
+
+
+@dataclass(frozen=True, slots=True)
+class EntryResult:
+    """What came of one event of a call: where it lies, durably, or the error for which it was not published."""
+
+    event_id: str
+    queue: Queue | None = None
+    offset: int | None = None
+    error: str = ""
+
+
+def read_entry(body: bytes, *, max_bytes: int) -> Entry:
+    """Return an event with its key, or with what is wrong with it."""
+    document: dict[str, Any] | None = recognised(body, max_bytes=max_bytes)
+    if document is None:
+        try:
+            document = parse_event(body, max_bytes=max_bytes).document
+        except EventError as error:
+            return Entry(body, error=str(error))
+    key = document.get("partitionkey", document.get("subject"))
+    # both readers have seen to it that these are strings
+    return Entry(body, str(document["id"]), str(document["source"]), key if isinstance(key, str) else None)
+
+
+def read_entries(bodies: Sequence[bytes], *, max_bytes: int, name: str = "") -> list[Entry]:
+    """Return the events of one call in their order, each with an id.
+
+    One without `id` gets one; of the same `name` and place the same one again, so that a second try of a call makes no
+    second event of it. An event that a call holds twice is an error at its second place.
+    """
+    entries: list[Entry] = []
+    places: dict[tuple[str, str], int] = {}
+    for number, body in enumerate(bodies, 1):
+        entry = read_entry(body, max_bytes=max_bytes)
+        if entry.error:
+            with_id = _with_id(number, body, name)
+            entry = entry if with_id is body else read_entry(with_id, max_bytes=max_bytes)
+        if not entry.error:
+            first = places.setdefault((entry.source, entry.event_id), number)
+            if first != number:
+                twice = f"source {entry.source!r} has the id {entry.event_id!r} twice, here and in event {first}"
+                entry = replace(entry, error=twice)
+        entries.append(entry)
+    return entries
+
+
+def results_of(entries: Iterable[Entry], places: Iterable[tuple[Queue, int]]) -> list[EntryResult]:
+    """Return what came of entries, of which those without an error lie at `places`, in that order."""
+    rest = iter(places)
+    return [
+        EntryResult(entry.event_id, error=entry.error) if entry.error else EntryResult(entry.event_id, *next(rest))
+        for entry in entries
+    ]
+
+
+def _with_id(number: int, body: bytes, name: str) -> bytes:
+    """Return an event with an id; one that has it, or is no JSON object, as it is. Not a digit of it changes."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return body  # what is wrong, and where, is told already
+    if not isinstance(document, dict) or not document or "id" in document:
+        return body
+    given = uuid.uuid5(uuid.NAMESPACE_URL, f"{name} {number}") if name else uuid.uuid4()
+    return body.replace(b"{", f'{{"id": "{given}", '.encode(), 1)

@@ -1,0 +1,125 @@
+"""Runs `eventbridge serve` as a user does, in a process of its own; serves the tests of the API."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from eventbridge.sources.embedded.bus import EmbeddedBus
+from eventbridge.testing.messages import messages_of
+
+RULES = """
+buses:
+  orders: {{source: {{type: embedded, topics: [placed, paid], queues: 2, start_at: earliest}}{more}}}
+  invoices: {{source: {{type: embedded}}}}
+rules:
+  all-orders:
+    bus: orders
+    pattern: {{}}
+    targets: {{archive: {{type: file, path: {folder}/archive.jsonl}}}}
+"""
+
+
+def order(number: int = 0, **attributes: Any) -> dict[str, Any]:
+    """Return a CloudEvent, the id from its number."""
+    event = {"specversion": "1.0", "id": f"o{number}", "source": "/shop", "type": "order.placed"}
+    return {**event, "data": {"amount": number}, **attributes}
+
+
+class Installation:
+    """A folder with rule files, and the environment that names it."""
+
+    def __init__(self, folder: Path, *, more: str = "", **settings: str) -> None:
+        self.folder = folder
+        (folder / "rules").mkdir()
+        self.write_rules(more)
+        self.environ = {
+            "EVENTBRIDGE_HOME": str(folder / "home"),
+            "EVENTBRIDGE_RULES_FOLDER": str(folder / "rules"),
+            "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0",
+            **settings,
+        }
+
+    def write_rules(self, more: str = "") -> None:
+        """Write the rule file; `more` goes into the bus `orders`."""
+        (self.folder / "rules" / "orders.yaml").write_text(RULES.format(folder=self.folder, more=more))
+
+    def command(self, *arguments: str) -> list[str]:
+        """Return a call of the command line."""
+        return [sys.executable, "-m", "eventbridge.cli", *arguments]
+
+    def run(self, *arguments: str) -> str:
+        """Run a command to its end and return what it printed; it must succeed."""
+        return subprocess.run(
+            self.command(*arguments), env=self.env, check=True, stdout=subprocess.PIPE, text=True
+        ).stdout
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        """The environment of its processes."""
+        return {**os.environ, **self.environ}
+
+    def token(self, name: str, *scopes: str) -> str:
+        """Make a token and return it."""
+        given = [part for scope in scopes for part in ("--scope", scope)]
+        return str(json.loads(self.run("tokens", "create", name, *given, "--json"))["token"])
+
+    def bodies(self, topic: str = "placed", bus: str = "orders") -> dict[tuple[int, int], bytes]:
+        """Return what lies on a topic, by queue and offset."""
+        from datetime import UTC, datetime
+
+        folder = self.folder / "home" / "bus"
+        with EmbeddedBus(folder, bus, topics=(topic,), queues=2, clock=lambda: datetime.now(UTC)) as opened:
+            return {
+                (queue.queue_id, message.offset): message.body
+                for queue in opened.queues()
+                for message in messages_of(opened.read(queue, opened.earliest(queue), opened.end(queue)))
+            }
+
+
+class Server:
+    """`eventbridge serve` on a free port, in a `with` block that ends it."""
+
+    def __init__(self, installation: Installation) -> None:
+        self.installation = installation
+
+    def __enter__(self) -> Self:
+        self.process = subprocess.Popen(
+            self.installation.command("serve", "--port", "0"),
+            env=self.installation.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line.startswith("listening on "):
+            self.process.kill()
+            raise RuntimeError(f"the server did not start: {line!r} {self.process.communicate()[1]}")
+        self.url = line.split()[-1]
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
+        """Send a signal and return the exit code and what was said on standard error."""
+        self.process.send_signal(number)
+        _, said = self.process.communicate(timeout=60)
+        return self.process.returncode, said
+
+    def client(self, token: str = "") -> httpx.Client:
+        """Return a client of the server, with a token."""
+        return httpx.Client(
+            base_url=self.url, headers={"authorization": f"Bearer {token}"} if token else {}, timeout=60
+        )
