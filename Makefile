@@ -21,7 +21,7 @@ PARKED ?= 1000000
 
 .PHONY: help setup demo up down test test-deep test-s3 check screenshots oracle fix bench-latency bench-match \
   bench-push bench-isolation bench-retry-lane bench-many-rules bench-batch bench-looking bench-why \
-  bench-doorbell bench-replay requirements
+  bench-doorbell bench-replay bench-api requirements
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/' \
@@ -102,6 +102,9 @@ bench-match: setup ## how fast events are matched, beside Event Ruler: ten minut
 
 bench-push: setup ## deliveries a CPU-second of one push, beside aiohttp and httpx
 	@exec $(BIN)/python -m benchmarks.bench_push --deliveries $(DELIVERIES)
+
+bench-api: setup ## events a CPU-second that the HTTP API publishes in batches of 100, beside a bare FastAPI echo
+	@exec $(BIN)/python -m benchmarks.bench_api
 
 bench-isolation: setup ## what a dead, a slow and a flapping target cost seven others; push's memory with a million parked
 	@exec $(BIN)/python -m benchmarks.bench_isolation --parked $(PARKED)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from eventbridge.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from eventbridge.stages.operate.entries import EntryResult
+    from eventbridge.stages.operate.submissions import PublishResult
 
 
 def publish(
     bus: str, events: str | Sequence[Mapping[str, Any] | str | bytes], *, topic: str | None = None
-) -> list[EntryResult]:
+) -> list[PublishResult]:
     """Publish CloudEvents, all or none of them, and return where each lies, durably.
 
     `events`: dicts, JSON texts, or one text of JSON lines; one without `id` gets one. `topic` None: the bus's first.

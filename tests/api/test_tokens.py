@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +51,11 @@ def test_a_revoked_token_is_refused_within_seconds(server: Server) -> None:
     with server.client(server.installation.token("leaver", "publish:orders")) as client:
         assert status(client) == 200
         server.installation.run("tokens", "revoke", "leaver")
-        seen = [200]
-        while seen[-1] == 200 and len(seen) < 10_000:
-            seen.append(status(client))
+        end = time.monotonic() + 30
+        while (seen := status(client)) == 200 and time.monotonic() < end:
+            pass
 
-    assert seen[-1] == 401
+    assert seen == 401
 
 
 def test_an_expired_token_is_refused(server: Server) -> None:

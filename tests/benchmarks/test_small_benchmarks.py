@@ -13,6 +13,7 @@ _ROOT = Path(__file__).parents[2]
 
 _SMALL = {
     "bench_push": (["--deliveries", "300"], ["push to HTTP", "push to a file", "aiohttp", "httpx"]),
+    "bench_api": (["--events", "400"], ["publish to the API", "400", "body given back", "20,000"]),
     "bench_retry_lane": (
         ["--parked", "400", "--seconds", "5", "--backlog", "300"],
         ["400", "first attempt", "every delivery", "300 deliveries", "drains"],

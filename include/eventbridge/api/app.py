@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 
-from eventbridge.api import publish
+from eventbridge.api import health, publish
 from eventbridge.api.access import Access
 from eventbridge.api.buses import Buses
+from eventbridge.api.idempotency import Idempotency
 from eventbridge.api.refusal import Refused, refused
 from eventbridge.errors import EventBridgeError
 from eventbridge.stages.runtime.runtime import Runtime
@@ -24,6 +25,7 @@ def create_app(work: Runtime) -> FastAPI:
     async def opened(app: FastAPI) -> AsyncIterator[None]:
         app.state.work = work
         app.state.access = Access(work)
+        app.state.idempotency = Idempotency(work)
         app.state.buses = buses = Buses(work)
         yield
         await buses.close()
@@ -39,4 +41,5 @@ def create_app(work: Runtime) -> FastAPI:
     for kind in (Refused, EventBridgeError, HTTPException):
         app.add_exception_handler(kind, refused)
     app.include_router(publish.router)
+    app.include_router(health.router)
     return app

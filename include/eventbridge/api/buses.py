@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from http import HTTPStatus
 
 from eventbridge.api.refusal import Refused
 from eventbridge.api.writer import BusWriter, Places
+from eventbridge.decision.bus_pressure import Refusal, refusal
+from eventbridge.decision.water_lines import WaterLines
 from eventbridge.rule import Bus, RuleSet
 from eventbridge.rule.operations_bus import OPERATIONS_BUS
-from eventbridge.sources.protocol import Publisher
+from eventbridge.stages.operate.bus_pressure import BusWatch
 from eventbridge.stages.operate.find import find_bus, find_topic
 from eventbridge.stages.runtime.runtime import Runtime
 
@@ -20,10 +22,18 @@ from eventbridge.stages.runtime.runtime import Runtime
 BELIEVED_SECONDS = 2.0
 
 
+#: How long the look at a bus counts: what is free on its disk, and what waits on it.
+LOOK_SECONDS = 1.0
+
+
 @dataclass
 class _Open:
     bus: Bus
     writer: BusWriter
+    watch: BusWatch
+    looking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    looked_at: float = -LOOK_SECONDS
+    refusal: Refusal | None = None
 
 
 class Buses:
@@ -54,21 +64,46 @@ class Buses:
 
     async def publish(self, bus: Bus, topic: str, records: Sequence[tuple[bytes, str | None]]) -> Places:
         """Return where records lie, once all of them are durable; raises BusError if they may not all be there."""
-        return await asyncio.wrap_future((await self._writer(bus)).publish(records, topic))
+        return await asyncio.wrap_future((await self._opened(bus)).writer.publish(records, topic))
+
+    async def check_pressure(self, bus: Bus) -> None:
+        """Raise Refused (429) if the bus takes nothing now: its disk has no room, or too much waits on it."""
+        opened = await self._opened(bus)
+        async with opened.looking:
+            if time.monotonic() - opened.looked_at > LOOK_SECONDS:
+                runners = [runner for runner, name in (await self.rules()).runners().items() if name == bus.name]
+                look = await asyncio.to_thread(opened.watch.look, runners)
+                opened.refusal = refusal(look, self._lines, bus.max_backlog, opened.refusal)
+                opened.looked_at = time.monotonic()
+        if opened.refusal is not None:
+            raise Refused(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                f"The bus {bus.name!r} takes no events now: {opened.refusal.reason}. Nothing was published",
+                {"retry-after": str(opened.refusal.retry_seconds)},
+            )
 
     async def close(self) -> None:
         """Publish what waits, then let go of all buses."""
         opened, self._open = self._open, {}
-        await asyncio.gather(*(asyncio.to_thread(each.writer.close) for each in opened.values()))
+        await asyncio.gather(*(_close(each) for each in opened.values()))
 
-    async def _writer(self, bus: Bus) -> BusWriter:
+    @property
+    def _lines(self) -> WaterLines:
+        settings = self._work.settings
+        return WaterLines(settings.disk_free_min_bytes, settings.disk_free_resume_bytes)
+
+    async def _opened(self, bus: Bus) -> _Open:
         known = self._open.get(bus.name)
         if known is not None and known.bus == bus:
-            return known.writer
-        made = self._open[bus.name] = _Open(bus, BusWriter(bus.name, self._opener(bus)))
+            return known
+        writer = BusWriter(bus.name, lambda: self._work.open_publisher(bus))
+        made = self._open[bus.name] = _Open(bus, writer, BusWatch(self._work, bus))
         if known is not None:  # its rule file changed
-            await asyncio.to_thread(known.writer.close)
-        return made.writer
+            await _close(known)
+        return made
 
-    def _opener(self, bus: Bus) -> Callable[[], Publisher]:
-        return lambda: self._work.open_publisher(bus)
+
+async def _close(opened: _Open) -> None:
+    await asyncio.to_thread(opened.writer.close)
+    async with opened.looking:
+        await asyncio.to_thread(opened.watch.close)

@@ -7,15 +7,16 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from eventbridge.api.access import caller, check_scope
 from eventbridge.api.bodies import BATCHED, MOST_BYTES, STRUCTURED, bodies_of_request
 from eventbridge.api.buses import Buses
+from eventbridge.api.idempotency import Idempotency, call_hash_of, key_of
 from eventbridge.api.refusal import Problem, Refused
 from eventbridge.model.api_token import PUBLISH, ApiToken
-from eventbridge.stages.operate.entries import EntryResult, read_entries, results_of
+from eventbridge.stages.operate.submissions import PublishResult, read_submissions, results_of
 from eventbridge.stages.runtime.runtime import Runtime
 
 router = APIRouter()
@@ -53,7 +54,10 @@ _STATUSES = {
     403: "The token has no scope for this bus.",
     404: "No rule file names this bus or topic.",
     413: "More than 1,000 events or 8 MiB.",
+    409: "A call with this Idempotency-Key is under way.",
     415: "The content type is of no CloudEvents mode.",
+    422: "The Idempotency-Key was used for another call.",
+    429: "The bus has no room: its disk, or its backlog. Send the call again after Retry-After.",
     503: "The bus or the ledger fails; the events may be on the bus or not. Send them again after Retry-After.",
 }
 RESPONSES: dict[int | str, dict[str, Any]] = {
@@ -74,6 +78,10 @@ async def publish(
     bus: Annotated[str, Path(description="The name of an event bus in the rule files.")],
     token: Annotated[ApiToken, Depends(caller)],
     topic: Annotated[str | None, Query(description="A topic of the bus; without it, its first one.")] = None,
+    idempotency_key: Annotated[
+        str | None,
+        Header(description="With it the same call may be sent again for a day, and is answered as it was."),
+    ] = None,
 ) -> Response:
     """Publish CloudEvents in batched, structured or binary mode, at most 1,000 or 8 MiB a call.
 
@@ -84,14 +92,24 @@ async def publish(
     work: Runtime = request.app.state.work
     buses: Buses = request.app.state.buses
     found, chosen = await buses.find(bus, topic)
-    bodies = bodies_of_request(request.headers, await _content(request))
-    entries = read_entries(bodies, max_bytes=work.settings.event_max_bytes)
-    records = [entry.record for entry in entries if not entry.error]
-    places = await buses.publish(found, chosen, records) if records else []
-    return answer(results_of(entries, places))
+    content = await content_of(request)
+    key = key_of(request)
+
+    async def call() -> Response:
+        await buses.check_pressure(found)
+        # the same ids for the same key: a call that died before its answer was kept makes no other events
+        name = "" if key is None else f"{token.name} {key}"
+        bodies = bodies_of_request(request.headers, content)
+        submissions = read_submissions(bodies, max_bytes=work.settings.event_max_bytes, name=name)
+        records = [each.record for each in submissions if not each.error]
+        places = await buses.publish(found, chosen, records) if records else []
+        return answer(results_of(submissions, places))
+
+    idempotency: Idempotency = request.app.state.idempotency
+    return await idempotency.once(token.name, key, call_hash_of(request, content) if key else "", call)
 
 
-def answer(results: Sequence[EntryResult]) -> Response:
+def answer(results: Sequence[PublishResult]) -> Response:
     """Return the answer that tells what came of each event."""
     failed = sum(1 for each in results if each.error)
     status = HTTPStatus.OK if not failed else HTTPStatus.MULTI_STATUS
@@ -100,7 +118,7 @@ def answer(results: Sequence[EntryResult]) -> Response:
     return Response(msgspec.json.encode(told), status, media_type="application/json")
 
 
-def _told(result: EntryResult) -> dict[str, object]:
+def _told(result: PublishResult) -> dict[str, object]:
     if result.queue is None:
         error = result.error.encode("utf-8", "replace").decode()  # it may quote half of a surrogate pair
         return {"id": result.event_id, "error": error} if result.event_id else {"error": error}
@@ -109,7 +127,7 @@ def _told(result: EntryResult) -> dict[str, object]:
     return {"id": result.event_id, **place, "queue": number, "offset": result.offset}
 
 
-async def _content(request: Request) -> bytes:
+async def content_of(request: Request) -> bytes:
     """Return the body of a call; raises Refused as soon as it is too large, whatever it said of its length."""
     parts: list[bytes] = []
     size = 0

@@ -9,9 +9,15 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 PREFIX = "EVENTBRIDGE_"
+_CONNECTION_PREFIX = "EVENTBRIDGE_CONN_"
 
 _LIMITS = {"ge": "at least", "gt": "above", "le": "at most"}
 _OUT_OF_RANGE = {"greater_than_equal", "greater_than", "less_than_equal"}
+
+
+def is_setting_name(name: str) -> bool:
+    """Return whether a variable is read as a setting, right or wrong."""
+    return name.startswith(PREFIX) and not name.startswith(_CONNECTION_PREFIX)
 
 
 def unknown_setting(name: str, fields: Mapping[str, FieldInfo]) -> str:

@@ -13,11 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from eventbridge.config.indirect import with_ledger_url
 from eventbridge.config.setting_mistakes import PREFIX as PREFIX
-from eventbridge.config.setting_mistakes import setting_mistakes, unknown_setting
+from eventbridge.config.setting_mistakes import is_setting_name, setting_mistakes, unknown_setting
 from eventbridge.config.setting_types import Count, Folder, LedgerUrl, Networks, Seconds, Size, Uri
 from eventbridge.errors import SettingsError
-
-CONNECTION_PREFIX = "EVENTBRIDGE_CONN_"
 
 MIB = 1 << 20
 DAY = 86_400.0
@@ -218,6 +216,9 @@ class Settings(BaseModel):
         "The most of one target that one retry run takes, but for what was parked together; if it is well.",
         ge=1,
     )
+    idempotency_seconds: Seconds = _setting(
+        DAY, "seconds", "How long the API keeps its answer to an idempotency key.", ge=60, le=30 * DAY
+    )
     quality_malformed_rate: float = _setting(
         0.01, "share", "More malformed events of a bus in an hour fail its quality check.", ge=0, le=1
     )
@@ -279,7 +280,7 @@ class Settings(BaseModel):
 
         Raises SettingsError listing every mistake: a value out of range, a name that is no setting (with the nearest).
         """
-        written = {name: value for name, value in environ.items() if _is_ours(name) and value != ""}
+        written = {name: value for name, value in environ.items() if is_setting_name(name) and value != ""}
         given, mistakes = with_ledger_url(written)
         known = {name.removeprefix(PREFIX).lower(): value for name, value in given.items()}
         mistakes += [unknown_setting(name, cls.model_fields) for name in sorted(given) if not _is_setting(name)]
@@ -290,10 +291,6 @@ class Settings(BaseModel):
         if mistakes:
             raise SettingsError("\n".join(mistakes))
         return settings
-
-
-def _is_ours(name: str) -> bool:
-    return name.startswith(PREFIX) and not name.startswith(CONNECTION_PREFIX)
 
 
 def _is_setting(name: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Table, Text, UniqueConstraint
+from sqlalchemy import Column, Index, Integer, PrimaryKeyConstraint, Table, Text, UniqueConstraint
 
 from eventbridge.ledger.columns import JsonText, UtcTime
 from eventbridge.ledger.definitions import metadata
@@ -19,3 +19,17 @@ api_token = Table(
     Column("revoked_at", UtcTime),
     UniqueConstraint("name"),
 )
+
+#: What calls with an idempotency key were answered; `caller` is the name of a token.
+kept_answer = Table(
+    "kept_answer",
+    metadata,
+    Column("caller", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("call_hash", Text, nullable=False),
+    Column("status", Integer, nullable=False),
+    Column("made_at", UtcTime, nullable=False),
+    Column("body", Text, nullable=False),
+    PrimaryKeyConstraint("caller", "key"),
+)
+Index("ix_kept_answer_made_at", kept_answer.c.made_at)

@@ -13,6 +13,7 @@ from eventbridge.ledger.deadlines import Deadlines
 from eventbridge.ledger.engines.registry import BUSY_TIMEOUT_SECONDS
 from eventbridge.ledger.event_index import EventIndex
 from eventbridge.ledger.intake import Intake
+from eventbridge.ledger.kept_answers import KeptAnswers
 from eventbridge.ledger.offsets import Offsets
 from eventbridge.ledger.operations import Operations
 from eventbridge.ledger.operator_states import OperatorWords
@@ -52,6 +53,7 @@ class Ledger(
     Quality,
     Intake,
     ApiTokens,
+    KeptAnswers,
     Revision,
 ):
     """The state of all runners.

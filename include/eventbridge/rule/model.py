@@ -56,13 +56,17 @@ def as_source(given: Any) -> Any:
 
 
 class Bus(_Frozen):
-    """A named stream of events; `retention_seconds` is how long its archive is kept."""
+    """A named stream of events; `retention_seconds` is how long its archive is kept.
+
+    `max_backlog`: with more events waiting the API takes no others; None = however many.
+    """
 
     name: str
     source: Annotated[Source, BeforeValidator(as_source)] = Field(
         default_factory=lambda: cast(Source, as_source({"type": "embedded"}))
     )
     retention_seconds: float = 30 * DAY_SECONDS
+    max_backlog: int | None = None
 
 
 class Transform(_Frozen):

@@ -30,6 +30,7 @@ def read_bus(name: str, node: Node, mistakes: list[Mistake]) -> Bus:
         name=name,
         source=_source(fields.get("source", required=True), mistakes),
         retention_seconds=fields.duration("retention", 30 * DAY_SECONDS, 3_600.0, 3_650 * DAY_SECONDS),
+        max_backlog=fields.whole("max_backlog", None, 1, 1_000_000_000_000),
     )
     fields.close()
     return bus

@@ -6,7 +6,7 @@ from typing import Final
 
 FIELDS: Final = {
     "a rule file": ("buses", "rules"),
-    "a bus": ("source", "retention"),
+    "a bus": ("source", "retention", "max_backlog"),
     "a source": ("type",),
     "a rule": (
         "description",

@@ -105,3 +105,11 @@ class Trimmable(Protocol):
 
         Of a queue in `keep` none from that offset on. Offsets that a group has not read become gaps.
         """
+
+
+@runtime_checkable
+class OnDisk(Protocol):
+    """A bus whose events lie on a disk of this host, which may become full."""
+
+    def free_bytes(self) -> int:
+        """Return how many bytes can still be written there."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 from eventbridge.errors import BusError, OffsetGapError
 from eventbridge.fault_points import reach
 from eventbridge.model.queue import Queue
-from eventbridge.sources.embedded.bus import queue_of_key
+from eventbridge.sources.embedded.places import queue_of_key
 from eventbridge.testing.messages import Headers, Message, block_of
 
 #: How many messages a block of these fakes has: small, so that tests meet several.

@@ -60,6 +60,7 @@ buses:
   orders:
     source: {type: embedded, topics: [new, old], queues: 2, start_at: 2026-01-02T03:04:05+01:00}
     retention: 90d
+    max_backlog: 5000
 rules:
   big-orders:
     description: orders that the account team wants to see
@@ -141,7 +142,7 @@ rules:
         targets={"crm": crm, "whole": whole, "log": log},
     )
     source = EmbeddedFields(topics=("new", "old"), queues=2, start_at=datetime(2026, 1, 2, 2, 4, 5, tzinfo=UTC))
-    bus = Bus(name="orders", source=source, retention_seconds=90 * 86_400.0)
+    bus = Bus(name="orders", source=source, retention_seconds=90 * 86_400.0, max_backlog=5_000)
     assert RuleSet(buses={"orders": bus}, rules={"big-orders": expected}) == load_rules(tmp_path)
 
 

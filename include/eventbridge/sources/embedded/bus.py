@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shutil
 import sqlite3
-import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Literal, Self
 
@@ -22,6 +22,7 @@ from eventbridge import fault_points
 from eventbridge.errors import BusError, OffsetGapError, UserError
 from eventbridge.model.queue import Queue
 from eventbridge.sources.embedded.file import BusFile
+from eventbridge.sources.embedded.places import microseconds, position, queue_of_key
 from eventbridge.sources.messages import message_block
 
 #: A page of a read ends at whichever comes first: this many messages, or this many bytes of bodies.
@@ -31,11 +32,6 @@ PAGE_BYTES = 4 * 1024 * 1024
 #: A trim lets publishers in after each of these.
 TRIM_MESSAGES = 10_000
 
-# A message's position is its queue's number and its offset in one integer of 63 bits: 2^40 offsets a queue.
-_OFFSET_BITS = 40
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 
 
@@ -94,6 +90,13 @@ class EmbeddedBus:
         """Return the UUID that the file was given when it was made; a copy of the file has the same."""
         return self._file.identity
 
+    def free_bytes(self) -> int:
+        """Return the free space of the file system that holds the file, as this user may use it."""
+        try:
+            return shutil.disk_usage(self.path.parent).free
+        except OSError as error:
+            raise BusError(f"{self.path.parent}: {error.strerror}. Look at the disk") from None
+
     def queues(self) -> Sequence[Queue]:
         """Return the queues of the topics, in order of topic and queue id."""
         return sorted(self._numbers)
@@ -115,7 +118,7 @@ class EmbeddedBus:
         """Return the offset of the first message published at or after the aware time `at` (the end if none is)."""
         # A trim in the middle of the search would take away what it looks at.
         with self._file.snapshot():
-            return self._first_since(self._number(queue), _microseconds(at))
+            return self._first_since(self._number(queue), microseconds(at))
 
     def publish(self, records: Sequence[tuple[bytes, str | None]], topic: str | None = None) -> list[tuple[Queue, int]]:
         """Append records of (body, key) to a topic (the first one if None) and return where each of them lies.
@@ -156,7 +159,7 @@ class EmbeddedBus:
 
     def commit(self, group: str, offsets: Mapping[Queue, int]) -> None:
         """Record offsets (next to read) for a group, durably; the last one written counts, be it lower or higher."""
-        now = _microseconds(self._clock())
+        now = microseconds(self._clock())
         rows = [(group, self._number(queue), offset, now) for queue, offset in offsets.items()]
         fault_points.reach("bus.commit")
         with self._file.writing() as connection:
@@ -174,7 +177,7 @@ class EmbeddedBus:
         The file keeps its size and uses the room again.
         """
         kept = {self._number(queue): offset for queue, offset in (keep or {}).items()}
-        return sum(self._trim_queue(number, _microseconds(before), kept.get(number)) for number in self._queues)
+        return sum(self._trim_queue(number, microseconds(before), kept.get(number)) for number in self._queues)
 
     def _find_queues(self, queues: int) -> dict[Queue, int]:
         found = self._select_queues()
@@ -199,7 +202,7 @@ class EmbeddedBus:
         rows = connection.execute("SELECT number, end_offset, last_published_at FROM queue")
         state = {number: (end, last) for number, end, last in rows}
         ends = {queue: state[self._numbers[queue]][0] for queue in queues}
-        now = _microseconds(self._clock())
+        now = microseconds(self._clock())
         times = {queue: max(now, state[self._numbers[queue]][1]) for queue in queues}
         turn = sum(ends.values())
         places: list[tuple[Queue, int]] = []
@@ -212,7 +215,7 @@ class EmbeddedBus:
             offset = ends[queue]
             ends[queue] = offset + 1
             places.append((queue, offset))
-            messages.append((_position(self._numbers[queue], offset), times[queue], body))
+            messages.append((position(self._numbers[queue], offset), times[queue], body))
         connection.executemany("INSERT INTO message (position, published_at, body) VALUES (?, ?, ?)", messages)
         connection.executemany(
             "UPDATE queue SET end_offset = ?, last_published_at = ? WHERE number = ?",
@@ -221,7 +224,7 @@ class EmbeddedBus:
         return places
 
     def _pages(self, queue: Queue, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        base = _position(self._number(queue), 0)
+        base = position(self._number(queue), 0)
         while start < end:
             fault_points.reach("bus.read")
             page = self._page(base + start, base + end)
@@ -260,7 +263,7 @@ class EmbeddedBus:
                 keep = min(since, first + TRIM_MESSAGES)
                 cursor = connection.execute(
                     "DELETE FROM message WHERE position >= ? AND position < ?",
-                    (_position(number, first), _position(number, keep)),
+                    (position(number, first), position(number, keep)),
                 )
                 connection.execute("UPDATE queue SET first_offset = ? WHERE number = ?", (keep, number))
             fault_points.reach("bus.trim.done")
@@ -273,7 +276,7 @@ class EmbeddedBus:
         return first + bisect_left(range(first, end), at, key=lambda offset: self._published_at(number, offset))
 
     def _published_at(self, number: int, offset: int) -> int:
-        place = _position(number, offset)
+        place = position(number, offset)
         return int(self._file.rows("SELECT published_at FROM message WHERE position = ?", (place,))[0][0])
 
     def _bounds(self, number: int) -> tuple[int, int]:
@@ -285,16 +288,3 @@ class EmbeddedBus:
             return self._numbers[queue]
         except KeyError:
             raise BusError(f"{self.path}: there is no queue {queue.topic}/{queue.queue_id} among those open") from None
-
-
-def queue_of_key(key: str, queues: int) -> int:
-    """Return which of a topic's queues takes the records of a key; the same in every process and version."""
-    return zlib.crc32(key.encode("utf-8", "surrogatepass")) % queues
-
-
-def _position(number: int, offset: int) -> int:
-    return number << _OFFSET_BITS | offset
-
-
-def _microseconds(at: datetime) -> int:
-    return (at - _EPOCH) // _MICROSECOND

@@ -12,8 +12,14 @@ from typing import Any
 from eventbridge.errors import BusError, UserError
 from eventbridge.model.queue import Queue
 from eventbridge.rule import Bus, RuleSet
-from eventbridge.stages.operate.entries import Entry, EntryResult, read_entries, read_entry, results_of
 from eventbridge.stages.operate.find import find_bus, find_topic
+from eventbridge.stages.operate.submissions import (
+    PublishResult,
+    Submission,
+    read_submission,
+    read_submissions,
+    results_of,
+)
 from eventbridge.stages.runtime.runtime import Runtime
 
 #: Events that a bus is given at a time, and the most that one call of the API may hold.
@@ -44,13 +50,13 @@ def publish_lines(work: Runtime, bus: str, topic: str | None, lines: Iterable[tu
     Raises NotFoundError for an unknown bus or topic, and BusError with the number of the line to go on from.
     """
     limit = work.settings.event_max_bytes
-    read = ((number, read_entry(line, max_bytes=limit)) for number, line in lines)
+    read = ((number, read_submission(line, max_bytes=limit)) for number, line in lines)
     return _publish(work, bus, topic, read, lambda _: None)
 
 
 def publish_events(
     work: Runtime, bus: str, topic: str | None, events: Sequence[bytes], *, name: str = ""
-) -> tuple[Published, list[EntryResult]]:
+) -> tuple[Published, list[PublishResult]]:
     """Publish events if every one of them is a CloudEvent, and return what came of the call and of each event.
 
     An event without `id` gets one; of the same `name` and place it gets the same one again, so that a second try of a
@@ -58,25 +64,27 @@ def publish_events(
     """
     if not events:
         raise UserError("there is no event to publish: give at least one CloudEvent, as a JSON object")
-    entries = read_entries(events, max_bytes=work.settings.event_max_bytes, name=name)
-    mistakes = [f"event {number}: {entry.error}" for number, entry in enumerate(entries, 1) if entry.error]
+    submissions = read_submissions(events, max_bytes=work.settings.event_max_bytes, name=name)
+    mistakes = [
+        f"event {number}: {submission.error}" for number, submission in enumerate(submissions, 1) if submission.error
+    ]
     if mistakes:
         more = f"\nand {len(mistakes) - _MOST_LISTED} more" if len(mistakes) > _MOST_LISTED else ""
         listed = "\n".join(mistakes[:_MOST_LISTED])
         raise UserError(f"nothing was published; mend these and publish all again:\n{listed}{more}")
     places: list[tuple[Queue, int]] = []
-    published = _publish(work, bus, topic, enumerate(entries, 1), places.extend)
-    return published, results_of(entries, places)
+    published = _publish(work, bus, topic, enumerate(submissions, 1), places.extend)
+    return published, results_of(submissions, places)
 
 
 def _publish(
     work: Runtime,
     bus: str,
     topic: str | None,
-    entries: Iterable[tuple[int, Entry]],
+    submissions: Iterable[tuple[int, Submission]],
     placed: Callable[[Sequence[tuple[Queue, int]]], object],
 ) -> Published:
-    """Publish (line number, entry), a thousand in one transaction of the bus; `placed` is told where they lie."""
+    """Publish (line number, submission), a thousand in one transaction of the bus; `placed` is told where they lie."""
     rules = work.rule_set()
     found = find_bus(rules, bus)
     topic = find_topic(found, topic)
@@ -85,11 +93,11 @@ def _publish(
     count = 0
     malformed: list[str] = []
     with closing(work.open_publisher(found)) as publisher:
-        rest = iter(entries)
+        rest = iter(submissions)
         while batch := list(islice(rest, PUBLISHED_AT_ONCE)):
-            malformed += [f"line {number}: {entry.error}" for number, entry in batch if entry.error]
+            malformed += [f"line {number}: {submission.error}" for number, submission in batch if submission.error]
             try:
-                added = publisher.publish([entry.record for _, entry in batch], topic=topic)
+                added = publisher.publish([submission.record for _, submission in batch], topic=topic)
             except BusError as error:
                 raise BusError(
                     f"{count:,} events were published, those from line {batch[0][0]} on not: {error}"
@@ -171,7 +179,7 @@ def _unregistered(work: Runtime, rules: RuleSet, bus: Bus) -> list[str]:
     return [runner for runner in runners if not work.ledger.committed_offsets(runner)]
 
 
-def told(published: Published, results: Sequence[EntryResult], say: Callable[[str], object]) -> None:
+def told(published: Published, results: Sequence[PublishResult], say: Callable[[str], object]) -> None:
     """Say how many events were published, where they lie, under which ids, and who will not see them."""
     ids = [each.event_id for each in results]
     say(f"{published.count:,} published to {published.bus}/{published.topic}")

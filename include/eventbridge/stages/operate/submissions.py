@@ -1,7 +1,7 @@
 """The one contract of publishing, whatever the face: command line, Airflow, Python, HTTP.
 
 An event is strict CloudEvents in JSON; one without `id` gets one. Events with the same `partitionkey`, else the same
-`subject`, go to one queue, in order. What is published is durable, and each entry tells where it lies or why not.
+`subject`, go to one queue, in order. What is published is durable, and each submission tells where it lies or why not.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from eventbridge.model.queue import Queue
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Submission:
     """One event of a call, read; `error` says why it is none, and "" that it is one.
 
     `body` is what is published. `event_id` and `source` are "" where they could not be read, `key` is None without one.
@@ -38,7 +38,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class EntryResult:
+class PublishResult:
     """What came of one event of a call: where it lies, durably, or the error for which it was not published."""
 
     event_id: str
@@ -47,47 +47,51 @@ class EntryResult:
     error: str = ""
 
 
-def read_entry(body: bytes, *, max_bytes: int) -> Entry:
+def read_submission(body: bytes, *, max_bytes: int) -> Submission:
     """Return an event with its key, or with what is wrong with it."""
     document: dict[str, Any] | None = recognised(body, max_bytes=max_bytes)
     if document is None:
         try:
             document = parse_event(body, max_bytes=max_bytes).document
         except EventError as error:
-            return Entry(body, error=str(error))
+            return Submission(body, error=str(error))
     key = document.get("partitionkey", document.get("subject"))
     # both readers have seen to it that these are strings
-    return Entry(body, str(document["id"]), str(document["source"]), key if isinstance(key, str) else None)
+    return Submission(body, str(document["id"]), str(document["source"]), key if isinstance(key, str) else None)
 
 
-def read_entries(bodies: Sequence[bytes], *, max_bytes: int, name: str = "") -> list[Entry]:
+def read_submissions(bodies: Sequence[bytes], *, max_bytes: int, name: str = "") -> list[Submission]:
     """Return the events of one call in their order, each with an id.
 
     One without `id` gets one; of the same `name` and place the same one again, so that a second try of a call makes no
     second event of it. An event that a call holds twice is an error at its second place.
     """
-    entries: list[Entry] = []
+    submissions: list[Submission] = []
     places: dict[tuple[str, str], int] = {}
     for number, body in enumerate(bodies, 1):
-        entry = read_entry(body, max_bytes=max_bytes)
-        if entry.error:
+        submission = read_submission(body, max_bytes=max_bytes)
+        if submission.error:
             with_id = _with_id(number, body, name)
-            entry = entry if with_id is body else read_entry(with_id, max_bytes=max_bytes)
-        if not entry.error:
-            first = places.setdefault((entry.source, entry.event_id), number)
+            submission = submission if with_id is body else read_submission(with_id, max_bytes=max_bytes)
+        if not submission.error:
+            first = places.setdefault((submission.source, submission.event_id), number)
             if first != number:
-                twice = f"source {entry.source!r} has the id {entry.event_id!r} twice, here and in event {first}"
-                entry = replace(entry, error=twice)
-        entries.append(entry)
-    return entries
+                twice = (
+                    f"source {submission.source!r} has the id {submission.event_id!r} twice, here and in event {first}"
+                )
+                submission = replace(submission, error=twice)
+        submissions.append(submission)
+    return submissions
 
 
-def results_of(entries: Iterable[Entry], places: Iterable[tuple[Queue, int]]) -> list[EntryResult]:
-    """Return what came of entries, of which those without an error lie at `places`, in that order."""
+def results_of(submissions: Iterable[Submission], places: Iterable[tuple[Queue, int]]) -> list[PublishResult]:
+    """Return what came of submissions, of which those without an error lie at `places`, in that order."""
     rest = iter(places)
     return [
-        EntryResult(entry.event_id, error=entry.error) if entry.error else EntryResult(entry.event_id, *next(rest))
-        for entry in entries
+        PublishResult(submission.event_id, error=submission.error)
+        if submission.error
+        else PublishResult(submission.event_id, *next(rest))
+        for submission in submissions
     ]
 
 

@@ -1,0 +1,92 @@
+"""The header `Idempotency-Key`: a call that is sent again gets the answer that it had, and publishes nothing twice."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from http import HTTPStatus
+
+from fastapi import Request, Response
+
+from eventbridge.api.refusal import Refused
+from eventbridge.model.kept_answer import KeptAnswer
+from eventbridge.stages.runtime.runtime import Runtime
+
+HEADER = "Idempotency-Key"
+
+#: On an answer that was kept.
+REPLAYED = "idempotency-replayed"
+
+_LONGEST_KEY = 255
+
+
+class Idempotency:
+    """Answers of calls with a key, kept in the ledger for EVENTBRIDGE_IDEMPOTENCY_SECONDS; used from one event loop."""
+
+    def __init__(self, work: Runtime) -> None:
+        self._work = work
+        self._under_way: set[tuple[str, str]] = set()
+
+    async def once(
+        self, caller: str, key: str | None, call_hash: str, call: Callable[[], Awaitable[Response]]
+    ) -> Response:
+        """Return the kept answer to a caller's key, else make the call and keep its answer; no key: make the call.
+
+        Raises Refused if the key was used for another call (422), or is being used at this moment (409).
+        """
+        if key is None:
+            return await call()
+        if (caller, key) in self._under_way:
+            raise Refused(HTTPStatus.CONFLICT, f"A call with the key {key!r} is under way", {"retry-after": "1"})
+        self._under_way.add((caller, key))
+        try:
+            return await self._known(caller, key, call_hash) or await self._made(caller, key, call_hash, call)
+        finally:
+            self._under_way.discard((caller, key))
+
+    async def _known(self, caller: str, key: str, call_hash: str) -> Response | None:
+        since = self._work.clock() - self._kept
+        found = await asyncio.to_thread(self._work.ledger.kept_answer, caller, key, since)
+        return None if found is None else _replayed(found, call_hash)
+
+    async def _made(self, caller: str, key: str, call_hash: str, call: Callable[[], Awaitable[Response]]) -> Response:
+        response = await call()
+        body = bytes(response.body).decode()
+        now = self._work.clock()
+        made = KeptAnswer(caller, key, call_hash, response.status_code, body, now)
+        await asyncio.to_thread(self._work.ledger.keep_answer, made, now - self._kept)
+        return response
+
+    @property
+    def _kept(self) -> timedelta:
+        return timedelta(seconds=self._work.settings.idempotency_seconds)
+
+
+def key_of(request: Request) -> str | None:
+    """Return the idempotency key of a call, None without one; raises Refused for one that is too long."""
+    key = request.headers.get(HEADER)
+    if key is not None and not (0 < len(key) <= _LONGEST_KEY):
+        raise Refused(
+            HTTPStatus.BAD_REQUEST, f"An {HEADER} has 1 to {_LONGEST_KEY} characters, and this has {len(key)}"
+        )
+    return key
+
+
+def call_hash_of(request: Request, content: bytes) -> str:
+    """Return a hash of what is called: method, path, query, the headers that say what the content is, and it."""
+    said = sorted((k, v) for k, v in request.headers.items() if k == "content-type" or k.startswith("ce-"))
+    parts = [request.method, request.url.path, request.url.query, *(part for pair in said for part in pair)]
+    digest = hashlib.sha256("\n".join(parts).encode("utf-8", "surrogatepass"))
+    digest.update(b"\n\n" + content)
+    return digest.hexdigest()
+
+
+def _replayed(found: KeptAnswer, call_hash: str) -> Response:
+    if found.call_hash != call_hash:
+        raise Refused(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            f"The key {found.key!r} was used for another call. Send each call with a key of its own",
+        )
+    return Response(found.body, found.status, {REPLAYED: "true"}, "application/json")

@@ -1,0 +1,104 @@
+"""Whether a webhook is from who it says: the signatures of GitHub, Stripe and Standard Webhooks. Pure.
+
+Compared in constant time. Where a signature has a timestamp, one that is too old or too new is refused, so that a call
+that somebody recorded cannot be sent again later.
+"""
+
+from __future__ import annotations
+
+import binascii
+import hmac
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Literal
+
+SignatureKind = Literal["github", "stripe", "standard"]
+
+#: How far the time of a signature may be from ours, either way.
+TOLERANCE_SECONDS: Final = 300.0
+
+_STANDARD_PREFIX: Final = "whsec_"
+
+
+def signature_problem(
+    kind: SignatureKind, keys: Sequence[bytes], headers: Mapping[str, str], content: bytes, now: float
+) -> str:
+    """Return why a webhook is not believed, "" if it is: one of `keys` has signed it, not long ago.
+
+    `headers` by names in lower case; `now` in seconds since 1970.
+    """
+    return _CHECKS[kind](keys, headers, content, now)
+
+
+def keys_of(kind: SignatureKind, secrets: str) -> list[bytes]:
+    """Return the keys in a connection's secrets, which are separated by spaces; raises ValueError, without a secret.
+
+    Several count at a time while one is rotated.
+    """
+    if kind != "standard":
+        return [secret.encode() for secret in secrets.split()]
+    keys = []
+    for secret in secrets.split():
+        if not secret.startswith(_STANDARD_PREFIX):
+            raise ValueError(f"a secret of Standard Webhooks begins with {_STANDARD_PREFIX}")
+        key = binascii.a2b_base64(secret.removeprefix(_STANDARD_PREFIX), strict_mode=True)
+        if not key:
+            raise ValueError("a secret holds no base64")
+        keys.append(key)
+    return keys
+
+
+def _github(keys: Sequence[bytes], headers: Mapping[str, str], content: bytes, now: float) -> str:
+    given = headers.get("x-hub-signature-256", "")
+    if not given.startswith("sha256="):
+        return "the header X-Hub-Signature-256 is missing, or is not sha256=<hex>"
+    return _among([given.removeprefix("sha256=")], (_hex(key, content) for key in keys))
+
+
+def _stripe(keys: Sequence[bytes], headers: Mapping[str, str], content: bytes, now: float) -> str:
+    parts = [part.strip().partition("=") for part in headers.get("stripe-signature", "").split(",")]
+    at = next((value for name, _, value in parts if name == "t"), "")
+    if problem := _time_problem("Stripe-Signature", at, now):
+        return problem
+    signed = at.encode() + b"." + content
+    return _among([value for name, _, value in parts if name == "v1"], (_hex(key, signed) for key in keys))
+
+
+def _standard(keys: Sequence[bytes], headers: Mapping[str, str], content: bytes, now: float) -> str:
+    name, at = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
+    if not name:
+        return "the header webhook-id is missing"
+    if problem := _time_problem("webhook-timestamp", at, now):
+        return problem
+    signed = f"{name}.{at}.".encode("utf-8", "surrogatepass") + content
+    given = [each.removeprefix("v1,") for each in headers.get("webhook-signature", "").split() if each[:3] == "v1,"]
+    digests = (hmac.digest(key, signed, "sha256") for key in keys)
+    return _among(given, (binascii.b2a_base64(each, newline=False).decode() for each in digests))
+
+
+_CHECKS: Final[dict[str, Callable[[Sequence[bytes], Mapping[str, str], bytes, float], str]]] = {
+    "github": _github,
+    "stripe": _stripe,
+    "standard": _standard,
+}
+
+
+def _hex(key: bytes, signed: bytes) -> str:
+    return hmac.digest(key, signed, "sha256").hex()
+
+
+def _among(given: Sequence[str], right: Iterable[str]) -> str:
+    """Return what is wrong if none of the signatures given is a right one; how long it takes tells nothing of them."""
+    if not given:
+        return "it has no signature"
+    pairs = [
+        hmac.compare_digest(one.encode("utf-8", "surrogatepass"), other.encode()) for other in right for one in given
+    ]
+    return "" if any(pairs) else "no secret of the connection has made its signature"
+
+
+def _time_problem(header: str, text: str, now: float) -> str:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 15):
+        return f"the header {header} is missing, or has no time in seconds"
+    if abs(int(text) - now) > TOLERANCE_SECONDS:
+        return f"its time is more than {TOLERANCE_SECONDS:.0f} s from ours: an old call sent again, or a wrong clock"
+    return ""

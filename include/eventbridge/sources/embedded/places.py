@@ -1,0 +1,27 @@
+"""Where a message of an embedded bus lies in its file, and which queue takes it."""
+
+from __future__ import annotations
+
+import zlib
+from datetime import UTC, datetime, timedelta
+
+# A message's position is its queue's number and its offset in one integer of 63 bits: 2^40 offsets a queue.
+_OFFSET_BITS = 40
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def queue_of_key(key: str, queues: int) -> int:
+    """Return which of a topic's queues takes the records of a key; the same in every process and version."""
+    return zlib.crc32(key.encode("utf-8", "surrogatepass")) % queues
+
+
+def position(number: int, offset: int) -> int:
+    """Return the row id of a message, by the number of its queue and its offset."""
+    return number << _OFFSET_BITS | offset
+
+
+def microseconds(at: datetime) -> int:
+    """Return an aware time as whole microseconds since 1970, UTC."""
+    return (at - _EPOCH) // _MICROSECOND

@@ -1,0 +1,55 @@
+"""Looks at a bus before it is published to: what is free on its disk, and how much waits on it for its runners."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from eventbridge.decision.bus_pressure import BusLook
+from eventbridge.errors import UserError
+from eventbridge.model.queue import Queue
+from eventbridge.rule import Bus
+from eventbridge.sources.protocol import LogSource, OnDisk
+from eventbridge.stages.runtime.runtime import Runtime
+
+
+class BusWatch:
+    """Keeps a bus open to look at; one thread at a time may use it."""
+
+    def __init__(self, work: Runtime, bus: Bus) -> None:
+        self._work = work
+        self._bus = bus
+        self._source: LogSource | None = None
+
+    def look(self, runners: list[str]) -> BusLook:
+        """Return how the bus is, seen by these runners; raises BusError or LedgerError if it cannot be told."""
+        try:
+            source = self._source = self._source or self._work.open_source(self._bus)
+            free = source.free_bytes() if isinstance(source, OnDisk) else None
+            return BusLook(free, self._backlog(source, runners))
+        except UserError:  # it is a queue: nobody can tell how much waits on it
+            return BusLook(None, None)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of the bus."""
+        source, self._source = self._source, None
+        if source is not None:
+            source.close()
+
+    def _backlog(self, source: LogSource, runners: list[str]) -> int | None:
+        """Return the lag of the runner that is furthest behind; None without a limit, or a runner."""
+        if self._bus.max_backlog is None or not runners:
+            return None
+        ends = source.ends()
+        return max(sum(self._lag(source, ends, runner)) for runner in runners)
+
+    def _lag(self, source: LogSource, ends: Mapping[Queue, int], runner: str) -> list[int]:
+        committed = {row.queue: row.offset for row in self._work.ledger.consumer_offsets(runner)}
+        if not committed and self._bus.source.start_at == "latest":
+            return [0]  # it has never run, and begins at the end
+        return [
+            max(0, end - committed[queue]) if queue in committed else max(0, end - source.earliest(queue))
+            for queue, end in ends.items()
+        ]

@@ -1,0 +1,95 @@
+"""`Idempotency-Key`: a call that is sent again is answered as it was, and publishes nothing twice."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+from api.server import Installation, Server, order
+
+PATH = "/buses/orders/events"
+STRUCTURED = {"content-type": "application/cloudevents+json"}
+
+
+def post(client: httpx.Client, key: str, content: str, path: str = PATH) -> httpx.Response:
+    """Publish one event under a key."""
+    return client.post(path, content=content, headers={**STRUCTURED, "idempotency-key": key})
+
+
+def on_bus(made: Installation, kind: str) -> list[str]:
+    """Return the ids of the events of a type that lie on the bus."""
+    events = [json.loads(body) for body in made.bodies().values()]
+    return [event["id"] for event in events if event["type"] == kind]
+
+
+def test_the_same_call_again_gets_the_same_answer(server: Server, client: httpx.Client) -> None:
+    """One event is on the bus; the second answer says that it was kept."""
+    content = json.dumps(order(1, type="again"))
+
+    first, second = post(client, "again", content), post(client, "again", content)
+
+    assert (first.status_code, second.status_code) == (200, 200)
+    assert first.json() == second.json()
+    assert (first.headers.get("idempotency-replayed"), second.headers.get("idempotency-replayed")) == (None, "true")
+    assert on_bus(server.installation, "again") == ["o1"]
+
+
+def test_the_same_key_for_another_call_is_422(server: Server, client: httpx.Client) -> None:
+    """Another body, and another topic, are other calls: nothing is published."""
+    content = json.dumps(order(1, type="other"))
+    assert post(client, "other", content).status_code == 200
+
+    answers = [post(client, "other", content + " "), post(client, "other", content, f"{PATH}?topic=paid")]
+
+    assert [answer.status_code for answer in answers] == [422, 422]
+    assert "was used for another call" in answers[0].json()["detail"]
+    assert on_bus(server.installation, "other") == ["o1"]
+
+
+def test_keys_of_two_tokens_are_two_keys(server: Server, client: httpx.Client) -> None:
+    """What one caller does under a key is nothing to another."""
+    assert post(client, "mine", json.dumps(order(1, type="mine"))).status_code == 200
+    with server.client(server.installation.token("neighbour", "publish:orders")) as other:
+        assert post(other, "mine", json.dumps(order(2, type="mine"))).status_code == 200
+
+    assert sorted(on_bus(server.installation, "mine")) == ["o1", "o2"]
+
+
+def test_a_refusal_is_not_kept(server: Server, client: httpx.Client) -> None:
+    """A call that was refused as a whole may be mended and sent under the same key."""
+    headers = {"content-type": "text/plain", "idempotency-key": "mended"}
+    assert client.post(PATH, content=b"{}", headers=headers).status_code == 415
+
+    assert post(client, "mended", json.dumps(order(1, type="mended"))).status_code == 200
+
+
+def test_many_at_once_publish_once(server: Server, client: httpx.Client) -> None:
+    """Of calls of one key that come together one is made; the others are told to wait, or get its answer."""
+    content = json.dumps(order(1, type="together"))
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(lambda _: post(client, "together", content), range(32)))
+
+    assert {answer.status_code for answer in answers} <= {200, 409}
+    assert all(answer.headers["retry-after"] == "1" for answer in answers if answer.status_code == 409)
+    assert on_bus(server.installation, "together") == ["o1"]
+
+
+def test_an_answer_that_was_lost_makes_no_other_event(server: Server, client: httpx.Client) -> None:
+    """A server that died before it kept its answer publishes again, under the id that it gave before."""
+    event = order(type="lost")
+    del event["id"]
+    first = post(client, "lost", json.dumps(event))
+    with sqlite3.connect(server.installation.folder / "home" / "ledger.sqlite") as ledger:
+        ledger.execute("DELETE FROM kept_answer")
+
+    second = post(client, "lost", json.dumps(event))
+
+    assert first.json()["results"][0]["id"] == second.json()["results"][0]["id"]
+    assert len(set(on_bus(server.installation, "lost"))) == 1
+
+
+def test_a_key_has_a_length(client: httpx.Client) -> None:
+    """An empty key, or one of more than 255 characters, is a mistake."""
+    assert [post(client, key, "{}").status_code for key in ("", "k" * 256)] == [400, 400]

@@ -1,0 +1,76 @@
+"""429 while a bus has no room, and the health of the server."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import httpx
+from api.server import Installation, Server, order
+
+PATH = "/buses/orders/events"
+BATCHED = {"content-type": "application/cloudevents-batch+json"}
+
+
+def post(client: httpx.Client, bus: str = "orders") -> httpx.Response:
+    """Publish one event."""
+    return client.post(f"/buses/{bus}/events", json=[order()], headers=BATCHED)
+
+
+def until(client: httpx.Client, status: int) -> httpx.Response:
+    """Publish until the status comes; a look at the bus counts for a second, and rule files for two."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        answer = post(client)
+        if answer.status_code == status:
+            return answer
+    raise AssertionError(f"{status} never came")
+
+
+def test_a_full_disk_is_429(tmp_path: Path) -> None:
+    """Below the water line nothing is taken, of any bus, and the caller learns when to try again."""
+    made = Installation(tmp_path, EVENTBRIDGE_DISK_FREE_MIN_BYTES="1000000GiB")
+    with Server(made) as server, server.client(made.token("shop", "publish:*")) as client:
+        answer = post(client)
+
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "60")
+    assert "its disk has" in answer.json()["detail"]
+    assert made.bodies() == {}
+
+
+def test_a_backlog_beyond_max_backlog_is_429_until_it_is_raised(tmp_path: Path) -> None:
+    """Nobody delivers here, so what is published waits; other buses take theirs."""
+    made = Installation(tmp_path, more=", max_backlog: 10")
+    with Server(made) as server, server.client(made.token("shop", "publish:*")) as client:
+        answer = until(client, 429)
+        before = len(made.bodies())
+        other = post(client, "invoices")
+        refused = post(client)
+        between = len(made.bodies())
+        made.write_rules(", max_backlog: 1000000")
+        until(client, 200)
+
+    assert answer.headers["retry-after"] == "10"
+    assert "more than its max_backlog of 10" in answer.json()["detail"]
+    assert (other.status_code, refused.status_code) == (200, 429)
+    assert before == between > 10
+
+
+def test_health_needs_no_token(server: Server) -> None:
+    """Everything is well."""
+    with server.client() as client:
+        answer = client.get("/health")
+
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok", "ledger": "ok", "rules": "ok"})
+
+
+def test_health_is_503_where_rules_never_were_good(tmp_path: Path) -> None:
+    """A mistake in the first rule files: no bus is known, and nothing can be published."""
+    made = Installation(tmp_path)
+    token = made.token("shop", "publish:*")
+    (tmp_path / "rules" / "orders.yaml").write_text("rules: [")
+    with Server(made) as server, server.client(token) as client:
+        health, publish = client.get("/health"), post(client)
+
+    assert (health.status_code, health.json()["rules"]) == (503, "failing")
+    assert (publish.status_code, publish.headers["retry-after"]) == (503, "5")

@@ -1,0 +1,78 @@
+"""What was answered is on the bus, whatever becomes of the server."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import httpx
+from api.server import Installation, Server, order
+
+CALLERS = 4
+PATH = "/buses/orders/events"
+BATCHED = {"content-type": "application/cloudevents-batch+json"}
+
+
+def publish_until_it_ends(server: Server, token: str, caller: int, enough: Callable[[], object]) -> list[Any]:
+    """Publish batches until the server is gone, and return the results that were answered."""
+    answered: list[Any] = []
+    with server.client(token) as client:
+        number = 0
+        while True:
+            events = [order(id=f"{caller}-{number}-{place}") for place in range(20)]
+            number += 1
+            try:
+                answer = client.post(PATH, json=events, headers=BATCHED)
+            except httpx.TransportError:
+                return answered
+            assert answer.status_code == 200, answer.text
+            answered += answer.json()["results"]
+            if len(answered) >= 400:
+                enough()
+
+
+def publish_and_end(made: Installation, number: int) -> tuple[list[Any], int, str]:
+    """Have several callers publish, end the server by a signal while they do, and return what they were answered."""
+    enough = Event()
+    token = made.token("shop", "publish:orders")
+    with Server(made) as server, ThreadPoolExecutor(CALLERS) as threads:
+        callers = [
+            threads.submit(publish_until_it_ends, server, token, caller, enough.set) for caller in range(CALLERS)
+        ]
+        assert enough.wait(60)
+        code, said = server.end(number)
+        return [result for caller in callers for result in caller.result()], code, said
+
+
+def ids(made: Installation) -> dict[tuple[int, int], str]:
+    """Return the ids of what lies on the bus, by queue and offset."""
+    return {place: json.loads(body)["id"] for place, body in made.bodies().items()}
+
+
+def test_what_was_answered_is_on_the_bus_after_kill_9(tmp_path: Path) -> None:
+    """Every result names the place of its event, and there it is; the next server goes on."""
+    made = Installation(tmp_path)
+
+    answered, code, _ = publish_and_end(made, signal.SIGKILL)
+
+    lying = ids(made)
+    assert code == -signal.SIGKILL
+    assert len(answered) >= 400
+    assert [each for each in answered if lying[each["queue"], each["offset"]] != each["id"]] == []
+    with Server(made) as server, server.client(made.token("next", "publish:orders")) as client:
+        assert client.post(PATH, json=[order()], headers=BATCHED).status_code == 200
+
+
+def test_sigterm_answers_what_it_publishes(tmp_path: Path) -> None:
+    """Calls that are under way are answered: on the bus is what was answered, and nothing else."""
+    made = Installation(tmp_path)
+
+    answered, code, said = publish_and_end(made, signal.SIGTERM)
+
+    assert (code, said) == (0, "")
+    assert sorted(each["id"] for each in answered) == sorted(ids(made).values())

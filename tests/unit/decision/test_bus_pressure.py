@@ -1,0 +1,45 @@
+"""When a bus takes no more events: its disk, with two lines, and its backlog."""
+
+from __future__ import annotations
+
+import pytest
+
+from eventbridge.decision.bus_pressure import BusLook, refusal
+from eventbridge.decision.water_lines import WaterLines
+
+LINES = WaterLines(low=100, high=200)
+
+
+@pytest.mark.parametrize(
+    ("free", "backlog", "most", "refused"),
+    [
+        (100, 0, None, False),
+        (99, 0, None, True),
+        (None, None, 10, False),
+        (None, 10, 10, False),
+        (None, 11, 10, True),
+        (1000, 10**9, None, False),
+    ],
+)
+def test_a_bus_is_full_below_its_water_line_or_beyond_its_backlog(
+    free: int | None, backlog: int | None, most: int | None, refused: bool
+) -> None:
+    """What cannot be told, or has no limit, refuses nothing."""
+    assert (refusal(BusLook(free, backlog), LINES, most, None) is not None) == refused
+
+
+def test_a_disk_that_was_full_takes_events_from_the_high_line_on() -> None:
+    """Between the lines it stays as it was."""
+    full = refusal(BusLook(50, None), LINES, None, None)
+
+    assert refusal(BusLook(150, None), LINES, None, full) is not None
+    assert refusal(BusLook(150, None), LINES, None, None) is None
+    assert refusal(BusLook(200, None), LINES, None, full) is None
+
+
+def test_a_backlog_says_nothing_of_the_disk() -> None:
+    """After a refusal for the backlog the low line counts."""
+    behind = refusal(BusLook(150, 11), LINES, 10, None)
+
+    assert behind is not None
+    assert refusal(BusLook(150, 0), LINES, 10, behind) is None
