@@ -19,7 +19,7 @@ SPARK_SCHEDULES ?= 20
 DELIVERIES ?= 100000
 PARKED ?= 1000000
 
-.PHONY: help setup demo up down test test-deep test-s3 check screenshots oracle fix bench-latency bench-match \
+.PHONY: help setup demo up down test test-deep test-s3 services check screenshots oracle fix bench-latency bench-match \
   bench-push bench-isolation bench-retry-lane bench-many-rules bench-batch bench-looking bench-why \
   bench-doorbell bench-replay bench-api requirements
 
@@ -63,6 +63,9 @@ test: setup ## every test: the fast ones, the crash matrix (two tests at a time)
 	$(BIN)/pytest tests/faults -q -n 2 --dist worksteal
 	$(BIN)/pytest -q -n 2 --dist loadfile --ignore tests/unit --ignore tests/architecture --ignore tests/contracts \
 	  --ignore tests/faults
+
+services: setup ## fetch the real servers that tests start, into .services; tests fetch what they need themselves
+	@PYTHONPATH=tests:. exec $(BIN)/python -m services.fill
 
 test-s3: setup ## the store's tests, and a batch of 50,000 events, on an S3 server that is fetched: 5 minutes
 	@PYTHONPATH=tests exec $(BIN)/python -m s3proxy.deep

@@ -10,6 +10,7 @@ import hypothesis
 import pytest
 from faults.tried import CRASH_MATRIX, Tried, in_all
 from s3proxy.forward import Forward
+from services.postgresql import Postgresql, postgresql
 from spark.own_server import ENDED_SERVER
 
 from eventbridge import fault_points
@@ -52,6 +53,13 @@ def s3_server(s3_process: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator
     yield s3_process
     s3_process.refuse = lambda request: None
     s3_process.lose_answer = lambda request: False
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[Postgresql]:
+    """One PostgreSQL server for all tests of the session; each test makes its own database."""
+    with postgresql() as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)

@@ -59,6 +59,7 @@ EXTRAS = {
     "fastapi": "api",
     "great_expectations": "quality",
     "pandas": "spark",
+    "psycopg": "postgresql",
     "pyspark": "spark",
     "uvicorn": "api",
 }

@@ -186,6 +186,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "kept": {},
         "finished": "bool",
     },
+    ("ledger", "migrate"): {"before": "str", "now": "str"},
     ("rules", "release", "big-orders"): {
         "rule": "str",
         "hold": "null",

@@ -20,6 +20,7 @@ from eventbridge.cli import (
     dead_letters,
     deliver,
     init_airflow,
+    ledger,
     maintain,
     quality,
     replay,
@@ -70,6 +71,7 @@ app.add_typer(quality.app, name="quality")
 app.add_typer(targets.app, name="targets")
 app.command("serve", short_help="Serve the HTTP API: publish events.")(serve.serve)
 app.add_typer(tokens.app, name="tokens")
+app.add_typer(ledger.app, name="ledger")
 app.command("maintain", short_help="Remove what is past its retention.")(maintain.maintain)
 app.command("init-airflow", short_help="Make the DAGs known to an Airflow.")(init_airflow.init_airflow)
 app.command("compile", short_help="Compile the matcher before the first event needs it.")(compile.compile_matcher)

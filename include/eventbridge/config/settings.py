@@ -45,7 +45,7 @@ class Settings(BaseModel):
     ledger_url: LedgerUrl = _setting(
         lambda data: f"sqlite:///{data['home']}/ledger.sqlite",
         "SQLAlchemy URL",
-        "The database of state. SQLite, in a file of one host; several hosts cannot share it.",
+        "The database of state: SQLite, in a file of one host, or `postgresql://`, on a server, for several.",
         repr=False,  # it may hold a password
     )
     store_uri: Uri = _setting(

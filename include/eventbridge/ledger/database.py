@@ -15,7 +15,7 @@ from sqlalchemy import Connection, event
 from eventbridge import fault_points
 from eventbridge.ledger.engines.protocol import LedgerEngine
 from eventbridge.ledger.engines.registry import BUSY_TIMEOUT_SECONDS, engine_of
-from eventbridge.ledger.remedies import ledger_errors
+from eventbridge.ledger.remedies import commit_errors, ledger_errors
 
 Clock = Callable[[], datetime]
 
@@ -23,6 +23,14 @@ Clock = Callable[[], datetime]
 _registering = threading.RLock()
 _databases: weakref.WeakSet[Database] = weakref.WeakSet()
 _forking: list[Database] = []
+
+
+_commits = threading.local()
+
+
+def commits_of_this_thread() -> int:
+    """Return how many transactions this thread has committed, of whatever database."""
+    return getattr(_commits, "count", 0)
 
 
 class Database:
@@ -61,7 +69,9 @@ class Database:
                 connection.exec_driver_sql(engine.begin_writing)
                 yield connection
                 fault_points.reach("ledger.commit")
-                transaction.commit()
+                with commit_errors(engine):
+                    transaction.commit()
+            _commits.count = commits_of_this_thread() + 1
             fault_points.reach("ledger.commit.done")
 
     @contextmanager

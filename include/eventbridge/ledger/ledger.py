@@ -28,9 +28,11 @@ from eventbridge.ledger.retention import Retention
 from eventbridge.ledger.revision import Revision
 from eventbridge.ledger.route_tries import RouteTries
 from eventbridge.ledger.rules import Rules
+from eventbridge.ledger.run_again import runs_lost_transactions_again
 from eventbridge.ledger.targets import Targets
 
 
+@runs_lost_transactions_again
 class Ledger(
     Batches,
     Chunks,
@@ -65,9 +67,11 @@ class Ledger(
 
     @classmethod
     def open(cls, url: str, clock: Clock | None = None, *, busy_timeout_seconds: float = BUSY_TIMEOUT_SECONDS) -> Self:
-        """Open the ledger at a SQLAlchemy URL, making or migrating its tables first if they are not of today.
+        """Open the ledger at a SQLAlchemy URL.
 
-        Any number of processes may open one ledger at once. SQLite: the folder must exist, the file need not.
+        In SQLite its tables are made or migrated first if they are not of today; the folder must exist, the file need
+        not. In PostgreSQL only `migrate` does that, and LedgerError names the command.
+        Any number of processes may open one ledger at once.
         `clock` None: the database's own, which every process that opens it shares.
         `busy_timeout_seconds` is how long a transaction waits for another process's.
         Raises LedgerError also for a ledger that a newer version has migrated, and for another program's database.
@@ -79,3 +83,15 @@ class Ledger(
             ledger.close()
             raise
         return ledger
+
+    @classmethod
+    def migrate(cls, url: str) -> tuple[str | None, str]:
+        """Make the tables of a ledger, or bring them up to date; return the revisions before (None: no tables) and now.
+
+        Several processes may do it at once. Raises LedgerError as `open` does.
+        """
+        ledger = cls(url)
+        try:
+            return ledger._migrate()
+        finally:
+            ledger.close()

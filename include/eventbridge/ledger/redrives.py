@@ -13,6 +13,7 @@ from eventbridge.ledger.batches import record
 from eventbridge.ledger.chunks import insert_chunks
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.statements import batches as batch_statements
+from eventbridge.ledger.statements import offsets as offset_statements
 from eventbridge.ledger.statements import redrives as statements
 from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.chunk import Chunk
@@ -29,6 +30,7 @@ class Redrives(Database):
     def begin_redrive(self, redrive: Redrive) -> Redrive:
         """Add a redrive and return it or, if its run has one already, return that one."""
         with self._writing() as connection:
+            connection.execute(offset_statements.TAKE_TURN)  # see `mark_kept`
             connection.execute(statements.BEGIN_REDRIVE, vars(redrive) | {"selection": dict(redrive.selection)})
             return _to_redrive(connection.execute(statements.REDRIVE_OF_RUN, {"of_run": redrive.run}).one())
 

@@ -19,13 +19,31 @@ class DatabaseFailure(Exception):
     """An engine itself found that its database cannot be used."""
 
 
+class TransactionLostError(LedgerError):
+    """A transaction surely did not commit, and can be run again at once; see `eventbridge.ledger.run_again`."""
+
+
 @contextmanager
 def ledger_errors(engine: LedgerEngine) -> Iterator[None]:
-    """Raise LedgerError, with a remedy, for whatever SQLAlchemy or the engine raises inside."""
+    """Raise LedgerError, with a remedy, for whatever SQLAlchemy or the engine raises inside, before a commit."""
     try:
         yield
     except (SQLAlchemyError, DatabaseFailure) as error:
-        raise LedgerError(explain(str(getattr(error, "orig", None) or error), engine)) from error
+        kind = TransactionLostError if engine.may_run_again(error) else LedgerError
+        raise kind(_explained(error, engine)) from error
+
+
+@contextmanager
+def commit_errors(engine: LedgerEngine) -> Iterator[None]:
+    """Raise LedgerError for what a commit raises: whether it was made is not known where its answer was lost."""
+    try:
+        yield
+    except SQLAlchemyError as error:
+        raise LedgerError(_explained(error, engine)) from error
+
+
+def _explained(error: Exception, engine: LedgerEngine) -> str:
+    return explain(str(getattr(error, "orig", None) or error), engine)
 
 
 def explain(cause: str, engine: LedgerEngine) -> str:
@@ -34,6 +52,7 @@ def explain(cause: str, engine: LedgerEngine) -> str:
     file = engine.url.database or ""
     if engine.is_full(cause):
         return f"Ledger {shown}: {full_disk(Path(file))}."
-    places = {"file": file, "folder": file.rpartition("/")[0] or "/", "url": shown}
+    host, port = engine.url.host or "localhost", str(engine.url.port or "")
+    places = {"file": file, "folder": file.rpartition("/")[0] or "/", "url": shown, "host": host, "port": port}
     remedy = next((text for words, text in engine.remedies if words.lower() in cause.lower()), _NO_REMEDY)
     return f"Ledger {shown}: {' '.join(cause.split())}. {remedy.format(**places)}."

@@ -13,6 +13,7 @@ from eventbridge.errors import NotFoundError
 from eventbridge.ledger.batches import record, to_batch
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.statements import batches as batch_statements
+from eventbridge.ledger.statements import offsets as offset_statements
 from eventbridge.ledger.statements import replays as statements
 from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.file_detail import decode_detail
@@ -31,6 +32,7 @@ class Replays(Database):
             "position": msgspec.to_builtins(replay.position),
         }
         with self._writing() as connection:
+            connection.execute(offset_statements.TAKE_TURN)  # see `mark_kept`
             connection.execute(statements.BEGIN_REPLAY, values)
             return _to_replay(connection.execute(statements.REPLAY_OF_RUN, {"of_run": replay.run}).one())
 

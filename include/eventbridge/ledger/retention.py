@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Delete
 
 from eventbridge.ledger.batches import to_batch
 from eventbridge.ledger.database import Database
+from eventbridge.ledger.statements import offsets as offset_statements
 from eventbridge.ledger.statements import retention as statements
 from eventbridge.model.batch import Batch, FileKind
 from eventbridge.model.retention import STEPS, BatchGroup, BatchPlace, Kept, Need, SweepName, is_kept
@@ -82,6 +83,7 @@ class Retention(Database):
         """
         change = {"of_batch": batch.batch_id, "expected": batch.kept, "to": kept}
         with self._writing() as connection:
+            connection.execute(offset_statements.TAKE_TURN)  # whoever begins a replay or redrive waits, or is seen
             if not _open_wishes(connection) <= set(known_wishes):
                 return False
             return connection.execute(statements.MARK_KEPT, change).rowcount == 1

@@ -34,19 +34,31 @@ class Revision(Database):
     def _bring_up_to_date(self) -> None:
         with self._reading() as connection:
             stored = _stored_revision(connection)
-        if stored != HEAD:
-            with self._writing() as connection:
-                self._migrate(connection)
-
-    def _migrate(self, connection: Connection) -> None:
-        self._engine.lock_migration(connection)
-        stored = _stored_revision(connection)  # again, under the lock: another process may have been first
         if stored == HEAD:
             return
-        self._refuse_foreign(connection, stored)
-        _upgrade(connection)
-        named = {"singleton": 1, "ledger_id": str(uuid.uuid4()), "created_at": self.now()}
-        connection.execute(statements.NAME_LEDGER, named)
+        if not self._engine.migrates_when_opened:
+            self._refuse_older(stored)
+        self._migrate()
+
+    def _migrate(self) -> tuple[str | None, str]:
+        now = self.now()
+        with self._writing() as connection, self._engine.migrating(connection):
+            stored = _stored_revision(connection)  # under the lock: another process may have been first
+            if stored != HEAD:
+                self._refuse_foreign(connection, stored)
+                _upgrade(connection)
+                named = {"singleton": 1, "ledger_id": str(uuid.uuid4()), "created_at": now}
+                connection.execute(statements.NAME_LEDGER, named)
+            return stored, HEAD
+
+    def _refuse_older(self, stored: str | None) -> None:
+        """Raise LedgerError unless a newer version has migrated the ledger, which is told otherwise."""
+        if stored is not None and stored not in _known_revisions():
+            with self._reading() as connection:
+                self._refuse_foreign(connection, stored)
+        shown = self._engine.url.render_as_string(hide_password=True)
+        what = "has no tables yet" if stored is None else f"has revision {stored}, this version needs {HEAD}"
+        raise LedgerError(f"Ledger {shown} {what}. Run `eventbridge ledger migrate`, on one host; nothing was changed.")
 
     def _refuse_foreign(self, connection: Connection, stored: str | None) -> None:
         shown = self._engine.url.render_as_string(hide_password=True)

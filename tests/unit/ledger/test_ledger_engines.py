@@ -17,6 +17,7 @@ from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.ledger import Ledger
 from eventbridge.ledger.engines import registry
+from eventbridge.ledger.engines.postgresql import PostgresqlEngine
 from eventbridge.ledger.engines.protocol import LedgerEngine
 from eventbridge.ledger.engines.sqlite import SqliteEngine
 from eventbridge.rule import RuleSet
@@ -32,13 +33,17 @@ _HOSTS_CLOCKS = ("datetime.now", "datetime.utcnow", "datetime.today", "time.time
 SEAM = {
     "url",
     "spans_hosts",
+    "migrates_when_opened",
     "begin_writing",
     "begin_reading",
     "bounds_readers",
     "remedies",
     "connect",
     "turn_to_write",
-    "lock_migration",
+    "migrating",
+    "last_number",
+    "count_on",
+    "may_run_again",
     "now",
     "is_full",
     "reader",
@@ -63,9 +68,16 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[ServerClock]]:
     ServerClock.time = START
 
 
-def test_the_seam_is_what_it_is() -> None:
+@pytest.mark.parametrize(
+    "engine",
+    [
+        SqliteEngine(URL.create("sqlite", database="/never/made.sqlite"), 1.0),
+        PostgresqlEngine(URL.create("postgresql", host="nowhere.invalid"), 1.0),
+    ],
+    ids=lambda engine: engine.url.drivername,
+)
+def test_the_seam_is_what_it_is(engine: LedgerEngine) -> None:
     """An engine is asked for these things and no others, and has all of them."""
-    engine: LedgerEngine = SqliteEngine(URL.create("sqlite", database="/never/made.sqlite"), 1.0)
     asked = {name for name in vars(LedgerEngine) if not name.startswith("_")} | set(LedgerEngine.__annotations__)
 
     assert asked == SEAM

@@ -329,10 +329,6 @@ def test_a_relative_ledger_stays_where_it_was(tmp_path: Path, monkeypatch: pytes
         pytest.param("mysql://me:secret@host/db", r"mysql://me:\*\*\*@host/db", id="other-database"),
         pytest.param("sqlite://", "in memory forgets", id="memory"),
         pytest.param("sqlite:///:memory:", "in memory forgets", id="memory-by-name"),
-        pytest.param(
-            "postgresql://me:secret@host/db", r"postgresql://me:\*\*\*@host/db: .* PostgreSQL yet", id="later"
-        ),
-        pytest.param("postgresql+psycopg://me:secret@host/db", "PostgreSQL yet", id="later-with-driver"),
     ],
 )
 def test_a_url_that_names_no_ledger_is_told(bad: str, told: str) -> None:

@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,19 +27,34 @@ from contracts.ledger_samples import (
     settle,
     some_ranges,
 )
+from services.postgresql import Postgresql
 
 from eventbridge.ledger import Ledger
 
 FORK = multiprocessing.get_context("fork")
-RIVALS = 4
+#: Two schedulers and eight workers have the ledger open at once.
+RIVALS = 10
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    """Return the URL of an empty ledger."""
+def file_url(tmp_path: Path) -> str:
+    """Return the URL of an empty ledger in a file."""
     made = f"sqlite:///{tmp_path}/ledger.sqlite"
     Ledger.open(made, Clock()).close()
     return made
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Yield the URL of an empty ledger in each database."""
+    if request.param == "sqlite":
+        yield request.getfixturevalue("file_url")
+        return
+    server: Postgresql = request.getfixturevalue("postgresql_server")
+    made = server.new_database()
+    Ledger.migrate(made)
+    yield made
+    server.drop_database(made)
 
 
 def in_processes(work: Callable[[int], Any]) -> list[Any]:
@@ -130,7 +145,9 @@ def test_every_claim_is_a_number_of_its_own(url: str) -> None:
     claims = [claim for answer in in_processes(work) for claim in answer]
 
     assert sorted(claims) == list(range(1, RIVALS * each + 1))
-    assert [ledger.end_chunk("batch-1", 0, claim, "COMPLETED", 0, 0) for claim in range(1, 41)] == [False] * 39 + [True]
+    assert [ledger.end_chunk("batch-1", 0, claim, "COMPLETED", 0, 0) for claim in range(1, RIVALS * each + 1)] == [
+        False
+    ] * (RIVALS * each - 1) + [True]
 
 
 def test_no_segment_slips_past_settlement(url: str) -> None:
@@ -281,12 +298,12 @@ def test_a_fork_waits_for_the_transactions_of_other_threads(url: str) -> None:
     assert [batch.batch_id for batch in ledger.batches()] == ["batch-1"]
 
 
-def test_no_commit_runs_beside_a_checkpoint(url: str, tmp_path: Path) -> None:
+def test_no_commit_runs_beside_a_checkpoint(file_url: str, tmp_path: Path) -> None:
     """A writer has its turn from before its transaction until after the checkpoint that its commit may make.
 
     SQLite before 3.51.3 can lose committed pages otherwise (https://sqlite.org/wal.html#walresetbug).
     """
-    ledger = Ledger.open(url, Clock())
+    ledger = Ledger.open(file_url, Clock())
     turn = tmp_path / "ledger.sqlite.lock"
     seen: list[tuple[str, bool]] = []
 

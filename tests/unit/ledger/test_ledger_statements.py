@@ -131,6 +131,7 @@ def test_what_a_transaction_decides_by_is_locked() -> None:
         "FREE_PARKED": "UPDATE",
         "FREE_REFERENCES": "UPDATE",
         "TARGET_STATUS": "UPDATE",
+        "TAKE_TURN": "UPDATE",
         "TOKENS": "UPDATE",
     }
 

@@ -19,12 +19,15 @@ class LedgerEngine(Protocol):
     url: URL
     #: Whether processes of several hosts may share a ledger.
     spans_hosts: bool
+    #: Whether whoever opens a ledger brings its tables up to date; if not, only `eventbridge ledger migrate` does.
+    migrates_when_opened: bool
     #: The statement that a transaction begins with that changes the ledger, and one that only reads.
     begin_writing: str
     begin_reading: str
     #: Whether a reader's own limit bounds every wait of its queries; if not, whoever asks must bound it.
     bounds_readers: bool
-    #: Words of the database's messages -> what to do; the first that occurs counts. May name {file}, {folder}, {url}.
+    #: Words of the database's messages -> what to do; the first that occurs counts.
+    #: May name {file}, {folder}, {url}, {host}, {port}.
     remedies: Sequence[tuple[str, str]]
 
     def connect(self) -> Connection:
@@ -33,11 +36,20 @@ class LedgerEngine(Protocol):
     def turn_to_write(self) -> AbstractContextManager[None]:
         """Keep other writers out where the database does not by itself; raises LedgerError when it takes too long."""
 
-    def lock_migration(self, connection: Connection) -> None:
-        """Keep other processes from migrating until the transaction ends."""
+    def migrating(self, connection: Connection) -> AbstractContextManager[None]:
+        """Keep other processes from migrating until the transaction ends, and finish the tables that the block made."""
 
     def now(self) -> datetime:
         """Return the time by the database's clock, aware, in UTC; asked for each delivery, so it must be cheap."""
+
+    def last_number(self, connection: Connection, table: str, column: str) -> int:
+        """Return the last number that the database gave to a row of a table, 0 if it gave none."""
+
+    def count_on(self, connection: Connection, table: str, column: str, number: int) -> None:
+        """Have the database give no number up to this one to a row of a table."""
+
+    def may_run_again(self, error: BaseException) -> bool:
+        """Return whether a transaction that ended with this error, before its commit, can be run again at once."""
 
     def is_full(self, cause: str) -> bool:
         """Return whether a message means that there is no room left."""

@@ -8,17 +8,20 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from eventbridge.errors import SettingsError
+from eventbridge.ledger.engines.postgresql import PostgresqlEngine
 from eventbridge.ledger.engines.protocol import LedgerEngine
 from eventbridge.ledger.engines.sqlite import SqliteEngine
 
 BUSY_TIMEOUT_SECONDS = 30.0
 
 #: Scheme of the URL, without a driver -> what makes the engine of the URL and of the seconds that a writer waits.
-ENGINES: Mapping[str, Callable[[URL, float], LedgerEngine]] = {"sqlite": SqliteEngine}
+ENGINES: Mapping[str, Callable[[URL, float], LedgerEngine]] = {
+    "sqlite": SqliteEngine,
+    "postgresql": PostgresqlEngine,
+    "postgres": PostgresqlEngine,
+}
 
-_SET_URL = "Set EVENTBRIDGE_LEDGER_URL to sqlite:///<file>."
-#: What a later version keeps ledgers in.
-_NOT_YET = ("postgresql", "postgres")
+_SET_URL = "Set EVENTBRIDGE_LEDGER_URL to sqlite:///<file> or postgresql://<user>:<password>@<host>/<database>."
 
 
 def engine_of(text: str, busy_timeout_seconds: float = BUSY_TIMEOUT_SECONDS) -> LedgerEngine:
@@ -29,11 +32,6 @@ def engine_of(text: str, busy_timeout_seconds: float = BUSY_TIMEOUT_SECONDS) -> 
         raise SettingsError(f"The ledger's URL cannot be read as one. {_SET_URL}") from None
     scheme = url.drivername.partition("+")[0]
     shown = url.render_as_string(hide_password=True)
-    if scheme in _NOT_YET:
-        raise SettingsError(
-            f"Ledger {shown}: this version of eventbridge keeps no ledger in PostgreSQL yet, only in a file of one "
-            f"host. {_SET_URL}"
-        )
     if scheme not in ENGINES:
         raise SettingsError(f"No ledger can be kept in {shown}. {_SET_URL}")
     return ENGINES[scheme](url, busy_timeout_seconds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ class SqliteEngine:
     """The engine of one file; see LedgerEngine."""
 
     spans_hosts = False
+    migrates_when_opened = True
     # The lock at once: a transaction that began by reading could not get it without starting over.
     begin_writing = "BEGIN IMMEDIATE"
     begin_reading = "BEGIN"
@@ -76,12 +77,27 @@ class SqliteEngine:
         """Keep out all other writers, by a lock on `<file>.lock`."""
         return turn_to_write(self._file, self._busy_timeout_seconds)
 
-    def lock_migration(self, connection: Connection) -> None:
+    def migrating(self, connection: Connection) -> AbstractContextManager[None]:
         """Do nothing: whoever writes is alone."""
+        return nullcontext()
 
     def now(self) -> datetime:
         """Return the host's time: SQLite has no clock but that of the one host that uses the file."""
         return datetime.now(UTC)
+
+    def last_number(self, connection: Connection, table: str, column: str) -> int:
+        """Return the last number that was given."""
+        found = connection.exec_driver_sql("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).scalar()
+        return int(found or 0)
+
+    def count_on(self, connection: Connection, table: str, column: str, number: int) -> None:
+        """Have no number up to this one be given."""
+        connection.exec_driver_sql("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
+        connection.exec_driver_sql("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, number))
+
+    def may_run_again(self, error: BaseException) -> bool:
+        """Return False: a file has no connection to lose, and a writer who is alone no circle to wait in."""
+        return False
 
     def is_full(self, cause: str) -> bool:
         """Return whether the disk is full, which SQLite may also tell as an I/O error."""

@@ -13,6 +13,9 @@ from eventbridge.ledger.tables import consumer_offset, ledger
 #: Which ledger this is.
 LEDGER_ID = select(ledger.c.ledger_id)
 
+#: Takes the turn of those who decide by rows that others may add meanwhile, until the transaction ends.
+TAKE_TURN = select(ledger.c.singleton).with_for_update()
+
 #: Gives a new ledger its id, unless it has one.
 NAME_LEDGER = insert_or_skip(ledger)
 

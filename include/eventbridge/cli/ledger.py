@@ -1,0 +1,52 @@
+"""`eventbridge ledger`: make and migrate a ledger on a server, and move one to another database."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from eventbridge.cli.output import JsonOption, say, show_json
+from eventbridge.cli.runtime import settings
+from eventbridge.cli.table import counted
+
+app = typer.Typer(help="Make and migrate the ledger of a database server; move a ledger.", no_args_is_help=True)
+
+
+@app.command("migrate")
+def migrate(as_json: JsonOption = False) -> None:
+    """Make the ledger's tables, or bring them up to date, in the database that EVENTBRIDGE_LEDGER_URL names.
+
+    In PostgreSQL nothing else does; a ledger in a file does it by itself. May be repeated, and run while others work.
+    """
+    from eventbridge.ledger import Ledger
+
+    before, now = Ledger.migrate(settings().ledger_url)
+    if as_json:
+        show_json({"before": before, "now": now})
+    elif before == now:
+        say(f"the ledger has revision {now} already")
+    else:
+        say(f"the ledger has revision {now} now; before: {before or 'no tables'}")
+
+
+@app.command("copy")
+def copy(
+    source: Annotated[str, typer.Argument(metavar="FROM", help="The URL of the ledger that is there.")],
+    destination: Annotated[str, typer.Argument(metavar="TO", help="The URL of an empty, migrated one.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Copy a ledger into another database: all of it, counted, or nothing.
+
+    Stop Airflow first. Afterwards EVENTBRIDGE_LEDGER_URL names the copy, and the old ledger must not be used any more.
+    A password need not stand in a URL: PGPASSFILE may name a file with it.
+    """
+    from eventbridge.ledger.copy import copy_ledger
+
+    counts = copy_ledger(source, destination)
+    if as_json:
+        show_json({"tables": counts, "rows": sum(counts.values())})
+        return
+    for name, count in sorted(counts.items()):
+        say(f"{name}: {count:,}")
+    say(f"{counted(sum(counts.values()), 'row', 'rows')} copied, of {counted(len(counts), 'table', 'tables')}")

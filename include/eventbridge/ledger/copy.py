@@ -1,0 +1,78 @@
+"""Copies a ledger into another database, row by row: from the file of one host to a server, say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Boolean, Connection, Table, func, insert, select, table
+from sqlalchemy.sql.expression import column
+
+from eventbridge.errors import LedgerError, UserError
+from eventbridge.ledger.columns import RowId
+from eventbridge.ledger.database import Database
+from eventbridge.ledger.ledger import Ledger
+from eventbridge.ledger.tables import ledger as identity
+from eventbridge.ledger.tables import metadata
+
+_ROWS_AT_ONCE = 1_000
+
+
+def copy_ledger(from_url: str, to_url: str) -> dict[str, int]:
+    """Copy every row of a ledger into one that is empty, and return how many rows each table has, by name.
+
+    The copy is the same ledger: it has its id, and goes on with its numbers. Nobody can write to either meanwhile; all
+    of it is there afterwards, or nothing. Raises UserError where there is nothing to copy from, or something at the
+    other end, LedgerError where the counts differ or a database fails.
+    """
+    source, destination = Ledger.open(from_url), Ledger.open(to_url)
+    try:
+        if source.ledger_id == destination.ledger_id:
+            raise UserError("Both URLs name one ledger: there is nothing to copy.")
+        # the source is not changed; as a writer's, its transaction keeps others from changing it
+        with source._writing() as there, destination._writing() as here:
+            _refuse_full(here, destination)
+            here.execute(identity.delete())
+            counts = {each.name: _copy(each, there, here) for each in metadata.sorted_tables}
+            for each in metadata.sorted_tables:
+                _go_on_counting(each, source, there, destination, here)
+            return counts
+    finally:
+        source.close()
+        destination.close()
+
+
+def _refuse_full(here: Connection, destination: Database) -> None:
+    full = [each.name for each in metadata.sorted_tables if each is not identity and _count(each, here)]
+    if full:
+        shown = destination._engine.url.render_as_string(hide_password=True)
+        raise UserError(
+            f"Ledger {shown} is not empty: it has rows in {', '.join(full)}. Copy into a database of its own, with "
+            "nothing but what `eventbridge ledger migrate` made; nothing was changed."
+        )
+
+
+def _copy(whole: Table, there: Connection, here: Connection) -> int:
+    rows = _rows(whole)
+    for some in there.execute(select(rows)).mappings().partitions(_ROWS_AT_ONCE):
+        here.execute(insert(rows), [dict(row) for row in some])
+    read, written = _count(whole, there), _count(whole, here)
+    if read != written:
+        raise LedgerError(f"Table {whole.name} has {read:,} rows and its copy {written:,}; nothing was copied.")
+    return written
+
+
+def _rows(whole: Table) -> Any:
+    """Return a table as what its columns hold: nothing is read and written again but for truth values."""
+    columns = (column(c.name, c.type) if isinstance(c.type, Boolean) else column(c.name) for c in whole.columns)
+    return table(whole.name, *columns)
+
+
+def _count(whole: Table, connection: Connection) -> int:
+    return int(connection.execute(select(func.count()).select_from(whole)).scalar_one())
+
+
+def _go_on_counting(whole: Table, source: Database, there: Connection, destination: Database, here: Connection) -> None:
+    for key in whole.columns:
+        if key.type is RowId:
+            last = source._engine.last_number(there, whole.name, key.name)
+            destination._engine.count_on(here, whole.name, key.name, last)

@@ -1,0 +1,205 @@
+"""Ledgers in a PostgreSQL database: any number of hosts and writers, locks by row."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import datetime
+from functools import cached_property, partial
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event
+from sqlalchemy.exc import DBAPIError, OperationalError
+
+from eventbridge.errors import LedgerError, PackageMissing
+from eventbridge.ledger.engines.postgresql_clock import PostgresqlClock
+from eventbridge.ledger.engines.postgresql_remedies import REMEDIES
+
+#: The driver, whatever the URL calls it.
+_DRIVER = "postgresql+psycopg"
+
+#: A server that is not up is waited for: by who was connected to it, as long as for a lock; by who opens it, so long.
+_OPENING_SECONDS = 5.0
+
+#: No statement of the ledger takes so long: each reads or changes a bounded number of rows, found by an index.
+_STATEMENT_SECONDS = 120.0
+
+#: A process that is stopped inside a transaction loses it, and its locks, after so long: no transaction waits for
+#: anything but the database.
+_STOPPED_SECONDS = 60.0
+
+#: Which advisory lock of the database keeps two from migrating at once: any number that nobody else takes.
+_MIGRATION_LOCK = 5_311_007_322_684_716_161
+
+#: SQLSTATEs of transactions that the server has undone, and that have better luck when they are run again.
+_UNDONE = frozenset(
+    {
+        "40001",  # serialization_failure
+        "40P01",  # deadlock_detected
+        "57P01",  # admin_shutdown
+        "57P02",  # crash_shutdown
+        "57P03",  # cannot_connect_now
+        "25P03",  # idle_in_transaction_session_timeout
+    }
+)
+
+#: Words of what a client is told that finds no server at all, or one that begins or ends: it may be there soon.
+_COMES_BACK = (
+    "Connection refused",
+    "Connection reset",
+    "No such file or directory",  # of a Unix socket
+    "the database system is",  # starting up, shutting down, in recovery mode, not yet accepting connections
+    "server closed the connection",
+    "terminating connection",
+    "too many clients",
+    "remaining connection slots",
+    "timeout expired",
+)
+
+
+class PostgresqlEngine:
+    """The engine of one database of a server; see LedgerEngine."""
+
+    spans_hosts = True
+    migrates_when_opened = False
+    # READ COMMITTED, whatever the server's default is: each statement sees what others have committed by then. That is
+    # what `plan_batch` stands on. Its insert waits for the commit of the batch before, and the offsets that it reads
+    # after that must be those which this commit moved: by the snapshot of an earlier moment, as REPEATABLE READ and
+    # SERIALIZABLE have it, it would plan the same offsets a second time, or be refused and have to begin again.
+    # What a transaction decides by is locked (FOR SHARE, FOR UPDATE) or compared and set.
+    begin_writing = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+    # One moment of the ledger for all queries of a transaction; it waits for no writer, and none waits for it.
+    begin_reading = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+    bounds_readers = False
+    remedies: Sequence[tuple[str, str]] = REMEDIES
+
+    def __init__(self, url: URL, busy_timeout_seconds: float) -> None:
+        self.url = url.set(drivername=_DRIVER)
+        self._busy_timeout_seconds = busy_timeout_seconds
+        self._clock = PostgresqlClock(self)
+        self._was_connected = False
+
+    def connect(self) -> Connection:
+        """Open a connection; waits for a server that restarts."""
+        patience = self._busy_timeout_seconds
+        until = time.monotonic() + (patience if self._was_connected else min(patience, _OPENING_SECONDS))
+        while True:
+            try:
+                connection = self._pool.connect()
+            except OperationalError as error:
+                if time.monotonic() > until or not any(words in str(error.orig) for words in _COMES_BACK):
+                    raise
+                time.sleep(random.uniform(0.05, 0.25))  # not all at once, when it is back
+            else:
+                self._was_connected = True
+                return connection
+
+    def turn_to_write(self) -> AbstractContextManager[None]:
+        """Do nothing: rows are locked as they are written."""
+        return nullcontext()
+
+    @contextmanager
+    def migrating(self, connection: Connection) -> Iterator[None]:
+        """Keep others out by an advisory lock; afterwards have text compared byte by byte, as SQLite does."""
+        self._prove_encoding(connection)
+        connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # an index of many rows takes its time
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})")
+        yield
+        _compare_bytes(connection)
+
+    def now(self) -> datetime:
+        """Return the server's time: the host's plus a difference that is measured once a minute."""
+        return self._clock.now()
+
+    def last_number(self, connection: Connection, table: str, column: str) -> int:
+        """Return the last number that was given."""
+        sequence = f"pg_sequence_last_value(pg_get_serial_sequence('{table}', '{column}')::regclass)"
+        return int(connection.exec_driver_sql(f"SELECT coalesce({sequence}, 0)").scalar_one())
+
+    def count_on(self, connection: Connection, table: str, column: str, number: int) -> None:
+        """Have no number up to this one be given."""
+        if number:
+            sequence = f"pg_get_serial_sequence('{table}', '{column}')"
+            connection.exec_driver_sql(f"SELECT setval({sequence}, {number:d})")
+
+    def may_run_again(self, error: BaseException) -> bool:
+        """Return whether the server has undone the transaction, or the connection was lost before the commit."""
+        if not isinstance(error, DBAPIError):
+            return False
+        return error.connection_invalidated or getattr(error.orig, "sqlstate", None) in _UNDONE
+
+    def is_full(self, cause: str) -> bool:
+        """Return False: the disk is the server's, of which `remedies` tells."""
+        return False
+
+    def reader(self, limit_seconds: float) -> Engine:
+        """Return what opens connections that cannot change the ledger; connecting itself may take two seconds."""
+        pool = create_engine(self.url, poolclass=NullPool, connect_args={"connect_timeout": 2, "autocommit": True})
+        limits = {"statement_timeout": limit_seconds, "lock_timeout": limit_seconds}
+        event.listen(pool, "connect", partial(_set_up, limits, "on"))
+        return pool
+
+    @cached_property
+    def _pool(self) -> Engine:
+        # Transactions begin where the ledger says so: to the driver each statement is one of its own.
+        options: dict[str, Any] = {
+            "autocommit": True,
+            "application_name": "eventbridge",
+            "connect_timeout": max(2, math.ceil(min(self._busy_timeout_seconds, 10))),
+            # a server that is gone without a word, its host dead, is noticed
+            "keepalives_idle": 30,
+            "keepalives_interval": 10,
+            "keepalives_count": 3,
+            "tcp_user_timeout": 60_000,
+        }
+        options = {name: value for name, value in options.items() if name not in self.url.query}
+        try:
+            pool = create_engine(self.url, poolclass=NullPool, connect_args=options, use_native_hstore=False)
+        except ModuleNotFoundError as error:
+            raise PackageMissing.of(error) or error from None
+        limits = {
+            "statement_timeout": max(_STATEMENT_SECONDS, self._busy_timeout_seconds),
+            "lock_timeout": self._busy_timeout_seconds,
+            "idle_in_transaction_session_timeout": _STOPPED_SECONDS,
+        }
+        event.listen(pool, "connect", partial(_set_up, limits, "off"))
+        return pool
+
+    def _prove_encoding(self, connection: Connection) -> None:
+        encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
+        if encoding != "UTF8":
+            shown = self.url.render_as_string(hide_password=True)
+            raise LedgerError(
+                f"Ledger {shown}: the encoding of its database is {encoding}, and it needs UTF8. Make another "
+                f"database: `createdb -T template0 -E UTF8 NAME`; nothing was changed."
+            )
+
+
+def _set_up(limits: dict[str, float], read_only: str, connection: Any, _record: object) -> None:
+    """Set limits of a session in seconds; by a statement and not as start parameters, which poolers refuse."""
+    wanted = {name: str(max(1, round(seconds * 1000))) for name, seconds in limits.items()}
+    wanted |= {"default_transaction_read_only": read_only}
+    calls = ", ".join(["set_config(%s, %s, false)"] * len(wanted))
+    connection.execute(f"SELECT {calls}", [each for pair in wanted.items() for each in pair]).close()
+
+
+def _compare_bytes(connection: Connection) -> None:
+    """Give every text column that has another one the collation "C": the order that SQLite and Python know.
+
+    By the language of a database "a-10" may come before "a-2", or "B" after "a", and another version of its library
+    may order otherwise than an index that is there.
+    """
+    columns = connection.exec_driver_sql(
+        "SELECT table_name, column_name FROM information_schema.columns JOIN information_schema.tables "
+        "USING (table_schema, table_name) WHERE table_schema = current_schema() AND table_type = 'BASE TABLE' "
+        "AND data_type IN ('text', 'character varying') AND collation_name IS DISTINCT FROM 'C' "
+        "ORDER BY table_name, ordinal_position"
+    ).all()
+    changes: dict[str, list[str]] = {}
+    for table, column in columns:
+        changes.setdefault(table, []).append(f'ALTER COLUMN "{column}" TYPE text COLLATE "C"')
+    for table, each in changes.items():
+        connection.exec_driver_sql(f'ALTER TABLE "{table}" {", ".join(each)}')

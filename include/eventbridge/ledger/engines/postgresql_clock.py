@@ -1,0 +1,72 @@
+"""The time by a PostgreSQL server's clock, without asking it each time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+
+from eventbridge.errors import LedgerError
+from eventbridge.ledger.engines.protocol import LedgerEngine
+from eventbridge.ledger.remedies import ledger_errors
+
+#: Counts on while the machine sleeps, where there is such a clock.
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+#: How old a measurement may get: two clocks drift apart by some microseconds a second.
+_KEPT_SECONDS = 60.0
+
+#: How soon a server that did not answer is asked again, while the last measurement goes on counting.
+_AGAIN_SECONDS = 5.0
+
+
+class PostgresqlClock:
+    """A server's clock as a difference to this host's; used by any thread.
+
+    The host's is the one that counts on while the machine sleeps and that nobody can set.
+    """
+
+    def __init__(self, engine: LedgerEngine) -> None:
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._measured: tuple[datetime, float] | None = None
+        self._due = 0.0
+
+    def now(self) -> datetime:
+        """Return the server's time, aware, in UTC; raises LedgerError if it was never measured and cannot be."""
+        measured = self._measured
+        if measured is None or _elapsed() >= self._due:
+            measured = self._measure()
+        at, elapsed = measured
+        return at + timedelta(seconds=_elapsed() - elapsed)
+
+    def _measure(self) -> tuple[datetime, float]:
+        if not self._lock.acquire(blocking=self._measured is None):
+            assert self._measured is not None
+            return self._measured  # another thread is at it
+        try:
+            if self._measured is None or _elapsed() >= self._due:
+                self._measured, self._due = self._ask(), _elapsed() + _KEPT_SECONDS
+        except LedgerError:
+            if self._measured is None:
+                raise
+            self._due = _elapsed() + _AGAIN_SECONDS
+        finally:
+            self._lock.release()
+        assert self._measured is not None
+        return self._measured
+
+    def _ask(self) -> tuple[datetime, float]:
+        with ledger_errors(self._engine):
+            connection = self._engine.connect()
+            try:
+                before = _elapsed()
+                at = connection.exec_driver_sql("SELECT clock_timestamp()").scalar_one()
+                after = _elapsed()
+            finally:
+                connection.close()
+        return at.astimezone(UTC), (before + after) / 2
+
+
+def _elapsed() -> float:
+    return time.clock_gettime(_CLOCK)

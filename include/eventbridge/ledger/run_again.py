@@ -1,0 +1,55 @@
+"""Runs a method of the ledger again whose transaction was lost: its server restarted, or undid it for another one.
+
+Only where nothing can have been changed: the transaction was lost before its commit was sent, and the method has
+committed no other before it. Where a commit has no answer nobody knows whether it was made; then the caller is told,
+and whoever runs a stage again finds out by what is there, as after a kill. So no statement has to be idempotent.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import time
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, TypeVar
+
+from eventbridge.errors import LedgerError
+from eventbridge.ledger.database import Database, commits_of_this_thread
+from eventbridge.ledger.remedies import TransactionLostError
+
+_L = TypeVar("_L", bound=Database)
+
+#: For how long: a server that restarts is back by then, and of two that wait for each other one has won.
+_SECONDS = 30.0
+
+
+def runs_lost_transactions_again(ledger: type[_L]) -> type[_L]:
+    """Return the class, whose public methods and properties run again what was lost; those of Database do not."""
+    for part in reversed(ledger.__mro__):
+        if part is Database or not issubclass(part, Database):
+            continue
+        for name, value in vars(part).items():
+            if name.startswith("_"):
+                continue
+            if isinstance(value, FunctionType):
+                setattr(ledger, name, _again(value))
+            elif isinstance(value, property) and value.fget is not None:
+                setattr(ledger, name, property(_again(value.fget)))
+    return ledger
+
+
+def _again(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def call(*arguments: Any, **named: Any) -> Any:
+        until = time.monotonic() + _SECONDS
+        while True:
+            committed = commits_of_this_thread()
+            try:
+                return method(*arguments, **named)
+            except TransactionLostError as error:
+                if time.monotonic() > until or commits_of_this_thread() != committed:
+                    raise LedgerError(str(error)) from error
+            time.sleep(random.uniform(0.01, 0.1))  # not both of two that waited for each other at once
+
+    return call

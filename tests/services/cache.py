@@ -1,0 +1,15 @@
+"""Where the packages of real servers are kept: one folder of the checkout, filled by `make services` or by need."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Final
+
+CACHE: Final = Path(__file__).parents[2] / ".services"
+
+
+def listens(port: int) -> bool:
+    """Tell whether anybody answers on a port of 127.0.0.1."""
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0

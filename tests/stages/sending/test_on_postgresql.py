@@ -1,0 +1,109 @@
+"""Batches with the ledger on a PostgreSQL server: every stage, also where the server restarts in its midst."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from services.postgresql import Postgresql, postgresql
+from stages.delivering import REFUSED, RUNNER, RunningClock, Sending
+
+from eventbridge import fault_points
+from eventbridge.ledger import Ledger
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.ingest.buffer import buffer
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.letters.reader import dead_letters
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.push.stage import push
+from eventbridge.stages.route.stage import route
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.parking import schedule_retries
+
+#: Orders that are published in each test.
+ORDERS = 40
+
+
+@pytest.fixture(scope="module")
+def mortal() -> Iterator[Postgresql]:
+    """Yield a server of this module's own, which its tests may end."""
+    with postgresql() as server:
+        yield server
+
+
+@pytest.fixture
+def url(mortal: Postgresql) -> Iterator[str]:
+    """Yield the URL of an empty ledger."""
+    made = mortal.new_database()
+    Ledger.migrate(made)
+    yield made
+    mortal.drop_database(made)
+
+
+def test_a_batch_passes_all_stages(sending: Sending, clock: RunningClock, url: str) -> None:
+    """Delivered, refused and delivered by a retry, given up: the books balance, and the receiver has each once."""
+    work = sending.begin(ORDERS, settings={"ledger_url": url}, crm="/healthy/crm", late=REFUSED, bad="/status/400/bad")
+    sending.deliver()
+    sending.rules(crm="/healthy/crm", late="/healthy/late", bad="/status/400/bad")
+    clock.advance(2 * 3600)
+    sending.deliver()
+
+    books = audit(work)
+    received = [request["webhook_id"] for request in sending.requests() if request["path"].startswith("/healthy")]
+    assert books.differences == ()
+    assert books.deliveries["orders/crm"]["delivered"] == books.deliveries["orders/late"]["delivered"] == ORDERS
+    assert books.deliveries["orders/bad"]["dead"] == len(list(dead_letters(work))) == ORDERS
+    assert len(received) == len(set(received)) == 2 * ORDERS
+
+
+def each_push(work: Runtime, batch_id: str) -> None:
+    """Push every chunk of a batch."""
+    for chunk in work.ledger.chunks(batch_id):
+        push(work, batch_id, chunk.chunk_id)
+
+
+def routes(work: Runtime, batch_id: str) -> None:
+    """Route in this process."""
+    route(work, batch_id, InProcessRouter(work.store))
+
+
+STAGES: dict[str, Callable[[Runtime, str], Any]] = {
+    "listen": lambda work, _: listen(work, RUNNER),
+    "buffer": buffer,
+    "route": routes,
+    "push": each_push,
+    "write_dead_letters": write_dead_letters,
+    "schedule_retries": schedule_retries,
+    "commit": commit,
+}
+
+
+@pytest.mark.parametrize("point", ["ledger.begin", "ledger.execute", "ledger.select", "ledger.commit.done"])
+def test_a_server_may_restart_in_the_middle_of_every_stage(
+    sending: Sending, mortal: Postgresql, url: str, point: str
+) -> None:
+    """Each stage, once, where it begins a transaction, is in one, or has committed one: it ends as if nothing were."""
+    work = sending.begin(ORDERS, settings={"ledger_url": url}, crm="/healthy/crm", bad="/status/400/bad")
+    batch_id, restarted = "", []
+
+    for name, stage in STAGES.items():
+
+        def restart(reached: str, name: str = name) -> None:
+            if reached == point and name not in restarted:
+                restarted.append(name)
+                mortal.restart()
+
+        fault_points.install(restart)
+        found = stage(work, batch_id)
+        fault_points.install(None)
+        batch_id = batch_id or found
+
+    assert restarted == list(STAGES)
+    assert work.ledger.batch(batch_id).state == "committed"
+    books = audit(work)
+    assert books.differences == ()
+    assert books.deliveries["orders/crm"] == {"matched": ORDERS, "delivered": ORDERS, "dead": 0, "parked": 0}
+    assert len(sending.requests()) == 2 * ORDERS

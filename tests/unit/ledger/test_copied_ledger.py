@@ -1,0 +1,129 @@
+"""A ledger that is copied to a server: the same ledger, every row, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from contracts.ledger_samples import (
+    Clock,
+    a_batch,
+    a_file,
+    a_parked,
+    a_retry_batch,
+    after,
+    register,
+    route,
+    settle,
+)
+from services.postgresql import Postgresql
+
+from eventbridge.decision.breaker import Count, Tally
+from eventbridge.errors import LedgerError, UserError
+from eventbridge.ledger import Ledger
+from eventbridge.ledger.copy import copy_ledger
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    """Return the URL of a ledger in a file that has seen something of most kinds."""
+    url = f"sqlite:///{tmp_path}/ledger.sqlite"
+    ledger = Ledger.open(url, Clock())
+    register(ledger)
+    settle(ledger)
+    ledger.park([a_parked(1), a_parked(2), a_parked(3, held="pool \u00fcber\u00fcll")])
+    assert ledger.plan_taken(a_retry_batch(), [], [1, 2])
+    ledger.commit_batch("batch-1", "flights", [], after(9), "000000")
+    route(ledger, "batch-2")
+    ledger.record_file(a_file("batch-2"), "routed")
+    ledger.note_attempts([Tally("late", "crm", {int(after(0).timestamp()): Count(20, 20)})])
+    ledger.hold_rule("late", "cafe", "it loops")
+    ledger.put_rules_in_force("cafe", {"flights-bus": "flights"}, None, {"late": "1"})
+    ledger.say("late", "", "paused", "yes", "me")
+    ledger.lease_tokens("late", "crm", 10.0, 4)
+    ledger.close()
+    return url
+
+
+@pytest.fixture
+def server_url(postgresql_server: Postgresql) -> Iterator[str]:
+    """Yield the URL of an empty ledger on a server."""
+    url = postgresql_server.new_database()
+    Ledger.migrate(url)
+    yield url
+    postgresql_server.drop_database(url)
+
+
+def everything(url: str) -> list[object]:
+    """Return what a ledger answers to most of what it can be asked."""
+    ledger = Ledger.open(url, Clock())
+    batches = ledger.batches(limit=None)
+    found: list[object] = [ledger.ledger_id, batches, ledger.consumer_offsets(), ledger.parked()]
+    for batch in batches:
+        found += [ledger.ranges(batch.batch_id), ledger.chunks(batch.batch_id), ledger.files(batch.batch_id, "buffer")]
+    found += [ledger.target_statuses(), ledger.held_rules(), ledger.rules_in_force(), ledger.rule_changes()]
+    found += [ledger.operator_states(), ledger.waiting_operational_events(100), ledger.waiting_references()]
+    ledger.close()
+    return found
+
+
+def test_a_copy_is_the_same_ledger(file: str, server_url: str) -> None:
+    """Id, batches, files, parked rows, offsets, targets, rules: whatever is asked, both answer the same."""
+    before = everything(file)
+
+    counts = copy_ledger(file, server_url)
+
+    assert everything(server_url) == before == everything(file)
+    assert {name: counts[name] for name in ("ledger", "batch", "parked", "consumer_offset")} == {
+        "ledger": 1,
+        "batch": 3,
+        "parked": 3,
+        "consumer_offset": 2,
+    }
+    assert counts["delivery_chunk"] > 0
+    assert counts["target_window"] > 0
+
+
+def test_a_copy_goes_on_with_its_numbers(file: str, server_url: str) -> None:
+    """A number that a row had is never given again, be the row gone by now."""
+    ledger = Ledger.open(file, Clock())
+    ledger.park([a_parked(4)])
+    assert ledger.parked()[-1].parked_id == 4
+    with ledger._writing() as connection:
+        connection.exec_driver_sql("DELETE FROM parked WHERE parked_id = 4")
+    ledger.close()
+    copy_ledger(file, server_url)
+
+    copied = Ledger.open(server_url, Clock())
+    copied.park([a_parked(5)])
+
+    assert copied.parked()[-1].parked_id == 5
+    copied.close()
+
+
+def test_a_ledger_that_has_rows_is_not_written_over(file: str, server_url: str) -> None:
+    """A second copy, or one into a ledger that is in use, is refused, and nothing is changed."""
+    other = Ledger.open(server_url, Clock())
+    other.plan_batch(a_batch("theirs"), [])
+    before = everything(server_url)
+
+    with pytest.raises(UserError, match="is not empty: it has rows in batch"):
+        copy_ledger(file, server_url)
+    assert everything(server_url) == before
+    other.close()
+
+
+def test_a_ledger_is_not_copied_onto_itself(file: str) -> None:
+    """Both URLs name one file."""
+    with pytest.raises(UserError, match="name one ledger"):
+        copy_ledger(file, file)
+
+
+def test_a_copy_needs_a_migrated_ledger(file: str, postgresql_server: Postgresql) -> None:
+    """A database without tables is not made into a ledger in passing."""
+    url = postgresql_server.new_database()
+
+    with pytest.raises(LedgerError, match="Run `eventbridge ledger migrate`"):
+        copy_ledger(file, url)
+    postgresql_server.drop_database(url)

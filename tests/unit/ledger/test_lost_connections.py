@@ -1,0 +1,170 @@
+"""A ledger whose server restarts, or breaks off its sessions: what surely did not commit is run again, once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+from contracts.ledger_samples import Clock, a_batch, a_chunk, a_parked, a_retry_batch, after, register, settle
+from services.postgresql import Postgresql, postgresql
+
+from eventbridge import fault_points
+from eventbridge.errors import LedgerError
+from eventbridge.ledger import Ledger
+from eventbridge.ledger.columns import microseconds
+from eventbridge.ledger.run_again import _again
+
+
+@pytest.fixture
+def url(postgresql_server: Postgresql) -> Iterator[str]:
+    """Yield the URL of an empty ledger."""
+    made = postgresql_server.new_database()
+    Ledger.migrate(made)
+    yield made
+    postgresql_server.drop_database(made)
+
+
+@pytest.fixture(scope="module")
+def mortal() -> Iterator[Postgresql]:
+    """Yield a server of this module's own, which its tests may end."""
+    with postgresql() as server:
+        yield server
+
+
+def break_off(url: str) -> None:
+    """End every other session of a database, as a restart does."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+
+
+def at(number: int, act: Callable[[], object]) -> Callable[[str], None]:
+    """Return a hook that acts when the `number`-th point is reached."""
+    left = iter(range(number))
+    done = iter([True])
+
+    def hook(point: str) -> None:
+        if next(left, None) is None and next(done, None):
+            act()
+
+    return hook
+
+
+def prepared(ledger: Ledger) -> None:
+    """Have a batch that parked two rows."""
+    register(ledger)
+    settle(ledger)
+    ledger.park([a_parked(1), a_parked(2)])
+
+
+def taken(ledger: Ledger) -> bool:
+    """Plan a batch of both rows, which is as many statements as any transaction of the ledger has."""
+    return ledger.plan_taken(a_retry_batch(), [a_chunk(0, "retry-1")], [1, 2])
+
+
+def test_a_transaction_that_was_lost_is_run_again(url: str) -> None:
+    """Sessions are ended at the n-th point of a change, for every n: it is made once, and the caller notices nothing.
+
+    Only at the commit itself, whose answer is lost, is the caller told; then the change is there, or it is not.
+    """
+    ledger = Ledger.open(url, Clock())
+    prepared(ledger)
+    points: list[str] = []
+    fault_points.install(points.append)
+    assert taken(ledger)
+    fault_points.install(None)
+
+    for number, point in enumerate(points):
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("UPDATE parked SET taken_by = NULL")
+            connection.execute("DELETE FROM delivery_chunk WHERE batch_id = 'retry-1'")
+            connection.execute("DELETE FROM batch WHERE batch_id = 'retry-1'")
+        fault_points.install(at(number, lambda: break_off(url)))
+        if point == "ledger.commit":
+            with pytest.raises(LedgerError, match="terminating connection"):
+                taken(ledger)
+        else:
+            assert taken(ledger), point
+        fault_points.install(None)
+        found = [batch.batch_id for batch in ledger.batches()]
+
+        assert sorted(found) in (["batch-1", "retry-1"], ["batch-1"] if point == "ledger.commit" else [])
+        assert len(ledger.parked_taken_by("retry-1")) == 2 * (len(found) - 1)
+    ledger.close()
+
+
+def test_a_ledger_goes_on_after_a_restart(mortal: Postgresql) -> None:
+    """The server was ended and started between two transactions: the second one finds it, by a new connection."""
+    url = mortal.new_database()
+    Ledger.migrate(url)
+    ledger = Ledger.open(url, Clock())
+    assert ledger.plan_batch(a_batch(), [])
+
+    mortal.restart()
+
+    assert ledger.move_batch("batch-1", "planned", "buffered")
+    mortal.kill()
+    mortal.start()
+    assert ledger.batch("batch-1").state == "buffered"
+    ledger.close()
+
+
+def test_a_server_that_is_away_is_waited_for(mortal: Postgresql) -> None:
+    """A change that is asked for while the server is down is made when it is up again."""
+    url = mortal.new_database()
+    Ledger.migrate(url)
+    ledger = Ledger.open(url, Clock())
+    mortal.end()
+
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(ledger.plan_batch, a_batch(), [])
+        mortal.start()
+
+        assert asked.result(60)
+    assert ledger.plan_batch(a_batch("batch-2", runner="other"), [])
+    ledger.close()
+
+
+def test_of_two_that_wait_for_each_other_both_get_there(url: str) -> None:
+    """The server undoes one of two transactions that lock the same rows in different order; it is run again."""
+    one, other = Ledger.open(url, Clock()), Ledger.open(url, Clock())
+    for number in (1, 2):
+        assert one.plan_batch(a_batch(f"batch-{number}", runner=f"runner-{number}"), [])
+    first_locks = threading.Barrier(2)
+    met = threading.local()
+
+    def meet(point: str) -> None:
+        """Have both wait, once, between the first lock and the second."""
+        met.points = [*getattr(met, "points", []), point]
+        if met.points.count("ledger.execute") == 2 and not getattr(met, "done", False):
+            met.done = True
+            first_locks.wait(30)
+
+    fault_points.install(meet)
+    with ThreadPoolExecutor(2) as pool:
+        moved = [pool.submit(crosswise, one, 1, 2), pool.submit(crosswise, other, 2, 1)]
+        assert [each.result(60) for each in moved] == [True, True]
+    fault_points.install(None)
+    assert {batch.committed_at for batch in one.batches()} == {after(2)}
+    one.close()
+    other.close()
+
+
+def crosswise(ledger: Ledger, *numbers: int) -> bool:
+    """Change two batches in one transaction, in this order."""
+
+    def change(self: Ledger) -> bool:
+        with self._writing() as connection:
+            for number in numbers:
+                connection.exec_driver_sql(
+                    f"UPDATE batch SET committed_at = coalesce(committed_at, {microseconds(after(0))}) + 1000000 "
+                    f"WHERE batch_id = 'batch-{number}'"
+                )
+        return True
+
+    return bool(_again(change)(ledger))

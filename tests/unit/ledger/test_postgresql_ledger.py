@@ -1,0 +1,235 @@
+"""A ledger on a PostgreSQL server: who may migrate it, what it sets by itself, and what a person is told."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psycopg
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from contracts.ledger_samples import Clock, a_batch, register, some_ranges
+from services.postgresql import Postgresql
+from sqlalchemy import create_engine
+
+from eventbridge.errors import LedgerError, SettingsError
+from eventbridge.ledger import Ledger, migrations
+from eventbridge.ledger.revision import HEAD
+from eventbridge.ledger.tables import metadata
+
+
+@pytest.fixture
+def empty(postgresql_server: Postgresql) -> Iterator[str]:
+    """Yield the URL of a database without tables."""
+    url = postgresql_server.new_database()
+    yield url
+    postgresql_server.drop_database(url)
+
+
+@pytest.fixture
+def url(empty: str) -> str:
+    """Return the URL of an empty ledger."""
+    Ledger.migrate(empty)
+    return empty
+
+
+def tables_of(url: str) -> set[str]:
+    """Return the tables of a database."""
+    with psycopg.connect(url) as connection:
+        rows = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
+    return {name for (name,) in rows}
+
+
+def test_opening_a_database_without_tables_names_the_command(empty: str) -> None:
+    """Nothing is made in passing: on a server only the command migrates."""
+    with pytest.raises(LedgerError, match=r"has no tables yet. Run `eventbridge ledger migrate`"):
+        Ledger.open(empty)
+
+    assert tables_of(empty) == set()
+
+
+def test_migrating_is_told_and_may_be_repeated(empty: str) -> None:
+    """The first time the tables are made, the second time nothing is."""
+    assert Ledger.migrate(empty) == (None, HEAD)
+    first = Ledger.open(empty).ledger_id
+
+    assert Ledger.migrate(empty) == (HEAD, HEAD)
+    assert Ledger.open(empty).ledger_id == first
+
+
+def test_a_ledger_of_an_older_revision_is_left_alone(empty: str) -> None:
+    """It is told which revision it has and which is needed; the command brings it up to date, rows and all."""
+    assert migrations.__file__ is not None
+    engine = create_engine(empty.replace("postgresql:", "postgresql+psycopg:"))
+    with engine.begin() as connection:
+        config = Config(attributes={"connection": connection, "version_table": "ledger_revision"})
+        config.set_main_option("script_location", str(Path(migrations.__file__).parent))
+        command.upgrade(config, "0012")
+        connection.exec_driver_sql("INSERT INTO ledger VALUES (1, 'the-id', 0)")
+    engine.dispose()
+
+    with pytest.raises(LedgerError, match=f"has revision 0012, this version needs {HEAD}. Run `eventbridge ledger"):
+        Ledger.open(empty)
+    assert "replay" not in tables_of(empty)
+    assert Ledger.migrate(empty) == ("0012", HEAD)
+    assert Ledger.open(empty).ledger_id == "the-id"
+
+
+def test_a_ledger_of_a_newer_version_is_refused(url: str) -> None:
+    """Opening and migrating both say so, and change nothing."""
+    with psycopg.connect(url) as connection:
+        connection.execute("UPDATE ledger_revision SET version_num = '9999'")
+
+    for act in (Ledger.open, Ledger.migrate):
+        with pytest.raises(LedgerError, match=r"has revision 9999.*newer version"):
+            act(url)
+
+
+def test_another_programs_database_is_refused(empty: str) -> None:
+    """Its tables are named, and stay alone."""
+    with psycopg.connect(empty) as connection:
+        connection.execute("CREATE TABLE dag_run (id int)")
+
+    with pytest.raises(LedgerError, match="another program's tables \\(dag_run\\)"):
+        Ledger.migrate(empty)
+    assert tables_of(empty) == {"dag_run"}
+
+
+def test_a_database_of_another_encoding_is_refused(postgresql_server: Postgresql) -> None:
+    """Names and messages are Unicode, so the database must be."""
+    url = postgresql_server.new_database(of="template0", encoding="SQL_ASCII")
+
+    with pytest.raises(LedgerError, match="the encoding of its database is SQL_ASCII"):
+        Ledger.migrate(url)
+    postgresql_server.drop_database(url)
+
+
+def test_the_migrations_make_the_tables_that_the_statements_use(url: str) -> None:
+    """Alembic finds no difference between a migrated ledger and tables.py."""
+    engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
+    with engine.connect() as connection:
+        options = {"compare_type": True, "version_table": "ledger_revision"}
+        differences = compare_metadata(MigrationContext.configure(connection, opts=options), metadata)
+    engine.dispose()
+
+    assert differences == []
+
+
+def test_text_is_compared_byte_by_byte(url: str) -> None:
+    """Whatever the database's locale is: order is that of the other database, and of Python."""
+    with psycopg.connect(url) as connection:
+        other = connection.execute(
+            "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'public' "
+            "AND data_type IN ('text', 'character varying') AND collation_name IS DISTINCT FROM 'C'"
+        ).fetchall()
+
+    assert other == []
+
+
+def test_isolation_is_the_ledgers_and_not_the_servers(url: str) -> None:
+    """Writers see what is committed by each statement, readers one moment, whatever the database's default is."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        name = url.rpartition("/")[2]
+        connection.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
+        connection.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    ledger = Ledger.open(url)
+
+    with ledger._writing() as transaction:
+        written = transaction.exec_driver_sql("SHOW transaction_isolation").scalar()
+    with ledger._reading() as transaction:
+        read = transaction.exec_driver_sql("SHOW transaction_isolation").scalar()
+        only = transaction.exec_driver_sql("SHOW transaction_read_only").scalar()
+
+    assert (written, read, only) == ("read committed", "repeatable read", "on")
+    assert ledger.plan_batch(a_batch(), [])
+    ledger.close()
+
+
+def test_a_plan_waits_for_the_commit_before_it_and_sees_its_offsets(url: str) -> None:
+    """A batch of the old ranges, asked for before the commit of the one that took them, is refused after it.
+
+    This is what the isolation of writers is pinned for: by the snapshot of its own beginning it would be planned.
+    """
+    one, other = Ledger.open(url, Clock()), Ledger.open(url, Clock())
+    register(one)
+    assert one.plan_batch(a_batch(), some_ranges())
+    for before, after in (("planned", "buffered"), ("buffered", "routed"), ("routed", "settling")):
+        assert one.move_batch("batch-1", before, after)
+    with other._writing() as transaction:
+        transaction.exec_driver_sql("SELECT count(*) FROM batch").scalar()  # a snapshot of its own would be this one
+        assert one.commit_batch("batch-1", "flights", some_ranges(), one.now(), "000000")
+        transaction.exec_driver_sql("SELECT 1")
+        seen = transaction.exec_driver_sql('SELECT max("offset") FROM consumer_offset').scalar()
+
+    assert seen == 20
+    assert not other.plan_batch(a_batch("batch-2"), some_ranges())
+    one.close()
+    other.close()
+
+
+def test_the_time_is_the_servers(url: str) -> None:
+    """It is near the host's here, aware and in UTC, and goes on without a question to the server."""
+    ledger = Ledger.open(url)
+    first = ledger.now()
+    ledger.close()
+    begun = time.perf_counter()
+    times = [ledger.now() for _ in range(10_000)]
+
+    assert time.perf_counter() - begun < 1
+    assert times == sorted(times)
+    assert first <= times[0]
+    assert first.tzinfo is UTC
+    assert abs((first - datetime.now(UTC)).total_seconds()) < 5
+
+
+def test_a_lock_that_another_session_keeps_is_told(url: str) -> None:
+    """After the busy timeout: what to look at, and nothing was changed."""
+    ledger = Ledger.open(url, busy_timeout_seconds=0.2)
+    assert ledger.plan_batch(a_batch(), [])
+    with psycopg.connect(url) as connection:
+        connection.execute("UPDATE batch SET state = 'buffered'")
+
+        with pytest.raises(LedgerError, match=r"lock timeout.*pg_stat_activity"):
+            ledger.move_batch("batch-1", "planned", "routed")
+        connection.rollback()
+
+    assert ledger.move_batch("batch-1", "planned", "routed")
+    ledger.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (("/t", "/no-such-t"), "does not exist. Make the database on its server"),
+        (("postgres@", "nobody:secret@"), 'role "nobody" does not exist. Make the user on the server'),
+        (("127.0.0.1", "no-such-host.invalid"), "Correct the host in EVENTBRIDGE_LEDGER_URL"),
+    ],
+    ids=["database", "user", "host"],
+)
+def test_what_cannot_be_connected_to_is_told_at_once(url: str, change: tuple[str, str], told: str) -> None:
+    """Each mistake has its remedy, and no password is shown."""
+    begun = time.monotonic()
+    with pytest.raises(LedgerError, match=re.escape(told)) as refused:
+        Ledger.open(url.replace(*change))
+
+    assert "secret" not in str(refused.value)
+    assert time.monotonic() - begun < 4
+
+
+def test_a_server_that_is_not_there_is_waited_for_and_told() -> None:
+    """For as long as is asked: then which command shows whether it is up."""
+    with pytest.raises(LedgerError, match=r"Connection refused.*pg_isready -h 127.0.0.1 -p 1"):
+        Ledger.open("postgresql://me:secret@127.0.0.1:1/db", busy_timeout_seconds=0.1)
+
+
+@pytest.mark.parametrize("bad", ["mysql://u:secret@h/d", "nonsense", "postgresql://me:secret@host:port/db"])
+def test_a_url_that_names_no_ledger_says_what_does(bad: str) -> None:
+    """Both kinds of URL are named."""
+    with pytest.raises(SettingsError, match="postgresql://<user>"):
+        Ledger.open(bad)
