@@ -11,12 +11,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from services.postgresql import Postgresql
 
 from eventbridge import fault_points
 from eventbridge.errors import BusError, OffsetGapError
 from eventbridge.model.queue import Queue
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.sources.embedded.places import queue_of_key
+from eventbridge.sources.embedded.bus import EmbeddedBus, queue_of_key
+from eventbridge.sources.embedded.database_bus import DatabaseBus
 from eventbridge.sources.messages import MESSAGES
 from eventbridge.sources.protocol import LogSource, Publisher
 from eventbridge.testing.messages import messages_of
@@ -26,7 +29,7 @@ START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TOPICS = ("orders", "returns")
 QUEUES = 3
 
-AnyLog = EmbeddedBus | InMemoryLog
+AnyLog = EmbeddedBus | DatabaseBus | InMemoryLog
 
 
 class Clock:
@@ -46,7 +49,24 @@ class Clock:
 LOGS: dict[str, Callable[[Path, Clock], AnyLog]] = {
     "embedded": lambda folder, clock: EmbeddedBus(folder, "shop", topics=TOPICS, queues=QUEUES, clock=clock),
     "memory": lambda folder, clock: InMemoryLog(topics=TOPICS, queues=QUEUES, clock=clock),
+    "database": lambda folder, clock: DatabaseBus(DATABASE[0], folder.name, topics=TOPICS, queues=QUEUES, clock=clock),
 }
+
+#: The URL of the database of the test that runs, of those that need one.
+DATABASE: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def database(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Have an empty database where a log needs one."""
+    asked = getattr(request.node, "callspec", None)
+    if asked is None or "database" not in asked.params.values():
+        yield
+        return
+    server: Postgresql = request.getfixturevalue("postgresql_server")
+    DATABASE[:] = [server.new_database()]
+    yield
+    server.drop_database(DATABASE.pop())
 
 
 @pytest.fixture
@@ -255,7 +275,7 @@ def test_times_never_go_back(log: AnyLog, queue: Queue, clock: Clock) -> None:
 
 def drop_older(log: AnyLog, at: datetime) -> None:
     """Let the log lose what was published before a time, each kind in its way."""
-    if isinstance(log, EmbeddedBus):
+    if isinstance(log, EmbeddedBus | DatabaseBus):
         log.trim(at)
     else:
         for queue in log.queues():

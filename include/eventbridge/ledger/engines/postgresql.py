@@ -17,6 +17,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from eventbridge.errors import LedgerError, PackageMissing
 from eventbridge.ledger.engines.postgresql_clock import PostgresqlClock
 from eventbridge.ledger.engines.postgresql_remedies import REMEDIES
+from eventbridge.server_away import may_come_back
 
 #: The driver, whatever the URL calls it.
 _DRIVER = "postgresql+psycopg"
@@ -44,19 +45,6 @@ _UNDONE = frozenset(
         "57P03",  # cannot_connect_now
         "25P03",  # idle_in_transaction_session_timeout
     }
-)
-
-#: Words of what a client is told that finds no server at all, or one that begins or ends: it may be there soon.
-_COMES_BACK = (
-    "Connection refused",
-    "Connection reset",
-    "No such file or directory",  # of a Unix socket
-    "the database system is",  # starting up, shutting down, in recovery mode, not yet accepting connections
-    "server closed the connection",
-    "terminating connection",
-    "too many clients",
-    "remaining connection slots",
-    "timeout expired",
 )
 
 
@@ -90,7 +78,7 @@ class PostgresqlEngine:
             try:
                 connection = self._pool.connect()
             except OperationalError as error:
-                if time.monotonic() > until or not any(words in str(error.orig) for words in _COMES_BACK):
+                if time.monotonic() > until or not may_come_back(str(error.orig)):
                     raise
                 time.sleep(random.uniform(0.05, 0.25))  # not all at once, when it is back
             else:

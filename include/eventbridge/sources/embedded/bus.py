@@ -33,6 +33,12 @@ PAGE_BYTES = 4 * 1024 * 1024
 TRIM_MESSAGES = 10_000
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
+# A message's position is its queue's number and its offset in one integer of 63 bits: 2^40 offsets a queue.
+_OFFSET_BITS = 40
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+BUS_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 
 
 class EmbeddedBus:
@@ -55,7 +61,7 @@ class EmbeddedBus:
         queues: int = 4,
         clock: Callable[[], datetime],
     ) -> None:
-        if not _NAME.fullmatch(bus):
+        if not BUS_NAME.fullmatch(bus):
             raise UserError(f"{bus!r} cannot name a bus: use letters, digits, '.', '_' and '-'")
         if not topics or queues < 1:
             raise UserError(f"bus {bus}: a bus has at least one topic, and a topic at least one queue")
@@ -288,3 +294,16 @@ class EmbeddedBus:
             return self._numbers[queue]
         except KeyError:
             raise BusError(f"{self.path}: there is no queue {queue.topic}/{queue.queue_id} among those open") from None
+
+
+def queue_of_key(key: str, queues: int) -> int:
+    """Return which of a topic's queues takes the records of a key; the same in every process and version."""
+    return zlib.crc32(key.encode("utf-8", "surrogatepass")) % queues
+
+
+def _position(number: int, offset: int) -> int:
+    return number << _OFFSET_BITS | offset
+
+
+def microseconds(at: datetime) -> int:
+    return (at - _EPOCH) // _MICROSECOND
