@@ -12,6 +12,7 @@ import typer
 from eventbridge.cli import backtest, operate
 from eventbridge.cli.lines import numbered_lines
 from eventbridge.cli.output import JsonOption, json_text, note, say, show_json
+from eventbridge.cli.publish_rules import publish_rules
 from eventbridge.cli.release import release
 from eventbridge.cli.runtime import runtime, settings
 from eventbridge.cli.shadow import shadow
@@ -33,6 +34,7 @@ app.command("resume")(operate.resume_rule)
 app.command("disable")(operate.disable_rule)
 app.command("enable")(operate.enable_rule)
 app.command("priority")(operate.set_priority)
+app.command("publish")(publish_rules)
 
 FolderOption = Annotated[
     Path | None,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -61,6 +61,11 @@ class Settings(BaseModel):
         Path("include/rules"),
         "folder",
         "The rule files; used as written, so that mistakes name files as you know them.",
+    )
+    rules_from: Literal["files", "published"] = _setting(
+        "files",
+        "files or published",
+        "What new batches go by: this host's rule files, or the set that `eventbridge rules publish` put in force.",
     )
     event_max_bytes: Size = _setting(
         MIB, "bytes", "The largest event taken; a larger one is a dead letter Malformed. Bounds memory.", ge=1024

@@ -58,6 +58,8 @@ def runners_to_parse() -> list[str]:
     from eventbridge.rule import load_rules
 
     settings = airflow_settings()
+    if settings.rules_from == "published":
+        return _runners_in_force(settings)
     try:
         return sorted(load_rules(Path(settings.rules_folder), cache=settings.rule_cache).runners())
     except RuleFileError:
@@ -82,7 +84,8 @@ def refuse_rule_mistakes() -> None:
     from eventbridge.rule import load_rules
 
     settings = airflow_settings()
-    load_rules(Path(settings.rules_folder), cache=settings.rule_cache)
+    if settings.rules_from == "files":
+        load_rules(Path(settings.rules_folder), cache=settings.rule_cache)
 
 
 def run_limit(settings: Settings) -> timedelta:

@@ -100,12 +100,18 @@ class Watch:
         """Return the rules, read again only if a file changed."""
         if self._rules is not None and self._rules_seen is not None and now - self._rules_seen[0] < _RULES_HOLD:
             return self._rules
-        mark = _folder_mark(Path(self.work.settings.rules_folder))
+        mark = self._mark()
         if self._rules is None or self._rules_seen is None or self._rules_seen[1] != mark:
             self._rules = self.work.rule_set()
             self._close_sources()
         self._rules_seen = (now, mark)
         return self._rules
+
+    def _mark(self) -> Hashable:
+        if self.work.settings.rules_from == "published":
+            known = self.work.ledger.rules_in_force()
+            return None if known is None else known.rule_set
+        return _folder_mark(Path(self.work.settings.rules_folder))
 
     def _close_sources(self) -> None:
         for source in self._sources.values():

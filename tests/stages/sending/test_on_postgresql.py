@@ -12,6 +12,7 @@ from stages.delivering import REFUSED, RUNNER, RunningClock, Sending
 from eventbridge import fault_points
 from eventbridge.ledger import Ledger
 from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.sources.embedded.database_bus import DatabaseBus
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
@@ -41,6 +42,18 @@ def url(mortal: Postgresql) -> Iterator[str]:
     Ledger.migrate(made)
     yield made
     mortal.drop_database(made)
+
+
+@pytest.fixture
+def sending(sending: Sending, url: str, monkeypatch: pytest.MonkeyPatch) -> Sending:
+    """Have the installation's bus where stages look for it: in the ledger's database."""
+    site = sending.site
+
+    def bus(name: str = "orders", topics: tuple[str, ...] = ("placed",), queues: int = 2) -> DatabaseBus:
+        return DatabaseBus(url, name, topics=topics, queues=queues, clock=site.clock)
+
+    monkeypatch.setattr(site, "bus", bus)
+    return sending
 
 
 def test_a_batch_passes_all_stages(sending: Sending, clock: RunningClock, url: str) -> None:

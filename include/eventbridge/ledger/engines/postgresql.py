@@ -136,6 +136,7 @@ class PostgresqlEngine:
         options: dict[str, Any] = {
             "autocommit": True,
             "application_name": "eventbridge",
+            "client_encoding": "UTF8",
             "connect_timeout": max(2, math.ceil(min(self._busy_timeout_seconds, 10))),
             # a server that is gone without a word, its host dead, is noticed
             "keepalives_idle": 30,
@@ -166,12 +167,16 @@ class PostgresqlEngine:
             )
 
 
+#: What a commit has answered survives a crash of the server, be its default another.
+_DURABLE = "set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), false)"
+
+
 def _set_up(limits: dict[str, float], read_only: str, connection: Any, _record: object) -> None:
     """Set limits of a session in seconds; by a statement and not as start parameters, which poolers refuse."""
     wanted = {name: str(max(1, round(seconds * 1000))) for name, seconds in limits.items()}
     wanted |= {"default_transaction_read_only": read_only}
     calls = ", ".join(["set_config(%s, %s, false)"] * len(wanted))
-    connection.execute(f"SELECT {calls}", [each for pair in wanted.items() for each in pair]).close()
+    connection.execute(f"SELECT {calls}, {_DURABLE}", [each for pair in wanted.items() for each in pair]).close()
 
 
 def _compare_bytes(connection: Connection) -> None:

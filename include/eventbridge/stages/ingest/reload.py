@@ -19,6 +19,8 @@ def take_up_rules(work: Runtime) -> RuleSet:
 
     Mistakes are noted, and told by an operational event, once. Raises RuleFileError if no files ever were good.
     """
+    if work.settings.rules_from == "published":
+        return work.rule_set()
     try:
         today = work.rule_files()
     except RuleFileError as error:
@@ -26,14 +28,17 @@ def take_up_rules(work: Runtime) -> RuleSet:
         return work.rule_set()
     known = work.ledger.rules_in_force()
     if known is None or known.rule_set != today.hash:
-        _put_in_force(work, today, known)
+        put_in_force(work, today, known)
     elif known.mistakes:
         work.ledger.note_mistakes([])
     return work.in_force(today)
 
 
-def _put_in_force(work: Runtime, today: RuleSet, known: RulesInForce | None) -> None:
-    """Freeze today's rules, then say that they are in force; of two that do it at once one does."""
+def put_in_force(work: Runtime, today: RuleSet, known: RulesInForce | None) -> dict[str, str] | None:
+    """Freeze today's rules, then say that they are in force; of two that do it at once one does.
+
+    Returns the version of each rule that changed ("": it is gone), None if another set is in force by now.
+    """
     rule_set = freeze_rules(work.store, today)
     before = frozen_rules(work.store, known.rule_set).rules if known is not None else {}
     changes = {
@@ -44,6 +49,8 @@ def _put_in_force(work: Runtime, today: RuleSet, known: RulesInForce | None) -> 
     changes |= dict.fromkeys(before.keys() - today.rules.keys(), "")
     if work.ledger.put_rules_in_force(rule_set, today.runners(), known.rule_set if known else None, changes):
         log.info("rule set %s is in force: %d rules changed", rule_set, len(changes))
+        return changes
+    return None
 
 
 def _note(work: Runtime, error: RuleFileError) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from eventbridge.config.connection import Connection
 from eventbridge.config.settings import Settings
-from eventbridge.errors import RuleFileError, StoreError, StoreFileDamaged, StoreFileMissing
+from eventbridge.errors import NotFoundError, RuleFileError, StoreError, StoreFileDamaged, StoreFileMissing
 from eventbridge.ledger import Ledger
 from eventbridge.model.batch import Batch
 from eventbridge.rule import Bus, RuleSet, load_rules
@@ -68,8 +68,11 @@ class Runtime:
     def rule_set(self) -> RuleSet:
         """Return what today's rule files say or, with mistakes in them, the last ones without; see `in_force`.
 
-        Raises RuleFileError with every mistake if no files ever were good.
+        Where rules are published (EVENTBRIDGE_RULES_FROM), the published ones, whatever lies on this host;
+        NotFoundError if none are. Raises RuleFileError with every mistake if no files ever were good.
         """
+        if self.settings.rules_from == "published":
+            return self.in_force(self._published_rules())
         try:
             return self.in_force(self.rule_files())
         except RuleFileError:
@@ -77,6 +80,14 @@ class Runtime:
             if known is None:
                 raise
             return self.in_force(frozen_rules(self.store, known.rule_set))
+
+    def _published_rules(self) -> RuleSet:
+        known = self.ledger.rules_in_force()
+        if known is None:
+            raise NotFoundError(
+                "No rules are published yet. Run `eventbridge rules publish` on the host that has the rule files."
+            )
+        return frozen_rules(self.store, known.rule_set)
 
     def rule_files(self) -> RuleSet:
         """Return what today's rule files say; raises RuleFileError with every mistake in them."""

@@ -1,0 +1,77 @@
+"""Rules that one process publishes: every host goes by them, whatever rule files lie there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventbridge.errors import NotFoundError, UserError
+from eventbridge.rule import RuleSet
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.ingest.reload import take_up_rules
+from eventbridge.stages.operate.publish_rules import publish_rules
+from eventbridge.stages.operate.status import status
+
+
+@pytest.fixture
+def work(site: Any) -> Any:
+    """The runtime of a host that goes by published rules."""
+    return site.reopen(rules_from="published")
+
+
+@pytest.fixture
+def elsewhere(site: Any, work: Any, tmp_path: Path) -> Any:
+    """The runtime of another host, which has an empty folder of rule files, with the same ledger and store."""
+    (tmp_path / "nothing").mkdir()
+    return site.reopen(rules_from="published", rules_folder=tmp_path / "nothing")
+
+
+def test_what_is_published_is_what_every_host_has(work: Any, elsewhere: Any) -> None:
+    """Before that it is told what to run; afterwards a host without rule files plans by it."""
+    with pytest.raises(NotFoundError, match="Run `eventbridge rules publish`"):
+        elsewhere.rule_set()
+
+    published = publish_rules(work, work.rule_files())
+
+    assert set(published.changed) == set(work.rule_files().rules)
+    assert elsewhere.rule_set().rules.keys() == work.rule_files().rules.keys()
+    assert take_up_rules(elsewhere).hash == work.rule_set().hash
+    assert status(elsewhere).mistakes == ()
+
+
+def test_a_changed_file_waits_to_be_published(site: Any, work: Any, order: Callable[..., bytes]) -> None:
+    """A batch goes by what is in force; publishing again takes the change up, and removes what is gone."""
+    publish_rules(work, work.rule_files())
+    before = work.rule_files()
+    some = sorted(before.rules)[0]
+    site.publish(order(1))
+    site.write_rules("buses: {orders: {source: {type: embedded, topics: [placed], queues: 2, start_at: earliest}}}\n")
+
+    batch_id = listen(work, "orders")
+
+    assert batch_id is not None
+    assert some in work.rules_of(work.ledger.batch(batch_id)).rules
+    with pytest.raises(UserError, match="Give --empty"):
+        publish_rules(work, work.rule_files())
+    assert publish_rules(work, work.rule_files(), empty=True).removed == tuple(sorted(before.rules))
+    assert work.rule_set().rules == {}
+
+
+def test_publishing_again_changes_nothing(work: Any) -> None:
+    """The same set, or the same files on another host."""
+    publish_rules(work, work.rule_files())
+    since = work.ledger.rules_in_force().since
+
+    again = publish_rules(work, work.rule_files())
+
+    assert (again.changed, again.removed) == ((), ())
+    assert work.ledger.rules_in_force().since == since
+
+
+def test_hosts_that_go_by_their_files_are_not_published_to(site: Any) -> None:
+    """It would have no effect, so it is refused and the setting named."""
+    with pytest.raises(UserError, match="Set EVENTBRIDGE_RULES_FROM to published"):
+        publish_rules(site.work, RuleSet())
