@@ -17,10 +17,13 @@ from alembic.migration import MigrationContext
 from contracts.ledger_samples import Clock, a_batch, register, some_ranges
 from services.postgresql import Postgresql
 from sqlalchemy import create_engine
+from sqlalchemy.exc import InternalError, OperationalError
 
 from eventbridge.errors import LedgerError, SettingsError
 from eventbridge.ledger import Ledger, migrations
+from eventbridge.ledger.engines.registry import engine_of
 from eventbridge.ledger.revision import HEAD
+from eventbridge.ledger.statements.chunks import PLACES_OF_RUNNER
 from eventbridge.ledger.tables import metadata
 
 
@@ -233,3 +236,19 @@ def test_a_url_that_names_no_ledger_says_what_does(bad: str) -> None:
     """Both kinds of URL are named."""
     with pytest.raises(SettingsError, match="postgresql://<user>"):
         Ledger.open(bad)
+
+
+def test_a_reader_cannot_change_the_ledger_and_waits_for_nobody(url: str) -> None:
+    """As Airflow's scheduler asks it, which must not be held up."""
+    pool = engine_of(url).reader(0.2)
+    with psycopg.connect(url) as other, pool.connect() as reading:
+        other.execute("LOCK TABLE batch IN ACCESS EXCLUSIVE MODE")
+        begun = time.monotonic()
+        with pytest.raises(OperationalError, match="timeout"):
+            reading.execute(PLACES_OF_RUNNER, {"of_runner": "flights"})
+        other.rollback()
+
+        assert time.monotonic() - begun < 2
+        assert reading.execute(PLACES_OF_RUNNER, {"of_runner": "flights"}).all() == []
+        with pytest.raises(InternalError, match="read-only transaction"):
+            reading.exec_driver_sql("DELETE FROM batch")
