@@ -99,7 +99,7 @@ def test_a_server_may_restart_in_the_middle_of_every_stage(
     sending: Sending, mortal: Postgresql, url: str, point: str
 ) -> None:
     """Each stage, once, where it begins a transaction, is in one, or has committed one: it ends as if nothing were."""
-    work = sending.begin(ORDERS, settings={"ledger_url": url}, crm="/healthy/crm", bad="/status/400/bad")
+    work = sending.begin(ORDERS, settings={"ledger_url": url}, crm="/healthy/crm", bad="/status/400/bad", late=REFUSED)
     batch_id, restarted = "", []
 
     for name, stage in STAGES.items():
