@@ -5,11 +5,18 @@ from __future__ import annotations
 import re
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from eventbridge.config.quantities import parse_duration, parse_size
+
+
+def setting(default: object, unit: str, reason: str, **limits: Any) -> Any:
+    """Return the field of a setting: its default, or what makes it of the settings before, unit and reason."""
+    if callable(default):
+        return Field(default_factory=default, description=reason, json_schema_extra={"unit": unit}, **limits)
+    return Field(default, description=reason, json_schema_extra={"unit": unit}, validate_default=True, **limits)
 
 
 def _absolute(path: Path) -> Path:

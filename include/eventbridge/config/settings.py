@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from eventbridge.config.indirect import with_ledger_url
 from eventbridge.config.setting_mistakes import PREFIX as PREFIX
 from eventbridge.config.setting_mistakes import is_setting_name, setting_mistakes, unknown_setting
 from eventbridge.config.setting_types import Count, Folder, LedgerUrl, Networks, Seconds, Size, Uri
+from eventbridge.config.setting_types import setting as _setting
 from eventbridge.errors import SettingsError
 
 MIB = 1 << 20
@@ -23,12 +24,6 @@ DAY = 86_400.0
 
 def _is_s3(data: Mapping[str, Any]) -> bool:
     return str(data["store_uri"]).startswith("s3:")  # each file costs a put there: few large ones
-
-
-def _setting(default: object, unit: str, reason: str, **limits: Any) -> Any:
-    if callable(default):
-        return Field(default_factory=default, description=reason, json_schema_extra={"unit": unit}, **limits)
-    return Field(default, description=reason, json_schema_extra={"unit": unit}, validate_default=True, **limits)
 
 
 class Settings(BaseModel):
