@@ -24,6 +24,7 @@ from eventbridge.model.queue import Queue
 from eventbridge.sources.embedded.file import BusFile
 from eventbridge.sources.embedded.places import microseconds, position, queue_of_key
 from eventbridge.sources.messages import message_block
+from eventbridge.sources.messages import message_block, microseconds
 
 #: A page of a read ends at whichever comes first: this many messages, or this many bytes of bodies.
 PAGE_MESSAGES = 1_000
@@ -36,8 +37,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 # A message's position is its queue's number and its offset in one integer of 63 bits: 2^40 offsets a queue.
 _OFFSET_BITS = 40
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
+#: What a bus may be called.
 BUS_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 
 
@@ -303,7 +303,3 @@ def queue_of_key(key: str, queues: int) -> int:
 
 def _position(number: int, offset: int) -> int:
     return number << _OFFSET_BITS | offset
-
-
-def microseconds(at: datetime) -> int:
-    return (at - _EPOCH) // _MICROSECOND
