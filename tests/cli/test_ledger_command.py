@@ -55,7 +55,7 @@ def test_an_installation_moves_to_a_server(
     before = eventbridge("audit", "--json").json
     monkeypatch.setenv("EVENTBRIDGE_LEDGER_URL", url)
     assert eventbridge("ledger", "migrate").code == 0
-    file = f"sqlite:///{delivered.folder}/home/ledger.sqlite"
+    file = f"sqlite:///{delivered.folder / 'home' / 'ledger.sqlite'}"
 
     copied = eventbridge("ledger", "copy", file, url, "--json")
     again = eventbridge("ledger", "copy", file, url)

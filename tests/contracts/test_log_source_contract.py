@@ -17,9 +17,8 @@ from eventbridge import fault_points
 from eventbridge.errors import BusError, OffsetGapError
 from eventbridge.model.queue import Queue
 from eventbridge.sources.embedded.bus import EmbeddedBus
-from eventbridge.sources.embedded.places import queue_of_key
-from eventbridge.sources.embedded.bus import EmbeddedBus, queue_of_key
 from eventbridge.sources.embedded.database_bus import DatabaseBus
+from eventbridge.sources.embedded.places import queue_of_key
 from eventbridge.sources.messages import MESSAGES
 from eventbridge.sources.protocol import LogSource, Publisher
 from eventbridge.testing.messages import messages_of

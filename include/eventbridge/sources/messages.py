@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 _TIME = pa.timestamp("us", tz="UTC")
 
 #: In the order in which the bus has them; a name may come several times.
@@ -52,11 +49,6 @@ def message_block(
         _array(bodies, pa.binary()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=MESSAGES)
-
-
-def microseconds(at: datetime) -> int:
-    """Return an aware time as whole microseconds since 1970, UTC."""
-    return (at - _EPOCH) // _MICROSECOND
 
 
 def _array(values: Sequence[object] | pa.Array, type_: pa.DataType) -> pa.Array:

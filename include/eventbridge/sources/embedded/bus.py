@@ -24,7 +24,6 @@ from eventbridge.model.queue import Queue
 from eventbridge.sources.embedded.file import BusFile
 from eventbridge.sources.embedded.places import microseconds, position, queue_of_key
 from eventbridge.sources.messages import message_block
-from eventbridge.sources.messages import message_block, microseconds
 
 #: A page of a read ends at whichever comes first: this many messages, or this many bytes of bodies.
 PAGE_MESSAGES = 1_000
@@ -32,10 +31,6 @@ PAGE_BYTES = 4 * 1024 * 1024
 
 #: A trim lets publishers in after each of these.
 TRIM_MESSAGES = 10_000
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
-# A message's position is its queue's number and its offset in one integer of 63 bits: 2^40 offsets a queue.
-_OFFSET_BITS = 40
 
 #: What a bus may be called.
 BUS_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
@@ -294,12 +289,3 @@ class EmbeddedBus:
             return self._numbers[queue]
         except KeyError:
             raise BusError(f"{self.path}: there is no queue {queue.topic}/{queue.queue_id} among those open") from None
-
-
-def queue_of_key(key: str, queues: int) -> int:
-    """Return which of a topic's queues takes the records of a key; the same in every process and version."""
-    return zlib.crc32(key.encode("utf-8", "surrogatepass")) % queues
-
-
-def _position(number: int, offset: int) -> int:
-    return number << _OFFSET_BITS | offset

@@ -20,10 +20,10 @@ from eventbridge.sources.embedded.bus import (
     PAGE_BYTES,
     PAGE_MESSAGES,
     TRIM_MESSAGES,
-    queue_of_key,
 )
+from eventbridge.sources.embedded.places import microseconds, queue_of_key
 from eventbridge.sources.embedded.server import SCHEMA, BusServer
-from eventbridge.sources.messages import message_block, microseconds
+from eventbridge.sources.messages import message_block
 
 #: A page: so many messages, of which those go out whose bodies fit; the size of a body is known without reading it.
 _PAGE = (
