@@ -10,6 +10,7 @@ import hypothesis
 import pytest
 from faults.tried import CRASH_MATRIX, Tried, in_all
 from s3proxy.forward import Forward
+from services.kafka import Kafka
 from services.postgresql import Postgresql, postgresql
 from spark.own_server import ENDED_SERVER
 
@@ -60,6 +61,13 @@ def postgresql_server() -> Iterator[Postgresql]:
     """One PostgreSQL server for all tests of the session; each test makes its own database."""
     with postgresql() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """A real Kafka broker for all tests of the session; it starts when the first one asks for it."""
+    with Kafka(tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
 
 
 @pytest.fixture(autouse=True)

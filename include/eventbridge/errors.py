@@ -56,6 +56,7 @@ EXTRAS = {
     "airflow": "airflow",
     "boto3": "s3",
     "botocore": "s3",
+    "confluent_kafka": "kafka",
     "fastapi": "api",
     "great_expectations": "quality",
     "pandas": "spark",

@@ -199,15 +199,15 @@ class BatchesContract:
     def test_an_offset_counts_on_one_log(self, ledger: Ledger, rival: Ledger) -> None:
         """The identity it was registered with stays; only where none is known can one be noted, once."""
         ledger.register_queues("flights", "flights-bus", {QUEUES[0]: 10})
-        rival.register_queues("flights", "flights-bus", {QUEUES[0]: 10, QUEUES[1]: 7}, "log-1")
+        rival.register_queues("flights", "flights-bus", {QUEUES[0]: 10, QUEUES[1]: 7}, {QUEUES[1].topic: "log-1"})
         ledger.register_queues("trains", "rail", {QUEUES[0]: 0})
 
         def identities(group: str) -> list[str]:
             return [found.bus_identity for found in rival.consumer_offsets(group)]
 
         assert identities("flights") == ["", "log-1"]
-        ledger.identify_bus("flights", "log-2")
-        ledger.identify_bus("flights", "log-3")
+        ledger.identify_bus("flights", {QUEUES[0].topic: "log-2", "another": "log-4"})
+        ledger.identify_bus("flights", {QUEUES[0].topic: "log-3"})
         assert identities("flights") == ["log-2", "log-1"]
         assert identities("trains") == [""]
 

@@ -9,9 +9,11 @@ from typing import Final
 
 from java_tools import ToolMissing
 from services.cache import CACHE
+from services.kafka import fetch_kafka
 from services.postgresql import fetch_postgresql
 
 SERVERS: Final[dict[str, Callable[[], Path]]] = {
+    "Kafka": fetch_kafka,
     "PostgreSQL": fetch_postgresql,
 }
 

@@ -42,7 +42,7 @@ def lose_bus(site: Any) -> None:
 
 def identity(site: Any) -> str:
     with site.bus() as bus:
-        return bus.identity()
+        return bus.identities()["placed"]
 
 
 def ranges(work: Runtime, batch_id: str | None) -> list[tuple[Queue, int, int]]:

@@ -13,8 +13,13 @@ from eventbridge.model.queue import Queue
 class Offsets(Database):
     """The part of the ledger about committed offsets; a consumer group is named as its runner is."""
 
-    def register_queues(self, group: str, bus: str, offsets: Mapping[Queue, int], bus_identity: str = "") -> None:
-        """Set where a group starts in queues of a bus; a queue that is registered keeps its offset and identity."""
+    def register_queues(
+        self, group: str, bus: str, offsets: Mapping[Queue, int], identities: Mapping[str, str] | None = None
+    ) -> None:
+        """Set where a group starts in queues of a bus; a queue that is registered keeps its offset and identity.
+
+        `identities`: those of the logs that the offsets count on, by topic.
+        """
         now = self.now()
         rows = [
             {
@@ -26,7 +31,7 @@ class Offsets(Database):
                 "offset": offset,
                 "message_id": "",
                 "ctime": now,
-                "bus_identity": bus_identity,
+                "bus_identity": (identities or {}).get(queue.topic, ""),
             }
             for queue, offset in sorted(offsets.items())
         ]
@@ -34,10 +39,12 @@ class Offsets(Database):
             with self._writing() as connection:
                 connection.execute(statements.REGISTER_QUEUES, rows)
 
-    def identify_bus(self, group: str, bus_identity: str) -> None:
-        """Note which log a group's offsets count on, where that is not known; what is known stays."""
-        with self._writing() as connection:
-            connection.execute(statements.IDENTIFY_BUS, {"of_group": group, "identity": bus_identity})
+    def identify_bus(self, group: str, identities: Mapping[str, str]) -> None:
+        """Note which logs a group's offsets count on, by topic, where that is not known; what is known stays."""
+        rows = [{"of_group": group, "of_topic": topic, "identity": identity} for topic, identity in identities.items()]
+        if rows:
+            with self._writing() as connection:
+                connection.execute(statements.IDENTIFY_BUS, rows)
 
     def committed_offsets(self, group: str) -> dict[Queue, int]:
         """Return the offset next to be taken from each registered queue of a group; empty for an unknown group."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from eventbridge.model.queue import Queue
 from eventbridge.orchestrate.bell import ANSWERED, Bell, Seen, rings
 from eventbridge.orchestrate.connections import airflow_connection
 from eventbridge.orchestrate.names import RETRIES, runner_subject
@@ -36,6 +37,7 @@ class Watch:
     _rules: RuleSet | None = None
     _rules_seen: tuple[datetime, Hashable] | None = None
     _sources: dict[str, LogSource] = field(default_factory=dict)
+    _ends: dict[str, tuple[datetime, Mapping[Queue, int]]] = field(default_factory=dict)
 
     def look(self) -> list[str]:
         """Return the subjects to ring for now, and remember that they were."""
@@ -54,7 +56,10 @@ class Watch:
 
     def _look(self, now: datetime) -> list[str]:
         rules = self._today(now)
-        seen = {runner_subject(runner): self._runner(rules, runner, bus) for runner, bus in rules.runners().items()}
+        self._ends = {bus: held for bus, held in self._ends.items() if held[0] > now}
+        seen = {
+            runner_subject(runner): self._runner(rules, runner, bus, now) for runner, bus in rules.runners().items()
+        }
         seen[RETRIES] = self._retries()
         ringing = [subject for subject, found in seen.items() if rings(found, self.bells.get(subject), now)]
         for subject in ringing:
@@ -69,7 +74,7 @@ class Watch:
         self._close_sources()
         self.work.close()
 
-    def _runner(self, rules: RuleSet, runner: str, bus: str) -> Seen:
+    def _runner(self, rules: RuleSet, runner: str, bus: str, now: datetime) -> Seen:
         source = self._sources.get(bus)
         if source is None:
             source = self._sources[bus] = self.work.open_source(rules.buses[bus])
@@ -82,11 +87,21 @@ class Watch:
             pulled |= {part.queue: part.end for part in ledger.ranges(batch.batch_id)}
         waiting = not registered or any(
             end > pulled[queue] if queue in pulled else end > source.earliest(queue)
-            for queue, end in source.ends().items()
+            for queue, end in self._ends_of(bus, source, now).items()
         )
         # Rung for while the batch before is settled, the next run is there when its commit is done: a second sooner.
         busy = batch is not None and batch.state != "settling"
         return Seen(waiting=waiting, busy=busy, mark=tuple(sorted(pulled.items())))
+
+    def _ends_of(self, bus: str, source: LogSource, now: datetime) -> Mapping[Queue, int]:
+        """Return the ends of a bus's queues, asked for once a look, however many runners consume it.
+
+        A bus on other machines says how long they hold, so that its brokers are asked no more often than that.
+        """
+        if bus not in self._ends:
+            hold = timedelta(seconds=getattr(source, "ends_hold_seconds", 0.0))
+            self._ends[bus] = now + hold, source.ends()
+        return self._ends[bus][1]
 
     def _retries(self) -> Seen:
         ledger = self.work.ledger
@@ -117,6 +132,7 @@ class Watch:
         for source in self._sources.values():
             source.close()
         self._sources.clear()
+        self._ends.clear()
 
 
 def _folder_mark(folder: Path) -> Hashable:

@@ -36,6 +36,21 @@ PRIORITY_POOLS: frozenset[str] = frozenset(f"rules.{priority}" for priority in W
 COSTLY_FORMS = frozenset({"JSONATA", "SQL"})
 
 
+class EventMapping(_Frozen):
+    """What makes an event of a message that is plain JSON; a text that begins with `$.` is a path in it."""
+
+    type: str
+    source: str
+    id: str | None = None
+    subject: str | None = None
+    time: str | None = None
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """Return what is said, by attribute."""
+        return {name: said for name in type(self).model_fields if (said := getattr(self, name)) is not None}
+
+
 class Source(_Frozen):
     """Where a bus's events come from: what sources of every type have; each type's model adds its own fields.
 
@@ -45,6 +60,8 @@ class Source(_Frozen):
     type: str
     topics: tuple[str, ...] = ("events",)
     start_at: Literal["latest", "earliest"] | datetime = "latest"
+    mapping: EventMapping | None = None  # of messages that are JSON and no events
+    if_deleted: Literal["fail", "earliest", "latest"] = "earliest"  # messages that were not taken and are gone
 
 
 def as_source(given: Any) -> Any:

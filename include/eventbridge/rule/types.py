@@ -126,7 +126,12 @@ TARGET_TYPES: Final = Registry(
 
 
 SOURCE_TYPES: Final = Registry(
-    "eventbridge.sources", SourceType, {"embedded": "eventbridge.sources.embedded.fields:EMBEDDED"}
+    "eventbridge.sources",
+    SourceType,
+    {
+        "embedded": "eventbridge.sources.embedded.fields:EMBEDDED",
+        "kafka": "eventbridge.sources.kafka.fields:KAFKA",
+    },
 )
 
 

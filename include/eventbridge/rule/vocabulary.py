@@ -8,6 +8,7 @@ FIELDS: Final = {
     "a rule file": ("buses", "rules"),
     "a bus": ("source", "retention", "max_backlog"),
     "a source": ("type",),
+    "a mapping": ("type", "source", "id", "subject", "time"),
     "a rule": (
         "description",
         "bus",
@@ -53,7 +54,8 @@ FIELDS: Final = {
 FIELDS_LATER: Final[dict[str, tuple[str, ...]]] = {
     "a rule file": (),
     "a bus": (),
-    "a source": ("connection", "group"),
+    "a source": ("group",),
+    "a mapping": (),
     "a rule": (),
     "parked deliveries": (),
     "an expectation": (),
@@ -69,7 +71,7 @@ FIELDS_LATER: Final[dict[str, tuple[str, ...]]] = {
     "a retry policy": (),
 }
 
-SOURCE_TYPES_LATER: Final = ("kafka", "rocketmq", "sqs", "files")
+SOURCE_TYPES_LATER: Final = ("rocketmq", "sqs", "files")
 TARGET_TYPES_LATER: Final = ("kafka", "rocketmq", "sqs")
 ERRORS_TOLERANCE: Final = ("all", "none")
 CONTENT_MODES: Final = ("structured", "binary", "data")

@@ -23,10 +23,10 @@ class LogSource(Protocol):
     def uri(self) -> str:
         """Return where the log lies, for messages to people."""
 
-    def identity(self) -> str:
-        """Return the id that the log was given when it was made, for ever the same; one made again has another.
+    def identities(self) -> Mapping[str, str]:
+        """Return the id that the log of each topic was given when it was made; one made again has another.
 
-        Offsets mean nothing on a log of another identity. Empty: this kind of log has none to compare.
+        Offsets mean nothing on a log of another identity. A topic without one has none to compare.
         """
 
     def queues(self) -> Sequence[Queue]:

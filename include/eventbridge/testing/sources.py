@@ -101,10 +101,10 @@ class InMemoryLog:
             self._damaged.clear()
             self._identity = str(uuid4())
 
-    def identity(self) -> str:
-        """Return the id that this log was given when it was made."""
-        self.switches.check("identity")
-        return self._identity
+    def identities(self) -> Mapping[str, str]:
+        """Return for each topic the id that this log was given when it was made."""
+        self.switches.check("identities")
+        return dict.fromkeys(self._topics, self._identity)
 
     def queues(self) -> Sequence[Queue]:
         """Return the queues that exist now."""

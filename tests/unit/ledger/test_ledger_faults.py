@@ -70,7 +70,7 @@ HELD = of_rule_held_in_version("late", "it loops", "cafe", after(0))
 
 CHANGES = {
     "register_queues": Change(lambda ledger: None, register),
-    "identify_bus": Change(register, lambda ledger: ledger.identify_bus("flights", "log-1")),
+    "identify_bus": Change(register, lambda ledger: ledger.identify_bus("flights", {QUEUES[0].topic: "log-1"})),
     "plan_batch": Change(lambda ledger: None, lambda ledger: ledger.plan_batch(a_batch(), some_ranges())),
     "record_file": Change(buffered, lambda ledger: ledger.record_file(a_file(), "buffered")),
     "move_batch": Change(buffered, lambda ledger: ledger.move_batch("batch-1", "buffered", "routed")),

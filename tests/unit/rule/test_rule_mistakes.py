@@ -90,6 +90,7 @@ def test_field_of_this_version_is_read(tmp_path: Path, what: str, field: str) ->
         "parked",
         "event",
         "outputs",
+        "mapping",
     )
     wrong = {field: 1 if field in holders or what.endswith("expectation") else {"x": 1}}
     transform = {"form": "JSONPATH" if field == "value" else "TEMPLATE"}
@@ -117,7 +118,8 @@ def test_field_of_this_version_is_read(tmp_path: Path, what: str, field: str) ->
     )
     if what == "parked deliveries":
         rule["parked"] = wrong
-    bus = {"source": wrong if what == "a source" else {}} | (wrong if what == "a bus" else {})
+    source = {"type": "kafka", "mapping": wrong} if what == "a mapping" else {}
+    bus = {"source": wrong if what == "a source" else source} | (wrong if what == "a bus" else {})
 
     # JSON is YAML
     said = said_about(tmp_path, json.dumps({"buses": {"b": bus}, "rules": {"r": rule}}))

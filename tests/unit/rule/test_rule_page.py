@@ -29,6 +29,7 @@ HEADINGS = {
     "a rule file": "## Files",
     "a bus": "## Bus",
     "a source": "### Source",
+    "a mapping": "### Mapping",
     "a rule": "## Rule",
     "an expectation": "### Expectations",
     "a test": "### Tests",

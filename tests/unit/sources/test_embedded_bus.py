@@ -94,15 +94,15 @@ def test_it_is_all_there_when_opened_again(tmp_path: Path) -> None:
 def test_a_bus_is_known_by_its_file(tmp_path: Path) -> None:
     """Opened again, under another name or from a copy it is the same bus; a file made again under its name is not."""
     with EmbeddedBus(tmp_path, "shop", clock=at_start) as bus:
-        identity = bus.identity()
+        identity = bus.identities()
     shutil.copy(bus.path, tmp_path / "copy.sqlite")
     with EmbeddedBus(tmp_path, "shop", clock=at_start) as bus, EmbeddedBus(tmp_path, "copy", clock=at_start) as copy:
-        assert bus.identity() == copy.identity() == identity
+        assert bus.identities() == copy.identities() == identity
         assert bus.uri == bus.path.as_uri()
 
     bus.path.unlink()
     with EmbeddedBus(tmp_path, "shop", clock=at_start) as bus:
-        assert bus.identity() != identity
+        assert bus.identities() != identity
 
 
 def test_a_file_of_an_earlier_version_gets_an_identity(tmp_path: Path) -> None:
@@ -117,12 +117,12 @@ def test_a_file_of_an_earlier_version_gets_an_identity(tmp_path: Path) -> None:
     def identity(_: int) -> str:
         barrier.wait()
         with EmbeddedBus(tmp_path, "shop", clock=at_start) as bus:
-            return bus.identity()
+            return bus.identities()["events"]
 
     with ThreadPoolExecutor(4) as pool:
         found = set(pool.map(identity, range(4)))
     with EmbeddedBus(tmp_path, "shop", clock=at_start) as bus:
-        assert {bus.identity()} == found
+        assert set(bus.identities().values()) == found
         assert [message.body for message in messages_of(bus.read(QUEUE, 0, 1))] == [b"1"]
 
 

@@ -75,10 +75,10 @@ def test_a_truncated_log_refuses_its_old_ranges() -> None:
 def test_a_replaced_log_is_empty_and_another() -> None:
     """Offsets begin again, and only the identity tells it from a log that was never used."""
     log = filled(2)
-    identity = log.identity()
+    identities = log.identities()
     log.replace()
 
-    assert log.identity() != identity
+    assert log.identities() != identities
     assert log.ends() == {QUEUE: 0}
     assert log.publish([(b"3", None)]) == [(QUEUE, 0)]
 

@@ -25,7 +25,11 @@ REGISTER_QUEUES = insert_or_skip(consumer_offset)
 #: Notes which log a group's offsets count on, where no one has noted it.
 IDENTIFY_BUS = (
     update(consumer_offset)
-    .where(consumer_offset.c.consumer_group == bindparam("of_group"), consumer_offset.c.bus_identity == "")
+    .where(
+        consumer_offset.c.consumer_group == bindparam("of_group"),
+        consumer_offset.c.topic_name == bindparam("of_topic"),
+        consumer_offset.c.bus_identity == "",
+    )
     .values(bus_identity=bindparam("identity"))
 )
 

@@ -87,9 +87,9 @@ class EmbeddedBus:
         """Return `file://` and the absolute path of the bus's file."""
         return self.path.absolute().as_uri()
 
-    def identity(self) -> str:
-        """Return the UUID that the file was given when it was made; a copy of the file has the same."""
-        return self._file.identity
+    def identities(self) -> Mapping[str, str]:
+        """Return for each topic the UUID that the file was given when it was made; a copy of the file has the same."""
+        return dict.fromkeys(self._topics, self._file.identity)
 
     def free_bytes(self) -> int:
         """Return the free space of the file system that holds the file, as this user may use it."""

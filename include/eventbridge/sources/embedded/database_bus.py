@@ -83,9 +83,9 @@ class DatabaseBus:
         """Return `postgresql://`, host, port and database, and the bus behind `#`; never user and password."""
         return self._server.uri
 
-    def identity(self) -> str:
-        """Return the UUID that the bus was given when it was made."""
-        return self._server.identity
+    def identities(self) -> Mapping[str, str]:
+        """Return for each topic the UUID that the bus was given when it was made."""
+        return dict.fromkeys(self._topics, self._server.identity)
 
     def queues(self) -> Sequence[Queue]:
         """Return the queues of the topics, in order of topic and queue id."""

@@ -23,9 +23,8 @@ def refuse_other_log(work: Runtime, runner: str, bus: Bus, source: LogSource) ->
     rows = work.ledger.consumer_offsets(runner)
     for told in offset_gaps(bus, source, rows).values():
         raise OffsetGapError(told)
-    identity = source.identity()
-    if identity and not all(row.bus_identity for row in rows):
-        work.ledger.identify_bus(runner, identity)
+    if not all(row.bus_identity for row in rows):
+        work.ledger.identify_bus(runner, source.identities())
 
 
 def offset_gaps(bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset]) -> Mapping[Queue, str]:
@@ -33,12 +32,13 @@ def offset_gaps(bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset]) -> 
 
     A topic that the rule file no longer names is not consumed, and not looked at.
     """
-    identity, ends = source.identity(), source.ends()
-    return {
-        row.queue: _told(row, source, identity, ends.get(row.queue, 0))
-        for row in rows
-        if row.queue.topic in bus.source.topics and not _counts(row, identity, ends.get(row.queue, 0))
-    }
+    identities, ends = source.identities(), source.ends()
+    found = {}
+    for row in rows:
+        identity, end = identities.get(row.queue.topic, ""), ends.get(row.queue, 0)
+        if row.queue.topic in bus.source.topics and not _counts(row, identity, end):
+            found[row.queue] = _told(row, source, identity, end)
+    return found
 
 
 def standing(row: ConsumerOffset, bus: Bus, source: LogSource) -> int:
@@ -46,7 +46,7 @@ def standing(row: ConsumerOffset, bus: Bus, source: LogSource) -> int:
 
     If it does not, the rule has seen nothing of this log: start_at decides, but no event is passed over for `latest`.
     """
-    if _counts(row, source.identity(), source.end(row.queue)):
+    if _counts(row, source.identities().get(row.queue.topic, ""), source.end(row.queue)):
         return row.offset
     return source.earliest(row.queue) if bus.source.start_at == "latest" else start_offset(bus, source, row.queue)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import NamedTuple
 
-from eventbridge.decision.batch_size import Waiting, events_within, plan_ranges
+from eventbridge.decision.batch_size import events_within, plan_ranges
 from eventbridge.decision.chunking import PoolSlots
 from eventbridge.errors import BusError, NotFoundError, OffsetGapError, RuleFileError, UserError
 from eventbridge.event.ids import new_batch_id
@@ -18,6 +18,7 @@ from eventbridge.rule import Bus, RuleSet
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.guards.ledger_identity import claim_runner, refuse_lost_ledger
 from eventbridge.stages.guards.log_identity import refuse_other_log, start_offset
+from eventbridge.stages.ingest.deleted_range import waiting_of
 from eventbridge.stages.ingest.fan_out import events_to_hand_out
 from eventbridge.stages.ingest.handover import assign, inherited_offsets, old_runners, refuse_to_skip
 from eventbridge.stages.ingest.reload import take_up_rules
@@ -109,7 +110,7 @@ def _registered(
         offsets = {queue: source.earliest(queue) if known else start_offset(bus, source, queue) for queue in new}
         if not known:
             offsets |= inherited_offsets(work, bus, source, olds)
-        work.ledger.register_queues(runner, bus.name, offsets, source.identity())
+        work.ledger.register_queues(runner, bus.name, offsets, source.identities())
         known = work.ledger.committed_offsets(runner)
     return known
 
@@ -140,7 +141,7 @@ def _plan(
         if queue.topic not in bus.source.topics:  # the file no longer names it; where the group stands is kept
             continue
         if queue in existing:
-            waiting.append(Waiting(queue, offset, source.earliest(queue), source.end(queue)))
+            waiting.append(waiting_of(bus, source, queue, offset))
     settings = work.settings
     max_events = settings.batch_max_events if most is None else min(most, settings.batch_max_events)
     limit = events_within(max_events, settings.batch_max_bytes, _mean_bytes(work, runner))

@@ -57,12 +57,12 @@ def _trim(work: Runtime) -> None:
                 return
             if all(bus.offset_at(queue, before) == bus.earliest(queue) for queue in bus.queues()):
                 return
-            bus.trim(before, _not_taken(work, bus.identity()))
+            bus.trim(before, _not_taken(work, bus.identities()))
     except (BusError, RuleFileError) as error:
         log.warning("the bus %s keeps what is older than its retention for now: %s", OPERATIONS_BUS.name, error)
 
 
-def _not_taken(work: Runtime, identity: str) -> dict[Queue, int]:
+def _not_taken(work: Runtime, identities: Mapping[str, str]) -> dict[Queue, int]:
     """Return the lowest offset of each queue at which a runner stands that has, or hands over, a rule on the bus.
 
     A rule that moved goes on where its old runner stands. A runner that no rule names needs nothing.
@@ -74,7 +74,8 @@ def _not_taken(work: Runtime, identity: str) -> dict[Queue, int]:
             runners |= {rule.runner, *(assigned.get((rule.name, target), rule.runner) for target in rule.targets)}
     kept: dict[Queue, int] = {}
     for row in work.ledger.consumer_offsets():
-        if row.bus == OPERATIONS_BUS.name and row.group in runners and row.bus_identity in ("", identity):
+        counts = row.bus_identity in ("", identities.get(row.queue.topic))
+        if row.bus == OPERATIONS_BUS.name and row.group in runners and counts:
             kept[row.queue] = min(row.offset, kept.get(row.queue, row.offset))
     return kept
 

@@ -42,8 +42,8 @@ def _trim(run: Run, bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset])
     """Trim a bus below the lowest offset at which a registered runner stands, whether rules still name it or not."""
     if not isinstance(source, Trimmable):  # it has a retention of its own
         return
-    identity = source.identity()
-    if any(row.bus_identity not in ("", identity) for row in rows):
+    identities = source.identities()
+    if any(row.bus_identity not in ("", identities.get(row.queue.topic)) for row in rows):
         run.done.kept[f"bus {bus.name}: a runner stands on another log"] += 1
         return
     before = run.now - max(LEAST_AGE, timedelta(seconds=bus.retention_seconds))

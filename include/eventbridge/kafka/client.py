@@ -1,0 +1,154 @@
+"""Asks a Kafka cluster and waits for its answer; an answer that does not come is told by what the client met."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from eventbridge.errors import BusError
+
+Key = TypeVar("Key")
+
+#: How long a cluster may take to answer one question.
+ANSWER_SECONDS: Final = 15.0
+
+#: How often a client that waits is asked whether it met an error.
+_LOOK_SECONDS: Final = 0.05
+
+#: What is no better a moment later: waiting for the answer would only hide it.
+_FINAL: Final = frozenset(
+    {
+        KafkaError._AUTHENTICATION,
+        KafkaError._SSL,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+    }
+)
+
+#: What is over in a moment: leaders and coordinators move, brokers are started again.
+_PASSING: Final = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
+)
+
+_UNHEARD: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION})
+
+#: What says only that there was no answer, not why.
+_VAGUE: Final = (KafkaError._TIMED_OUT, KafkaError._MSG_TIMED_OUT, KafkaError._TRANSPORT)
+
+#: Every client: no words to stderr, and a connection that is not used says nothing.
+QUIET: Final[Mapping[str, Any]] = {"log_level": 0, "log.connection.close": False}
+
+_REMEDIES: Final = {
+    KafkaError._ALL_BROKERS_DOWN: "Start the brokers, or correct the connection's host",
+    KafkaError._AUTHENTICATION: "Correct login, password and sasl.mechanism of the connection",
+    KafkaError._RESOLVE: "Correct the connection's host",
+    KafkaError._SSL: "Correct ssl.ca.location and the certificates of the connection",
+    KafkaError._TIMED_OUT: "Start the brokers, or correct the connection's host",
+    KafkaError._TRANSPORT: "Start the brokers, or correct the connection's host",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "Let the connection's login read and commit for the group",
+    KafkaError.SASL_AUTHENTICATION_FAILED: "Correct login and password of the connection",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "Let the connection's login describe, read and write the topic",
+    KafkaError.UNKNOWN_MEMBER_ID: "Another program consumes as a member of this group: give the runner another name",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "Make the topic, or correct topics in the rule file",
+    KafkaError.UNSUPPORTED_SASL_MECHANISM: "Correct sasl.mechanism of the connection",
+}
+
+
+class Trouble:
+    """What a client met beside its answers: the callback `error_cb` of its settings."""
+
+    def __init__(self) -> None:
+        self._last: KafkaError | None = None
+        self._final: KafkaError | None = None
+
+    def __call__(self, error: KafkaError) -> None:
+        """Take note of an error; one that ends all hope stays."""
+        self._last = error
+        if error.code() in _FINAL:
+            self._final = self._final or error
+
+    @property
+    def final(self) -> KafkaError | None:
+        """The error that no waiting mends, if there was one."""
+        return self._final
+
+    def instead_of(self, error: KafkaError) -> KafkaError:
+        """Return what to tell in place of an error: of a time-out, what came before it."""
+        found = self._final or self._last
+        return found if found is not None and error.code() in _VAGUE else error
+
+
+def bus_error(servers: str, doing: str, error: KafkaError) -> BusError:
+    """Return the error to raise for what a client met while it was `doing` something, with the remedy."""
+    remedy = _REMEDIES.get(error.code())
+    said = error.str().strip().rstrip(".")
+    return BusError(f"Kafka at {servers}: {doing}: {said} ({error.name()})." + (f" {remedy}." if remedy else ""))
+
+
+class Asking:
+    """Asks the brokers by one client, which threads may share."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.servers = str(settings["bootstrap.servers"])
+        self.trouble = Trouble()
+        try:
+            self.client = AdminClient({**settings, **QUIET, "error_cb": self.trouble})
+        except KafkaException as error:
+            raise bus_error(self.servers, "to open a client", error.args[0]) from None
+
+    def answers(
+        self, ask: Callable[[AdminClient], Mapping[Key, Future[Any]]], doing: str, *, of_known: bool = False
+    ) -> dict[Key, Any]:
+        """Return the answer to each question that `ask` asks; raises BusError unless all are there in time.
+
+        They are asked again while a partition or a group is between two brokers, and, if they are `of_known`
+        partitions, while one has not heard of them yet.
+        """
+        passing = _PASSING | _UNHEARD if of_known else _PASSING
+        end = time.monotonic() + ANSWER_SECONDS
+        while True:
+            asked = ask(self.client)
+            self._wait(asked, doing, end)
+            try:
+                return {key: future.result() for key, future in asked.items()}
+            except KafkaException as error:
+                self.client.poll(_LOOK_SECONDS)  # not at once again; and its errors come before what is told
+                failed = error.args[0]
+                if failed.code() not in passing or self.trouble.final is not None or time.monotonic() > end:
+                    raise bus_error(self.servers, doing, self.trouble.instead_of(failed)) from None
+                self._look_again()
+
+    def _look_again(self) -> None:
+        """Learn again who leads what: of itself the client asks the leader that it knows."""
+        with suppress(KafkaException):
+            self.client.list_topics(timeout=ANSWER_SECONDS)
+
+    def _wait(self, asked: Mapping[Any, Future[Any]], doing: str, end: float) -> None:
+        while wait(asked.values(), _LOOK_SECONDS).not_done:
+            self.client.poll(0)
+            if self.trouble.final is not None:
+                raise bus_error(self.servers, doing, self.trouble.final)
+            if time.monotonic() > end:
+                error = KafkaError(KafkaError._TIMED_OUT)
+                raise bus_error(self.servers, doing, self.trouble.instead_of(error))
+
+    def failed(self, doing: str, error: KafkaError) -> BusError:
+        """Return the error to raise for what failed in a part of an answer."""
+        return bus_error(self.servers, doing, error)

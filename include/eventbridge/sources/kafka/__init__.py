@@ -1,0 +1,1 @@
+"""The source of the type `kafka`: topics of Apache Kafka, read by ranges of offsets."""

@@ -1,0 +1,178 @@
+"""Topics of a Kafka cluster as a log: what lies where, who has come how far, and what is read and published.
+
+What a transaction did not commit, and what marks its end, are gaps as those of compaction are: offsets without an
+event. A queue's end is where the oldest open transaction begins, so what is read of a range never changes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, TopicCollection, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+
+from eventbridge import fault_points
+from eventbridge.errors import BusError, OffsetGapError
+from eventbridge.kafka.client import Asking
+from eventbridge.model.queue import Queue
+from eventbridge.sources.kafka.publishing import Publishing
+from eventbridge.sources.kafka.reading import Reading
+
+#: How long what is known of the topics' partitions holds where only their ends are asked for.
+_QUEUES_HOLD_SECONDS: Final = 5.0
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class KafkaLog:
+    """A log source, and a publisher, of some topics of a cluster; it makes none.
+
+    `settings` are those of a client, by `kafka.settings.client_settings`. Nothing is asked before it is needed.
+    Threads may share an instance, but one reads at a time; a process forked from one must open its own.
+    Raises BusError with a remedy where the brokers do not answer, or refuse.
+    """
+
+    kind: Literal["log"] = "log"
+    #: How long who looks several times a second may take the answer of `ends` for today's.
+    ends_hold_seconds = 1.0
+
+    def __init__(self, settings: Mapping[str, Any], topics: Sequence[str], *, clock: Callable[[], datetime]) -> None:
+        self._settings = settings
+        self._topics = tuple(topics)
+        self._asking = Asking(settings)
+        self._reading: Reading | None = None
+        self._publishing = Publishing(settings, clock)
+        self._queues: frozenset[Queue] = frozenset()
+        self._queues_until = 0.0
+
+    @property
+    def uri(self) -> str:
+        """Return `kafka://` and the brokers that the connection names."""
+        return f"kafka://{self._asking.servers}"
+
+    def identities(self) -> Mapping[str, str]:
+        """Return the cluster's id and the topic's own, by topic: a topic that is made again has another."""
+        asked = self._asking.answers(lambda client: {0: client.describe_cluster()}, "to ask for the cluster's id")
+        cluster = asked[0].cluster_id
+        return {name: f"{cluster}/{topic.topic_id}" for name, topic in self._described().items()}
+
+    def queues(self) -> Sequence[Queue]:
+        """Return the partitions of the topics, as they are now."""
+        found = [
+            Queue(name, "", partition.id) for name, topic in self._described().items() for partition in topic.partitions
+        ]
+        self._queues, self._queues_until = frozenset(found), time.monotonic() + _QUEUES_HOLD_SECONDS
+        return sorted(found)
+
+    def earliest(self, queue: Queue) -> int:
+        """Return the first offset still held (the end offset if the queue is empty)."""
+        return self._offsets([queue], OffsetSpec.earliest())[queue]
+
+    def end(self, queue: Queue) -> int:
+        """Return the offset up to which a queue can be read."""
+        return self._offsets([queue], OffsetSpec.latest())[queue]
+
+    def ends(self) -> Mapping[Queue, int]:
+        """Return the end offset of every queue, by one question to each broker that leads some of them.
+
+        A partition that appears is among them after a few seconds; `queues` knows it at once.
+        """
+        if time.monotonic() > self._queues_until:
+            self.queues()
+        return self._offsets(sorted(self._queues), OffsetSpec.latest())
+
+    def offset_at(self, queue: Queue, at: datetime) -> int:
+        """Return the offset of the first message published at or after the aware time `at` (the end if none is)."""
+        since = -((_EPOCH - at) // _MILLISECOND)  # the next whole one: brokers know no shorter times
+        found = self._offsets([queue], OffsetSpec.for_timestamp(max(0, since)))[queue]
+        return found if found >= 0 else self.end(queue)
+
+    def read(self, queue: Queue, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Yield every message still held with start <= offset < end, in order, as blocks of `MESSAGES`.
+
+        Raises OffsetGapError at the call if `end` lies beyond the end of the queue.
+        """
+        log_end = self.end(queue)
+        if end > log_end:
+            raise OffsetGapError(
+                f"{self.uri}: offsets {start} to {end} of {queue.topic}/{queue.queue_id} are wanted, and it ends at "
+                f"{log_end}: the topic was made again, or lost messages when its leader was lost. "
+                "Let the topic have back what it had, or give the rules a runner of a new name"
+            )
+        if self._reading is None:
+            self._reading = Reading(self._settings)
+        return self._reading.blocks(queue, max(start, self.earliest(queue)), end)
+
+    def publish(self, records: Sequence[tuple[bytes, str | None]], topic: str | None = None) -> list[tuple[Queue, int]]:
+        """Append records of (body, key) to a topic (the first one if None) and return where each of them lies.
+
+        All in-sync replicas have them when this returns. A record's key decides its partition as librdkafka's default
+        does; records without one take turns. Raises BusError if some may not be there.
+        """
+        topic = self._topics[0] if topic is None else topic
+        if topic not in self._topics:
+            raise BusError(f"{self.uri}: topic {topic!r} is not open; open are {', '.join(self._topics)}")
+        return self._publishing.publish([queue for queue in self._known() if queue.topic == topic], records)
+
+    def committed(self, group: str) -> Mapping[Queue, int]:
+        """Return the offsets that the cluster has on record for a consumer group, for the queues of the topics."""
+        parts = [TopicPartition(queue.topic, queue.queue_id) for queue in self._known()]
+        place, doing = ConsumerGroupTopicPartitions(group, parts), f"to ask how far the group {group!r} has come"
+        asked = self._asking.answers(lambda client: client.list_consumer_group_offsets([place]), doing)
+        (answer,) = asked.values()
+        self._refuse_failed(answer.topic_partitions, doing)
+        return {
+            Queue(each.topic, "", each.partition): each.offset for each in answer.topic_partitions if each.offset >= 0
+        }
+
+    def commit(self, group: str, offsets: Mapping[Queue, int]) -> None:
+        """Record offsets (next to read) for a group without joining it; the last one written counts."""
+        for queue in offsets:
+            self._check(queue)
+        fault_points.reach("bus.commit")
+        if offsets:
+            parts = [TopicPartition(queue.topic, queue.queue_id, offset) for queue, offset in offsets.items()]
+            place, doing = ConsumerGroupTopicPartitions(group, parts), f"to commit for the group {group!r}"
+            asked = self._asking.answers(lambda client: client.alter_consumer_group_offsets([place]), doing)
+            (answer,) = asked.values()
+            self._refuse_failed(answer.topic_partitions, doing)
+        fault_points.reach("bus.commit.done")
+
+    def close(self) -> None:
+        """Let go of the brokers."""
+        self._publishing.close()
+        if self._reading is not None:
+            self._reading.close()
+            self._reading = None
+
+    def _described(self) -> dict[str, Any]:
+        named = TopicCollection(list(self._topics))
+        doing = f"to ask about the topics {', '.join(map(repr, self._topics))}"
+        return self._asking.answers(lambda client: client.describe_topics(named), doing)
+
+    def _known(self) -> Sequence[Queue]:
+        return sorted(self._queues) if time.monotonic() < self._queues_until else self.queues()
+
+    def _check(self, queue: Queue) -> None:
+        if queue not in self._queues and queue not in self.queues():
+            raise BusError(f"{self.uri}: there is no queue {queue.topic}/{queue.queue_id} among those open")
+
+    def _offsets(self, queues: Sequence[Queue], spec: OffsetSpec) -> dict[Queue, int]:
+        for queue in queues:
+            self._check(queue)
+        asked = {TopicPartition(queue.topic, queue.queue_id): spec for queue in queues}
+        level = IsolationLevel.READ_COMMITTED
+        answers = self._asking.answers(
+            lambda client: client.list_offsets(asked, isolation_level=level), "to ask for offsets", of_known=True
+        )
+        return {Queue(part.topic, "", part.partition): int(info.offset) for part, info in answers.items()}
+
+    def _refuse_failed(self, parts: Sequence[TopicPartition], doing: str) -> None:
+        for part in parts:
+            if part.error is not None:
+                raise self._asking.failed(f"{doing} in {part.topic}/{part.partition}", part.error)

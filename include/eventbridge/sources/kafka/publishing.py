@@ -1,0 +1,135 @@
+"""Publishes to topics of a Kafka cluster, and waits until every record is there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from threading import Lock
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from eventbridge import fault_points
+from eventbridge.errors import BusError
+from eventbridge.kafka.client import ANSWER_SECONDS, QUIET, Trouble, bus_error
+from eventbridge.model.queue import Queue
+from eventbridge.sources.embedded.places import queue_of_key
+
+_SETTINGS: Final[Mapping[str, Any]] = {
+    "acks": "all",
+    "enable.idempotence": True,
+    "delivery.timeout.ms": 30_000,
+    "message.max.bytes": 16 << 20,
+    "linger.ms": 2,
+}
+#: What tells other consumers that a message is a whole CloudEvent.
+_HEADERS: Final = [("content-type", b"application/cloudevents+json; charset=UTF-8")]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class Publishing:
+    """An idempotent producer, opened when it is first used; threads may share it."""
+
+    def __init__(self, settings: Mapping[str, Any], clock: Callable[[], datetime]) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._trouble = Trouble()
+        self._producer: Producer | None = None
+        self._turns = count()
+        self._opening = Lock()
+
+    def publish(self, queues: Sequence[Queue], records: Sequence[tuple[bytes, str | None]]) -> list[tuple[Queue, int]]:
+        """Append records to the queues of one topic, by key or in turn, and return where each of them lies."""
+        fault_points.reach("bus.publish")
+        producer = self._open()
+        at = (self._clock() - _EPOCH) // _MILLISECOND
+        sent = _Sent(len(records))
+        for index, (body, key) in enumerate(records):
+            number = next(self._turns) % len(queues) if key is None else queue_of_key(key, len(queues))
+            raw = None if key is None else key.encode("utf-8", "surrogatepass")
+            self._send(producer, queues[number], (body, raw, at), sent.told(index, queues[number]))
+        while sent.left and self._trouble.final is None:
+            producer.poll(0.05)
+        failed = self._trouble.final if sent.left else sent.failed
+        if failed is not None:
+            raise bus_error(str(self._settings["bootstrap.servers"]), f"to publish to {queues[0].topic!r}", failed)
+        fault_points.reach("bus.publish.done")
+        return sent.places()
+
+    def close(self) -> None:
+        """Let go of the brokers."""
+        self._producer = None
+
+    def _open(self) -> Producer:
+        with self._opening:
+            if self._producer is None:
+                self._producer = Producer({**self._settings, **QUIET, **_SETTINGS, "error_cb": self._trouble})
+            return self._producer
+
+    def _send(self, producer: Producer, queue: Queue, record: tuple[bytes, bytes | None, int], told: Any) -> None:
+        body, key, at = record
+        end = time.monotonic() + ANSWER_SECONDS
+        while True:
+            try:
+                producer.produce(
+                    queue.topic,
+                    body,
+                    key,
+                    partition=queue.queue_id,
+                    on_delivery=told,
+                    timestamp=at,
+                    headers=_HEADERS,
+                )
+                return
+            except BufferError:  # its queue is full: let it send
+                producer.poll(0.05)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError._UNKNOWN_PARTITION and time.monotonic() < end:
+                    self._learn(producer, queue.topic)  # it was added since the client looked
+                    continue
+                servers = str(self._settings["bootstrap.servers"])
+                raise bus_error(servers, f"to publish to {queue.topic!r}", error.args[0]) from None
+
+    def _learn(self, producer: Producer, topic: str) -> None:
+        with suppress(KafkaException):
+            producer.list_topics(topic, timeout=ANSWER_SECONDS)
+
+
+class _Sent:
+    """What becomes of the records of one call; told by whichever thread polls the producer."""
+
+    def __init__(self, number: int) -> None:
+        self.failed: KafkaError | None = None
+        self._places: list[tuple[Queue, int] | None] = [None] * number
+        self._left = number
+        self._lock = Lock()
+
+    @property
+    def left(self) -> int:
+        """How many were not told of yet."""
+        return self._left
+
+    def told(self, index: int, queue: Queue) -> Callable[[KafkaError | None, Message], None]:
+        """Return what is called once it is known where a record lies, or why it does not."""
+
+        def note(error: KafkaError | None, message: Message) -> None:
+            with self._lock:
+                self._left -= 1
+                if error is not None:
+                    self.failed = self.failed or error
+                else:
+                    self._places[index] = queue, int(message.offset() or 0)
+
+        return note
+
+    def places(self) -> list[tuple[Queue, int]]:
+        """Return where each record lies, in order."""
+        found = [place for place in self._places if place is not None]
+        if len(found) < len(self._places):
+            raise BusError("Kafka did not say where each record lies")
+        return found

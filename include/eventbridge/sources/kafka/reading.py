@@ -1,0 +1,135 @@
+"""Reads exactly a range of a Kafka partition, as Arrow blocks, without joining a group."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from eventbridge import fault_points
+from eventbridge.errors import BusError
+from eventbridge.kafka.client import QUIET, Trouble, bus_error
+from eventbridge.model.queue import Queue
+from eventbridge.sources.messages import message_block
+
+#: A block ends at whichever comes first: this many messages, or this many bytes of bodies.
+BLOCK_MESSAGES: Final = 5_000
+BLOCK_BYTES: Final = 4 << 20
+
+#: How long the brokers may say nothing while a range is being read.
+SILENCE_SECONDS: Final = 30.0
+
+_WAIT_SECONDS: Final = 0.5
+
+_SETTINGS: Final[Mapping[str, Any]] = {
+    "group.id": "eventbridge-reads-by-range",  # a client must have one; it joins none and commits nothing
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",
+    "isolation.level": "read_committed",
+    "fetch.wait.max.ms": 100,
+    "queued.max.messages.kbytes": 32 << 10,
+}
+
+
+class Reading:
+    """A consumer that is told what to read; one range at a time."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._servers = str(settings["bootstrap.servers"])
+        self._trouble = Trouble()
+        try:
+            self._consumer = Consumer({**settings, **QUIET, **_SETTINGS, "error_cb": self._trouble})
+        except KafkaException as error:
+            raise bus_error(self._servers, "to open a client", error.args[0]) from None
+
+    def blocks(self, queue: Queue, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of a partition with start <= offset < end that are still there.
+
+        The end of the partition, which the client tells of, ends it where the last offsets hold no message.
+        """
+        if start >= end:
+            return
+        fault_points.reach("bus.read")
+        place = f"to read {queue.topic}/{queue.queue_id} from {start} to {end}"
+        self._consumer.assign([TopicPartition(queue.topic, queue.queue_id, start)])
+        found: list[Message] = []
+        size, is_over = 0, False
+        while not is_over:
+            more, is_over = self._sorted_out(self._next(place), end, place)
+            found += more
+            size += sum(map(len, more))
+            if found and (is_over or size >= BLOCK_BYTES or len(found) >= BLOCK_MESSAGES):
+                yield from _blocks(found)
+                found, size = [], 0
+
+    def close(self) -> None:
+        """Let go of the brokers."""
+        self._consumer.close()
+
+    def _next(self, place: str) -> list[Message]:
+        """Return what is there, having waited for one message; raises BusError after too long a silence."""
+        silence_ends = time.monotonic() + SILENCE_SECONDS
+        while (first := self._consumer.poll(_WAIT_SECONDS)) is None:
+            if self._trouble.final is not None:
+                raise bus_error(self._servers, place, self._trouble.final)
+            if time.monotonic() > silence_ends:
+                raise bus_error(self._servers, place, self._trouble.instead_of(KafkaError(KafkaError._TIMED_OUT)))
+        return [first, *self._consumer.consume(BLOCK_MESSAGES, 0)]
+
+    def _sorted_out(self, messages: Sequence[Message], end: int, place: str) -> tuple[list[Message], bool]:
+        """Return the messages before `end`, and whether there are no more of them."""
+        found: list[Message] = []
+        for message in messages:
+            error = message.error()
+            offset = message.offset()
+            if error is not None:
+                self._check(error, place)
+                if error.code() == KafkaError._PARTITION_EOF and offset is not None and offset >= end:
+                    return found, True
+            elif offset is not None and offset >= end:
+                return found, True
+            else:
+                found.append(message)
+                if offset == end - 1:
+                    return found, True
+        return found, False
+
+    def _check(self, error: KafkaError, place: str) -> None:
+        if error.code() == KafkaError._PARTITION_EOF or (error.retriable() and not error.fatal()):
+            return
+        if error.code() == KafkaError._AUTO_OFFSET_RESET:
+            raise BusError(
+                f"Kafka at {self._servers}: {place}: the topic has meanwhile dropped where this begins. Run it again"
+            )
+        raise bus_error(self._servers, place, error)
+
+
+def _blocks(messages: Sequence[Message]) -> Iterator[pa.RecordBatch]:
+    first, size = 0, 0
+    for index, message in enumerate(messages, start=1):
+        size += len(message)
+        if size >= BLOCK_BYTES or index == len(messages):
+            yield _block(messages[first:index])
+            first, size = index, 0
+
+
+def _block(messages: Sequence[Message]) -> pa.RecordBatch:
+    headers = [message.headers() for message in messages]
+    return message_block(
+        [message.offset() for message in messages],
+        [_microseconds(message) for message in messages],
+        [message.value() for message in messages],
+        [message.key() for message in messages],
+        headers if any(headers) else None,
+    )
+
+
+def _microseconds(message: Message) -> int:
+    kind, milliseconds = message.timestamp()
+    # Messages of clients older than Kafka 0.10 have no time.
+    return 0 if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds * 1_000

@@ -1,0 +1,46 @@
+"""Messages as events in structured JSON, as the archive keeps them, whatever form they came in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eventbridge.errors import EventError
+from eventbridge.event.bindings import Place, form_of, of_binary, of_plain
+from eventbridge.model.queue import Queue
+from eventbridge.rule.model import EventMapping
+
+
+def as_events(messages: pa.Table, queue: Queue, mapping: EventMapping | None) -> tuple[pa.Table, Mapping[int, str]]:
+    """Return messages with bodies in structured JSON, and why rows have none: those keep the body they came with.
+
+    Without a mapping a message whose headers say nothing is left as it is: its body says whether it is an event.
+    """
+    if mapping is None and not _has_binary(messages["headers"]):
+        return messages, {}
+    attributes = mapping.attributes if mapping is not None else None
+    bodies = messages["body"].to_pylist()
+    refused: dict[int, str] = {}
+    offsets, times = messages["offset"].to_pylist(), messages["published_at"].to_pylist()
+    for row, listed in enumerate(messages["headers"].to_pylist()):
+        headers = [(each["name"], each["value"]) for each in listed or ()]
+        try:
+            form = form_of(headers)
+            if form == "binary":
+                bodies[row] = of_binary(headers, bodies[row])
+            elif form == "plain" and attributes is not None:
+                place = Place("-".join(str(part) for part in (*queue, offsets[row]) if part != ""), times[row])
+                bodies[row] = of_plain(attributes, bodies[row], place)
+        except EventError as error:
+            refused[row] = str(error)
+    column = messages.schema.get_field_index("body")
+    return messages.set_column(column, messages.schema.field("body"), pa.array(bodies, pa.binary())), refused
+
+
+def _has_binary(headers: pa.ChunkedArray) -> bool:
+    """Return whether any message says by a header that it is an event in binary mode."""
+    if headers.null_count == len(headers):
+        return False
+    return any(pc.any(pc.equal(chunk.flatten().field("name"), "ce_specversion")).as_py() for chunk in headers.chunks)

@@ -1,0 +1,52 @@
+"""Messages that a bus dropped before a runner took them: where the runner goes on, by the bus's `if_deleted`."""
+
+from __future__ import annotations
+
+import logging
+
+from eventbridge.decision.batch_size import Waiting
+from eventbridge.errors import OffsetGapError
+from eventbridge.model.queue import Queue
+from eventbridge.rule import Bus
+from eventbridge.sources.protocol import LogSource
+
+log = logging.getLogger(__name__)
+
+
+def waiting_of(bus: Bus, source: LogSource, queue: Queue, offset: int) -> Waiting:
+    """Return what a queue holds for a runner that stands at `offset`; raises OffsetGapError where `fail` says so.
+
+    With `latest` it holds nothing, if anything was dropped: all that is there is passed over, as one gap.
+    """
+    earliest, end = source.earliest(queue), source.end(queue)
+    if offset < earliest:
+        _tell(bus, queue, offset, earliest)
+        if bus.source.if_deleted == "latest":
+            earliest = end
+    return Waiting(queue, offset, earliest, end)
+
+
+def passes_over(bus: Bus, source: LogSource, queue: Queue, offset: int) -> bool:
+    """Return whether a range that begins at `offset` is passed over as a whole: `latest`, and its begin was dropped.
+
+    Raises OffsetGapError where `fail` says so.
+    """
+    if bus.source.if_deleted == "earliest":
+        return False
+    earliest = source.earliest(queue)
+    if offset < earliest:
+        _tell(bus, queue, offset, earliest)
+    return offset < earliest
+
+
+def _tell(bus: Bus, queue: Queue, offset: int, earliest: int) -> None:
+    what = (
+        f"the bus {bus.name!r} dropped offsets {offset} to {earliest} of {queue.topic}/{queue.queue_id} "
+        "before they were taken"
+    )
+    if bus.source.if_deleted == "fail":
+        raise OffsetGapError(
+            f"{what[:1].upper()}{what[1:]}, and its if_deleted is fail. To go on, write if_deleted: earliest, which "
+            "takes what is left, or latest, which takes only what comes from now on; give the topic more retention"
+        )
+    log.error("ALARM: %s: a gap in the books of the next batch, then %s", what, bus.source.if_deleted)

@@ -1,0 +1,216 @@
+"""What only Kafka has: transactions, compaction, retention of its own, partitions that are added, passwords and TLS."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from demo.ports import reserve
+from services.kafka import PASSWORD, USER, Kafka, add_partitions, drop_before, make_topics
+
+from eventbridge.config.connection import Connection
+from eventbridge.errors import BusError, OffsetGapError
+from eventbridge.kafka import client
+from eventbridge.kafka.settings import client_settings
+from eventbridge.model.queue import Queue
+from eventbridge.sources.kafka.log import KafkaLog
+from eventbridge.testing.messages import messages_of
+
+QUEUE = Queue("flights", "", 0)
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def opened(connection: Connection, topic: str = "flights") -> KafkaLog:
+    return KafkaLog(client_settings(connection), [topic], clock=now)
+
+
+def secure(kafka: Kafka, **changes: str) -> Connection:
+    """Return the connection by password over TLS, but for some changes."""
+    fields = {"login": USER, "password": PASSWORD, "ssl.ca.location": str(kafka.authority)} | changes
+    extra = {"ssl.ca.location": fields["ssl.ca.location"]} if fields["ssl.ca.location"] else {}
+    port = kafka.ports["secure"]
+    return Connection("shop", "kafka", "127.0.0.1", port, fields["login"], fields["password"], extra=extra)
+
+
+@pytest.fixture
+def log(kafka: Kafka) -> Iterator[KafkaLog]:
+    """Open a topic of one partition that was made just now."""
+    make_topics(kafka, "flights")
+    with closing(opened(Connection("shop", "kafka", "127.0.0.1", kafka.ports["open"]))) as log:
+        yield log
+
+
+def offsets(log: KafkaLog, start: int, end: int, queue: Queue = QUEUE) -> list[int]:
+    return [message.offset for message in messages_of(log.read(queue, start, end))]
+
+
+def test_transactions_are_read_once_they_are_committed(kafka: Kafka, log: KafkaLog) -> None:
+    """What was not committed and the marks of ends are gaps, also at a range's end, and hold nobody up."""
+    producer = Producer({"bootstrap.servers": kafka.servers, "transactional.id": "tests", "linger.ms": 0})
+    producer.init_transactions(10)
+    for end in (producer.commit_transaction, producer.abort_transaction):
+        producer.begin_transaction()
+        for number in range(3):
+            producer.produce("flights", str(number).encode(), partition=0)
+        producer.flush(10)
+        if end == producer.abort_transaction:
+            assert log.end(QUEUE) == 4, "an open transaction is not there yet"
+        end(10)
+    log.publish([(b"after", None)])
+
+    begun = time.monotonic()
+    assert (log.end(QUEUE), offsets(log, 0, 9)) == (9, [0, 1, 2, 8])
+    assert offsets(log, 0, 4) == [0, 1, 2]
+    assert offsets(log, 3, 8) == []
+    assert time.monotonic() - begun < 5
+
+
+def test_a_range_may_end_with_marks_where_the_log_ends(kafka: Kafka, log: KafkaLog) -> None:
+    """No message ever comes behind them, and the read ends all the same."""
+    producer = Producer({"bootstrap.servers": kafka.servers, "transactional.id": "tests"})
+    producer.init_transactions(10)
+    producer.begin_transaction()
+    producer.produce("flights", b"1", partition=0)
+    producer.commit_transaction(10)
+
+    begun = time.monotonic()
+    assert (log.end(QUEUE), offsets(log, 0, 2), offsets(log, 1, 2)) == (2, [0], [])
+    assert time.monotonic() - begun < 5
+
+
+def test_what_compaction_took_is_a_gap(kafka: Kafka) -> None:
+    """Of each key the last message is there; the others are left out without a word."""
+    kept = Queue("kept", "", 0)
+    settings = {"cleanup.policy": "compact", "segment.ms": "50", "min.cleanable.dirty.ratio": "0.01"}
+    make_topics(kafka, "kept", **settings)
+    with closing(opened(Connection("shop", "kafka", "127.0.0.1", kafka.ports["open"]), "kept")) as log:
+        deadline = time.monotonic() + 60
+        log.publish([(str(number).encode(), "a") for number in range(10)])
+        while len(found := offsets(log, 0, 10, kept)) > 1 and time.monotonic() < deadline:
+            log.publish([(b"later", "b")])  # a segment is closed by the next message
+
+    assert found in ([], [9])
+
+
+def test_a_topic_keeps_what_it_keeps(kafka: Kafka, log: KafkaLog) -> None:
+    """What retention dropped is left out, and the read begins with what is there."""
+    log.publish([(str(number).encode(), None) for number in range(10)])
+    drop_before(log.uri, {QUEUE: 6})
+
+    assert log.earliest(QUEUE) == 6
+    assert offsets(log, 0, 9) == [6, 7, 8]
+    assert offsets(log, 0, 5) == []
+
+
+def test_a_topic_made_again_is_shorter(kafka: Kafka, log: KafkaLog) -> None:
+    """A range of the old one is refused by the new one, which has another identity."""
+    log.publish([(b"1", None)] * 3)
+    was = log.identities()
+    make_topics(kafka, "flights")
+
+    assert log.identities() != was
+    with pytest.raises(OffsetGapError, match="0 to 3 of flights/0 are wanted, and it ends at 0"):
+        log.read(QUEUE, 0, 3)
+
+
+def test_partitions_may_be_added(kafka: Kafka, log: KafkaLog) -> None:
+    """They are there with the next question for queues, and can be read and published to."""
+    log.publish([(b"1", None)])
+    add_partitions(kafka, "flights", 3)
+
+    assert len(log.queues()) == len(log.ends()) == 3
+    places = log.publish([(b"2", None)] * 3)
+    assert {queue.queue_id for queue, _ in places} == {0, 1, 2}
+
+
+def test_headers_and_tombstones_come_along(kafka: Kafka, log: KafkaLog) -> None:
+    """A name may come several times, a value may be missing, and so may a body."""
+    producer = Producer({"bootstrap.servers": kafka.servers})
+    producer.produce("flights", None, b"k", headers=[("a", b"1"), ("a", None)])
+    producer.produce("flights", b"", None)
+    producer.flush(10)
+
+    first, second = messages_of(log.read(QUEUE, 0, 2))
+    assert (first.body, first.key, first.headers) == (None, b"k", [("a", b"1"), ("a", None)])
+    assert (second.body, second.key, second.headers or []) == (b"", None, [])
+
+
+def test_a_login_over_tls(kafka: Kafka, log: KafkaLog) -> None:
+    """Password and authority by the connection: reads, publishes, commits."""
+    with closing(opened(secure(kafka))) as secured:
+        secured.publish([(b"1", "a")])
+        secured.commit("crm", {QUEUE: 1})
+        found = offsets(secured, 0, 1)
+
+    assert (found, log.committed("crm")) == ([0], {QUEUE: 1})
+
+
+Ask = Callable[[KafkaLog], object]
+ASK: dict[str, Ask] = {
+    "queues": lambda log: log.queues(),
+    "publish": lambda log: log.publish([(b"1", None)]),
+}
+
+
+@pytest.mark.parametrize("ask", ASK.values(), ids=ASK)
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"password": "a wrong one"}, r"\(_AUTHENTICATION\)\. Correct login, password"),
+        ({"login": "nobody"}, r"\(_AUTHENTICATION\)\. Correct login, password"),
+        ({"ssl.ca.location": ""}, r"\(_SSL\)\. Correct ssl\.ca\.location"),
+    ],
+)
+def test_who_is_not_let_in_is_told_at_once(kafka: Kafka, changes: dict[str, str], said: str, ask: Ask) -> None:
+    """With what to correct, and without the password."""
+    begun = time.monotonic()
+    with closing(opened(secure(kafka, **changes))) as log, pytest.raises(BusError, match=said) as caught:
+        ask(log)
+
+    assert time.monotonic() - begun < 10
+    assert "a wrong one" not in str(caught.value)
+
+
+@pytest.mark.parametrize("ask", ASK.values(), ids=ASK)
+def test_a_topic_that_is_not_there_is_named(kafka: Kafka, ask: Ask) -> None:
+    """And what to do."""
+    connection = Connection("shop", "kafka", kafka.servers)
+    with closing(opened(connection, "trains")) as log, pytest.raises(BusError, match=r"'trains'.*Make the topic, or"):
+        ask(log)
+
+
+@pytest.mark.parametrize("ask", ASK.values(), ids=ASK)
+def test_a_broker_that_is_down_is_named(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After as long as an answer may take."""
+    monkeypatch.setattr(client, "ANSWER_SECONDS", 2.0)
+    connection = Connection("shop", "kafka", "127.0.0.1", reserve())
+    with closing(opened(connection)) as log, pytest.raises(BusError, match=r"127\.0\.0\.1.*Start the brokers"):
+        ask(log)
+
+
+def test_a_group_with_members_is_left_to_them(kafka: Kafka, log: KafkaLog) -> None:
+    """Kafka refuses a commit from outside; what to do is said."""
+    log.publish([(b"1", None)])
+    member = Consumer({"bootstrap.servers": kafka.servers, "group.id": "taken", "auto.offset.reset": "earliest"})
+    member.subscribe(["flights"])
+    assert member.poll(20) is not None
+    with closing(member), pytest.raises(BusError, match="give the runner another name"):
+        log.commit("taken", {QUEUE: 1})
+
+
+def test_reading_goes_on_after_a_restart(kafka: Kafka, log: KafkaLog) -> None:
+    """What was published before the broker was killed is there, and the same client reads and publishes on."""
+    log.publish([(b"1", None)])
+    assert offsets(log, 0, 1) == [0]
+    kafka.kill()
+    kafka.start()
+    log.publish([(b"2", None)])
+
+    assert offsets(log, 0, 2) == [0, 1]

@@ -1,0 +1,230 @@
+"""A real Kafka broker for tests: one node that is controller and broker, on free ports of 127.0.0.1."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Self
+
+import certificates
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from demo.ports import reserve
+from java_tools import ToolMissing, fetch, java_program, require
+from services.cache import CACHE, listens
+
+from eventbridge.model.queue import Queue
+
+HERE: Final = Path(__file__).parent
+VERSION: Final = "4.4.0"
+JARS: Final = CACHE / f"kafka-{VERSION}"
+#: Who may come in by the listener of TLS and passwords.
+USER: Final = "flights"
+PASSWORD: Final = "a secret of the tests"
+
+_PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=OPEN://127.0.0.1:{open},SECURE://127.0.0.1:{secure},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=OPEN://127.0.0.1:{open},SECURE://127.0.0.1:{secure}
+controller.listener.names=CONTROLLER
+inter.broker.listener.name=OPEN
+listener.security.protocol.map=OPEN:PLAINTEXT,SECURE:SASL_SSL,CONTROLLER:PLAINTEXT
+listener.name.secure.sasl.enabled.mechanisms=PLAIN
+listener.name.secure.plain.sasl.jaas.config={jaas}
+listener.name.secure.ssl.keystore.type=PEM
+listener.name.secure.ssl.keystore.location={folder}/broker.pem
+log.dirs={folder}/logs
+num.network.threads=2
+num.io.threads=2
+num.recovery.threads.per.data.dir=1
+log.cleaner.dedupe.buffer.size=2097152
+log.cleaner.threads=1
+log.cleaner.backoff.ms=200
+background.threads=2
+offsets.topic.num.partitions=1
+offsets.topic.replication.factor=1
+transaction.state.log.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.num.partitions=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+controlled.shutdown.enable=true
+broker.session.timeout.ms=1500
+broker.heartbeat.interval.ms=300
+auto.create.topics.enable=false
+"""
+_JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}="{password}";'
+_LOGGING = """\
+rootLogger.level=warn
+rootLogger.appenderRef.f.ref=f
+appender.f.type=Console
+appender.f.name=f
+appender.f.layout.type=PatternLayout
+appender.f.layout.pattern=%d %p %c %m%n
+"""
+_OPTIONS: Final = (
+    "-Xms64m",
+    "-Xmx256m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Djava.net.preferIPv4Stack=true",
+)
+_START_SECONDS = 60.0
+_END_SECONDS = 15.0
+
+
+@dataclass
+class Kafka:
+    """One broker with its data in a folder; it may be ended, killed and started again on the same ports."""
+
+    folder: Path
+    ports: dict[str, int] = field(
+        default_factory=lambda: {name: reserve() for name in ("open", "secure", "controller")}
+    )
+    _process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self._format()
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    @property
+    def servers(self) -> str:
+        """Where clients reach it without TLS and password."""
+        return f"127.0.0.1:{self.ports['open']}"
+
+    @property
+    def connection(self) -> str:
+        """The connection to it, as a URI."""
+        return f"kafka://{self.servers}"
+
+    @property
+    def authority(self) -> Path:
+        """The certificate that vouches for its other listener."""
+        return self.folder / "authority.pem"
+
+    def start(self) -> None:
+        """Start it and wait until it answers; raises ToolMissing if it does not."""
+        log = self.folder / "kafka.log"
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                self._command("kafka.Kafka", str(self.folder / "server.properties")),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        end = time.monotonic() + _START_SECONDS
+        while not listens(self.ports["open"]):
+            if self._process.poll() is not None or time.monotonic() > end:
+                words = log.read_text(errors="replace").strip()[-500:]
+                raise ToolMissing(f"Kafka does not start: {words or 'it says nothing'} Use Java 17 or later.")
+            time.sleep(0.05)
+
+    def end(self) -> None:
+        """End it as an operator does, and wait until it has."""
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def kill(self) -> None:
+        """Kill it, as a loss of power does."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def _format(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        authority = certificates.authority()
+        self.authority.write_bytes(authority.certificate)
+        certificates.vouched_for(authority).write(self.folder / "broker.pem")
+        jaas = _JAAS.format(user=USER, password=PASSWORD)
+        (self.folder / "server.properties").write_text(_PROPERTIES.format(folder=self.folder, jaas=jaas, **self.ports))
+        (self.folder / "log4j2.properties").write_text(_LOGGING)
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster = f"A{cluster[1:]}"  # one that begins with a hyphen would be read as an option
+        command = self._command("kafka.tools.StorageTool", "format", "-t", cluster)
+        done = subprocess.run(
+            [*command, "-c", str(self.folder / "server.properties")], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise ToolMissing(f"Kafka's folder cannot be made: {(done.stdout + done.stderr).strip()[-500:]}")
+
+    def _command(self, *words: str) -> list[str]:
+        logging = f"-Dlog4j2.configurationFile={self.folder}/log4j2.properties"
+        return [java_program("java"), *_OPTIONS, logging, "-cp", f"{fetch_kafka()}/*", *words]
+
+
+def make_topics(kafka: Kafka, *topics: str, queues: int = 1, **settings: str) -> None:
+    """Make topics, empty; one that is there is made again."""
+    admin = _admin(kafka.servers)
+    there = [topic for topic in topics if topic in admin.list_topics(timeout=10).topics]
+    _done(admin.delete_topics(there, operation_timeout=10) if there else {})
+    made = [NewTopic(topic, queues, 1, config=settings) for topic in topics]
+    while True:
+        try:
+            _done(admin.create_topics(made, operation_timeout=10))
+            break
+        except KafkaException as error:  # to delete takes a moment
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+    while not _are_led(admin, topics):  # the broker hears of it from the controller
+        pass
+
+
+def _admin(servers: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": servers, "log_level": 0})
+
+
+def _are_led(admin: AdminClient, topics: Sequence[str]) -> bool:
+    found = admin.describe_topics(TopicCollection(list(topics)))
+    try:
+        return all(part.leader is not None for future in found.values() for part in future.result().partitions)
+    except KafkaException:
+        return False
+
+
+def add_partitions(kafka: Kafka, topic: str, queues: int) -> None:
+    """Let a topic have so many partitions, more than it has."""
+    admin = _admin(kafka.servers)  # held until it is done
+    _done(admin.create_partitions([NewPartitions(topic, queues)]))
+
+
+def drop_before(uri: str, offsets: Mapping[Queue, int]) -> None:
+    """Let the broker drop the messages of queues before an offset each, as its retention does."""
+    admin = _admin(uri.removeprefix("kafka://"))
+    asked = admin.delete_records(
+        [TopicPartition(queue.topic, queue.queue_id, offset) for queue, offset in offsets.items()]
+    )
+    for future in asked.values():
+        future.result()
+
+
+def _done(asked: Mapping[str, Future[Any]]) -> None:
+    for future in asked.values():
+        future.result()
+
+
+def fetch_kafka() -> Path:
+    """Return the folder of Kafka's jars, which Maven fills if they are not there; raises ToolMissing."""
+    require(java_program("java"), "Java, 17 or later,", "openjdk-17-jre-headless")
+    done = JARS / ".fetched"
+    if not done.exists():
+        fetch("Kafka", HERE / "kafka-pom.xml", JARS)
+        done.touch()
+    return JARS
