@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 
-from eventbridge.api import health, publish
+from eventbridge.api import health, hooks, publish
 from eventbridge.api.access import Access
 from eventbridge.api.buses import Buses
 from eventbridge.api.idempotency import Idempotency
@@ -41,5 +41,6 @@ def create_app(work: Runtime) -> FastAPI:
     for kind in (Refused, EventBridgeError, HTTPException):
         app.add_exception_handler(kind, refused)
     app.include_router(publish.router)
+    app.include_router(hooks.router)
     app.include_router(health.router)
     return app

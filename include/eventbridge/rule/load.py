@@ -21,6 +21,7 @@ from eventbridge.rule.read_rule import read_bus, read_rule, tests_of
 from eventbridge.rule.read_tests import RuleTest
 from eventbridge.rule.rule_set import RuleSet
 from eventbridge.rule.types import TARGET_TYPES
+from eventbridge.rule.webhook import webhook_conflicts
 from eventbridge.rule.yaml_tree import read_yaml
 
 SUFFIXES = (".yaml", ".yml")
@@ -74,7 +75,9 @@ def _known_again(folder: Path, cache: RuleCache) -> RuleSet | None:
     if len(joined.buses) + len(joined.rules) < sum(len(part.buses) + len(part.rules) for part in parts):
         return None  # a name is given twice
     rule_set = _together(joined)
-    return None if any(_conflicts(rule_set)) or not _zones_are_there(rule_set) else rule_set
+    if any(_conflicts(rule_set)) or any(webhook_conflicts(rule_set.buses)):
+        return None
+    return None if not _zones_are_there(rule_set) else rule_set
 
 
 def _part(path: Path, cache: RuleCache, mistakes: list[Mistake]) -> RuleSet:
@@ -107,6 +110,14 @@ def _read_files(
     nodes = {name: found[0] for name, found in definitions.rules.items()}
     if None not in tops:  # a file that is no YAML may define the very bus
         mistakes.extend(_at(nodes[rule], field).mistake(*said) for rule, field, *said in _conflicts(rule_set))
+        buses_at = {name: found[0] for name, found in definitions.buses.items()}
+        mistakes.extend(
+            _at(_at(buses_at[bus], "webhooks"), name).mistake_at_key(
+                f"the bus {other!r} has a webhook {name!r} too", "Give it another name: its path is /hooks/<name>"
+            )
+            for bus, name, other in webhook_conflicts(rule_set.buses)
+            if bus in buses_at
+        )
     if look_at_paths:
         mistakes.extend(_obstacles(rule_set, nodes))
     if tried_by is not None and not mistakes:

@@ -18,6 +18,7 @@ from eventbridge.rule.content import content_of
 from eventbridge.rule.expect import Expect
 from eventbridge.rule.frozen import Frozen as _Frozen
 from eventbridge.rule.types import SOURCE_TYPES, TARGET_TYPES
+from eventbridge.rule.webhook import Webhook
 from eventbridge.rule.window import DeliverBetween, DeliverWithin
 
 Priority = Literal["high", "medium", "low"]
@@ -84,6 +85,7 @@ class Bus(_Frozen):
     )
     retention_seconds: float = 30 * DAY_SECONDS
     max_backlog: int | None = None
+    webhooks: Mapping[str, Webhook] = Field(default_factory=dict)
 
 
 class Transform(_Frozen):

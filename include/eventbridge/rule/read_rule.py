@@ -14,6 +14,7 @@ from eventbridge.rule.read_expect import read_expect
 from eventbridge.rule.read_target import read_target
 from eventbridge.rule.read_tests import RuleTest, read_tests
 from eventbridge.rule.read_type import close_fields, likely_type, read_by_model, read_type
+from eventbridge.rule.read_webhooks import read_webhooks
 from eventbridge.rule.types import SOURCE_TYPES
 from eventbridge.rule.vocabulary import PRIORITIES, SOURCE_TYPES_LATER
 from eventbridge.transform.sql_check import expression_problem
@@ -31,6 +32,7 @@ def read_bus(name: str, node: Node, mistakes: list[Mistake]) -> Bus:
         source=_source(fields.get("source", required=True), mistakes),
         retention_seconds=fields.duration("retention", 30 * DAY_SECONDS, 3_600.0, 3_650 * DAY_SECONDS),
         max_backlog=fields.whole("max_backlog", None, 1, 1_000_000_000_000),
+        webhooks=read_webhooks(fields, mistakes),
     )
     fields.close()
     return bus

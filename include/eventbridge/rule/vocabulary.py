@@ -6,7 +6,9 @@ from typing import Final
 
 FIELDS: Final = {
     "a rule file": ("buses", "rules"),
-    "a bus": ("source", "retention", "max_backlog"),
+    "a bus": ("source", "retention", "max_backlog", "webhooks"),
+    "a webhook": ("signature", "connection", "mapping"),
+    "a webhook's mapping": ("type", "source", "id", "subject", "time"),
     "a source": ("type",),
     "a mapping": ("type", "source", "id", "subject", "time"),
     "a rule": (
@@ -56,6 +58,8 @@ FIELDS_LATER: Final[dict[str, tuple[str, ...]]] = {
     "a bus": (),
     "a source": ("group",),
     "a mapping": (),
+    "a webhook": (),
+    "a webhook's mapping": (),
     "a rule": (),
     "parked deliveries": (),
     "an expectation": (),
@@ -74,6 +78,7 @@ FIELDS_LATER: Final[dict[str, tuple[str, ...]]] = {
 SOURCE_TYPES_LATER: Final = ("rocketmq", "sqs", "files")
 TARGET_TYPES_LATER: Final = ("kafka", "rocketmq", "sqs")
 ERRORS_TOLERANCE: Final = ("all", "none")
+SIGNATURES: Final = ("github", "stripe", "standard")
 CONTENT_MODES: Final = ("structured", "binary", "data")
 PRIORITIES: Final = ("high", "medium", "low")
 POLICIES: Final = ("EXPONENTIAL_DECAY_RETRY", "BACKOFF_RETRY", "own")

@@ -17,6 +17,7 @@ from eventbridge.rule.vocabulary import (
     POLICIES,
     POLICY_ALIASES,
     PRIORITIES,
+    SIGNATURES,
     SOURCE_TYPES_LATER,
     TARGET_TYPES_LATER,
 )
@@ -30,6 +31,7 @@ HEADINGS = {
     "a bus": "## Bus",
     "a source": "### Source",
     "a mapping": "### Mapping",
+    "a webhook": "### Webhook",
     "a rule": "## Rule",
     "an expectation": "### Expectations",
     "a test": "### Tests",
@@ -77,7 +79,7 @@ def test_page_has_everything_that_is_not_in_this_version() -> None:
     assert {*fields, *words} == set(listed)
 
 
-@pytest.mark.parametrize("word", [*PRIORITIES, *POLICIES, *POLICY_ALIASES, *CONTENT_MODES])
+@pytest.mark.parametrize("word", [*PRIORITIES, *POLICIES, *POLICY_ALIASES, *CONTENT_MODES, *SIGNATURES])
 def test_page_has_every_word(word: str) -> None:
     """Every value that a field may have by name is on the page."""
     assert f"`{word}`" in PAGE

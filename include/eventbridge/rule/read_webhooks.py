@@ -1,0 +1,36 @@
+"""Reads the webhooks of a bus."""
+
+from __future__ import annotations
+
+from eventbridge.errors import Mistake
+from eventbridge.rule.fields import NAME, NAME_REMEDY, Fields
+from eventbridge.rule.node import Node
+from eventbridge.rule.vocabulary import FIELDS, SIGNATURES
+from eventbridge.rule.webhook import Webhook
+
+
+def read_webhooks(fields: Fields, mistakes: list[Mistake]) -> dict[str, Webhook]:
+    """Return the webhooks of a bus; what is wrong is added to `mistakes`."""
+    return {name: _webhook(name, node, mistakes) for name, node in fields.mapping("webhooks").items()}
+
+
+def _webhook(name: str, node: Node, mistakes: list[Mistake]) -> Webhook:
+    if not NAME.fullmatch(name):
+        mistakes.append(node.mistake_at_key(f"{name!r} is no name for a webhook", NAME_REMEDY))
+    fields = Fields(node, mistakes, "a webhook")
+    read = Webhook(
+        signature=fields.choice("signature", SIGNATURES[0], SIGNATURES, required=True),
+        connection=fields.name("connection", required=True),
+        mapping=_mapping(fields),
+    )
+    fields.close()
+    return read
+
+
+def _mapping(fields: Fields) -> dict[str, str]:
+    if fields.get("mapping") is None:
+        return {}
+    own = fields.below("mapping", "a webhook's mapping")
+    texts = {name: own.text(name) for name in FIELDS["a webhook's mapping"]}
+    own.close()
+    return {name: text for name, text in texts.items() if text}

@@ -1,0 +1,111 @@
+"""`POST /hooks/{name}`: a webhook that is signed becomes an event of its bus."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from api.server import Installation, Server
+
+HOOKS = """, webhooks: {
+    code: {signature: github, connection: code, mapping: {subject: $.repository.name}},
+    money: {signature: stripe, connection: money, mapping: {source: /stripe}},
+    mail: {signature: standard, connection: nowhere},
+    bare: {signature: github, connection: bare}}"""
+
+
+@pytest.fixture(scope="module")
+def hooked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with webhooks."""
+    made = Installation(
+        tmp_path_factory.mktemp("hooked"),
+        more=HOOKS,
+        EVENTBRIDGE_CONN_CODE="http://?signing_secret=key",
+        EVENTBRIDGE_CONN_MONEY="http://?signing_secret=whsec_old%20whsec_new",
+        EVENTBRIDGE_CONN_BARE="http://code.example",
+    )
+    with Server(made) as running:
+        yield running
+
+
+def github(body: bytes, secret: bytes = b"key") -> dict[str, str]:
+    """Return the headers that GitHub would send."""
+    digest = hmac.new(secret, body, hashlib.sha256).hexdigest()
+    named = {"x-github-event": "push", "x-github-delivery": "72d3162e"}
+    return {**named, "x-hub-signature-256": f"sha256={digest}", "content-type": "application/json"}
+
+
+def stripe(body: bytes, at: int) -> dict[str, str]:
+    """Return the headers that Stripe would send."""
+    digest = hmac.new(b"whsec_new", f"{at}.".encode() + body, hashlib.sha256).hexdigest()
+    return {"stripe-signature": f"t={at},v1={digest}", "content-type": "application/json"}
+
+
+def event(server: Server, result: dict[str, Any]) -> dict[str, Any]:
+    """Return the event that a result names."""
+    return dict(json.loads(server.installation.bodies()[result["queue"], result["offset"]]))
+
+
+def test_what_github_signs_is_an_event(hooked: Server) -> None:
+    """Id and type by its headers, the subject by the mapping, the JSON as data."""
+    body = b'{"repository": {"name": "shop"}, "size": 1.10}'
+    with hooked.client() as client:
+        answer = client.post("/hooks/code", content=body, headers=github(body))
+
+    assert answer.status_code == 200, answer.text
+    made = event(hooked, answer.json()["results"][0])
+    assert (made["id"], made["type"], made["source"]) == ("72d3162e", "github.push", "/hooks/code")
+    assert (made["subject"], made["data"]) == ("shop", {"repository": {"name": "shop"}, "size": 1.1})
+
+
+def test_what_stripe_signs_is_an_event(hooked: Server) -> None:
+    """Id and type are those of its own event, the source is the mapping's."""
+    body = b'{"id": "evt_1", "type": "invoice.paid"}'
+    with hooked.client() as client:
+        answer = client.post("/hooks/money", content=body, headers=stripe(body, int(time.time())))
+
+    assert answer.status_code == 200, answer.text
+    made = event(hooked, answer.json()["results"][0])
+    assert (made["id"], made["type"], made["source"]) == ("evt_1", "invoice.paid", "/stripe")
+
+
+def test_who_is_not_believed_publishes_nothing(hooked: Server) -> None:
+    """A wrong secret, an old signature, none at all: 403 with the reason."""
+    body = b'{"id": "evt_2", "type": "invoice.paid"}'
+    before = len(hooked.installation.bodies())
+    with hooked.client() as client:
+        answers = [
+            client.post("/hooks/code", content=body, headers=github(body, b"guessed")),
+            client.post("/hooks/money", content=body, headers=stripe(body, int(time.time()) - 600)),
+            client.post("/hooks/money", content=body),
+        ]
+
+    assert [answer.status_code for answer in answers] == [403, 403, 403]
+    assert "no secret" in answers[0].json()["detail"]
+    assert "old call" in answers[1].json()["detail"]
+    assert len(hooked.installation.bodies()) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "status", "said"),
+    [
+        ("code", b"payload=%7B%7D", 400, "the call is no JSON"),
+        ("code", b"{}", 400, "mapping of subject: there is nothing at $.repository.name"),
+        ("code", b'{"repository": {"name": {}}}', 400, "leads to neither text nor a whole number"),
+        ("cod", b"{}", 404, "Did you mean code?"),
+        ("bare", b"{}", 503, "has no extra `signing_secret`"),
+        ("mail", b"{}", 503, "Connection 'nowhere' is not defined"),
+    ],
+)
+def test_what_cannot_be_an_event_says_why(name: str, body: bytes, status: int, said: str, hooked: Server) -> None:
+    """What is no JSON, a path to nothing, an unknown webhook, a connection without a secret."""
+    with hooked.client() as client:
+        answer = client.post(f"/hooks/{name}", content=body, headers=github(body))
+
+    assert answer.status_code == status
+    assert said in answer.text
