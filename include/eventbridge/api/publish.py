@@ -65,6 +65,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
     207: {"model": Answer, "description": "Some events are on the bus; the others are none, and say why."},
     **{status: {"description": said, **_PROBLEM} for status, said in _STATUSES.items()},
 }
+RESPONSES[400]["model"] = Answer  # what is told of each event; a body that cannot be read is a problem
 
 
 @router.post(
