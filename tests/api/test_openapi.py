@@ -30,7 +30,9 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def test_schemathesis_finds_nothing(described: Server, tmp_path: Path) -> None:
     """No 500, and no status, content type or document that openapi.json does not have."""
-    (tmp_path / "schemathesis.toml").write_text('[parameters]\n"path.bus" = "orders"\n"path.name" = "code"\n"query.topic" = "placed"\n')
+    (tmp_path / "schemathesis.toml").write_text(
+        '[parameters]\n"path.bus" = "orders"\n"path.name" = "code"\n"query.topic" = "placed"\n'
+    )
     token = described.installation.token("schemathesis", "publish:orders")
     command = [Path(sys.executable).with_name("schemathesis"), "run", f"{described.url}/openapi.json"]
     command += ["--header", f"Authorization: Bearer {token}", "--checks", ",".join(CHECKS)]

@@ -84,7 +84,7 @@ def test_binary_data_cannot_write_attributes(client: httpx.Client) -> None:
     answer = client.post(PATH, content=b'1, "source": "/elsewhere"', headers=headers)
 
     assert answer.status_code == 400
-    assert "The body is not JSON" in answer.json()["detail"]
+    assert "The call is not what its headers say: data: " in answer.json()["detail"]
 
 
 def test_what_is_no_event_is_told_one_by_one(server: Server, client: httpx.Client) -> None:

@@ -5,9 +5,6 @@ Bytes and headers only, nothing of a server (https://github.com/cloudevents/spec
 
 from __future__ import annotations
 
-import json
-import re
-from base64 import b64encode
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
@@ -16,6 +13,8 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from eventbridge.api.refusal import Refused
+from eventbridge.errors import EventError
+from eventbridge.event.bindings import of_binary
 
 BATCHED: Final = "application/cloudevents-batch+json"
 STRUCTURED: Final = "application/cloudevents+json"
@@ -26,8 +25,6 @@ MOST_BYTES: Final = 8 * 1024 * 1024
 
 _PREFIX: Final = "ce-"
 _ELEMENTS: Final = msgspec.json.Decoder(list[msgspec.Raw])
-_ONE_VALUE: Final = msgspec.json.Decoder(msgspec.Raw)
-_JSON: Final = re.compile(r"(application|text)/(json|[^;\s]+\+json)|[^/;\s]+/[^;\s]+\+json", re.IGNORECASE)
 
 
 def bodies_of_request(headers: Mapping[str, str], content: bytes) -> list[bytes]:
@@ -67,35 +64,14 @@ def _elements(content: bytes) -> list[bytes]:
 
 
 def _from_binary(headers: Mapping[str, str], content: bytes) -> bytes:
-    """Return a binary event in structured form; its data as JSON if its content type says so, else as base64."""
-    attributes = {name[len(_PREFIX) :]: _decoded(value) for name, value in headers.items() if name.startswith(_PREFIX)}
+    """Return a binary event in structured form, its attributes decoded: percent-encoded UTF-8 (section 3.1.3.2)."""
+    given = [
+        (f"ce_{name[len(_PREFIX) :]}", unquote_to_bytes(value.encode("latin-1", "replace")))
+        for name, value in headers.items()
+        if name.startswith(_PREFIX)
+    ]
     media_type = headers.get("content-type", "").strip()
-    if media_type:
-        attributes["datacontenttype"] = media_type
-    members = [f"{json.dumps(name)}: {json.dumps(value)}".encode() for name, value in attributes.items()]
-    if content:
-        members.append(_data(media_type, content))
-    return b"{" + b", ".join(members) + b"}"
-
-
-def _data(media_type: str, content: bytes) -> bytes:
-    if not media_type or _JSON.match(media_type):
-        try:
-            _ONE_VALUE.decode(content)  # what is more than one value could end the data, and go on with attributes
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise Refused(
-                HTTPStatus.BAD_REQUEST, f"The body is not JSON, as {media_type or 'data'} is: {error}"
-            ) from None
-        return b'"data": ' + content
-    if media_type.lower().startswith("text/"):
-        try:
-            return b'"data": ' + json.dumps(content.decode()).encode()
-        except UnicodeDecodeError:
-            pass
-    return b'"data_base64": "' + b64encode(content) + b'"'
-
-
-def _decoded(value: str) -> str:
-    """Return an attribute from its header: percent-decoded UTF-8 (section 3.1.3.2)."""
-    raw = value.strip().strip('"') if value.startswith('"') else value
-    return unquote_to_bytes(raw.encode("latin-1", "replace")).decode("utf-8", "replace")
+    try:
+        return of_binary([*given, ("content-type", media_type.encode("latin-1", "replace"))], content or None)
+    except EventError as error:
+        raise Refused(HTTPStatus.BAD_REQUEST, f"The call is not what its headers say: {error}") from None

@@ -90,6 +90,7 @@ def test_field_of_this_version_is_read(tmp_path: Path, what: str, field: str) ->
         "parked",
         "event",
         "outputs",
+        "webhooks",
         "mapping",
     )
     wrong = {field: 1 if field in holders or what.endswith("expectation") else {"x": 1}}
@@ -120,6 +121,10 @@ def test_field_of_this_version_is_read(tmp_path: Path, what: str, field: str) ->
         rule["parked"] = wrong
     source = {"type": "kafka", "mapping": wrong} if what == "a mapping" else {}
     bus = {"source": wrong if what == "a source" else source} | (wrong if what == "a bus" else {})
+    if what == "a webhook":
+        bus["webhooks"] = {"h": wrong}
+    if what == "a webhook's mapping":
+        bus["webhooks"] = {"h": {"mapping": wrong}}
 
     # JSON is YAML
     said = said_about(tmp_path, json.dumps({"buses": {"b": bus}, "rules": {"r": rule}}))
