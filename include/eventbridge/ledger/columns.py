@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,6 +12,8 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
 from eventbridge.model.file_detail import FileDetail, decode_detail, encode_detail
+from eventbridge.model.place import Span
+from eventbridge.model.queue import Queue
 
 #: A number that the database gives and never gives again; SQLite counts only in a column that is plain INTEGER.
 RowId = BigInteger().with_variant(Integer, "sqlite")
@@ -54,6 +57,11 @@ class JsonText(TypeDecorator[Any]):
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
         """Return what the JSON text says."""
         return None if value is None else json.loads(value)
+
+
+def to_spans(found: Iterable[Any]) -> tuple[Span, ...]:
+    """Return the spans that a column of JSON holds."""
+    return tuple(Span(Queue(*queue), first, last) for queue, first, last in found)
 
 
 class FileDetailText(TypeDecorator[FileDetail]):

@@ -12,7 +12,7 @@ from eventbridge.decision.ordering import is_marked
 from eventbridge.errors import BooksError
 from eventbridge.ledger.batches import prove_settled_by, record
 from eventbridge.ledger.chunks import insert_chunks
-from eventbridge.ledger.columns import microseconds
+from eventbridge.ledger.columns import microseconds, to_spans
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.statements import batches as batch_statements
 from eventbridge.ledger.statements import due
@@ -23,8 +23,6 @@ from eventbridge.ledger.tables import PARKED_NAME
 from eventbridge.model.batch import Batch, BatchFile, BatchState
 from eventbridge.model.chunk import Chunk
 from eventbridge.model.parked import DueTarget, Parked, ParkedCount, ParkedState, WaitingTarget
-from eventbridge.model.place import Span
-from eventbridge.model.queue import Queue
 
 #: Rows named by one UPDATE; a database limits the parameters of a statement (SQLite: 32,766).
 _IDS_AT_ONCE = 1_000
@@ -264,7 +262,7 @@ def to_parked(row: Row[Any]) -> Parked:
     del values["due_bucket"], values["held_bucket"]
     values["files"] = tuple((file, rows) for file, rows in values["files"])
     values["lineage"] = tuple((batch, chunk) for batch, chunk in values["lineage"])
-    values["order_spans"] = tuple(Span(Queue(*queue), first, last) for queue, first, last in values["order_spans"])
+    values["order_spans"] = to_spans(values["order_spans"])
     return Parked(**values)
 
 

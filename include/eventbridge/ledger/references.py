@@ -9,13 +9,14 @@ from typing import Any
 from sqlalchemy import Connection, Row
 
 from eventbridge.decision.operational_event import of_rule_held_in_version
-from eventbridge.ledger.columns import microseconds
+from eventbridge.ledger.columns import microseconds, to_spans
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.operations import queue_events
 from eventbridge.ledger.statements import batches as batch_statements
 from eventbridge.ledger.statements import references as statements
 from eventbridge.model.batch import Batch
 from eventbridge.model.held_rule import HeldRule
+from eventbridge.model.place import Span
 from eventbridge.model.reference import Reference
 
 
@@ -49,6 +50,16 @@ class References(Database):
         with self._reading() as connection:
             found = [_to_reference(row) for row in connection.execute(statements.WAITING_REFERENCES)]
         return [each for each in found if runner in (None, each.runner)]
+
+    def waiting_spans(self, rule: str, *, but: str) -> tuple[list[Span], list[Reference]]:
+        """Return where the events lie that wait to be routed for a rule, leaving out what the batch `but` took.
+
+        References that do not say where, as their rule had no ordered target then, are returned beside that.
+        """
+        asked = {"of_rule": rule, "of_batch": but}
+        with self._reading() as connection:
+            spans = [span for row in connection.execute(statements.WAITING_SPANS, asked) for span in to_spans(row[0])]
+            return spans, [_to_reference(row) for row in connection.execute(statements.WITHOUT_SPANS, asked)]
 
     def reference_due(self, now: datetime) -> bool:
         """Return whether a batch of references can be planned at `now`; costs by rules, and not by what waits."""
@@ -125,4 +136,6 @@ def _reference_row(row: Reference) -> dict[str, Any]:
 def _to_reference(row: Row[Any]) -> Reference:
     values = dict(row._mapping)
     del values["size"]
-    return Reference(**values | {"files": tuple((file, rows) for file, rows in values["files"])})
+    values["files"] = tuple((file, rows) for file, rows in values["files"])
+    values["order_spans"] = to_spans(values["order_spans"])
+    return Reference(**values)

@@ -211,6 +211,7 @@ reference = Table(
     Column("closed_by", Text, ForeignKey("batch.batch_id")),
     Column("tries", Integer, nullable=False, server_default="0"),
     Column("held_seconds", Float, nullable=False, server_default="0"),
+    Column("order_spans", JsonText, nullable=False, server_default="[]"),
     UniqueConstraint("batch_id", "rule", "reason"),
     one_of("state", ParkedState),
     sqlite_autoincrement=True,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from eventbridge.model.parked import ParkedState
+from eventbridge.model.place import Span
 
 
 @dataclass(frozen=True)
@@ -14,6 +15,7 @@ class Reference:
 
     Named by (batch_id, rule, reason). State `due`: may be taken once `due_at` has come; `held`: waits for a person,
     since `due_at`; `closed`: a committed batch took it. `made_at` is when its oldest event was first referred.
+    `order_spans` says where its events lie, of a rule that had an ordered target when it was made; else it is empty.
     """
 
     batch_id: str
@@ -30,4 +32,5 @@ class Reference:
     held_seconds: float = 0.0  # that do not count towards its age
     taken_by: str | None = None
     closed_by: str | None = None
+    order_spans: tuple[Span, ...] = ()
     reference_id: int | None = None  # given by the ledger

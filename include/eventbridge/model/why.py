@@ -9,7 +9,8 @@ from typing import Literal
 EventStatus = Literal["valid", "duplicate", "malformed"]
 #: How a rule of then stands to that of today.
 ComparedToday = Literal["same", "changed", "removed", "added", "unknown"]
-DeliveryState = Literal["Delivered", "DeadLettered", "due", "held", "under way"]
+#: `Shadow`: a shadow did not accept it, or was not sent it, and nothing more becomes of it.
+DeliveryState = Literal["Delivered", "DeadLettered", "Shadow", "due", "held", "under way"]
 StepName = Literal[
     "published", "landed", "referred", "attempt", "settled", "parked", "dead-lettered", "redriven", "replayed", "pruned"
 ]

@@ -8,7 +8,7 @@ from stages.delivering import RUNNER, RunningClock, Sending, rules
 from stages.ordering import Recorder, keyed, ordered, publish
 
 from eventbridge.decision.ordering import REFERENCE_FIRST, shard_of
-from eventbridge.model.place import Place
+from eventbridge.model.place import Place, Span
 from eventbridge.model.reference import Reference
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
@@ -27,7 +27,8 @@ def test_what_is_not_routed_yet_blocks_what_lies_behind_it(
     sending.write(rules({"crm": ordered().replace("{type: http, ", "{type: http, " + _COSTLY)}))
     work = sending.site.reopen(route_costly_budget_seconds=0.001)
     sending.deliver_batch()
-    assert sum(each.count for each in work.ledger.waiting_references()) > 0
+    (waiting,) = work.ledger.waiting_references()
+    assert sum(last - first + 1 for _, first, last in waiting.order_spans) == waiting.count > 0
     sent = len(recorder.got["a"])
     assert sent < 6
 
@@ -58,3 +59,29 @@ def test_a_reference_is_read_by_where_its_first_event_lies(sending: Sending, rec
 
     reasons = [found.reason_to_wait('"a"', Place(queue, offset)) for queue, offset in places]
     assert reasons == ["", "", REFERENCE_FIRST, REFERENCE_FIRST]
+
+
+def test_a_reference_that_says_where_it_lies_costs_a_push_no_read(sending: Sending, recorder: Recorder) -> None:
+    """Its files are not opened, however many references wait; a batch does not wait for what it took up itself."""
+    places = [sending.site.publish(keyed(n, "a"), key="a")[0] for n in range(4)]
+    work = sending.begin(crm=ordered())
+    batch_id = listen(work, RUNNER)
+    assert batch_id is not None
+    buffer(work, batch_id)
+    now = work.ledger.now()
+    queue, offset = places[1]
+    spans = (Span(queue, offset, offset + 1),)
+    reference = Reference(
+        batch_id, RUNNER, "orders", "Budget", (("buffer/gone.parquet", "1-2"),), 2, now, now, order_spans=spans
+    )
+    work.ledger.publish_chunks(batch_id, now, [], [reference])
+    of = work.ledger.batch(batch_id)
+
+    found = open_deliveries(work, replace(of, batch_id="another"), ("orders", "crm"), shard_of('"a"'), [], set())
+
+    reasons = [found.reason_to_wait('"a"', Place(queue, offset)) for queue, offset in places]
+    assert reasons == ["", "", REFERENCE_FIRST, REFERENCE_FIRST]
+    taking = replace(of, batch_id="taking", kind="retry", state="buffered")
+    assert work.ledger.plan_references(taking, [1])
+    found = open_deliveries(work, taking, ("orders", "crm"), shard_of('"a"'), [], set())
+    assert {found.reason_to_wait('"a"', Place(queue, offset)) for queue, offset in places} == {""}

@@ -122,6 +122,33 @@ def test_attempts_of_all_batches_are_told_in_order(sending: Sending) -> None:
     assert [(each.state, each.reason) for each in event.deliveries] == [("DeadLettered", "MaximumRetryAttempts")]
 
 
+def test_what_a_shadow_did_not_take_stands_as_shadow(sending: Sending) -> None:
+    """In the books it is dealt with; a person is told what it answered, and of what it took that it has it."""
+    missing = ", transform: {form: JSONPATH, value: $.data.nowhere, missing: error}"
+    paths = {"taken": ("/healthy/new", ""), "refused": ("/status/400", ""), "unsent": ("/healthy/unsent", missing)}
+    shadows = {
+        name: f'{{type: http, url: "{path}", allow_http: true, timeout: 1s, shadow_of: crm{more}}}'
+        for name, (path, more) in paths.items()
+    }
+    sending.begin(2, crm="/healthy/crm", **shadows)
+    sending.deliver()
+
+    event = one(sending)
+
+    assert {each.target: (each.state, each.reason) for each in event.deliveries} == {
+        "crm": ("Delivered", None),
+        "taken": ("Delivered", None),
+        "refused": ("Shadow", "HTTP 400"),
+        "unsent": ("Shadow", "ShadowFailed"),
+    }
+    assert {each.target: each.outcome for each in event.steps if each.target} == {
+        "crm": "Delivered",
+        "taken": "Delivered",
+        "refused": "Shadow",
+        "unsent": "Shadow",
+    }
+
+
 def test_what_is_parked_is_told_with_what_it_waits_for(sending: Sending) -> None:
     """A delivery that an operator's hold keeps is held, and why."""
     sending.begin(1, crm=http(REFUSED))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, bindparam, exists, select, type_coerce, update
+from sqlalchemy import BigInteger, Text, bindparam, exists, or_, select, type_coerce, update
 
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.statements.inserts import insert, insert_or_skip
@@ -28,6 +28,15 @@ REFERENCES_TAKEN_BY = REFERENCES.where(reference.c.taken_by == bindparam("of_bat
 
 #: What waits, taken or not, the oldest first.
 WAITING_REFERENCES = select(reference).where(REFERENCE_WAITING).order_by(reference.c.made_at, reference.c.reference_id)
+
+_SAYS_WHERE = type_coerce(reference.c.order_spans, Text) != "[]"
+_NOT_TAKEN_BY = or_(reference.c.taken_by.is_(None), reference.c.taken_by != bindparam("of_batch"))
+
+#: Where the events of a rule lie that wait to be routed, but for those that a batch took.
+WAITING_SPANS = select(reference.c.order_spans).where(REFERENCE_WAITING, _RULE, _NOT_TAKEN_BY, _SAYS_WHERE)
+
+#: References of a rule that wait and do not say where their events lie, but for those that a batch took.
+WITHOUT_SPANS = select(reference).where(REFERENCE_WAITING, _RULE, _NOT_TAKEN_BY, ~_SAYS_WHERE)
 
 _taken = reference.alias("taken")
 _one = one_of_each([reference.c.rule], REFERENCE_DUE)

@@ -60,10 +60,13 @@ def _keys(work: Runtime, waiting: Iterable[Parked]) -> Iterator[tuple[str, Place
 
 
 def _referred(work: Runtime, batch: Batch, rule: str) -> Iterator[Place]:
-    """Yield the first event of each buffer file that references of a rule name, but for those taken by this batch."""
-    for reference in work.ledger.waiting_references():
-        if reference.rule != rule or reference.taken_by == batch.batch_id:
-            continue
+    """Yield where the events begin, by queue, that references of a rule name, but for those taken by this batch.
+
+    A reference that does not say so, as its rule became ordered later, costs a read of each of its files.
+    """
+    spans, unsaid = work.ledger.waiting_spans(rule, but=batch.batch_id)
+    yield from (Place(span.queue, span.first) for span in spans)
+    for reference in unsaid:
         for file, rows in reference.files:
             first = next(iter(rowset.decode(rows)), None)
             if first is not None:  # a buffer file holds one queue, in its order

@@ -13,8 +13,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
+from eventbridge.decision.ordering import PLACE_COLUMNS, place_of, spans_of
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch, BatchFile
+from eventbridge.model.place import Span
 from eventbridge.model.reference import Reference
 from eventbridge.model.routed import RoutedShare, RoutedSlice
 from eventbridge.routing.costly_share import ROUTE_FAILED
@@ -25,6 +27,7 @@ from eventbridge.stages.route.canary import Canary
 from eventbridge.stages.route.one_by_one import result_file
 from eventbridge.stages.route.tries import ALL_SHARES, try_alone, try_together
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.store.parquet import read_rows
 
 log = logging.getLogger(__name__)
 
@@ -113,9 +116,22 @@ def references(work: Runtime, batch: Batch, files: Sequence[BatchFile]) -> list[
                 state="held" if share.reason in _HOLDING else "due",
                 tries=tries,
                 held_seconds=max((each.held_seconds for each in taken), default=0.0),
+                order_spans=_spans(work, rules[share.rule], share.left),
             )
         )
     return made
+
+
+def _spans(work: Runtime, rule: Rule, files: Files) -> tuple[Span, ...]:
+    """Return where the events of a rule with an ordered target lie: read once here, and not by each of its pushes."""
+    if not any(target.ordered for target in rule.targets.values()):
+        return ()
+    places = []
+    for file, rows in files:
+        if numbers := list(rowset.decode(rows)):  # a buffer file holds one queue, in its order
+            ends = rowset.encode(sorted({numbers[0], numbers[-1]}))
+            places += [place_of(row) for row in read_rows(work.store, file, ends, PLACE_COLUMNS).to_pylist()]
+    return spans_of(places)
 
 
 def full_rules(work: Runtime, rules: RuleSet) -> set[str]:

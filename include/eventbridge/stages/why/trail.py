@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from eventbridge.errors import BooksError, NotFoundError, StoreError
 from eventbridge.event.ids import delivery_id, delivery_id_text
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch
+from eventbridge.model.outcome import SHADOW_FAILED, SHADOW_NOT_SENT
 from eventbridge.model.parked import Parked
 from eventbridge.model.retention import is_kept
 from eventbridge.model.why import DeliveryAnswer, DeliveryState, EventPlace, Landing, Step
@@ -132,10 +133,10 @@ class Trail:
             return
         rows = [row for path in files for row in self._of_event(read_table(self._work.store, path, SETTLEMENT.names))]
         chunks = {row["chunk_id"] for row in rows if row["chunk_id"] is not None}
-        tried = {row["delivery_id"] for chunk in sorted(chunks) for row in self._attempts(batch, chunk)}
+        tried = {row["delivery_id"]: row for chunk in sorted(chunks) for row in self._attempts(batch, chunk)}
         for row in rows:
             self._rows[row["file"]].add(row["row"])
-            self._verdict(batch, row, told=row["delivery_id"] in tried)
+            self._verdict(batch, row, tried.get(row["delivery_id"]))
 
     def _tell_pruned(self, batch: Batch) -> None:
         detail = "attempts and verdicts of the batch are past their retention and were removed"
@@ -161,15 +162,32 @@ class Trail:
             if file.path is not None
             for row in self._of_event(read_table(self._work.store, file.path, _ATTEMPT_COLUMNS))
         ]
-        self.steps += (attempt_step(batch, row) for row in found)
+        shadows = self._shadows(batch) if found else ()
+        for row in found:
+            step = attempt_step(batch, row)
+            is_failed_shadow = (row["rule"], row["target"]) in shadows and _failure(row) is not None
+            self.steps.append(replace(step, outcome="Shadow") if is_failed_shadow else step)
         return found
 
-    def _verdict(self, batch: Batch, row: dict[str, Any], *, told: bool) -> None:
-        """Note how a delivery stands; the verdict is a step of its own where no attempt tells it."""
+    def _shadows(self, batch: Batch) -> frozenset[tuple[str, str]]:
+        """Return the targets that were shadows in a batch; what is parked or redriven was routed to real ones."""
+        return self._work.rules_of(batch).shadows() if batch.routes else frozenset()
+
+    def _verdict(self, batch: Batch, row: dict[str, Any], attempt: dict[str, Any] | None) -> None:
+        """Note how a delivery stands; the verdict is a step of its own where no attempt (the last) tells it.
+
+        What a shadow was not sent, or refused, is dealt with, and its books call it delivered: it stands as Shadow.
+        """
         state = _STATES.get(row["verdict"], "held" if row["held"] else "due")
-        self._stands(batch, row, state, row["attempts"], row["reason"], due_at=row["due_at"], held=row["held"])
-        if not told:
-            self.steps.append(verdict_step(batch, row))
+        reason = row["reason"]
+        if state == "Delivered" and (row["rule"], row["target"]) in self._shadows(batch):
+            failed = _failure(attempt) if attempt is not None else None
+            if failed is not None or reason in (SHADOW_FAILED, SHADOW_NOT_SENT):
+                state, reason = "Shadow", failed or reason
+        self._stands(batch, row, state, row["attempts"], reason, due_at=row["due_at"], held=row["held"])
+        if attempt is None:
+            step = verdict_step(batch, row)
+            self.steps.append(replace(step, outcome="Shadow") if state == "Shadow" else step)
 
     def _stands(
         self, batch: Batch, row: dict[str, Any], state: DeliveryState, attempts: int, reason: str | None, **more: Any
@@ -286,6 +304,14 @@ class Trail:
 
     def _is_here(self, files: Iterable[tuple[str, str]]) -> bool:
         return any(_holds(rows, self._rows[file]) for file, rows in files if file in self._rows)
+
+
+def _failure(attempt: dict[str, Any]) -> str | None:
+    """Return what an attempt came to that was sent and not accepted; None for any other."""
+    code = attempt["code"]
+    if not attempt["sent"] or (attempt["error_class"] is None and (code is None or 200 <= code < 300)):
+        return None
+    return f"HTTP {code}" if code is not None else str(attempt["error_class"])
 
 
 def _holds(rows: str, wanted: set[int]) -> bool:
