@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal
 
-from faults.world import COSTLY_RULE, RUNNER, Clock, World
+from faults.world import COSTLY_RULE, MOVED_RUNNER, RUNNER, Clock, World, move_rule
 
 from eventbridge.model.batch import BatchKind
 from eventbridge.model.redrive import Redrive
@@ -35,10 +35,13 @@ from eventbridge.stages.settle.parking import schedule_retries
 from eventbridge.stages.upkeep.maintain import maintain
 from eventbridge.store import layout
 
-#: What is stopped, one kind of work: a batch of that kind, the repair of a normal one, or retention.
-KindName = Literal["normal", "retry", "redrive", "retransform", "replay", "references", "repair", "retention"]
+#: What is stopped, one kind of work: a batch of that kind, the repair of a normal one, retention, the index of event
+#: ids, or a rule's way to another runner.
+KindName = Literal[
+    "normal", "retry", "redrive", "retransform", "replay", "references", "repair", "retention", "index", "handover"
+]
 #: What happens to a world between two stages.
-StepName = Literal["hold", "release", "damage", "finish"]
+StepName = Literal["hold", "release", "damage", "finish", "index", "move"]
 Body = Callable[[World, BatchKind], None]
 
 #: Recovery happens in the eyes of the product two hours later, and again two hours later: every retry is due by then.
@@ -54,7 +57,8 @@ class Kind:
 
     `before`: runs, as `world.run` takes them. `answers`: what targets do while the stages run (see `receiver.py`;
     `nobody`: no one listens); all but `bad` are well in the end, and `mends` says that `bad` is too. `events`: what
-    its worlds publish. `early`: what died is gone on with at once; else it is settled late, and who comes early waits.
+    its worlds publish. `split`: a batch leaves one message over, for another one. `early`: what died is gone on with at
+    once; else it is settled late, and who comes early waits.
     In `make test` a kind with `own`, the stages that do for it what they do for no other, is stopped in these only, at
     every so many calls, and sees no call fail; None = in all, at every call, and each fails too.
     """
@@ -66,6 +70,7 @@ class Kind:
     answers: Mapping[str, str] = field(default_factory=lambda: WELL)
     mends: bool = False
     events: Literal["orders", "bills"] = "orders"
+    split: bool = False
     early: bool = True
     own: frozenset[str] | None = None
     every: int = 1
@@ -128,6 +133,15 @@ def _repair(work: World, kind: BatchKind) -> None:
 
 def _maintain(work: World, kind: BatchKind) -> None:
     maintain(work)
+
+
+def _listen_moved(work: World, _: BatchKind) -> None:
+    listen(work, MOVED_RUNNER)
+
+
+def _finish_old(work: World, kind: BatchKind) -> None:
+    for body in (_route, *_SETTLING.values()):
+        body(work, kind)
 
 
 _SETTLING: Mapping[str, Body] = {
@@ -199,6 +213,26 @@ KINDS: dict[KindName, Kind] = {
         own=frozenset({"maintain"}),
         every=2,
     ),
+    "index": Kind(
+        "normal",
+        {"maintain": _maintain},
+        before=("normal.all", "index", "normal.all"),
+        ahead=timedelta(days=2),  # the day is over: what it adds is joined
+        split=True,
+        own=frozenset({"maintain"}),
+    ),
+    "handover": Kind(
+        "normal",
+        {
+            "wait": _listen_moved,  # while a batch with the rule is under way
+            "finish": _finish_old,
+            "leave": _listen,  # the old runner plans without the rule
+            "take": _listen_moved,
+        },
+        before=("normal.listen", "normal.buffer", "move"),
+        split=True,
+        own=frozenset({"wait", "leave", "take"}),
+    ),
 }
 
 
@@ -241,11 +275,18 @@ def finish(work: World) -> None:
     work.store.put(layout.deliveries(batch.planned_at, batch.batch_id, "lost", "0"), b"of an attempt that died")
 
 
+def maintain_once(work: World) -> None:
+    """Have the batches so far indexed, by a file of their own."""
+    maintain(work)
+
+
 STEPS: Mapping[StepName, Callable[[World], None]] = {
     "hold": hold,
     "release": release,
     "damage": damage,
     "finish": finish,
+    "index": maintain_once,
+    "move": move_rule,
 }
 
 

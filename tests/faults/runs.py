@@ -10,7 +10,7 @@ from typing import Any
 
 from faults.kinds import KINDS, STEPS, ask_for_redrive, ask_for_replay, repair
 from faults.look import look
-from faults.world import RUNNER, Clock, World
+from faults.world import MOVED_RUNNER, RUNNER, Clock, World, valid_events_of
 
 from eventbridge.stages.letters.reader import letters
 from eventbridge.stages.operate.audit import audit
@@ -21,6 +21,7 @@ from eventbridge.stages.push import stage as push_stage
 from eventbridge.stages.redrive.marks import Marks
 from eventbridge.stages.replay.account import account_of
 from eventbridge.stages.upkeep.maintain import maintain
+from eventbridge.stages.why.explain import why
 
 Tell = Callable[[list[Any]], None]
 
@@ -64,9 +65,14 @@ def _go_on(work: World) -> bool:
     """Do what the product does by itself, and what a person who asked for something asks for again; True: at rest."""
     if work.kind == "repair":
         repair(work)
-    if work.kind == "retention":
+    if work.kind in ("retention", "index"):
         maintain(work)
     idle = deliver_until_idle(work, RUNNER, work.router, wait_seconds=0.0)
+    if work.kind == "handover":  # once more: what waited for the old runner has its turn
+        deliver_until_idle(work, MOVED_RUNNER, work.router, wait_seconds=0.0)
+        idle = deliver_until_idle(work, RUNNER, work.router, wait_seconds=0.0)
+    if work.kind == "index":
+        maintain(work)
     if work.kind in ("redrive", "retransform"):
         wish = ask_for_redrive(work, retransform=work.kind == "retransform")
         if deliver_redrive(work, wish.redrive_id, work.router):
@@ -85,6 +91,7 @@ def _books(work: World) -> dict[str, Any]:
             *_marked_wrong(work),
             *_replayed_wrong(work),
             *_left_behind(work),
+            *_not_indexed(work),
         ],
         "open": books.open_batches,
         "events": books.events,
@@ -113,6 +120,18 @@ def _left_behind(work: World) -> Iterator[str]:
             yield f"of batches is kept: {kept}"
         if work.ledger.parked():
             yield "parked rows are left"
+
+
+def _not_indexed(work: World) -> Iterator[str]:
+    """Yield which events the index does not lead to, if it was at work, and which of its files are not whole."""
+    if work.kind == "index":
+        files = work.ledger.index_files()
+        if len(files) != 1 or work.ledger.batches_to_index(1):
+            yield f"the index has {len(files)} files, and not every batch"
+        for name in valid_events_of(work):
+            found = why(work, name)
+            if found.looked.files != 1 or found.unreadable:
+                yield f"{name} is found in {found.looked.files} files {found.unreadable}"
 
 
 def _marked_wrong(work: World) -> Iterator[str]:

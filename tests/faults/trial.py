@@ -116,7 +116,8 @@ class Trial:
 
     def make(self) -> None:
         """Make the world from nothing."""
-        make_world(self.folder, self.kind, KINDS[self.kind].events, self.scene.size)
+        kind = KINDS[self.kind]
+        make_world(self.folder, self.kind, kind.events, self.scene.size, split=kind.split)
 
     def copy(self, name: str) -> Trial:
         """Return the same world, as it stands, under another name."""

@@ -27,6 +27,9 @@ from eventbridge.testing.poison import route_with_poison
 from eventbridge.testing.receiver import ADDRESSES
 
 RUNNER = "orders"
+#: Where the ordered rule goes, in worlds where it moves.
+MOVED_RUNNER = "moves"
+MOVED_RULE = "ordered-moves"
 #: Beside the valid events two come that are no CloudEvents, and one comes twice.
 MALFORMED = 2
 DUPLICATES = 1
@@ -34,6 +37,8 @@ DUPLICATES = 1
 COSTLY_RULE = "costly-bills"
 #: Whose moves the ordered target gets, in turn: the keys of the first two lie in one shard, that of the third apart.
 ITEMS = ("cog", "pin", "cog", "rod", "cog")
+
+_MOVED = "moved"
 
 _RETRY = "retry: {policy: own, attempts: 50, initial: 1h, multiplier: 1, maximum: 1h, maximum_event_age: 20d}"
 _HTTP = "type: http, allow_http: true"
@@ -105,8 +110,8 @@ class World(Runtime):
     spark: str = ""
 
     def rule_files(self) -> RuleSet:
-        """Return the rules of every world."""
-        return rule_set()
+        """Return the rules of every world, or those of one whose rule has moved."""
+        return moved_rule_set() if (self.folder / _MOVED).exists() else rule_set()
 
     @property
     def router(self) -> Router:
@@ -124,6 +129,19 @@ def rule_set() -> RuleSet:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "orders.yaml").write_text(_RULES)
         return load_rules(Path(folder))
+
+
+@cache
+def moved_rule_set() -> RuleSet:
+    """Return the same rules, of which the ordered one has a runner to itself."""
+    rules = rule_set()
+    moved = rules.rules[MOVED_RULE].model_copy(update={"runner": MOVED_RUNNER})
+    return RuleSet(buses=rules.buses, rules={**rules.rules, MOVED_RULE: moved})
+
+
+def move_rule(work: World) -> None:
+    """Have the rule files give the ordered rule to another runner from now on."""
+    (work.folder / _MOVED).touch()
 
 
 @dataclass(frozen=True)
@@ -165,6 +183,7 @@ def open_world(folder: Path, visit: Mapping[str, object]) -> World:
             "EVENTBRIDGE_BUFFER_RANGE_EVENTS": str(size.range_events),
             "EVENTBRIDGE_SEGMENT_ANSWERS": str(size.segment_answers),
             "EVENTBRIDGE_CHUNK_MAX_DELIVERIES": str(size.chunk_deliveries),
+            "EVENTBRIDGE_BATCH_MAX_EVENTS": str(made["batch_events"]),
             "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0",
             "EVENTBRIDGE_ALLOW_ADDRESSES": ADDRESSES,
         }
@@ -175,17 +194,21 @@ def open_world(folder: Path, visit: Mapping[str, object]) -> World:
     return replace(opened, folder=folder, kind=made["kind"], spark=given.spark)
 
 
-def make_world(folder: Path, kind: str, events: str, size: Size) -> None:
-    """Write the rule file and publish the events: `orders` and the moves between them, or `bills`."""
+def make_world(folder: Path, kind: str, events: str, size: Size, *, split: bool = False) -> None:
+    """Write the rule file and publish the events: `orders` and the moves between them, or `bills`.
+
+    `split`: a batch takes all of them but one.
+    """
     (folder / "rules").mkdir(parents=True)
     (folder / "rules" / "orders.yaml").write_text(_RULES)
     # Early in the day: the hours that a world is put forward by end on the same, so that it has one day at any time.
     made_at = datetime.now(UTC).replace(hour=1, minute=0, second=0, microsecond=0)
-    made = {"kind": kind, "size": vars(size), "at": made_at.isoformat()}
-    (folder / "made.json").write_text(json.dumps(made))
     records = [(json.dumps(each).encode(), key) for each, key in valid_events(events, size)]
     first = records[0][0]
     records += [(body, str(number)) for number, body in enumerate((first, b"{no json", b'{"id": "x"}'))]
+    batch_events = len(records) - 1 if split else 50_000
+    made = {"kind": kind, "size": vars(size), "at": made_at.isoformat(), "batch_events": batch_events}
+    (folder / "made.json").write_text(json.dumps(made))
     bus = folder / "home" / "bus"
     with EmbeddedBus(bus, "orders", queues=2, clock=lambda: made_at) as source:
         source.publish(records)
@@ -202,6 +225,12 @@ def valid_events(events: str, size: Size) -> Iterator[tuple[dict[str, object], s
             item = ITEMS[number % len(ITEMS)]
             yield _event(f"{item}-{moved[item]}", "stock.moved", item=item), item
             moved[item] += 1
+
+
+def valid_events_of(work: World) -> list[str]:
+    """Return the ids of the valid events of a world of orders."""
+    made = json.loads((work.folder / "made.json").read_text())
+    return [str(event["id"]) for event, _ in valid_events("orders", Size(**made["size"]))]
 
 
 def _event(name: str, kind: str, **data: object) -> dict[str, object]:

@@ -13,6 +13,7 @@ from eventbridge.ledger.database import Database
 from eventbridge.ledger.descriptions import Descriptions
 from eventbridge.ledger.statements import batches as statements
 from eventbridge.ledger.statements import offsets as offset_statements
+from eventbridge.ledger.statements.rules import HOLD_RULES
 from eventbridge.model.batch import Batch, BatchFile, BatchKind, BatchState, FileKind, Range
 from eventbridge.model.move import Move
 from eventbridge.model.queue import Queue
@@ -53,14 +54,17 @@ class Batches(Database):
         super().__init__(*settings)
         self._descriptions = Descriptions()
 
-    def plan_batch(self, batch: Batch, ranges: Sequence[Range]) -> bool:
+    def plan_batch(self, batch: Batch, ranges: Sequence[Range], in_force: str | None = None) -> bool:
         """Add a batch with its ranges; a normal one only if its runner has no other normal batch that is not committed,
         and has committed none since the ranges were made: then its offsets are not where they begin.
 
+        `in_force`: only while this is the rule set in force, as a rule may have gone to another runner since.
         Returns whether it was added.
         """
         try:
             with self._writing() as connection:
+                if in_force is not None and connection.execute(HOLD_RULES, {"of_rule_set": in_force}).rowcount != 1:
+                    return False
                 planned = connection.execute(statements.PLAN_BATCH, vars(batch)).rowcount == 1
                 if planned and ranges:
                     connection.execute(statements.INSERT_RANGES, [_range_row(batch.batch_id, r) for r in ranges])

@@ -280,5 +280,6 @@ event_target_runner = Table(
     Column("runner", Text, nullable=False),
     Column("worker", Text, ForeignKey("event_push_worker.worker")),
     Column("assigned_at", UtcTime, nullable=False),
+    Column("left_at", JsonText, nullable=False, server_default="[]"),
     PrimaryKeyConstraint("rule", "target"),
 )

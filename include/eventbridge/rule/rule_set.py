@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any
 
 from pydantic import Field, WrapValidator
@@ -91,6 +91,13 @@ class RuleSet(Frozen):
         rules = found.only([rule.name for rule in found.values() if rule.runner == name])
         buses = {rule.bus: self.buses[rule.bus] for rule in rules.values()}
         return RuleSet(buses=buses, rules=rules)
+
+    def without(self, names: Collection[str]) -> RuleSet:
+        """Return the same set without these of its rules; its buses stay."""
+        if not names:
+            return self
+        found = RuleLines.of_rules(self.rules)
+        return RuleSet(buses=self.buses, rules=found.only([name for name in found if name not in names]))
 
     def disabling(self, names: Iterable[str]) -> RuleSet:
         """Return the same set with these of its rules not enabled, in the version that they have."""

@@ -1,14 +1,148 @@
-"""A rule that moves to another runner misses no event."""
+"""A rule that moves to another runner misses no event, and gets none twice, whatever its old runner is at."""
 
 from __future__ import annotations
 
+import threading
+
 import pytest
-from stages.delivering import Sending, http, rules
+from stages.delivering import RunningClock, Sending, http, rules
 
 from eventbridge.errors import RuleMovedError
+from eventbridge.model.batch import Batch
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.deliver import push_and_settle
+from eventbridge.stages.route.stage import route
 
 CRM = {"crm": "/healthy/crm"}
+OTHER = (
+    "  other:\n    bus: orders\n    runner: {runner}\n    pattern: {{type: [order.placed]}}\n    targets:\n"
+    "      log: " + http("/healthy/log").replace("{", "{{").replace("}", "}}") + "\n"
+)
+
+
+def both(runner: str, other: str) -> str:
+    """Return a rule file with the rule `orders` and another one of the same bus, each with its runner."""
+    return rules(CRM, runner=runner) + OTHER.format(runner=other)
+
+
+def got(sending: Sending, target: str = "crm") -> list[str]:
+    """Return the delivery ids that a target got, in order."""
+    return [each["webhook_id"] for each in sending.requests() if each["path"] == f"/healthy/{target}"]
+
+
+def finish(sending: Sending, batch_id: str) -> None:
+    """Move a batch on to its commit."""
+    work = sending.work
+    buffer(work, batch_id)
+    push_and_settle(work, batch_id, route(work, batch_id, InProcessRouter(work.store)), threading.Event())
+
+
+def test_a_rule_that_leaves_an_open_batch_begins_behind_it(sending: Sending) -> None:
+    """Its new runner plans nothing while the old one's batch with it is under way; nothing of that comes twice."""
+    sending.write(both("old", "old"))
+    sending.publish(4)
+    open_batch = listen(sending.work, "old")
+    assert open_batch is not None
+    sending.write(both("new", "old"))
+    sending.publish(3)
+
+    assert listen(sending.work, "new") is None
+    finish(sending, open_batch)
+    for runner in ("old", "new", "old", "new"):
+        sending.deliver_batch(runner)
+
+    assert len(set(got(sending))) == len(got(sending)) == 7
+    assert len(set(got(sending, "log"))) == len(got(sending, "log")) == 7
+    assert audit(sending.work).differences == ()
+
+
+def test_a_rule_misses_nothing_that_its_old_runner_takes_without_it(sending: Sending) -> None:
+    """The new runner may come late: it begins where the old one stood when it first went on without the rule."""
+    sending.write(both("old", "old"))
+    sending.publish(4)
+    assert sending.deliver_batch("old")
+    sending.write(both("new", "old"))
+    for _ in range(2):
+        sending.publish(3)
+        assert sending.deliver_batch("old")
+
+    assert sending.deliver_batch("new")
+
+    assert len(set(got(sending))) == len(got(sending)) == 10
+    assert audit(sending.work).differences == ()
+
+
+def test_a_runner_that_is_behind_takes_the_rule_when_it_is_there(sending: Sending) -> None:
+    """Until then it goes on without the rule, and no further: what the old runner delivered comes once."""
+    sending.write(both("old", "late"))
+    sending.publish(4)
+    assert sending.deliver_batch("late")
+    assert sending.deliver_batch("old")
+    sending.publish(5)
+    assert sending.deliver_batch("old")
+    sending.write(both("late", "late"))
+    sending.publish(2)
+
+    while sending.deliver_batch("late"):
+        pass
+
+    assert len(set(got(sending))) == len(got(sending)) == 11
+    assert len(set(got(sending, "log"))) == len(got(sending, "log")) == 11
+    assert audit(sending.work).differences == ()
+
+
+def test_the_batch_of_a_runner_without_rules_is_finished_by_the_new_one(sending: Sending) -> None:
+    """No DAG runs for the old runner any more: the new one takes its batch to the end, and goes on behind it."""
+    sending.write(rules(CRM, runner="old"))
+    sending.publish(4)
+    open_batch = listen(sending.work, "old")
+    sending.write(rules(CRM, runner="new"))
+    sending.publish(3)
+
+    assert sending.deliver_batch("new") == open_batch
+    assert sending.deliver_batch("new") not in (None, open_batch)
+    assert sending.deliver_batch("new") is None
+
+    assert len(set(got(sending))) == len(got(sending)) == 7
+    assert audit(sending.work).differences == ()
+
+
+def test_a_rule_that_comes_back_to_a_runner_that_went_on_is_refused(sending: Sending) -> None:
+    """What the runner took without it would be missed; under a new name it misses nothing."""
+    sending.write(both("old", "old"))
+    sending.publish(2)
+    assert sending.deliver_batch("old")
+    sending.write(both("new", "old"))
+    sending.publish(3)
+    assert sending.deliver_batch("old")
+    sending.write(both("old", "old"))
+
+    with pytest.raises(RuleMovedError, match="3 events without them"):
+        listen(sending.work, "old")
+
+    sending.write(both("third", "old"))
+    assert sending.deliver_batch("third")
+    assert len(set(got(sending))) == len(got(sending)) == 5
+
+
+def test_a_batch_is_planned_by_the_rules_that_are_in_force(sending: Sending, clock: RunningClock) -> None:
+    """A runner that read its rule files before they changed plans nothing by them."""
+    sending.write(rules(CRM, runner="old"))
+    sending.publish(2)
+    assert sending.deliver_batch("old")
+    ledger = sending.work.ledger
+    (before,) = ledger.batches()
+    known = ledger.rules_in_force()
+    assert known is not None
+    sending.write(rules(CRM, runner="new"))
+    assert listen(sending.work, "new") is None
+
+    stale = Batch("late", "normal", "old", "orders", "planned", before.rule_set, planned_at=ledger.now())
+
+    assert not ledger.plan_batch(stale, [], known.rule_set)
 
 
 def test_a_rule_moved_to_a_new_runner_goes_on_where_the_old_one_stands(sending: Sending) -> None:
@@ -27,11 +161,7 @@ def test_a_rule_moved_to_a_new_runner_goes_on_where_the_old_one_stands(sending: 
 
 def test_a_rule_that_would_miss_events_at_its_new_runner_is_refused(sending: Sending) -> None:
     """A runner that is further than the rule's old one takes nothing until the old one has caught up."""
-    other = (
-        "  other:\n    bus: orders\n    runner: ahead\n    pattern: {type: [order.placed]}\n    targets:\n"
-        f"      log: {http('/healthy/log')}\n"
-    )
-    apart, together = (rules(CRM, runner=runner) + other for runner in ("old", "ahead"))
+    apart, together = both("old", "ahead"), both("ahead", "ahead")
     sending.write(apart)
     sending.publish(4)
     assert sending.deliver_batch("old")

@@ -22,6 +22,13 @@ CHANGE_RULES = (
     .values(rule_set=bindparam("to"), runners=bindparam("by_runner"), since=bindparam("now"), mistakes=[])
 )
 
+#: Keeps a rule set in force until the transaction ends, if it is.
+HOLD_RULES = (
+    update(rules_in_force)
+    .where(rules_in_force.c.rule_set == bindparam("of_rule_set"))
+    .values(rule_set=rules_in_force.c.rule_set)
+)
+
 #: Notes that newer rule files have mistakes, or (none) no more.
 NOTE_MISTAKES = (
     update(rules_in_force).where(rules_in_force.c.mistakes != bindparam("found")).values(mistakes=bindparam("found"))

@@ -1,68 +1,144 @@
-"""Rules that moved from one runner to another: they go on where their old runner stands, so that no event is missed."""
+"""Rules that moved from one runner to another: nothing of them is missed, comes twice, or changes its order.
+
+A runner that has a rule no more notes where it stands before it plans its first batch without it. The rule's new runner
+takes the rule from there on, and not while the old one's last batch with it is under way: what that delivers comes
+first. A runner that is not as far yet goes on without the rule up to there; one that is further refuses.
+"""
 
 from __future__ import annotations
 
+import logging
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from eventbridge.errors import RuleMovedError
+from eventbridge.model.assignment import LeftAt
+from eventbridge.model.batch import Batch
+from eventbridge.model.consumer_offset import ConsumerOffset
 from eventbridge.model.queue import Queue
 from eventbridge.rule import Bus, RuleSet
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.guards.log_identity import standing
 from eventbridge.stages.runtime.runtime import Runtime
 
+log = logging.getLogger(__name__)
 
-def old_runners(work: Runtime, rules: RuleSet, runner: str, bus: str) -> dict[str, list[str]]:
-    """Return the runners that rules of `runner` came from, on the same bus, each with those rules' names."""
-    assigned = work.ledger.runners_of_targets()
-    groups = {row.group for row in work.ledger.consumer_offsets() if row.bus == bus}
-    found: dict[str, list[str]] = {}
+
+class Arrival(NamedTuple):
+    """Rules that come from an old runner: up to where that delivers for them, and its last batch with them, if open."""
+
+    old: str
+    rules: tuple[str, ...]
+    line: Mapping[Queue, int]
+    batch: Batch | None
+
+
+@dataclass(frozen=True)
+class Handover:
+    """What a runner must not take yet: `waiting` rules at all, and queues only `until` there while these wait."""
+
+    waiting: frozenset[str] = frozenset()
+    until: Mapping[Queue, int] = field(default_factory=dict)
+
+
+def arrivals(work: Runtime, rules: RuleSet, runner: str, bus: Bus, source: LogSource) -> list[Arrival]:
+    """Return what comes to a runner from others on the same bus, or back to it after a batch that it took without."""
+    assigned = work.ledger.assignments()
+    groups = {row.group for row in work.ledger.consumer_offsets() if row.bus == bus.name}
+    found: dict[tuple[str, tuple[LeftAt, ...]], list[str]] = defaultdict(list)
     for rule in rules.rules.values():
         for target in rule.targets:
-            old = assigned.get((rule.name, target), runner)
-            if old != runner and old in groups and rule.name not in found.setdefault(old, []):
-                found[old].append(rule.name)
-    return {old: names for old, names in found.items() if names}
+            was = assigned.get((rule.name, target))
+            if was is None or was.runner not in groups or (was.runner == runner and not was.left):
+                continue
+            if rule.name not in found[was.runner, was.left]:
+                found[was.runner, was.left].append(rule.name)
+    return [_arrival(work, bus, source, old, left, names) for (old, left), names in found.items()]
 
 
-def inherited_offsets(work: Runtime, bus: Bus, source: LogSource, olds: Iterable[str]) -> dict[Queue, int]:
-    """Return where a new group starts that takes over rules: at the earliest offset where an old runner stands."""
+def _arrival(
+    work: Runtime, bus: Bus, source: LogSource, old: str, left: tuple[LeftAt, ...], rules: Iterable[str]
+) -> Arrival:
+    existing = {queue for queue in source.queues() if queue.topic in bus.source.topics}
+    rows = work.ledger.consumer_offsets(old)
+    if left:
+        rows = [ConsumerOffset(old, bus.name, *each[:2], "", work.clock(), each.bus_identity) for each in left]
+    line = {row.queue: standing(row, bus, source) for row in rows if row.queue in existing}
+    batch = None if left else work.ledger.unfinished_batch(old)
+    if batch is not None:
+        ends = {taken.queue: taken.end for taken in work.ledger.ranges(batch.batch_id)}
+        line |= {queue: ends[queue] for queue in line.keys() & ends.keys()}
+    return Arrival(old, tuple(rules), line, batch)
+
+
+def inherited_offsets(arriving: Iterable[Arrival]) -> dict[Queue, int]:
+    """Return where a new group starts that takes over rules: at the earliest offset from which one is to be taken."""
     start: dict[Queue, int] = {}
-    for old in olds:
-        for queue, offset in _standings(work, bus, source, old).items():
+    for each in arriving:
+        for queue, offset in each.line.items():
             start[queue] = min(offset, start.get(queue, offset))
     return start
 
 
-def refuse_to_skip(
-    work: Runtime, bus: Bus, source: LogSource, runner: str, known: Mapping[Queue, int], olds: Mapping[str, list[str]]
-) -> None:
-    """Raise RuleMovedError if a rule came to a group that is further than the rule's old runner.
+def hand_over(runner: str, known: Mapping[Queue, int], arriving: Iterable[Arrival]) -> Handover:
+    """Return which arriving rules a group that stands at `known` must leave out of its next batch.
 
-    What lies between the two would be missed: the old runner no longer has the rule, this one is past the events.
+    Raises RuleMovedError if it is further than a rule is: what lies between would be missed, as the old runner no
+    longer has the rule and this one is past the events.
     """
-    for old, names in olds.items():
-        behind = sum(
-            max(0, known[queue] - offset)
-            for queue, offset in _standings(work, bus, source, old).items()
-            if queue in known
+    waiting: set[str] = set()
+    until: dict[Queue, int] = {}
+    for each in arriving:
+        line = {queue: offset for queue, offset in each.line.items() if queue in known}
+        if further := sum(max(0, known[queue] - offset) for queue, offset in line.items()):
+            raise RuleMovedError(_told(runner, each, further))
+        if each.batch is not None or any(known[queue] < offset for queue, offset in line.items()):
+            waiting.update(each.rules)
+            for queue, offset in line.items():
+                until[queue] = min(offset, until.get(queue, offset))
+    if waiting:
+        log.info("rules that come to runner %s and wait for their place: %s", runner, ", ".join(sorted(waiting)))
+    return Handover(frozenset(waiting), until)
+
+
+def _told(runner: str, arrival: Arrival, further: int) -> str:
+    names = ", ".join(arrival.rules)
+    if arrival.old == runner:
+        return (
+            f"The rules {names} came back to runner {runner!r}, which took {further:,} events without them: they would "
+            "be missed. Give them a runner of a new name, which starts where they were left"
         )
-        if behind:
-            raise RuleMovedError(
-                f"The rules {', '.join(names)} moved from runner {old!r} to {runner!r}, which is {behind:,} events "
-                f"further: they would be missed. Move them back until `eventbridge status` shows that {old!r} has "
-                "caught up, or give them a runner of a new name, which starts where the old one stands"
-            )
+    return (
+        f"The rules {names} moved from runner {arrival.old!r} to {runner!r}, which is {further:,} events further: they "
+        f"would be missed. Move them back until `eventbridge status` shows that {arrival.old!r} has caught up, or give "
+        "them a runner of a new name, which starts where the old one stands"
+    )
 
 
-def _standings(work: Runtime, bus: Bus, source: LogSource, old: str) -> dict[Queue, int]:
-    existing = set(source.queues())
-    rows = [row for row in work.ledger.consumer_offsets(old) if row.queue in existing]
-    return {row.queue: standing(row, bus, source) for row in rows}
+def left_behind(arriving: Iterable[Arrival], runners: Mapping[str, str]) -> str | None:
+    """Return the open batch of an old runner that has no rules any more, so that nobody else would finish it."""
+    return next((each.batch.batch_id for each in arriving if each.batch is not None and each.old not in runners), None)
+
+
+def leave(work: Runtime, today: RuleSet, rules: RuleSet, runner: str, offsets: Iterable[ConsumerOffset]) -> None:
+    """Note where a runner stands that is about to plan without rules which today's files give to another one."""
+    (bus,) = rules.buses
+    gone = [
+        (rule, target)
+        for (rule, target), was in work.ledger.assignments().items()
+        if was.runner == runner and not was.left and rule not in rules.rules and rule in today.rules
+    ]
+    moved = [each for each in gone if today.rules[each[0]].bus == bus]
+    if moved:
+        left = [LeftAt(row.queue, row.offset, row.bus_identity) for row in offsets]
+        work.ledger.leave_targets(runner, moved, left)
 
 
 def assign(work: Runtime, rules: RuleSet, runner: str) -> None:
     """Note that a runner delivers for its rules from now on; writes only what changed."""
-    assigned = work.ledger.runners_of_targets()
+    assigned = work.ledger.assignments()
     pairs = {(rule.name, target) for rule in rules.rules.values() for target in rule.targets}
-    work.ledger.assign_targets(runner, (pair for pair in pairs if assigned.get(pair) != runner))
+    changed = (pair for pair in pairs if pair not in assigned or assigned[pair].runner != runner or assigned[pair].left)
+    work.ledger.assign_targets(runner, changed)

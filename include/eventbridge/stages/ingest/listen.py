@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
@@ -20,7 +20,15 @@ from eventbridge.stages.guards.ledger_identity import claim_runner, refuse_lost_
 from eventbridge.stages.guards.log_identity import refuse_other_log, start_offset
 from eventbridge.stages.ingest.deleted_range import waiting_of
 from eventbridge.stages.ingest.fan_out import events_to_hand_out
-from eventbridge.stages.ingest.handover import assign, inherited_offsets, old_runners, refuse_to_skip
+from eventbridge.stages.ingest.handover import (
+    Arrival,
+    arrivals,
+    assign,
+    hand_over,
+    inherited_offsets,
+    leave,
+    left_behind,
+)
 from eventbridge.stages.ingest.reload import take_up_rules
 from eventbridge.stages.ingest.short_disk import is_intake_stopped
 from eventbridge.stages.runtime.runtime import Runtime
@@ -50,24 +58,42 @@ def _listen(work: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None) -
         claim_runner(work, runner)
         refuse_lost_ledger(work)
         return unfinished.batch_id
-    rules = take_up_rules(work).for_runner(runner)
+    taken = take_up_rules(work)
+    rules = taken.rules.for_runner(runner)
     if not rules.buses:
         raise NotFoundError(f"No rule names the runner {runner!r}. `eventbridge rules check` lists the runners.")
     (bus,) = rules.buses.values()
     with closing(work.open_source(bus)) as source:
         known = _standing(work, runner, bus)
-        offsets = _registered(work, runner, bus, source, rules, known)
+        arriving = arrivals(work, rules, runner, bus, source)
+        if not known and any(each.batch is not None for each in arriving):
+            return _of_nobody(work, runner, arriving)
+        offsets = _registered(work, runner, bus, source, arriving, known)
         refuse_other_log(work, runner, bus, source)
+        leave(work, taken.rules, rules, runner, work.ledger.consumer_offsets(runner))
+        handover = hand_over(runner, offsets, arriving)
+        rules = rules.without(handover.waiting)
         assign(work, rules, runner)
         most = events_to_hand_out(work, runner, rules, pools)
-        plan = _plan(work, runner, bus, source, offsets, most)
-    if is_intake_stopped(work) or not plan.ranges:
+        plan = _plan(work, runner, bus, source, _Room(offsets, handover.until, most))
+    if is_intake_stopped(work):
         return None
+    if not plan.ranges:
+        return _of_nobody(work, runner, arriving)
     if known:  # else that was made sure of before registering
         refuse_lost_ledger(work)
-    planned = _publish(work, runner, bus, rules, plan)
+    planned = _publish(work, runner, bus, rules, plan, taken.rule_set)
     # Somebody else planned first, and has perhaps committed since: this attempt stood still in between.
     return planned if planned is not None else _listen(work, runner, pools)
+
+
+def _of_nobody(work: Runtime, runner: str, arriving: Sequence[Arrival]) -> str | None:
+    """Return the open batch that arriving rules wait for, if its runner has no rules any more: this run finishes it."""
+    known = work.ledger.rules_in_force()
+    batch_id = left_behind(arriving, known.runners if known is not None else {})
+    if batch_id is not None:
+        log.info("runner %s finishes batch %s, whose runner has no rules any more", runner, batch_id)
+    return batch_id
 
 
 def repeat_bus_commits(work: Runtime, runner: str) -> None:
@@ -94,22 +120,20 @@ def repeat_bus_commits(work: Runtime, runner: str) -> None:
 
 
 def _registered(
-    work: Runtime, runner: str, bus: Bus, source: LogSource, rules: RuleSet, known: Mapping[Queue, int]
+    work: Runtime, runner: str, bus: Bus, source: LogSource, arriving: Sequence[Arrival], known: Mapping[Queue, int]
 ) -> Mapping[Queue, int]:
     """Return where the group stands in each queue of its bus, having registered the queues that are not `known`."""
     claim_runner(work, runner)
     new = [queue for queue in source.queues() if queue not in known]
-    olds = old_runners(work, rules, runner, bus.name)
     if known:
         refuse_other_log(work, runner, bus, source)
-        refuse_to_skip(work, bus, source, runner, known, olds)
     else:
         refuse_lost_ledger(work, always=True)
     if new:
         # A queue that appears later starts at its beginning: nothing of it can have been seen before.
         offsets = {queue: source.earliest(queue) if known else start_offset(bus, source, queue) for queue in new}
         if not known:
-            offsets |= inherited_offsets(work, bus, source, olds)
+            offsets |= inherited_offsets(arriving)
         work.ledger.register_queues(runner, bus.name, offsets, source.identities())
         known = work.ledger.committed_offsets(runner)
     return known
@@ -125,6 +149,14 @@ def _standing(work: Runtime, runner: str, bus: Bus) -> Mapping[Queue, int]:
     return work.ledger.committed_offsets(runner)
 
 
+class _Room(NamedTuple):
+    """Where a group stands, up to where of a queue it may go (absent: to its end), and how many events it may take."""
+
+    offsets: Mapping[Queue, int]
+    until: Mapping[Queue, int]
+    most: int | None
+
+
 class _Plan(NamedTuple):
     """What a new batch takes, and whether its bus holds more."""
 
@@ -132,18 +164,17 @@ class _Plan(NamedTuple):
     is_full: bool
 
 
-def _plan(
-    work: Runtime, runner: str, bus: Bus, source: LogSource, offsets: Mapping[Queue, int], most: int | None
-) -> _Plan:
+def _plan(work: Runtime, runner: str, bus: Bus, source: LogSource, room: _Room) -> _Plan:
     existing = set(source.queues())
     waiting = []
-    for queue, offset in sorted(offsets.items()):
+    for queue, offset in sorted(room.offsets.items()):
         if queue.topic not in bus.source.topics:  # the file no longer names it; where the group stands is kept
             continue
         if queue in existing:
-            waiting.append(waiting_of(bus, source, queue, offset))
+            found = waiting_of(bus, source, queue, offset)
+            waiting.append(found._replace(end=min(found.end, room.until.get(queue, found.end))))
     settings = work.settings
-    max_events = settings.batch_max_events if most is None else min(most, settings.batch_max_events)
+    max_events = settings.batch_max_events if room.most is None else min(room.most, settings.batch_max_events)
     limit = events_within(max_events, settings.batch_max_bytes, _mean_bytes(work, runner))
     held = sum(each.end - each.readable_from for each in waiting)
     return _Plan([Range(*take) for take in plan_ranges(waiting, limit)], is_full=held > limit)
@@ -159,10 +190,10 @@ def _mean_bytes(work: Runtime, runner: str) -> float | None:
     return None
 
 
-def _publish(work: Runtime, runner: str, bus: Bus, rules: RuleSet, plan: _Plan) -> str | None:
+def _publish(work: Runtime, runner: str, bus: Bus, rules: RuleSet, plan: _Plan, in_force: str) -> str | None:
     frozen = freeze_rules(work.store, rules)
     now = work.ledger.now()
     batch = Batch(
         new_batch_id(now), "normal", runner, bus.name, "planned", frozen, planned_at=now, is_full=plan.is_full
     )
-    return batch.batch_id if work.ledger.plan_batch(batch, plan.ranges) else None
+    return batch.batch_id if work.ledger.plan_batch(batch, plan.ranges, in_force) else None

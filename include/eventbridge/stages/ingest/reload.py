@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import NamedTuple
 
 from eventbridge.decision.operational_event import of_rule_mistakes
 from eventbridge.errors import RuleFileError
@@ -14,24 +15,39 @@ from eventbridge.store.rule_sets import freeze_rules, frozen_rules
 log = logging.getLogger(__name__)
 
 
-def take_up_rules(work: Runtime) -> RuleSet:
+class TakenUp(NamedTuple):
+    """The rules that a new batch takes, all runners', and the hash of the files that they are of."""
+
+    rules: RuleSet
+    rule_set: str
+
+
+def take_up_rules(work: Runtime) -> TakenUp:
     """Return the rules that a new batch takes: today's, put in force if they are new, else the last good ones.
 
     Mistakes are noted, and told by an operational event, once. Raises RuleFileError if no files ever were good.
     """
     if work.settings.rules_from == "published":
-        return work.rule_set()
+        known = work.ledger.rules_in_force()
+        return TakenUp(work.rule_set(), "") if known is None else _of(work, known)
     try:
         today = work.rule_files()
     except RuleFileError as error:
         _note(work, error)
-        return work.rule_set()
+        known = work.ledger.rules_in_force()
+        if known is None:
+            raise
+        return _of(work, known)
     known = work.ledger.rules_in_force()
     if known is None or known.rule_set != today.hash:
         put_in_force(work, today, known)
     elif known.mistakes:
         work.ledger.note_mistakes([])
-    return work.in_force(today)
+    return TakenUp(work.in_force(today), today.hash)
+
+
+def _of(work: Runtime, known: RulesInForce) -> TakenUp:
+    return TakenUp(work.in_force(frozen_rules(work.store, known.rule_set)), known.rule_set)
 
 
 def put_in_force(work: Runtime, today: RuleSet, known: RulesInForce | None) -> dict[str, str] | None:

@@ -1,0 +1,28 @@
+"""Which runner delivers for a target, and where it left the target's rule to another one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from eventbridge.model.queue import Queue
+
+
+class LeftAt(NamedTuple):
+    """Up to where (excluded) of a queue a runner delivered for a rule; it counts on the log of `bus_identity`."""
+
+    queue: Queue
+    offset: int
+    bus_identity: str = ""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """The runner that last took a batch for a target.
+
+    `left`: it has taken one since without the target's rule, which rule files gave to another runner; from there on
+    the other one delivers. Empty: it has not, and the rule stands where the runner does.
+    """
+
+    runner: str
+    left: tuple[LeftAt, ...] = ()
