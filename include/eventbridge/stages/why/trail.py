@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +18,6 @@ from eventbridge.errors import BooksError, NotFoundError, StoreError
 from eventbridge.event.ids import delivery_id, delivery_id_text
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch
-from eventbridge.model.outcome import SHADOW_FAILED, SHADOW_NOT_SENT
 from eventbridge.model.parked import Parked
 from eventbridge.model.retention import is_kept
 from eventbridge.model.why import DeliveryAnswer, DeliveryState, EventPlace, Landing, Step
@@ -26,6 +25,7 @@ from eventbridge.stages.letters.files import read_letters
 from eventbridge.stages.letters.queue_copies import copy_id
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.segments.segments import segments
+from eventbridge.stages.why.shadows import as_shadow, failed_shadow, shadows_of
 from eventbridge.stages.why.steps import (
     attempt_step,
     letter_attempt_step,
@@ -162,32 +162,20 @@ class Trail:
             if file.path is not None
             for row in self._of_event(read_table(self._work.store, file.path, _ATTEMPT_COLUMNS))
         ]
-        shadows = self._shadows(batch) if found else ()
-        for row in found:
-            step = attempt_step(batch, row)
-            is_failed_shadow = (row["rule"], row["target"]) in shadows and _failure(row) is not None
-            self.steps.append(replace(step, outcome="Shadow") if is_failed_shadow else step)
+        shadows = shadows_of(self._work, batch) if found else frozenset()
+        self.steps += (as_shadow(attempt_step(batch, row), failed_shadow(shadows, row, row)) for row in found)
         return found
 
-    def _shadows(self, batch: Batch) -> frozenset[tuple[str, str]]:
-        """Return the targets that were shadows in a batch; what is parked or redriven was routed to real ones."""
-        return self._work.rules_of(batch).shadows() if batch.routes else frozenset()
-
     def _verdict(self, batch: Batch, row: dict[str, Any], attempt: dict[str, Any] | None) -> None:
-        """Note how a delivery stands; the verdict is a step of its own where no attempt (the last) tells it.
-
-        What a shadow was not sent, or refused, is dealt with, and its books call it delivered: it stands as Shadow.
-        """
+        """Note how a delivery stands; the verdict is a step of its own where no attempt (the last) tells it."""
         state = _STATES.get(row["verdict"], "held" if row["held"] else "due")
-        reason = row["reason"]
-        if state == "Delivered" and (row["rule"], row["target"]) in self._shadows(batch):
-            failed = _failure(attempt) if attempt is not None else None
-            if failed is not None or reason in (SHADOW_FAILED, SHADOW_NOT_SENT):
-                state, reason = "Shadow", failed or reason
-        self._stands(batch, row, state, row["attempts"], reason, due_at=row["due_at"], held=row["held"])
+        failed = failed_shadow(shadows_of(self._work, batch), row, attempt) if state == "Delivered" else None
+        state = state if failed is None else "Shadow"
+        self._stands(
+            batch, row, state, row["attempts"], failed or row["reason"], due_at=row["due_at"], held=row["held"]
+        )
         if attempt is None:
-            step = verdict_step(batch, row)
-            self.steps.append(replace(step, outcome="Shadow") if state == "Shadow" else step)
+            self.steps.append(as_shadow(verdict_step(batch, row), failed))
 
     def _stands(
         self, batch: Batch, row: dict[str, Any], state: DeliveryState, attempts: int, reason: str | None, **more: Any
@@ -304,14 +292,6 @@ class Trail:
 
     def _is_here(self, files: Iterable[tuple[str, str]]) -> bool:
         return any(_holds(rows, self._rows[file]) for file, rows in files if file in self._rows)
-
-
-def _failure(attempt: dict[str, Any]) -> str | None:
-    """Return what an attempt came to that was sent and not accepted; None for any other."""
-    code = attempt["code"]
-    if not attempt["sent"] or (attempt["error_class"] is None and (code is None or 200 <= code < 300)):
-        return None
-    return f"HTTP {code}" if code is not None else str(attempt["error_class"])
 
 
 def _holds(rows: str, wanted: set[int]) -> bool:
