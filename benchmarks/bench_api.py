@@ -30,6 +30,7 @@ GOAL = 20_000
 _RULES = "buses: {orders: {source: {type: embedded}}}\n"
 _BATCHED = {"content-type": "application/cloudevents-batch+json"}
 _WARM_CALLS = 20
+_TICK = 0.01
 
 
 class Row(NamedTuple):
@@ -40,6 +41,11 @@ class Row(NamedTuple):
     cpu: float
     wall: float
     goal: int | None = None
+
+    @property
+    def rate(self) -> float:
+        """Events per CPU-second; of so few that the clock did not tick, as if it had."""
+        return self.events / max(self.cpu, _TICK)
 
 
 def main() -> int:
@@ -54,7 +60,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(dir=".", prefix=".bench-api-") as folder:
         rows = list(_measure(Path(folder).absolute(), calls, options))
     Console(width=120).print(_table(rows, options))
-    return 0 if all(row.goal is None or row.events / row.cpu >= row.goal for row in rows) else 1
+    return 0 if all(row.goal is None or row.rate >= row.goal for row in rows) else 1
 
 
 def _measure(folder: Path, calls: int, options: argparse.Namespace) -> Iterator[Row]:
@@ -139,9 +145,14 @@ def _table(rows: list[Row], options: argparse.Namespace) -> Table:
     for column in ("", "events", "events/CPU-s", "events/s", "us CPU an event", "goal"):
         table.add_column(column, justify="left" if not column else "right")
     for row in rows:
-        rate = row.events / row.cpu
-        goal = "" if row.goal is None else f"{row.goal:,}: {'kept' if rate >= row.goal else 'missed'}"
-        figures = [f"{row.events:,}", f"{rate:,.0f}", f"{row.events / row.wall:,.0f}", f"{1e6 / rate:.1f}", goal]
+        goal = "" if row.goal is None else f"{row.goal:,}: {'kept' if row.rate >= row.goal else 'missed'}"
+        figures = [
+            f"{row.events:,}",
+            f"{row.rate:,.0f}",
+            f"{row.events / row.wall:,.0f}",
+            f"{1e6 / row.rate:.1f}",
+            goal,
+        ]
         table.add_row(row.what, *figures)
     return table
 
