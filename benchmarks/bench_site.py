@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -79,23 +79,34 @@ class Site:
         own = {"EVENTBRIDGE_HOME": str(self.folder / "home"), "EVENTBRIDGE_RULES_FOLDER": str(self.folder / "rules")}
         return {**SIGNED, "EVENTBRIDGE_ALLOW_ADDRESSES": ADDRESSES, **self.settings, **own}
 
-    def write_rules(self, rules: Mapping[str, Mapping[str, Any]], types: Mapping[str, list[str]] | None = None) -> None:
-        """Write the rule file: per rule its targets. A rule matches events of the type `bench`, or of its `types`."""
+    def write_rules(
+        self,
+        rules: Mapping[str, Mapping[str, Any]],
+        types: Mapping[str, list[str]] | None = None,
+        more: Mapping[str, Mapping[str, Any]] | None = None,
+        topics: Sequence[str] = ("events",),
+    ) -> None:
+        """Write the rule file: per rule its targets, and `more` fields of it.
+
+        A rule matches events of the type `bench`, or of its `types`.
+        """
         folder = self.folder / "rules"
         folder.mkdir(parents=True, exist_ok=True)
         wanted = types or {}
         found = {
             name: {"bus": BUS, "pattern": {"type": wanted.get(name, ["bench"])}, "targets": targets}
+            | (more or {}).get(name, {})
             for name, targets in rules.items()
         }
-        bus = {"source": {"type": "embedded", "start_at": "earliest", "queues": 4}}
+        bus = {"source": {"type": "embedded", "start_at": "earliest", "queues": 4, "topics": list(topics)}}
         text = json.dumps({"buses": {BUS: bus}, "rules": found})  # JSON is YAML
         (folder / "bench.yaml").write_text(text)
 
     @contextmanager
-    def bus(self) -> Iterator[EmbeddedBus]:
+    def bus(self, topics: Sequence[str] = ("events",)) -> Iterator[EmbeddedBus]:
         """Open its bus."""
-        with EmbeddedBus(self.folder / "home" / "bus", BUS, queues=4, clock=lambda: datetime.now(UTC)) as bus:
+        folder = self.folder / "home" / "bus"
+        with EmbeddedBus(folder, BUS, topics=topics, queues=4, clock=lambda: datetime.now(UTC)) as bus:
             yield bus
 
     def publish(self, count: int, size: int, first: int = 0, kind: str | Callable[[int], str] = "bench") -> None:

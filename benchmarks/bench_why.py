@@ -12,31 +12,22 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pyarrow as pa
-from benchmarks.bench_site import BUS, RUNNER, Site, event, site
+from benchmarks.archive import archive_batch, record
+from benchmarks.bench_site import RUNNER, Site, event, site
 from rich.console import Console
 from rich.table import Table
-from sqlalchemy import create_engine
 
-from eventbridge.event.ids import new_batch_id
-from eventbridge.ledger.tables import batch as batches
-from eventbridge.ledger.tables import batch_file as files
-from eventbridge.model.landed import LandedRange
-from eventbridge.model.queue import Queue
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.operate.deliver import deliver_until_idle
-from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.upkeep.event_index import index_events
 from eventbridge.stages.upkeep.run import Run
-from eventbridge.store import layout
-from eventbridge.store.parquet import write_table
-from eventbridge.store.schemas import BUFFER, ROW_GROUP_ROWS
+from eventbridge.store.schemas import BUFFER
 
 #: Seconds that a question may take, over 30 days of 1,000,000 events.
 GOAL: Final = 2.0
@@ -90,41 +81,13 @@ def _deliver(place: Site) -> str:
 def _land(place: Site, day: int, events: int, count: int) -> None:
     """Put a day's batches into store and ledger, as if they were landed and committed `day` days before yesterday."""
     begin = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=day + 1)
+    size = events // count
     with closing(place.open()) as work:
         (first,) = work.ledger.batches(limit=1)
-        engine = create_engine(work.settings.ledger_url)
-        made = list(_batches(work, begin, day, events, count, first.rule_set))
-        with engine.begin() as connection:
-            connection.execute(batches.insert(), [batch for batch, _ in made])
-            connection.execute(files.insert(), [file for _, file in made])
-        engine.dispose()
-
-
-def _batches(
-    work: Runtime, begin: datetime, day: int, events: int, count: int, rule_set: str
-) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    size = events // count
-    for number in range(count):
-        at = begin + number * timedelta(days=1) / count
-        batch_id = new_batch_id(at)
-        path = layout.buffer(BUS, at, batch_id, f"{number:032x}")
-        start = day * events + number * size
-        write_table(work.store, path, _events(start, size, at), row_group_rows=ROW_GROUP_ROWS)
-        landed = LandedRange(queue=Queue("events", "", 0), start=start, end=start + size, read=size, valid=size)
-        yield (
-            {
-                "batch_id": batch_id,
-                "kind": "normal",
-                "runner": "archive",
-                "bus": BUS,
-                "state": "committed",
-                "rule_set": rule_set,
-                "planned_at": at,
-                "replay_id": "",
-                "committed_at": at,
-                "bus_committed_at": at,
-            },
-            {"batch_id": batch_id, "kind": "buffer", "key": "0", "path": path, "rows": size, "detail": landed},
+        times = [begin + number * timedelta(days=1) / count for number in range(count)]
+        tables = (_events(day * events + number * size, size, at) for number, at in enumerate(times))
+        record(
+            work, [archive_batch(work, first.rule_set, at, [table]) for at, table in zip(times, tables, strict=True)]
         )
 
 

@@ -15,7 +15,10 @@ from eventbridge.spark.java import require_java, spark_environment
 
 
 class SparkSubject:
-    """A classic session of two cores; CPU is counted over this process, its JVM and the Python workers."""
+    """A classic session of two cores, without Event Ruler if it gets no jars.
+
+    CPU is counted over this process, its JVM and the Python workers.
+    """
 
     def __init__(self, jars: Sequence[Path], folder: Path) -> None:
         require_java()
@@ -28,7 +31,6 @@ class SparkSubject:
         from pyspark.sql.types import ArrayType, IntegerType
 
         settings = {
-            "spark.jars": ",".join(map(str, jars)),
             "spark.driver.memory": "6g",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
@@ -37,23 +39,26 @@ class SparkSubject:
             "spark.local.dir": str(folder / "spark"),
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
         }
+        if jars:
+            settings["spark.jars"] = ",".join(map(str, jars))
         builder = SparkSession.builder.master("local[2]").appName("bench-match")
         for name, value in settings.items():
             builder = builder.config(name, value)
         self._spark = builder.getOrCreate()
         self._spark.sparkContext.setLogLevel("ERROR")
-        self._spark.udf.registerJavaFunction("event_ruler", "RulerUdf", ArrayType(IntegerType()))
+        if jars:
+            self._spark.udf.registerJavaFunction("event_ruler", "RulerUdf", ArrayType(IntegerType()))
 
     def event_ruler(self, rules: Path, files: Sequence[Path]) -> Pass:
         """Match the events of Parquet files by Event Ruler as a function of Spark SQL."""
         events = self._spark.read.parquet(*map(str, files))
         return self._measure(events.selectExpr(f"event_ruler(body, '{rules}') rules"), files)
 
-    def route(self, rules: Path, files: Sequence[Path]) -> Pass:
-        """Match the events of Parquet files in Python workers, one task a file, which read the files themselves."""
+    def route(self, rules: Path, files: Sequence[Path], tasks: int = 0) -> Pass:
+        """Match the events of Parquet files in Python workers, which read them; a task a file, or so many tasks."""
         from benchmarks.match.spark_worker import MATCHED, match_files
 
-        numbers = self._spark.range(0, len(files), 1, numPartitions=len(files))
+        numbers = self._spark.range(0, len(files), 1, numPartitions=tasks or len(files))
         return self._measure(numbers.mapInArrow(partial(match_files, rules, files), MATCHED), files)
 
     def stay(self) -> None:

@@ -46,7 +46,7 @@ class RouteSubject:
     def compile(self, name: str, rules: Path) -> tuple[str, str]:
         """Freeze a rule set of the patterns of a file, one target a rule; return the store's URI and its hash."""
         patterns = [json.loads(line) for line in rules.read_text(encoding="utf-8").splitlines()]
-        made = (_rule(f"rule-{number:05d}", pattern) for number, pattern in enumerate(patterns))
+        made = (rule_of(f"rule-{number:05d}", pattern) for number, pattern in enumerate(patterns))
         self._rules[name] = RuleSet(buses={"bench": Bus(name="bench")}, rules={rule.name: rule for rule in made})
         self._hashes[name] = freeze_rules(self._store, self._rules[name])
         return self._store.uri, self._hashes[name]
@@ -55,7 +55,7 @@ class RouteSubject:
         """Write the first events of a Parquet file as a buffer file."""
         bodies = pq.read_table(file, columns=["body"])["body"].combine_chunks()[:count]
         path = layout.buffer("bench", _PLANNED_AT, "bench", name)
-        write_table(self._store, path, _buffer_table(bodies), row_group_rows=ROW_GROUP_ROWS)
+        write_table(self._store, path, buffer_table(bodies), row_group_rows=ROW_GROUP_ROWS)
         self._files[name] = path
 
     def measure(self, rules: str, events: str, count: int) -> Pass:
@@ -87,26 +87,29 @@ class RouteSubject:
         )
 
 
-def _rule(name: str, pattern: dict[str, Any]) -> Rule:
+def rule_of(name: str, pattern: dict[str, Any]) -> Rule:
+    """Return a rule of this pattern, with one target that gets what a TEMPLATE makes of each event."""
     target = FileFields(name="file", path="out.jsonl", transform=_TRANSFORM)
     return Rule(name=name, bus="bench", runner="bench", pattern=pattern, targets={"file": target})
 
 
-def _buffer_table(bodies: pa.Array) -> pa.Table:
+def buffer_table(bodies: pa.Array, first: int = 0, at: datetime = _PLANNED_AT) -> pa.Table:
+    """Return events as valid rows of schema BUFFER, from an offset on."""
     count = len(bodies)
     attributes = pc.extract_regex(bodies, _ATTRIBUTES)
     same: dict[str, list[Any]] = {
         "topic": ["bench"],
         "broker": ["embedded"],
         "queue_id": [0],
-        "published_at": [_PLANNED_AT],
-        "arrived_at": [_PLANNED_AT],
+        "published_at": [at],
+        "arrived_at": [at],
         "status": ["valid"],
         "reason": [None],
     }
     columns: dict[str, Any] = {name: value * count for name, value in same.items()}
     columns |= {name: pc.struct_field(attributes, name) for name in ("event_id", "source", "type")}
-    columns |= {"offset": range(count), "message_id": [f"bench/{number}" for number in range(count)], "body": bodies}
+    offsets = range(first, first + count)
+    columns |= {"offset": offsets, "message_id": [f"bench/{number}" for number in offsets], "body": bodies}
     arrays = [
         columns[field.name].cast(field.type)
         if isinstance(columns[field.name], pa.Array)

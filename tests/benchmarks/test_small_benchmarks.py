@@ -47,6 +47,17 @@ _SMALL = {
             "0 listed, 0 read: kept",
         ],
     ),
+    "bench_backtest": (
+        ["--events", "2000", "--rounds", "1", "--rules", "20"],
+        ["2,000 archived events", "read and match", "backtest", "goal: CPU of a backtest, at most 1.5 times"],
+    ),
+    "bench_fairness": (
+        ["--seconds", "5", "--rounds", "1", "--topic-seconds", "2", "--hot", "20", "--between", "1.5"],
+        [
+            *("high offers 3 times the 8 slots", "low settles at least 5%", "its oldest wait", "a quiet topic"),
+            *("p99 beside a hot topic", "set priority", "every word holds within 1 s"),
+        ],
+    ),
     "bench_batch": (
         ["--events", "400", "--fanned", "20"],
         ["400 events of 1,024 bytes, 200 deliveries", "400 deliveries: 20 targets each", "commit", "peak of a stage"],

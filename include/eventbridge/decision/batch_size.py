@@ -36,9 +36,10 @@ class Take(NamedTuple):
     end: int
 
 
-def plan_ranges(waiting: Sequence[Waiting], max_events: int) -> list[Take]:
+def plan_ranges(waiting: Sequence[Waiting], max_events: int, weights: Mapping[str, int] | None = None) -> list[Take]:
     """Return how much to take of each queue: at most `max_events` in all, the same of every topic, then of every queue.
 
+    `weights`: a topic of weight 3 gives three times as much as one of weight 1, which is that of one not named.
     What one has less of than its share goes to the others, so that `max_events` are taken if there are as many. So a
     quiet topic beside a backlog waits for none of it. A queue that holds something gives at least one event, if
     `max_events` are enough for that. Offsets that a log no longer holds cost nothing and are taken with the rest, to be
@@ -48,21 +49,22 @@ def plan_ranges(waiting: Sequence[Waiting], max_events: int) -> list[Take]:
     turn = sum(each.start for each in waiting) % max(1, len(waiting))
     waiting = [*waiting[turn:], *waiting[:turn]]
     held = [queue.end - queue.readable_from for queue in waiting]
-    shares = _shares([each.queue.topic for each in waiting], held, max_events)
+    shares = _shares([each.queue.topic for each in waiting], held, max_events, weights or {})
     takes = [
         Take(each.queue, each.start, each.readable_from + share) for each, share in zip(waiting, shares, strict=True)
     ]
     return sorted(take for take in takes if take.end > take.start)
 
 
-def _shares(topics: Sequence[str], amounts: Sequence[int], limit: int) -> list[int]:
+def _shares(topics: Sequence[str], amounts: Sequence[int], limit: int, weights: Mapping[str, int]) -> list[int]:
     shares = fair_shares(limit, [min(amount, 1) for amount in amounts])  # a queue with one event is never starved
     left = limit - sum(shares)
     queues: dict[str, list[int]] = defaultdict(list)
     for index, topic in enumerate(topics):
         queues[topic].append(index)
     beyond = [amount - share for amount, share in zip(amounts, shares, strict=True)]
-    of_topics = fair_shares(left, [sum(beyond[index] for index in each) for each in queues.values()])
+    wants = [sum(beyond[index] for index in each) for each in queues.values()]
+    of_topics = fair_shares(left, wants, [weights.get(topic, 1) for topic in queues])
     for each, of_topic in zip(queues.values(), of_topics, strict=True):
         for index, share in zip(each, fair_shares(of_topic, [beyond[index] for index in each]), strict=True):
             shares[index] += share

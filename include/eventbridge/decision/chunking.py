@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 from eventbridge.model import rowset
@@ -87,6 +88,7 @@ def cut_chunks(
 ) -> list[ChunkPlan]:
     """Return the chunks of a batch, those handed out first and by falling weight; the same for any order of `pieces`.
 
+    Topics take turns in what a target gets, so that few events of one are not behind all of another, nor left over.
     A chunk is of one pool and one weight, and as large as its targets may have it: where they differ each takes its
     share of the room. Rows of a target stay together, so that a target that hangs touches few chunks; small ones share.
     `statuses` is how targets stand (`breaker.TargetState`) by (rule, target), absent = ok.
@@ -98,7 +100,7 @@ def cut_chunks(
     """
     ready: dict[tuple[str, int], list[PlannedPiece]] = defaultdict(list)
     apart: dict[tuple[str, str, str, int, str], list[PlannedPiece]] = defaultdict(list)
-    for piece in sorted(pieces, key=_order):
+    for piece in _interleaved(sorted(pieces, key=_order)):
         held = _held(piece, limits, statuses, said)
         if held is None:
             ready[piece.pool, piece.weight].append(piece)
@@ -134,6 +136,21 @@ def _order(piece: PlannedPiece) -> tuple[int, str, str, str, int, str, int]:
     first = int(piece.rows.partition(",")[0].partition("-")[0])
     shard = -1 if piece.shard is None else piece.shard
     return (-piece.weight, piece.pool, piece.rule, piece.target, shard, piece.slice_id, first)
+
+
+def _interleaved(pieces: Iterable[PlannedPiece]) -> Iterator[PlannedPiece]:
+    """Yield sorted pieces so that topics take turns within a target; those of an order shard stay as they are."""
+    for key, group in groupby(pieces, key=lambda each: (each.pool, each.weight, each.rule, each.target, each.shard)):
+        if key[-1] is not None:
+            yield from group
+            continue
+        turns: dict[str, int] = defaultdict(int)
+        numbered = []
+        for number, piece in enumerate(group):
+            topic = piece.slice_id.partition("/")[0]  # that of its buffer file's key
+            numbered.append((turns[topic], number, piece))
+            turns[topic] += 1
+        yield from (piece for *_, piece in (sorted(numbered, key=itemgetter(0, 1)) if len(turns) > 1 else numbered))
 
 
 def _shards_within(

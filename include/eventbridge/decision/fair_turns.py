@@ -18,16 +18,18 @@ def in_turn(waiting: Mapping[Each, datetime], served: Mapping[Each, str]) -> lis
     return sorted(waiting, key=lambda each: (served.get(each, ""), waiting[each]))
 
 
-def fair_shares(room: int, wants: Sequence[int]) -> list[int]:
+def fair_shares(room: int, wants: Sequence[int], weights: Sequence[int] | None = None) -> list[int]:
     """Return how much of `room` each gets: nobody more than it wants, nor more than another that wants as much.
 
-    What does not come out even goes to the first ones, by one each.
+    With `weights`, whole numbers from 1 on, one that has twice another's gets twice as much. What does not come out
+    even goes to the first ones, by one each.
     """
     shares = [0] * len(wants)
     hungry = [index for index, want in enumerate(wants) if want > 0]
     while room > 0 and hungry:
-        each = max(1, room // len(hungry))
+        at_once = room // (len(hungry) if weights is None else sum(weights[index] for index in hungry))
         for index in hungry[:room]:
+            each = max(1, at_once * (1 if weights is None else weights[index]))
             given = min(each, wants[index] - shares[index], room)
             shares[index] += given
             room -= given

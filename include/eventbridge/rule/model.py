@@ -77,6 +77,7 @@ class Bus(_Frozen):
     """A named stream of events; `retention_seconds` is how long its archive is kept.
 
     `max_backlog`: with more events waiting the API takes no others; None = however many.
+    `weights` are shares of its topics in a batch while more waits than it takes; 1 for a topic that it does not name.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Bus(_Frozen):
     retention_seconds: float = 30 * DAY_SECONDS
     max_backlog: int | None = None
     webhooks: Mapping[str, Webhook] = Field(default_factory=dict)
+    weights: Mapping[str, int] = Field(default_factory=dict)
 
 
 class Transform(_Frozen):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from eventbridge.errors import Mistake
+from eventbridge.event.json_document import Number
 from eventbridge.pattern import rule_pattern_mistakes
 from eventbridge.rule.fields import NAME, NAME_REMEDY, Fields, nearest
 from eventbridge.rule.locate import located
@@ -19,6 +20,9 @@ from eventbridge.rule.types import SOURCE_TYPES
 from eventbridge.rule.vocabulary import PRIORITIES, SOURCE_TYPES_LATER
 from eventbridge.transform.sql_check import expression_problem
 
+#: How a weight may be written.
+_WEIGHTS = frozenset(map(str, range(1, 101)))
+
 #: Pools that the product itself makes begin like this.
 _OUR_POOLS = ("rule.", "rules.", "lane.")
 
@@ -27,12 +31,14 @@ def read_bus(name: str, node: Node, mistakes: list[Mistake]) -> Bus:
     """Return the bus that a mapping describes; what is wrong is added to `mistakes` and replaced by a default."""
     check_name(name, "bus", node, mistakes)
     fields = Fields(node, mistakes, "a bus")
+    source = _source(fields.get("source", required=True), mistakes)
     bus = Bus(
         name=name,
-        source=_source(fields.get("source", required=True), mistakes),
+        source=source,
         retention_seconds=fields.duration("retention", 30 * DAY_SECONDS, 3_600.0, 3_650 * DAY_SECONDS),
         max_backlog=fields.whole("max_backlog", None, 1, 1_000_000_000_000),
         webhooks=read_webhooks(fields, mistakes),
+        weights=_weights(fields, source),
     )
     fields.close()
     return bus
@@ -74,6 +80,20 @@ def check_name(name: str, what: str, node: Node, mistakes: list[Mistake]) -> Non
     """Note a mistake if a bus, rule or target has a name that could not stand in a DAG id or a path."""
     if not NAME.fullmatch(name):
         mistakes.append(node.mistake_at_key(f"{name!r} is no name for a {what}", NAME_REMEDY))
+
+
+def _weights(fields: Fields, source: Source) -> dict[str, int]:
+    found: dict[str, int] = {}
+    fields.refuse_empty("weights", "Write weights: {TOPIC: 2}, or remove it")
+    for topic, node in fields.mapping("weights").items():
+        if topic not in source.topics:
+            remedy = nearest(topic, source.topics) or f"Name one of its topics: {', '.join(source.topics)}"
+            fields.add(node, f"the bus has no topic {topic!r}", remedy)
+        elif not isinstance(node.value, Number) or node.value.text not in _WEIGHTS:
+            fields.add(node, f"a weight is a whole number from 1 to 100, and {topic} has another", f"Write {topic}: 2")
+        else:
+            found[topic] = int(node.value.text)
+    return found
 
 
 def _source(node: Node | None, mistakes: list[Mistake]) -> Source:

@@ -6,7 +6,7 @@ from typing import Final
 
 FIELDS: Final = {
     "a rule file": ("buses", "rules"),
-    "a bus": ("source", "retention", "max_backlog", "webhooks"),
+    "a bus": ("source", "retention", "weights", "max_backlog", "webhooks"),
     "a webhook": ("signature", "connection", "mapping"),
     "a webhook's mapping": ("type", "source", "id", "subject", "time"),
     "a source": ("type",),

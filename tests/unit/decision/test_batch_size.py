@@ -47,6 +47,16 @@ def test_topics_give_the_same_however_many_queues_they_have() -> None:
     assert [take.end for take in takes] == [15, 15, 15, 15, 40]
 
 
+def test_a_topic_of_more_weight_gives_more() -> None:
+    """Three times the weight is three times the events, of each of which there are enough; the rest goes to others."""
+    loud = [Waiting(Queue("loud", "", number), 0, 0, 1_000) for number in range(2)]
+    plain, short = Waiting(Queue("plain", "", 0), 0, 0, 1_000), Waiting(Queue("short", "", 0), 0, 0, 4)
+
+    takes = plan_ranges([*loud, plain, short], 404, {"loud": 3, "short": 9})
+
+    assert [take.end for take in takes] == [150, 150, 100, 4]
+
+
 def test_a_short_queue_does_not_starve_beside_a_backlog() -> None:
     """One event of each queue is taken first, where there are fewer events to take than a topic has queues."""
     many = [Waiting(Queue("many", "", number), 0, 0, 9) for number in range(5)]

@@ -43,6 +43,21 @@ def test_small_rules_share_a_chunk() -> None:
     assert [targets(chunk) for chunk in chunks] == [["a", "b"], ["c"]]
 
 
+def test_topics_take_turns_in_what_a_target_gets() -> None:
+    """The few pieces of a quiet topic are not behind all of a hot one, nor what is left over; a shard stays whole."""
+    hot = [piece("a", 50, file=f"hot/e/0/{number}") for number in range(6)]
+    quiet = [piece("a", 50, file=f"quiet/e/0/{number}") for number in range(2)]
+
+    chunks = cut_chunks([*hot, *quiet], limits(max_handed_out=2), {})
+
+    assert [each.slice_id[:3] for chunk in chunks if chunk.handed_out for each in chunk.pieces] == [
+        *("hot", "qui", "hot", "qui"),
+    ]
+    ordered = [replace(each, shard=1) for each in [*hot[:2], *quiet[:1]]]
+    kept = [each.slice_id for chunk in cut_chunks(ordered, limits(500), {}) for each in chunk.pieces]
+    assert kept == ["hot/e/0/0", "hot/e/0/1", "quiet/e/0/0"]
+
+
 def test_bytes_bound_a_chunk_too() -> None:
     """A chunk holds at most max_bytes of payload."""
     chunks = cut_chunks([piece("a", 1, size=600), piece("b", 1, size=600)], limits(), {})

@@ -177,7 +177,7 @@ def _plan(work: Runtime, runner: str, bus: Bus, source: LogSource, room: _Room) 
     max_events = settings.batch_max_events if room.most is None else min(room.most, settings.batch_max_events)
     limit = events_within(max_events, settings.batch_max_bytes, _mean_bytes(work, runner))
     held = sum(each.end - each.readable_from for each in waiting)
-    return _Plan([Range(*take) for take in plan_ranges(waiting, limit)], is_full=held > limit)
+    return _Plan([Range(*take) for take in plan_ranges(waiting, limit, bus.weights)], is_full=held > limit)
 
 
 def _mean_bytes(work: Runtime, runner: str) -> float | None:

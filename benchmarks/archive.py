@@ -1,0 +1,79 @@
+"""An archive without a bus: batches as `buffer` lands them, put into store and ledger for benchmarks that read it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from benchmarks.bench_site import BUS
+from sqlalchemy import create_engine
+
+from eventbridge.event.ids import new_batch_id
+from eventbridge.ledger.tables import batch as batches
+from eventbridge.ledger.tables import batch_file as files
+from eventbridge.model.landed import LandedRange
+from eventbridge.model.queue import Queue
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.store import layout
+from eventbridge.store.parquet import write_table
+from eventbridge.store.schemas import ROW_GROUP_ROWS
+
+
+class Archived(NamedTuple):
+    """The rows of the ledger for one committed batch: its own, and those of its buffer files."""
+
+    batch: dict[str, Any]
+    files: list[dict[str, Any]]
+
+    @property
+    def paths(self) -> list[str]:
+        """Where its buffer files lie in the store."""
+        return [file["path"] for file in self.files]
+
+
+def archive_batch(work: Runtime, rule_set: str, at: datetime, tables: Sequence[pa.Table]) -> Archived:
+    """Write tables of schema BUFFER, of one queue in its order, as a batch that was planned and committed then."""
+    batch_id = new_batch_id(at)
+    found = []
+    for table in tables:
+        path = layout.buffer(BUS, at, batch_id, uuid.uuid4().hex)
+        write_table(work.store, path, table, row_group_rows=ROW_GROUP_ROWS)
+        start, end = table["offset"][0].as_py(), table["offset"][-1].as_py() + 1
+        queue = Queue(*(table[name][0].as_py() for name in ("topic", "broker", "queue_id")))
+        landed = LandedRange(queue=queue, start=start, end=end, read=end - start, valid=end - start)
+        found.append(
+            {
+                "batch_id": batch_id,
+                "kind": "buffer",
+                "key": f"{start:020d}",
+                "path": path,
+                "rows": table.num_rows,
+                "detail": landed,
+            }
+        )
+    row = {
+        "batch_id": batch_id,
+        "kind": "normal",
+        "runner": "archive",
+        "bus": BUS,
+        "state": "committed",
+        "rule_set": rule_set,
+        "planned_at": at,
+        "replay_id": "",
+        "committed_at": at,
+        "bus_committed_at": at,
+    }
+    return Archived(row, found)
+
+
+def record(work: Runtime, archived: Iterable[Archived]) -> None:
+    """Put the batches into the ledger, in one transaction."""
+    made = list(archived)
+    engine = create_engine(work.settings.ledger_url)
+    with engine.begin() as connection:
+        connection.execute(batches.insert(), [each.batch for each in made])
+        connection.execute(files.insert(), [file for each in made for file in each.files])
+    engine.dispose()

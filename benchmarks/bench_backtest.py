@@ -1,0 +1,143 @@
+"""`make bench-backtest`: what a backtest costs, beside reading and matching the same events as `make bench-match` does.
+
+An archive of the events of `bench-match`, as `buffer` lands them; its mixed rules, each with a TEMPLATE for its
+target, are the candidate. Both run in one local Spark of two cores and take turns, round by round; CPU-seconds are
+those of the whole tree of processes: driver, JVM and Python workers. A short warm-up is not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from benchmarks.archive import Archived, archive_batch, record
+from benchmarks.bench_site import BUS, Site, measured, site
+from benchmarks.match import rules as rule_sets
+from benchmarks.match.backtested import BacktestSubject
+from benchmarks.match.events import make_events
+from benchmarks.match.kernel import Pass, write_rules
+from benchmarks.match.remote import Remote
+from benchmarks.match.whole_route import buffer_table, rule_of
+from rich.console import Console
+from rich.table import Table
+
+from eventbridge.rule import Bus, RuleSet
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.store.rule_sets import freeze_rules
+
+#: A backtest costs at most so many times the CPU of reading and matching.
+GOAL: Final = 1.5
+
+#: Events of a landed file and of a batch, as the product's settings have them.
+_FILE, _BATCH = 10_000, 50_000
+#: Events of a task of Spark that reads and matches, as many as a part of a backtest has at most.
+_TASK = 100_000
+_BETWEEN = timedelta(seconds=15)
+
+
+class Timed(NamedTuple):
+    """What one pass cost: CPU in it, and seconds of wall clock."""
+
+    cost: Pass
+    wall: float
+
+
+def main() -> int:
+    """Measure and print the table; 1 if the goal is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--events", type=int, default=10_000_000, help="archived events (default: 10000000)")
+    parser.add_argument("--rules", type=int, default=100, help="mixed rules of the candidate (default: 100)")
+    parser.add_argument("--rounds", type=int, default=3, help="passes of each, in turns (default: 3)")
+    options = parser.parse_args()
+    with site() as place:
+        begin = datetime.now(UTC) - timedelta(days=1)
+        patterns = rule_sets.mixed(options.rules)
+        rules = {rule.name: rule for rule in (rule_of(f"rule-{n:05d}", each) for n, each in enumerate(patterns))}
+        frozen = RuleSet(buses={BUS: Bus(name=BUS)}, rules=rules)
+        _say(f"making an archive of {options.events:,} events")
+        paths = measured(lambda: _archive(place, frozen, begin, options.events)).result
+        file = write_rules(place.folder / "candidate.rules", patterns)
+        found = _measure(place, file, paths, begin, options.rounds)
+    return 0 if _show(found, options) else 1
+
+
+def _archive(place: Site, rules: RuleSet, begin: datetime, events: int) -> list[str]:
+    """Put so many events into store and ledger, in batches one after the other; return where their files lie."""
+    with closing(place.open()) as work:
+        made = list(_batches(work, freeze_rules(work.store, rules), begin, events))
+        record(work, made)
+    return [path for batch in made for path in batch.paths]
+
+
+def _batches(work: Runtime, rule_set: str, begin: datetime, events: int) -> Iterator[Archived]:
+    for number, first in enumerate(range(0, events, _BATCH)):
+        bodies = make_events(min(_BATCH, events - first), block=number)
+        at = begin + number * _BETWEEN
+        starts = range(0, len(bodies), _FILE)
+        tables = [buffer_table(bodies[start : start + _FILE], first + start, at) for start in starts]
+        yield archive_batch(work, rule_set, at, tables)
+
+
+def _measure(place: Site, rules: Path, paths: Sequence[str], begin: datetime, rounds: int) -> dict[str, list[Timed]]:
+    files = [place.folder / "home" / "store" / path for path in paths]
+    found: dict[str, list[Timed]] = {"read and match": [], "backtest": []}
+    (place.folder / "spark").mkdir()
+    with Remote(BacktestSubject, place, place.folder / "spark", rules) as spark:
+        _say("warming up")
+        few = files[: _BATCH // _FILE]
+        spark.call("route", rules, few, len(few))
+        spark.call("backtest", begin, begin + _BETWEEN)
+        for number in range(rounds):
+            _say(f"round {number + 1} of {rounds}")
+            tasks = -(-len(files) * _FILE // _TASK)
+            found["read and match"].append(_timed(spark, "route", rules, files, tasks))
+            found["backtest"].append(_timed(spark, "backtest", begin, datetime.now(UTC)))
+    for cost in {each.cost.events for timed in found.values() for each in timed}:
+        _say(f"{cost:,} events looked at in a pass")
+    matches = {each.cost.matches for timed in found.values() for each in timed}
+    if len(matches) != 1:
+        raise RuntimeError(f"the passes do not agree how many matches there are: {sorted(matches)}")
+    return found
+
+
+def _timed(spark: Remote, method: str, *arguments: object) -> Timed:
+    began = time.perf_counter()
+    cost: Pass = spark.call(method, *arguments)
+    return Timed(cost, time.perf_counter() - began)
+
+
+def _show(found: dict[str, list[Timed]], options: argparse.Namespace) -> bool:
+    rounds = f"{options.rounds} round{'s' if options.rounds > 1 else ''}"
+    table = Table(title=f"{options.events:,} archived events of 519 bytes, {options.rules:,} mixed rules, {rounds}")
+    for title in ("what", "matches", "CPU s", "wall s", "events per CPU-second"):
+        table.add_column(title, justify="left" if title == "what" else "right")
+    medians = {}
+    for what, passes in found.items():
+        medians[what] = statistics.median(each.cost.seconds for each in passes)
+        table.add_row(
+            what,
+            f"{passes[0].cost.matches:,}",
+            f"{medians[what]:.2f}",
+            f"{statistics.median(each.wall for each in passes):.2f}",
+            f"{passes[0].cost.events / medians[what]:,.0f}",
+        )
+    Console(width=120).print(table)
+    times = medians["backtest"] / medians["read and match"]
+    kept = times <= GOAL
+    print(f"goal: CPU of a backtest, at most {GOAL:g} times: {times:.2f}: {'kept' if kept else 'NOT KEPT'}")  # noqa: T201
+    return kept
+
+
+def _say(what: str) -> None:
+    print(what, file=sys.stderr, flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,205 @@
+"""High work that offers three times the slots beside low work, for minutes: what low gets, and how long it waits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Final
+
+from benchmarks.bench_site import BUS, Site, site
+from benchmarks.compiled_receiver import CompiledReceiver
+from benchmarks.fairness.executor import Executor
+
+from eventbridge.model.lane import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
+from eventbridge.orchestrate.pools import SHARED_POOLS
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.ingest.buffer import buffer
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.push.stage import push
+from eventbridge.stages.retry.plan import plan_retries, settle_stale
+from eventbridge.stages.route.stage import route
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.parking import schedule_retries
+from eventbridge.stages.settle.settlement import settled_as
+
+#: Push slots of all pools together, as many as `make demo` has; high offers three times what fills them.
+SLOTS: Final = 8
+TIMES: Final = 3
+#: Deliveries of a push: at these figures it takes 2 s, whatever the machine.
+_CHUNK, _DELAY_MS, _IN_FLIGHT = 40, 500, 10
+_LOOK_SECONDS = 0.1
+_LANES: Final = ("high", "low")
+
+
+@dataclass
+class LaneFound:
+    """What became of a lane's deliveries: settled in the time measured, and the longest any has waited by its end."""
+
+    settled: int
+    oldest_wait: float
+    parked: int
+
+
+@dataclass
+class _Load:
+    place: Site
+    executor: Executor
+    stop: threading.Event
+    published: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_LANES, 0))
+    delivered: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_LANES, 0))
+    failures: list[BaseException] = field(default_factory=list)
+
+
+def measure_lanes(receiver: CompiledReceiver, seconds: float) -> dict[str, LaneFound]:
+    """Keep both lanes busy for so long; high with three times the slots, low with as much as the slots take."""
+    settings = {"chunk_max_deliveries": str(_CHUNK), "batch_max_events": str(SLOTS * TIMES * _CHUNK)}
+    with site(large=False, **settings) as place:
+        targets = {
+            lane: {
+                "target": {
+                    "type": "http",
+                    "allow_http": True,
+                    "url": receiver.url(f"/delay/{_DELAY_MS}/{lane}"),
+                    "max_in_flight": _IN_FLIGHT,
+                }
+            }
+            for lane in _LANES
+        }
+        more = {lane: {"priority": lane, "runner": lane} for lane in _LANES}
+        place.write_rules(targets, types={lane: [lane] for lane in _LANES}, more=more)
+        load = _Load(place, Executor(SLOTS, SHARED_POOLS), threading.Event())
+        end = datetime.now(UTC) + timedelta(seconds=seconds)
+        _run(load, seconds)
+        with closing(place.open()) as work:
+            return {lane: _found(work, lane, load.delivered[lane], end) for lane in _LANES}
+
+
+def _run(load: _Load, seconds: float) -> None:
+    bodies: list[Callable[[], None]] = [partial(_deliver, load, lane) for lane in _LANES]
+    bodies += [partial(_retry, load), partial(_publish, load)]
+    with load.executor.running():
+        threads = [threading.Thread(target=_guarded, args=(load, body)) for body in bodies]
+        for thread in threads:
+            thread.start()
+        load.stop.wait(seconds)
+        load.stop.set()
+    for thread in threads:
+        thread.join()
+    for failure in load.failures:
+        raise RuntimeError("a part of the benchmark failed") from failure
+
+
+def _guarded(load: _Load, body: Callable[[], None]) -> None:
+    try:
+        body()
+    except BaseException as error:
+        load.failures.append(error)
+        load.stop.set()
+
+
+def _publish(load: _Load) -> None:
+    """Keep so many deliveries of each lane open: published and not delivered."""
+    open_ones = {"high": TIMES * SLOTS * _CHUNK, "low": SLOTS * _CHUNK}
+    while not load.stop.is_set():
+        for lane, wanted in open_ones.items():
+            missing = wanted - (load.published[lane] - load.delivered[lane])
+            if missing > 0:
+                first = load.published[lane] + (_LANES.index(lane) + 1) * 100_000_000
+                load.place.publish(missing, 256, first, lane)
+                load.published[lane] += missing
+        load.stop.wait(_LOOK_SECONDS)
+
+
+def _deliver(load: _Load, lane: str) -> None:
+    """Do what a DAG run of the lane's runner does, one after the other."""
+    with closing(load.place.open()) as work:
+        router = InProcessRouter(work.store)
+        while not load.stop.is_set():
+            batch_id = listen(work, lane, load.executor.standing())
+            if batch_id is None:
+                load.stop.wait(_LOOK_SECONDS)
+                continue
+            buffer(work, batch_id)
+            route(work, batch_id, router, load.executor.standing())
+            _push_and_settle(load, work, batch_id)
+
+
+def _retry(load: _Load) -> None:
+    """Do what runs of `retry_deliveries` do, one after the other."""
+    with closing(load.place.open()) as work:
+        while not load.stop.wait(_LOOK_SECONDS * 5):
+            if work.ledger.anything_due(work.ledger.now()):
+                settle_stale(work)
+                batch_id = plan_retries(work, pools=load.executor.standing()).batch_id
+                if batch_id is not None:
+                    _push_and_settle(load, work, batch_id)
+
+
+def _push_and_settle(load: _Load, work: Runtime, batch_id: str) -> None:
+    """Push a batch's chunks in slots; it is settled when all are done, or when its time is over, as in Airflow."""
+    batch = work.ledger.batch(batch_id)
+    futures = []
+    for chunk in work.ledger.chunks(batch_id):
+        if chunk.map_index is not None:
+            retried = batch.kind == "retry"
+            pool, weight = (SLOW_LANE_POOL, SLOW_LANE_WEIGHT) if retried else (chunk.pool, chunk.weight)
+            futures.append(load.executor.submit(pool, weight, partial(_push, load, batch_id, chunk.chunk_id)))
+    for future in futures:
+        while not load.stop.is_set() and not future.done():
+            time.sleep(_LOOK_SECONDS / 10)
+    if not load.stop.is_set():
+        write_dead_letters(work, batch_id)
+        schedule_retries(work, batch_id)
+        commit(work, batch_id)
+
+
+def _push(load: _Load, batch_id: str, chunk_id: int) -> None:
+    with ExitStack() as stack:
+        work = stack.enter_context(closing(load.place.open()))
+        report = push(work, batch_id, chunk_id, load.stop)
+    for target in report.targets:
+        load.delivered[target.rule] += target.delivered
+
+
+def _found(work: Runtime, lane: str, settled: int, end: datetime) -> LaneFound:
+    waits = [(answered - published).total_seconds() for published, answered in _settled(work, lane)]
+    open_since = _oldest_open(work, lane)
+    if open_since is not None:
+        waits.append((end - open_since).total_seconds())
+    parked = sum(row.count for row in work.ledger.parked_counts() if row.rule == lane and row.state != "closed")
+    return LaneFound(settled, max(waits, default=0.0), parked)
+
+
+def _settled(work: Runtime, lane: str) -> Sequence[tuple[datetime, datetime]]:
+    found = []
+    for batch in work.ledger.batches(limit=None):
+        for _, table in settled_as(work, batch.batch_id, ["Delivered"], ["rule", "published_at", "settled_at"]):
+            found += [
+                (row["published_at"], row["settled_at"])
+                for row in table.to_pylist()
+                if row["rule"] == lane and row["settled_at"] is not None
+            ]
+    return found
+
+
+def _oldest_open(work: Runtime, lane: str) -> datetime | None:
+    """Return when the first message was published that the lane's runner has not committed, None if there is none."""
+    (bus,) = [bus for bus in work.rule_set().buses.values() if bus.name == BUS]
+    oldest: list[datetime] = []
+    with closing(work.open_source(bus)) as source:
+        for row in work.ledger.consumer_offsets(lane):
+            end = source.end(row.queue)
+            for block in source.read(row.queue, row.offset, end):
+                texts = [bytes(body or b"") for body in block["body"].to_pylist()]
+                times = block["published_at"].to_pylist()
+                oldest += [at for at, text in zip(times, texts, strict=True) if f'"type": "{lane}"'.encode() in text][
+                    :1
+                ]
+    return min(oldest, default=None)

@@ -1,0 +1,175 @@
+"""What operators say while events come steadily: the time from the word to its effect at the target."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from benchmarks.bench_site import RUNNER, Site, event, site
+from benchmarks.compiled_receiver import CompiledReceiver
+
+from eventbridge.model.chunk import Chunk
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.operate.deliver import deliver_batch, deliver_retries
+from eventbridge.stages.operate.say import operate
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.segments.segments import segments
+from eventbridge.store.parquet import read_table
+
+#: Events a second, and what is said to each rate: so that one can be told from the other.
+_RATE: Final = 20.0
+_LIMITED: Final = "2/s"
+_TARGET: Final = "target"
+
+Attempts = Sequence[datetime]
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What was said, and after how many seconds it held; nan: it was not seen in the time that it was looked for."""
+
+    action: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What happened from a word to the end of the time that is looked at: when deliveries were sent, and chunks."""
+
+    said: datetime
+    sent: Attempts
+    chunks: Sequence[Chunk]
+
+    def after(self, at: datetime | None) -> float:
+        return math.nan if at is None else max(0.0, (at - self.said).total_seconds())
+
+
+def _stops(seen: _Seen) -> float:
+    """Return when the last delivery was sent."""
+    return seen.after(max(seen.sent, default=seen.said))
+
+
+def _goes_on(seen: _Seen) -> float:
+    """Return when the first delivery was sent."""
+    return seen.after(min(seen.sent, default=None))
+
+
+def _slows(seen: _Seen) -> float:
+    """Return when the last two deliveries were sent that were closer than the rate allows."""
+    close = [at for before, at in zip(seen.sent, seen.sent[1:], strict=False) if (at - before).total_seconds() < 0.25]
+    return seen.after(max(close, default=seen.said))
+
+
+def _quickens(seen: _Seen) -> float:
+    """Return when the first two deliveries were sent that were closer than the rate would have allowed."""
+    close = [at for before, at in zip(seen.sent, seen.sent[1:], strict=False) if (at - before).total_seconds() < 0.25]
+    return seen.after(min(close, default=None))
+
+
+def _weighs(weight: int) -> Callable[[_Seen], float]:
+    """Return a look at when the first push of a weight started."""
+
+    def look(seen: _Seen) -> float:
+        started = [each.started_at for each in seen.chunks if each.weight == weight and each.started_at is not None]
+        return seen.after(min(started, default=None))
+
+    return look
+
+
+#: What is said, one after the other: action, whether it names the target, value, how its effect is seen.
+_WORDS: Final[tuple[tuple[str, bool, str, Callable[[_Seen], float]], ...]] = (
+    ("pause rule", False, "", _stops),
+    ("resume rule", False, "", _goes_on),
+    ("pause target", True, "", _stops),
+    ("resume target", True, "", _goes_on),
+    ("disable rule", False, "", _stops),
+    ("enable rule", False, "", _goes_on),
+    ("set priority", False, "high", _weighs(750)),
+    ("clear priority", False, "", _weighs(500)),
+    ("set rate", True, _LIMITED, _slows),
+    ("clear rate", True, "", _quickens),
+)
+
+
+def measure_overrides(receiver: CompiledReceiver, seconds: float) -> list[Effect]:
+    """Say one word after the other, each `seconds` after the last, and return when each held."""
+    with site(large=False) as place:
+        url = receiver.url("/ok/orders")
+        place.write_rules({"orders": {_TARGET: {"type": "http", "allow_http": True, "url": url}}})
+        place.publish(1, 256, 90_000_000)
+        with _running(place) as failures, closing(place.open()) as work:
+            time.sleep(seconds)
+            found = []
+            for action, of_target, value, look in _WORDS:
+                operate(work, action, "orders", _TARGET if of_target else "", value, by="bench-fairness")
+                said = datetime.now(UTC)
+                time.sleep(seconds)
+                found.append(Effect(action, look(_seen(work, said))))
+        for failure in failures:
+            raise RuntimeError("a part of the benchmark failed") from failure
+        return found
+
+
+@contextmanager
+def _running(place: Site) -> Iterator[list[BaseException]]:
+    """Publish, deliver and retry for the block; gives what failed."""
+    stop, failures = threading.Event(), list[BaseException]()
+
+    def publish() -> None:
+        with place.bus() as bus:
+            number = 0
+            while not stop.wait(1 / _RATE):
+                bus.publish([(event(number := number + 1, 256), None)])
+
+    def deliver() -> None:
+        with closing(place.open()) as work:
+            router = InProcessRouter(work.store)
+            while not stop.is_set():
+                if deliver_batch(work, RUNNER, router, stop) is None:
+                    stop.wait(0.05)
+
+    def retry() -> None:
+        with closing(place.open()) as work:
+            while not stop.wait(0.1):
+                if work.ledger.anything_due(work.ledger.now()):
+                    deliver_retries(work, RUNNER, stop)
+
+    def guarded(body: Callable[[], None]) -> None:
+        try:
+            body()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(body,)) for body in (publish, deliver, retry)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield failures
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def _seen(work: Runtime, said: datetime) -> _Seen:
+    sent: list[datetime] = []
+    chunks: list[Chunk] = []
+    for batch in work.ledger.batches(limit=400):
+        chunks += [
+            each
+            for each in work.ledger.chunks(batch.batch_id)
+            if batch.kind == "normal" and each.started_at is not None and each.started_at >= said
+        ]
+        if batch.committed_at is not None and batch.committed_at < said:
+            continue
+        for file in segments(work, batch.batch_id):
+            if file.path is not None:
+                rows = read_table(work.store, file.path, ["sent", "started_at"]).to_pylist()
+                sent += [row["started_at"] for row in rows if row["sent"] and row["started_at"] >= said]
+    return _Seen(said, sorted(sent), chunks)
