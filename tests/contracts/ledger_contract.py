@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from contracts.ledger_api_contract import ApiContract
 from contracts.ledger_batches_contract import BatchesContract
 from contracts.ledger_chunks_contract import ChunksContract
 from contracts.ledger_commits_contract import CommitsContract
@@ -26,6 +27,7 @@ from eventbridge.ledger import Ledger
 
 
 class LedgerContract(
+    ApiContract,
     BatchesContract,
     ChunksContract,
     CommitsContract,

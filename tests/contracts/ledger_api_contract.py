@@ -1,0 +1,63 @@
+"""What a ledger must do for the API: tokens by their hashes, and answers by idempotency key."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from contracts.ledger_samples import START, Clock, after
+
+from eventbridge.ledger import Ledger
+from eventbridge.model.api_token import ApiToken
+from eventbridge.model.kept_answer import KeptAnswer
+
+TOKEN = ApiToken("shop", ("publish:orders", "publish:*"), START, after(60))
+ANSWER = KeptAnswer("shop", "key-1", "cafe", 207, '{"published": 1, "said": "\\u0000"}', START)
+
+
+class ApiContract:
+    """What a ledger must do for the API."""
+
+    def test_a_token_is_found_by_its_hash(self, ledger: Ledger, rival: Ledger) -> None:
+        """As it was noted, by every process; another hash is nobody's."""
+        assert ledger.note_api_token(TOKEN, "h1")
+
+        assert rival.api_token("h1") == TOKEN
+        assert rival.api_token("h2") is None
+        assert rival.api_tokens() == [TOKEN]
+
+    def test_a_name_has_one_token(self, ledger: Ledger, rival: Ledger) -> None:
+        """Of two that make a token of one name the second is told, and changes nothing."""
+        assert ledger.note_api_token(TOKEN, "h1")
+        assert not rival.note_api_token(replace(TOKEN, scopes=()), "h2")
+
+        assert rival.api_tokens() == [TOKEN]
+
+    def test_a_token_is_revoked_once(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
+        """Since the first time that somebody did; its name is not free by that."""
+        ledger.note_api_token(TOKEN, "h1")
+        at = clock.pass_seconds(5)
+
+        assert ledger.revoke_api_token("shop")
+        clock.pass_seconds(5)
+        assert not rival.revoke_api_token("shop")
+        assert not rival.revoke_api_token("other")
+        assert rival.api_token("h1") == replace(TOKEN, revoked_at=at)
+        assert not ledger.note_api_token(TOKEN, "h2")
+
+    def test_a_key_keeps_its_first_answer(self, ledger: Ledger, rival: Ledger) -> None:
+        """Of two answers to a key of one caller the first is kept; another caller's key is another."""
+        assert ledger.keep_answer(ANSWER, START)
+        assert not rival.keep_answer(replace(ANSWER, status=200), START)
+        assert rival.keep_answer(replace(ANSWER, caller="other"), START)
+
+        assert rival.kept_answer("shop", "key-1", START) == ANSWER
+        assert rival.kept_answer("shop", "key-2", START) is None
+
+    def test_an_answer_that_is_too_old_is_none(self, ledger: Ledger) -> None:
+        """It does not count, and the next one that is kept takes its place."""
+        ledger.keep_answer(ANSWER, START)
+
+        assert ledger.kept_answer("shop", "key-1", after(1)) is None
+        newer = replace(ANSWER, made_at=after(10))
+        assert ledger.keep_answer(newer, after(1))
+        assert ledger.kept_answer("shop", "key-1", after(1)) == newer
