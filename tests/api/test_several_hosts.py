@@ -1,0 +1,44 @@
+"""Two servers on one ledger in PostgreSQL: tokens, answers and buses are the same on both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from api.server import Installation, Server, order
+from services.postgresql import Postgresql
+
+PATH = "/buses/orders/events"
+BATCHED = {"content-type": "application/cloudevents-batch+json"}
+
+
+@pytest.fixture
+def made(postgresql_server: Postgresql, tmp_path: Path) -> Iterator[Installation]:
+    """An installation whose ledger is a database of a real server."""
+    url = postgresql_server.new_database()
+    installation = Installation(tmp_path, EVENTBRIDGE_LEDGER_URL=url)
+    installation.run("ledger", "migrate")
+    yield installation
+    postgresql_server.drop_database(url)
+
+
+def test_two_servers_answer_as_one(made: Installation) -> None:
+    """Events of both get places of their own in one bus, and a call sent again to the other is answered as it was."""
+    with Server(made) as one, Server(made) as two:
+        token = made.token("shop", "publish:orders")
+        with one.client(token) as first, two.client(token) as second:
+            answers = [
+                client.post(PATH, json=[order(id=f"{turn}-{name}") for name in "abc"], headers=BATCHED)
+                for turn, client in enumerate((first, second) * 3)
+            ]
+            keyed = BATCHED | {"idempotency-key": "once"}
+            told = [client.post(PATH, json=[order(100)], headers=keyed) for client in (first, second)]
+        ends = [server.end() for server in (one, two)]
+
+    assert [answer.status_code for answer in answers] == [200] * 6
+    results = [result for answer in answers for result in answer.json()["results"]]
+    assert len({(each["queue"], each["offset"]) for each in results}) == 18
+    assert told[0].json() == told[1].json()
+    assert [answer.headers.get("idempotency-replayed") for answer in told] == [None, "true"]
+    assert ends == [(0, ""), (0, "")]
