@@ -87,12 +87,18 @@ class Services:
         spark.start()
         self._add("spark", spark.pid)
 
+    def end(self, name: str) -> None:
+        """End one service other than Spark, until it is started again."""
+        stop_groups({name: self.groups.pop(name)})
+        self._note_pids()
+
     def start_again(self, name: str) -> None:
         """Start a service other than Spark again, where it was, once it has died; what is left of its group is ended.
 
         Returns once an S3 server answers, for others at once.
         """
-        stop_groups({name: self.groups.pop(name)})
+        if name in self.groups:
+            self.end(name)
         self._spawn(name, self._commands[name])
         if name == "s3":
             self._wait_for_s3()

@@ -73,6 +73,16 @@ def operating(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 @pytest.fixture(scope="module")
+def directed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Start the same with an alert for batches that take longer than 6 s, and a target that takes 15."""
+    settings = {"EVENTBRIDGE_BATCH_LATE_SECONDS": "6", "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0"}
+    with _environment(
+        tmp_path_factory.mktemp("environment") / "demo", _RULES / "directed", "file", settings
+    ) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
 def day(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Start what `make up` starts, with the shipped rules and the settings that it has."""
     settings = {"EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0"}

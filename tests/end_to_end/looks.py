@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+
+import sqlalchemy as sql
 from end_to_end.running import Running
 
 from eventbridge.event.ids import delivery_id_text
+from eventbridge.ledger.tables import batch
 from eventbridge.model.chunk import Chunk
 from eventbridge.stages.segments.segments import segments
 from eventbridge.store.parquet import read_table
@@ -12,8 +18,8 @@ from eventbridge.store.parquet import read_table
 
 def delivering(running: Running, runner: str, rule: str | None = None) -> Chunk | None:
     """Return a chunk of the runner that is being pushed and has some answers written down; with `rule`, one of it."""
-    batch = running.work.ledger.unfinished_batch(runner)
-    for chunk in running.work.ledger.chunks(batch.batch_id) if batch is not None else []:
+    unfinished = running.work.ledger.unfinished_batch(runner)
+    for chunk in running.work.ledger.chunks(unfinished.batch_id) if unfinished is not None else []:
         of_rule = rule is None or any(piece.rule == rule for piece in chunk.pieces)
         if of_rule and chunk.state == "STARTED" and answered(running, chunk):
             return chunk
@@ -36,3 +42,23 @@ def takes(running: Running, path: str, count: int) -> bool:
 def run_state(running: Running, dag_id: str, run_id: str) -> str:
     """Return the state of a run."""
     return str(running.airflow.call("GET", f"/dags/{dag_id}/dagRuns/{run_id}")["state"])
+
+
+@contextmanager
+def earlier(running: Running, hours: int) -> Iterator[tuple[datetime, datetime]]:
+    """Have the archive's batches be planned hours earlier, as what is over is looked at; gives their hours."""
+    moved = sql.update(batch).where(batch.c.kind == "normal")
+    ago = timedelta(hours=hours)
+    engine = sql.create_engine(running.work.settings.ledger_url)
+    with engine.begin() as connection:
+        names = connection.execute(
+            sql.select(batch.c.batch_id, batch.c.planned_at).where(batch.c.kind == "normal")
+        ).all()
+        for name, planned_at in names:
+            connection.execute(moved.where(batch.c.batch_id == name).values(planned_at=planned_at - ago))
+    times = [planned_at.replace(minute=0, second=0, microsecond=0) - ago for _, planned_at in names]
+    yield min(times), max(times)
+    with engine.begin() as connection:
+        for name, planned_at in names:
+            connection.execute(moved.where(batch.c.batch_id == name).values(planned_at=planned_at))
+    engine.dispose()

@@ -8,17 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import pytest
-import sqlalchemy as sql
 from end_to_end.browser import Browser, browsing
-from end_to_end.looks import takes
+from end_to_end.looks import earlier, takes
 from end_to_end.running import Running
 from playwright.sync_api import expect
-
-from eventbridge.ledger.tables import batch
-from eventbridge.stages.runtime.runtime import Runtime
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -82,7 +78,7 @@ def test_hours_of_archive_are_backfilled(operating: Running, browser: Browser) -
     """A run and a replay for the hour; marked failed, the replay is cancelled; reprocessed, another one is done."""
     operating.until_settled()
     before = delivered(operating)
-    with an_hour_ago(operating.work) as hours:
+    with earlier(operating, 1) as hours:
         browser.backfill_form("replay_archive")
         browser.fill_time("From", f"{hours[0]:%Y/%m/%d}", f"{hours[0]:%H:%M}")
         browser.fill_time("To", f"{hours[1]:%Y/%m/%d}", f"{hours[1]:%H:%M}")
@@ -118,26 +114,6 @@ def test_hours_of_archive_are_backfilled(operating: Running, browser: Browser) -
     operating.until_settled()
     assert delivered(operating)["invoices"] == before["invoices"]
     assert operating.differences() == []
-
-
-@contextmanager
-def an_hour_ago(work: Runtime) -> Iterator[tuple[datetime, datetime]]:
-    """Have the archive's batches be planned an hour earlier, as a backfill is of hours that are over; gives hours."""
-    moved = sql.update(batch).where(batch.c.kind == "normal")
-    hour = timedelta(hours=1)
-    engine = sql.create_engine(work.settings.ledger_url)
-    with engine.begin() as connection:
-        names = connection.execute(
-            sql.select(batch.c.batch_id, batch.c.planned_at).where(batch.c.kind == "normal")
-        ).all()
-        for name, planned_at in names:
-            connection.execute(moved.where(batch.c.batch_id == name).values(planned_at=planned_at - hour))
-    times = [planned_at.replace(minute=0, second=0, microsecond=0) - hour for _, planned_at in names]
-    yield min(times), max(times)
-    with engine.begin() as connection:
-        for name, planned_at in names:
-            connection.execute(moved.where(batch.c.batch_id == name).values(planned_at=planned_at))
-    engine.dispose()
 
 
 def backfill(operating: Running, hours: tuple[datetime, datetime], reprocess: str) -> None:

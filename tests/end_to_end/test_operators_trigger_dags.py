@@ -1,0 +1,189 @@
+"""What operators do by triggering DAGs, over Airflow's REST API on a real Airflow: each form, and what comes of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from end_to_end.looks import earlier, run_state, takes
+from end_to_end.running import Running
+from stages.delivering import operational_events
+
+from eventbridge.stages.operate.status import status
+
+pytestmark = pytest.mark.timeout(600)
+
+#: The rule `accounts` for later orders only.
+LATER = """
+rules:
+  accounts:
+    bus: orders
+    pattern: {type: [order.placed], data: {n: [{numeric: [">=", 2]}]}}
+    targets:
+      team: {type: http, url: "http://127.0.0.1:8765/healthy/accounts", allow_http: true}
+"""
+
+
+def test_a_rule_is_paused_and_resumed(directed: Running) -> None:
+    """Its deliveries wait while the batch is committed and the other rule delivers; who said it is on record."""
+    ran(directed, "operate_rules", {"action": "pause rule", "rule": "invoices"})
+    directed.publish("orders", range(3))
+    directed.until("the other rule delivers", lambda: takes(directed, "/healthy/accounts", 3))
+    directed.until("the batch is committed", lambda: directed.open() == [])
+    waiting = directed.requests("/healthy/invoices")
+    (said,) = status(directed.work).operators
+
+    ran(directed, "operate_rules", {"action": "resume rule", "rule": "invoices"})
+    directed.until("the rule delivers", lambda: takes(directed, "/healthy/invoices", 3))
+    directed.until_settled()
+
+    assert waiting == []
+    assert (said.rule, said.word, said.said_by) == ("invoices", "paused", "admin")
+    assert status(directed.work).operators == ()
+
+
+def test_a_priority_that_is_said_moves_the_next_push(directed: Running) -> None:
+    """The push of the next batch has the pool and the weight of the priority, and then those of the file again."""
+    places = []
+    for number, said in enumerate(({}, {"action": "set priority", "value": "high"}, {"action": "clear priority"})):
+        if said:
+            ran(directed, "operate_rules", {"rule": "accounts", **said})
+        directed.publish("orders", range(3 + number, 4 + number))
+        directed.until("it is delivered", lambda: takes(directed, "/healthy/accounts", 4 + number))  # noqa: B023
+        directed.until_settled()
+        push = pushes(directed)["accounts/team"]
+        places.append((push["pool"], push["priority_weight"]))
+
+    assert [pool for pool, _ in places] == ["rules.medium", "rules.high", "rules.medium"]
+    assert places[1][1] > places[0][1] == places[2][1]
+
+
+def test_the_list_of_pushes_names_rule_and_target(directed: Running) -> None:
+    """Airflow shows the names in place of the numbers of the mapped task."""
+    assert set(pushes(directed)) == {"invoices/ledger", "accounts/team"}
+
+
+def test_an_event_is_explained_in_the_tasks_log(directed: Running) -> None:
+    """As JSON: both rules matched, both deliveries stand; of an id that nobody knows the run fails and says so."""
+    run_id = ran(directed, "explain_event", {"event_id": "orders-1"})
+    unknown = ran(directed, "explain_event", {"event_id": "orders-99"}, "failed")
+
+    (found,) = [json.loads(line) for line in told(directed, "explain_event", run_id, "explain") if line[:1] == "{"]
+    (event,) = found["events"]
+    assert {each["rule"]: each["matched"] for each in event["rules"]} == {"invoices": True, "accounts": True}
+    assert [each["state"] for each in event["deliveries"]] == ["Delivered", "Delivered"]
+    assert "orders-99" in directed.task_log("explain_event", unknown, "explain")
+
+
+def test_backtest_and_diff_leave_reports_that_the_log_links(directed: Running) -> None:
+    """JSON and Markdown in the store: what a rule matches, and what a pasted file loses of it."""
+    since = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
+    backtest = directed.trigger("backtest_rules", {"candidate": "accounts", "from": since, "samples": 1})
+    diff = directed.trigger("diff_rules", {"a": "accounts", "b": LATER, "from": since, "samples": 1})
+    until_ended(directed, "backtest_rules", backtest, "success")
+    until_ended(directed, "diff_rules", diff, "success")
+
+    report, page = reports(directed, "backtest_rules", backtest, "backtest")
+    assert [(rule["rule"], rule["matched"]) for rule in report["rules"]] == [("accounts", 6)]
+    assert "accounts" in page
+    report, page = reports(directed, "diff_rules", diff, "diff")
+    assert [(pair["both"], pair["gained"], pair["lost"]) for pair in report["pairs"]] == [(4, 0, 2)]
+    assert "accounts" in page
+
+
+def test_the_store_is_maintained(directed: Running) -> None:
+    """A run of `maintain_store` says what it removed, and has put every committed batch into the index of events."""
+    run_id = ran(directed, "maintain_store")
+
+    assert any(line.startswith("removed: ") for line in told(directed, "maintain_store", run_id, "maintain"))
+    assert {batch.in_index for batch in directed.work.ledger.batches(limit=None) if batch.kind == "normal"} == {"yes"}
+
+
+def test_an_hour_is_checked(directed: Running) -> None:
+    """Great Expectations measures the hour that the form names; the Data Docs page is in the store."""
+    # The schedule has checked the hour before this one, or the one before that, and an hour is not checked twice.
+    with earlier(directed, 3) as hours:
+        ran(directed, "check_quality", {"hour": hours[0].isoformat()})
+
+    (check,) = [each for each in directed.work.ledger.quality_checks() if each.hour == hours[0]]
+    record = json.loads(directed.work.store.get(check.record))
+    measured = {(each["subject"]["kind"], each["subject"]["name"]) for each in record["measures"]}
+    assert {("bus", "orders"), ("target", "accounts"), ("target", "invoices")} <= measured
+    assert directed.work.store.get(record["page"]).startswith(b"<!DOCTYPE html>")
+
+
+def test_a_replay_is_cancelled_with_its_run_where_no_triggerer_runs(directed: Running) -> None:
+    """The run of an hour is marked failed before its waiting began; the next batch is not planned."""
+    before = len(directed.requests("/healthy/accounts"))
+    directed.services.end("triggerer")
+    directed.airflow.call("PATCH", "/dags/replay_events", json={"is_paused": True})
+    hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=1)
+    backfill = {"dag_id": "replay_archive", "from_date": hour.isoformat(), "to_date": hour.isoformat()}
+    directed.airflow.call("POST", "/backfills", json={**backfill, "dag_run_conf": {"bus": "orders"}})
+    (replay,) = directed.until("the run has begun a replay", directed.work.ledger.replays)
+    (run,) = directed.runs("replay_archive")
+    directed.airflow.call("PATCH", f"/dags/replay_archive/dagRuns/{run['dag_run_id']}", json={"state": "failed"})
+    assert directed.work.ledger.replay(replay.replay_id).state == "running"
+
+    directed.airflow.call("PATCH", "/dags/replay_events", json={"is_paused": False})
+    directed.until("it is cancelled", lambda: directed.work.ledger.replay(replay.replay_id).state == "cancelled")
+    directed.services.start_again("triggerer")
+
+    assert len(directed.requests("/healthy/accounts")) == before
+
+
+def test_a_batch_that_takes_too_long_is_told(directed: Running) -> None:
+    """Airflow's alert of its run becomes an event `batch.late`; the slow target gets its delivery all the same."""
+    directed.publish("slow", range(1))
+    directed.until("the alert is told", lambda: "deliver_slow" in late_runs(directed))
+    directed.until_settled()
+
+    assert directed.differences() == []
+
+
+def late_runs(directed: Running) -> set[str]:
+    """Return the DAGs whose runs were told of as late, on the bus or still in the ledger."""
+    waiting = [(each.type, each.subject) for each in directed.work.ledger.waiting_operational_events(1_000)]
+    published = [(each["type"], each["subject"]) for each in operational_events(directed.work)]
+    return {subject for kind, subject in waiting + published if kind == "batch.late"}
+
+
+def ran(directed: Running, dag_id: str, form: Mapping[str, Any] | None = None, state: str = "success") -> str:
+    """Trigger a DAG, wait until the run has ended in a state, and return its id."""
+    run_id = directed.trigger(dag_id, form)
+    until_ended(directed, dag_id, run_id, state)
+    return run_id
+
+
+def until_ended(directed: Running, dag_id: str, run_id: str, state: str) -> None:
+    """Wait until a run has ended; it must be in a state."""
+    ended = directed.until(
+        f"{dag_id} has ended",
+        lambda: found if (found := run_state(directed, dag_id, run_id)) in ("success", "failed") else "",
+    )
+    assert ended == state, directed.diagnosis()
+
+
+def told(directed: Running, dag_id: str, run_id: str, task_id: str) -> list[str]:
+    """Return the messages of a task's log."""
+    return [str(each["event"]) for each in json.loads(directed.task_log(dag_id, run_id, task_id))["content"]]
+
+
+def reports(directed: Running, dag_id: str, run_id: str, task_id: str) -> tuple[Any, str]:
+    """Return the JSON and the Markdown that a task's log links."""
+    links = [line.removeprefix("report: ") for line in told(directed, dag_id, run_id, task_id) if "report: " in line]
+    as_json, as_markdown = (Path(urlsplit(link).path).read_text() for link in links)
+    return json.loads(as_json), as_markdown
+
+
+def pushes(directed: Running) -> dict[str, dict[str, Any]]:
+    """Return the newest push of `deliver_orders` of each name that Airflow's list shows."""
+    newest = {"order_by": "start_date", "limit": 1_000}
+    found = directed.airflow.call("GET", "/dags/deliver_orders/dagRuns/~/taskInstances", params=newest)
+    done = [each for each in found["task_instances"] if each["task_id"] == "push" and each["state"] == "success"]
+    return {each["rendered_map_index"]: each for each in done}
