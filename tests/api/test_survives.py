@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -66,6 +67,23 @@ def test_what_was_answered_is_on_the_bus_after_kill_9(tmp_path: Path) -> None:
     assert [each for each in answered if lying[each["queue"], each["offset"]] != each["id"]] == []
     with Server(made) as server, server.client(made.token("next", "publish:orders")) as client:
         assert client.post(PATH, json=[order()], headers=BATCHED).status_code == 200
+
+
+def test_a_caller_that_leaves_early_publishes_nothing(tmp_path: Path) -> None:
+    """Half of a body is no call, and no trouble of the server: it says nothing of it, and goes on."""
+    made = Installation(tmp_path)
+    token = made.token("shop", "publish:orders")
+    head = f"POST {PATH} HTTP/1.1\r\nhost: shop\r\nauthorization: Bearer {token}\r\ncontent-length: 1000\r\n"
+    head += f"content-type: {BATCHED['content-type']}\r\n\r\n["
+    with Server(made) as server:
+        with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2]))) as connection:
+            connection.sendall(head.encode() + json.dumps(order()).encode())
+        with server.client(token) as client:
+            assert client.post(PATH, json=[order(1)], headers=BATCHED).status_code == 200
+        ended = server.end()
+
+    assert ended == (0, "")
+    assert list(ids(made).values()) == ["o1"]
 
 
 def test_sigterm_answers_what_it_publishes(tmp_path: Path) -> None:
