@@ -48,6 +48,11 @@ _CONTENT = {
     STRUCTURED: {"schema": _EVENT},
     "application/json": {"schema": {}},
 }
+#: Of binary mode; extensions are headers `ce-<name>` too.
+_ATTRIBUTES = [
+    {"name": f"ce-{name}", "in": "header", "description": f"Binary mode: the {name}.", "schema": {"type": "string"}}
+    for name in ("specversion", "id", "source", "type", "subject", "time")
+]
 _PROBLEM: dict[str, Any] = {"content": {"application/problem+json": {"schema": Problem.model_json_schema()}}}
 _STATUSES = {
     400: "No event of the call is one, or the body cannot be read. Nothing was published.",
@@ -73,7 +78,7 @@ RESPONSES[400]["model"] = Answer  # what is told of each event; a body that cann
     "/buses/{bus}/events",
     summary="Publish events",
     responses=RESPONSES,
-    openapi_extra={"requestBody": {"required": True, "content": _CONTENT}},
+    openapi_extra={"parameters": _ATTRIBUTES, "requestBody": {"required": True, "content": _CONTENT}},
 )
 async def publish(
     request: Request,
