@@ -68,8 +68,11 @@ class Settings(BaseModel):
     batch_max_events: Count = _setting(
         50_000,
         "events",
-        "The most one batch takes: about 15 s of work, so that little is done twice after a crash.",
+        "The most one batch takes, however quick it is; a replay's or a redrive's takes as many.",
         ge=1,
+    )
+    batch_target_seconds: Seconds = _setting(
+        15.0, "seconds", "In what time 80 % of a batch's answers are to be there: batches follow it.", gt=0, le=600
     )
     batch_max_bytes: Size = _setting(
         64 * MIB, "bytes", "The most one batch takes, for large events; bounds what a worker holds at a time.", ge=MIB

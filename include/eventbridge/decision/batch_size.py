@@ -81,6 +81,23 @@ def events_within(max_events: int, max_bytes: int, mean_bytes: float | None) -> 
     return max(1, min(max_events, int(max_bytes / mean_bytes)))
 
 
+#: What a runner's first batch takes at most, and the least that a slow one is brought down to.
+FIRST_EVENTS = 50_000
+_LEAST_EVENTS = 1_000
+
+
+def paced_events(events: int, seconds: float, target_seconds: float, *, is_full: bool) -> int | None:
+    """Return how many events a batch may take so that it takes `target_seconds`, as one of `events` took `seconds`.
+
+    From one batch to the next it is at most doubled or halved. None: that batch says nothing, as it was not full and
+    quick enough; what there is to do for few events is not done in less time.
+    """
+    if not events or (not is_full and seconds <= target_seconds):
+        return None
+    wanted = events * target_seconds / max(seconds, 0.001)
+    return round(max(min(events, _LEAST_EVENTS), min(2 * events, max(events / 2, wanted))))
+
+
 class Part(NamedTuple):
     """What of a batch is for one pool: deliveries, and how many chunks they fill."""
 

@@ -13,6 +13,7 @@ from eventbridge.decision.batch_size import (
     Waiting,
     events_handed_out,
     events_within,
+    paced_events,
     part_of_chunks,
     plan_ranges,
 )
@@ -45,6 +46,25 @@ def test_topics_give_the_same_however_many_queues_they_have() -> None:
     takes = plan_ranges([*hot, Waiting(Queue("quiet", "", 0), 0, 0, 40)], 100)
 
     assert [take.end for take in takes] == [15, 15, 15, 15, 40]
+
+
+@pytest.mark.parametrize(
+    ("events", "seconds", "is_full", "wanted"),
+    [
+        (40_000, 20.0, True, 30_000),  # shrinks to what takes 15 s
+        (40_000, 20.0, False, 30_000),  # also if its bus held no more
+        (40_000, 300.0, True, 20_000),  # by half at most
+        (40_000, 10.0, True, 60_000),  # grows
+        (40_000, 0.5, True, 80_000),  # to the double at most
+        (40_000, 10.0, False, None),  # quick, and there was no more to take: it says nothing
+        (1_200, 300.0, True, 1_000),  # never below a thousand
+        (3, 300.0, True, 3),  # nor below what it was, if that was less
+        (0, 300.0, True, None),
+    ],
+)
+def test_a_batch_follows_its_target_duration(events: int, seconds: float, is_full: bool, wanted: int | None) -> None:
+    """Up and down, by what the last batch that says anything took; the target is 15 s."""
+    assert paced_events(events, seconds, 15.0, is_full=is_full) == wanted
 
 
 def test_a_topic_of_more_weight_gives_more() -> None:

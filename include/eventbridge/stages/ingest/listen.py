@@ -29,6 +29,7 @@ from eventbridge.stages.ingest.handover import (
     leave,
     left_behind,
 )
+from eventbridge.stages.ingest.pace import events_in_time
 from eventbridge.stages.ingest.reload import take_up_rules
 from eventbridge.stages.ingest.short_disk import is_intake_stopped
 from eventbridge.stages.runtime.runtime import Runtime
@@ -174,7 +175,8 @@ def _plan(work: Runtime, runner: str, bus: Bus, source: LogSource, room: _Room) 
             found = waiting_of(bus, source, queue, offset)
             waiting.append(found._replace(end=min(found.end, room.until.get(queue, found.end))))
     settings = work.settings
-    max_events = settings.batch_max_events if room.most is None else min(room.most, settings.batch_max_events)
+    max_events = min(settings.batch_max_events, events_in_time(work, runner))
+    max_events = max_events if room.most is None else min(room.most, max_events)
     limit = events_within(max_events, settings.batch_max_bytes, _mean_bytes(work, runner))
     held = sum(each.end - each.readable_from for each in waiting)
     return _Plan([Range(*take) for take in plan_ranges(waiting, limit, bus.weights)], is_full=held > limit)
