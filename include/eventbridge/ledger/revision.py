@@ -15,7 +15,12 @@ from eventbridge.ledger.statements import offsets as statements
 
 #: The newest revision below migrations/versions; a test proves it. Known here so that a ledger of today opens
 #: without Alembic, whose import costs more than everything else.
-HEAD = "0025"
+HEAD = "0026"
+
+#: The oldest revision whose version works with the tables of HEAD. A migration that only adds (a table, an index, a
+#: column with a default) leaves it; one that takes away or changes what is there sets it to its own number, and comes
+#: at least one version after the one that no longer needs what it takes away: expand, then contract.
+SERVES_FROM = "0026"
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _REVISION_TABLE = "ledger_revision"
@@ -37,8 +42,15 @@ class Revision(Database):
         if stored == HEAD:
             return
         if not self._engine.migrates_when_opened:
+            if stored is not None and stored > HEAD and self._is_served():
+                return
             self._refuse_older(stored)
         self._migrate()
+
+    def _is_served(self) -> bool:
+        """Return whether a newer version has left the tables so that this one can go on beside it."""
+        with self._reading() as connection:
+            return bool("" < connection.execute(statements.SERVES_FROM).scalar_one() <= HEAD)
 
     def _migrate(self) -> tuple[str | None, str]:
         now = self.now()
@@ -49,6 +61,7 @@ class Revision(Database):
                 _upgrade(connection)
                 named = {"singleton": 1, "ledger_id": str(uuid.uuid4()), "created_at": now}
                 connection.execute(statements.NAME_LEDGER, named)
+                connection.execute(statements.NOTE_SERVES_FROM, {"revision": SERVES_FROM})
             return stored, HEAD
 
     def _refuse_older(self, stored: str | None) -> None:

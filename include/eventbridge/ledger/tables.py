@@ -64,6 +64,7 @@ ledger = Table(
     Column("singleton", Integer, primary_key=True, autoincrement=False),
     Column("ledger_id", Text, nullable=False),
     Column("created_at", UtcTime, nullable=False),
+    Column("serves_from", Text, nullable=False, server_default=""),
     CheckConstraint("singleton = 1", name="singleton"),
 )
 

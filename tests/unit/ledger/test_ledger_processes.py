@@ -194,6 +194,25 @@ def test_parked_rows_are_taken_once(url: str) -> None:
     assert {batch.batch_id for batch in ledger.batches(limit=1000)} == {"batch-1", *won}
 
 
+def test_of_a_shard_one_planner_takes_rows(url: str) -> None:
+    """Planners that want different rows of one order shard at the same moment: one gets its row, in every round."""
+    ledger = Ledger.open(url, Clock())
+    settle(ledger)
+    rounds = 8
+    ledger.park([a_parked(number, order_shard=number // RIVALS) for number in range(rounds * RIVALS)])
+    gate = FORK.Barrier(RIVALS)
+
+    def work(me: int) -> list[bool]:
+        rival = Ledger.open(url, Clock())
+        won = []
+        for shard in range(rounds):
+            gate.wait(60)
+            won.append(rival.plan_taken(a_retry_batch(f"retry-{shard}-{me}"), [], [shard * RIVALS + me + 1]))
+        return won
+
+    assert [sum(each) for each in zip(*in_processes(work), strict=True)] == [1] * rounds
+
+
 def test_many_may_make_one_ledger(tmp_path: Path) -> None:
     """Processes that open a ledger which is not there yet all get the same one, without an error."""
     for number in range(5):

@@ -84,10 +84,24 @@ def test_a_ledger_of_an_older_revision_is_left_alone(empty: str) -> None:
     assert Ledger.open(empty).ledger_id == "the-id"
 
 
+def test_the_version_before_goes_on_beside_a_newer_one(url: str) -> None:
+    """A newer version that only added tables and columns has migrated: this one opens the ledger and uses it."""
+    with psycopg.connect(url) as connection:
+        connection.execute("ALTER TABLE batch ADD COLUMN newer text NOT NULL DEFAULT ''")
+        connection.execute("UPDATE ledger_revision SET version_num = '9999'")
+
+    ledger = Ledger.open(url)
+
+    assert ledger.plan_batch(a_batch(), some_ranges())
+    assert [batch.batch_id for batch in ledger.batches()] == ["batch-1"]
+    ledger.close()
+
+
 def test_a_ledger_of_a_newer_version_is_refused(url: str) -> None:
-    """Opening and migrating both say so, and change nothing."""
+    """One that no longer serves this version: opening and migrating both say so, and change nothing."""
     with psycopg.connect(url) as connection:
         connection.execute("UPDATE ledger_revision SET version_num = '9999'")
+        connection.execute("UPDATE ledger SET serves_from = '9999'")
 
     for act in (Ledger.open, Ledger.migrate):
         with pytest.raises(LedgerError, match=r"has revision 9999.*newer version"):

@@ -13,6 +13,12 @@ from eventbridge.ledger.tables import consumer_offset, ledger
 #: Which ledger this is.
 LEDGER_ID = select(ledger.c.ledger_id)
 
+#: From which revision on versions may use the tables.
+SERVES_FROM = select(ledger.c.serves_from)
+
+#: Notes from which one.
+NOTE_SERVES_FROM = update(ledger).values(serves_from=bindparam("revision"))
+
 #: Takes the turn of those who decide by rows that others may add meanwhile, until the transaction ends.
 TAKE_TURN = select(ledger.c.singleton).with_for_update()
 
