@@ -16,7 +16,10 @@ from faults.crash import Crashes, Run
 from faults.fault import DIED, KILLED, REFUSED, Fault
 from faults.kinds import KINDS, LATER, WELL, Kind, KindName
 from faults.receiver import Drop, Log, Request
-from faults.world import Size, make_world
+from faults.world import Size, ledger_url, make_world
+from services.postgresql import Postgresql
+
+from eventbridge.ledger import Ledger
 
 #: No event arrives at this address.
 _NOBODY = "http://127.0.0.1:1/nobody"
@@ -36,13 +39,17 @@ LATE = f"recovery:{_STEPS}"
 
 @dataclass
 class Scene:
-    """Where trials take place: a folder, the fork server, the receiver, the size of their worlds, where they route."""
+    """Where trials take place: a folder, the fork server, the receiver, the size of their worlds, where they route.
+
+    With a `server_of_ledgers` each world has a database there, which is copied with it; else its ledger is a file.
+    """
 
     folder: Path
     server: Crashes
     log: Log
     size: Size = field(default_factory=Size)
     spark: str = ""
+    server_of_ledgers: Postgresql | None = None
     _names: Any = field(default_factory=lambda: itertools.count(1))
     _templates: dict[tuple[KindName, str], Trial] = field(default_factory=dict)
     _killed: dict[tuple[KindName, str, int], Trial] = field(default_factory=dict)
@@ -116,13 +123,25 @@ class Trial:
 
     def make(self) -> None:
         """Make the world from nothing."""
+        if self.scene.server_of_ledgers is not None:
+            url = self.scene.server_of_ledgers.new_database()
+            Ledger.migrate(url)
+            self._note_ledger(url)
         kind = KINDS[self.kind]
         make_world(self.folder, self.kind, kind.events, self.scene.size, split=kind.split)
 
     def copy(self, name: str) -> Trial:
         """Return the same world, as it stands, under another name."""
         shutil.copytree(self.folder, self.scene.folder / name)
-        return Trial(self.scene, self.kind, name, self.received(), self.runs)
+        made = Trial(self.scene, self.kind, name, self.received(), self.runs)
+        if self.scene.server_of_ledgers is not None:
+            original = ledger_url(self.folder).rpartition("/")[2]
+            made._note_ledger(self.scene.server_of_ledgers.new_database(of=original))
+        return made
+
+    def _note_ledger(self, url: str) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "ledger-url").write_text(url)
 
     def received(self) -> list[Request]:
         """Return what the receiver got of this world and of those that it is a copy of."""
@@ -175,6 +194,8 @@ class Trial:
     def forget(self) -> None:
         """Remove the world."""
         self.scene.log.forget(self.name)
+        if self.scene.server_of_ledgers is not None:
+            self.scene.server_of_ledgers.drop_database(ledger_url(self.folder))
         # a Spark whose asker died may be at work in it still
         shutil.rmtree(self.folder, ignore_errors=bool(self.scene.spark))
 

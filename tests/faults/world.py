@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
@@ -25,6 +26,9 @@ from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.testing.poison import route_with_poison
 from eventbridge.testing.receiver import ADDRESSES
+
+if TYPE_CHECKING:
+    from eventbridge.sources.embedded.database_bus import DatabaseBus
 
 RUNNER = "orders"
 #: Where the ordered rule goes, in worlds where it moves.
@@ -179,6 +183,7 @@ def open_world(folder: Path, visit: Mapping[str, object]) -> World:
     settings = Settings.from_mapping(
         {
             "EVENTBRIDGE_HOME": str(folder / "home"),
+            "EVENTBRIDGE_LEDGER_URL": ledger_url(folder),
             "EVENTBRIDGE_RULES_FOLDER": str(folder / "rules"),
             "EVENTBRIDGE_BUFFER_RANGE_EVENTS": str(size.range_events),
             "EVENTBRIDGE_SEGMENT_ANSWERS": str(size.segment_answers),
@@ -209,9 +214,24 @@ def make_world(folder: Path, kind: str, events: str, size: Size, *, split: bool 
     batch_events = len(records) - 1 if split else 50_000
     made = {"kind": kind, "size": vars(size), "at": made_at.isoformat(), "batch_events": batch_events}
     (folder / "made.json").write_text(json.dumps(made))
-    bus = folder / "home" / "bus"
-    with EmbeddedBus(bus, "orders", queues=2, clock=lambda: made_at) as source:
+    with _bus(folder, made_at) as source:
         source.publish(records)
+
+
+def _bus(folder: Path, made_at: datetime) -> EmbeddedBus | DatabaseBus:
+    """Open the bus of a world: it lies beside the ledger."""
+    url = ledger_url(folder)
+    if url:
+        from eventbridge.sources.embedded.database_bus import DatabaseBus
+
+        return DatabaseBus(url, "orders", queues=2, clock=lambda: made_at)
+    return EmbeddedBus(folder / "home" / "bus", "orders", queues=2, clock=lambda: made_at)
+
+
+def ledger_url(folder: Path) -> str:
+    """Return the URL of a world's ledger if that is on a server, else ""."""
+    file = folder / "ledger-url"
+    return file.read_text() if file.exists() else ""
 
 
 def valid_events(events: str, size: Size) -> Iterator[tuple[dict[str, object], str]]:

@@ -70,8 +70,18 @@ class Postgresql:
         name = f"t{uuid.uuid4().hex[:16]}"
         locale = "C.UTF-8" if encoding == "UTF8" else "C"
         options = f"TEMPLATE \"{of}\" ENCODING '{encoding}' LOCALE '{locale}'"
+        from psycopg.errors import ObjectInUse
+
+        until = time.monotonic() + _START_SECONDS
         with self._asking() as connection:
-            connection.execute(f"CREATE DATABASE {name} {options}")
+            while True:
+                try:
+                    connection.execute(f"CREATE DATABASE {name} {options}")
+                    break
+                except ObjectInUse:  # the session of a process that was killed ends by itself
+                    if time.monotonic() > until:
+                        raise
+                time.sleep(0.02)
         return self.url(name)
 
     def drop_database(self, url: str) -> None:
