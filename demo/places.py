@@ -40,6 +40,8 @@ USER = "admin"
 
 #: What the store may be: a folder, or a bucket of an S3 server of the environment's own.
 STORES = ("file", "s3")
+#: What the ledger may be: a file, or a database of a PostgreSQL server of the environment's own.
+LEDGERS = ("sqlite", "postgresql")
 BUCKET = "eventbridge"
 
 
@@ -63,6 +65,8 @@ class Places:
     settings: dict[str, str] = field(default_factory=dict)
     #: Where the S3 server listens that holds the store; 0: the store is a folder.
     s3_port: int = 0
+    #: Where the PostgreSQL server listens that holds ledger and buses; 0: they are files.
+    ledger_port: int = 0
 
     @property
     def airflow_home(self) -> Path:
@@ -112,6 +116,7 @@ def fresh(
     rules_folder: Path = RULES_FOLDER,
     settings: Mapping[str, str] | None = None,
     store: str = STORES[0],
+    ledger: str = LEDGERS[0],
 ) -> Places:
     """Empty the folder and return the places of a new environment, whose ports and files no other one has.
 
@@ -121,6 +126,8 @@ def fresh(
     """
     if store not in STORES:
         raise DemoError(f"STORE is {store!r}; it must be {' or '.join(STORES)}")
+    if ledger not in LEDGERS:
+        raise DemoError(f"LEDGER is {ledger!r}; it must be {' or '.join(LEDGERS)}")
     _keep(folder)
     for left in folder.iterdir():
         shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
@@ -139,6 +146,7 @@ def fresh(
         signing_secret=f"whsec_{base64.b64encode(secrets.token_bytes(24)).decode()}",
         settings=dict(settings or {}),
         s3_port=reserve() if store == "s3" else 0,
+        ledger_port=reserve() if ledger == "postgresql" else 0,
     )
     for made in (places.airflow_home, places.home, places.logs):
         made.mkdir(parents=True)
@@ -214,6 +222,7 @@ def product_settings(places: Places) -> dict[str, str]:
         "EVENTBRIDGE_HOME": str(places.home),
         "EVENTBRIDGE_RULES_FOLDER": str(places.rules_folder),
         "EVENTBRIDGE_CONN_FLIGHTS_RECEIVER": _receiver_connection(places),
+        **_ledger_settings(places),
         **store_settings(places),
     }
 
@@ -235,6 +244,13 @@ def store_settings(places: Places) -> dict[str, str]:
         "EVENTBRIDGE_STORE_URI": f"s3://eventbridge_store@{BUCKET}/demo",
         "EVENTBRIDGE_CONN_EVENTBRIDGE_STORE": connection_uri(places.s3_port),
     }
+
+
+def _ledger_settings(places: Places) -> dict[str, str]:
+    if not places.ledger_port:
+        return {}
+    address = f"127.0.0.1:{places.ledger_port}"
+    return {"EVENTBRIDGE_LEDGER_URL": f"postgresql://postgres:{places.password}@{address}/postgres"}
 
 
 def _receiver_connection(places: Places) -> str:

@@ -42,14 +42,15 @@ def _take(port: int) -> bool:
     except OSError:
         name.close()
         return False
-    if _listens(port):
+    if listens(port):
         name.close()
         return False
     _reserved[port] = name
     return True
 
 
-def _listens(port: int) -> bool:
+def listens(port: int) -> bool:
+    """Return whether somebody listens on a port of 127.0.0.1."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: a port in TIME_WAIT is free
         try:

@@ -23,7 +23,7 @@ from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.errors import EventBridgeError
 from eventbridge.rule import load_rules
-from eventbridge.sources.embedded.bus import EmbeddedBus
+from eventbridge.sources.protocol import Publisher
 from eventbridge.stages.operate.audit import Audit, audit
 from eventbridge.stages.runtime.runtime import Runtime
 
@@ -43,7 +43,7 @@ def main() -> int:
         total = _how_many(os.environ.get("EVENTS", "60000"))
         if left_behind():
             raise DemoError("An environment is running already: `make down` ends it.")
-        services = Services(fresh(store=os.environ.get("STORE") or "file"))
+        services = Services(fresh(store=os.environ.get("STORE") or "file", ledger=os.environ.get("LEDGER") or "sqlite"))
         return _demo(services, total)
     except (DemoError, EventBridgeError) as error:
         _say(f"\n{error}")
@@ -61,7 +61,8 @@ def main() -> int:
 def _demo(services: Services, total: int) -> int:
     places = services.places
     began = time.monotonic()
-    _say(f"Starting Airflow, Spark Connect{', an S3 server' if places.s3_port else ''} and the receiver ...")
+    more = ", an S3 server" * bool(places.s3_port) + ", PostgreSQL" * bool(places.ledger_port)
+    _say(f"Starting Airflow, Spark Connect{more} and the receiver ...")
     services.start()
     _say(f"Up after {time.monotonic() - began:.0f} s: {places.url}, user admin, password {places.password}")
     if places.receiver_port != RECEIVER_PORT:
@@ -70,7 +71,7 @@ def _demo(services: Services, total: int) -> int:
     with closing(Runtime.open(settings, connections_from_environment(product_settings(places)))) as work:
         _deliver(services, work, total)
         _say("Everything that can be delivered is; ending the services, then auditing what they left:")
-        services.stop(but=["s3"])  # it holds the store that is audited
+        services.stop(but=["s3", "postgresql"])  # they hold the store and the ledger that are audited
         return _prove(work, places)
 
 
@@ -78,7 +79,7 @@ def _deliver(services: Services, work: Runtime, total: int) -> None:
     _say(f"Publishing {total:,} flights while the DAGs deliver them:")
     rules = work.rule_set()
     with (
-        EmbeddedBus(work.settings.bus_folder, _BUS, clock=work.clock) as bus,
+        closing(work.open_publisher(rules.buses[_BUS])) as bus,
         closing(Airflow(services.places)) as airflow,
     ):
         publisher = _Publisher(bus, total)
@@ -92,7 +93,7 @@ def _deliver(services: Services, work: Runtime, total: int) -> None:
 class _Publisher(threading.Thread):
     """Publishes the flights in a thread of its own, and counts them."""
 
-    def __init__(self, bus: EmbeddedBus, total: int) -> None:
+    def __init__(self, bus: Publisher, total: int) -> None:
         super().__init__(name="publisher", daemon=True)
         self._bus = bus
         self._total = total

@@ -1,4 +1,4 @@
-"""Starts and ends the services of the demo environment: Airflow's four, Spark Connect, the receiver, S3 if wanted."""
+"""Starts and ends the services of the demo environment: Airflow's four, Spark Connect, the receiver; if wanted more."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,9 +18,11 @@ import httpx
 import psutil
 
 from demo.places import BUCKET, FOLDER, ROOT, DemoError, Places, environment, product_settings, save, store_settings
+from demo.ports import listens
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.errors import EventBridgeError
+from eventbridge.ledger import Ledger
 from eventbridge.rule import load_rules
 from eventbridge.spark.server import SparkConnectServer, warm_up
 from eventbridge.stages.runtime.runtime import Runtime
@@ -61,6 +63,8 @@ class Services:
             self._start_receiver()
             if self.places.s3_port:
                 self._start_s3()
+            if self.places.ledger_port:
+                self._start_postgresql()
             self._make_ledger()
             self._airflow("db", "migrate")
             for command in AIRFLOW:
@@ -150,9 +154,23 @@ class Services:
                 raise DemoError(f"After {_READY_SECONDS:g} s the S3 server does not answer.")
             time.sleep(0.1)
 
+    def _start_postgresql(self) -> None:
+        """Start the server that holds the ledger, which is fetched if it is not there, and wait until it listens."""
+        port = self.places.ledger_port
+        environ = {"PYTHONPATH": f"tests{os.pathsep}.", "PGPASSWORD": self.places.password}
+        self._spawn("postgresql", [sys.executable, "-m", "services.postgresql", str(port)], environ)
+        until = time.monotonic() + _READY_SECONDS
+        while not listens(port):
+            self.check()
+            if time.monotonic() > until:
+                raise DemoError(f"After {_READY_SECONDS:g} s the PostgreSQL server does not answer.")
+            time.sleep(0.1)
+
     def _make_ledger(self) -> None:
         """Make the ledger once, before a dozen processes open it at the same time."""
         settings = product_settings(self.places)
+        if self.places.ledger_port:
+            Ledger.migrate(settings["EVENTBRIDGE_LEDGER_URL"])
         Runtime.open(Settings.from_mapping(settings), connections_from_environment(settings)).close()
 
     def _airflow(self, *arguments: str) -> None:
@@ -170,12 +188,12 @@ class Services:
         if done.returncode:
             raise DemoError(f"airflow {' '.join(arguments)} failed: {_last_words(log)}")
 
-    def _spawn(self, name: str, command: Sequence[str]) -> None:
+    def _spawn(self, name: str, command: Sequence[str], environ: Mapping[str, str] | None = None) -> None:
         self._commands[name] = command
         with (self.places.logs / f"{name}.log").open("ab") as output:  # one that is started again goes on with it
             process = subprocess.Popen(
                 command,
-                env=environment(self.places, os.environ),
+                env=environment(self.places, os.environ) | dict(environ or {}),
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=output,

@@ -16,7 +16,7 @@ def main() -> int:
     try:
         if left_behind():
             raise DemoError("An environment is running already: `make down` ends it.")
-        places = fresh(store=os.environ.get("STORE") or "file")
+        places = fresh(store=os.environ.get("STORE") or "file", ledger=os.environ.get("LEDGER") or "sqlite")
         print("Starting Airflow, Spark Connect and the receiver ...", flush=True)  # noqa: T201
         Services(places).start()
     except DemoError as error:

@@ -26,6 +26,8 @@ from demo.standings import standings, unexpected
 from demo.tally import Tally
 
 from eventbridge.config.connection import connections_from_environment
+from eventbridge.errors import LedgerError
+from eventbridge.ledger import Ledger
 from eventbridge.model.target_state import TargetStatus
 from eventbridge.rule import RuleSet, load_rules
 from eventbridge.store.open import open_store
@@ -132,6 +134,35 @@ def test_a_store_in_a_bucket_is_known_to_all_who_need_it(tmp_path: Path) -> None
     assert load(tmp_path / "demo") == made
     assert not places.store_settings(folder)
     assert "AIRFLOW_CONN_EVENTBRIDGE_STORE" not in environment(folder, {})
+
+
+def test_a_ledger_on_a_server_is_known_to_all(tmp_path: Path) -> None:
+    """LEDGER=postgresql: its URL, with the environment's own password; by default there is none."""
+    made = fresh(tmp_path / "demo", ledger="postgresql")
+    url = f"postgresql://postgres:{made.password}@127.0.0.1:{made.ledger_port}/postgres"
+
+    assert environment(made, {})["EVENTBRIDGE_LEDGER_URL"] == url
+    assert "EVENTBRIDGE_LEDGER_URL" not in environment(fresh(tmp_path / "other"), {})
+    with pytest.raises(DemoError, match="LEDGER is 'mysql'; it must be sqlite or postgresql"):
+        fresh(tmp_path / "demo", ledger="mysql")
+
+
+def test_the_ledgers_server_asks_for_the_password_and_ends(tmp_path: Path) -> None:
+    """It takes the ledger once started, refuses whoever has no password, and is gone when the others are."""
+    made = fresh(tmp_path / "demo", ledger="postgresql")
+    running = services.Services(made)
+    url = environment(made, {})["EVENTBRIDGE_LEDGER_URL"]
+    try:
+        running._start_postgresql()
+        running._make_ledger()
+
+        assert Ledger.open(url).batches() == []
+        with pytest.raises(LedgerError, match="password"):
+            Ledger.open(url.replace(made.password, "guessed"))
+    finally:
+        running.stop()
+    with pytest.raises(LedgerError, match="Connection refused"):
+        Ledger.open(url, busy_timeout_seconds=0.1)
 
 
 def test_a_store_of_another_kind_is_refused_before_anything_is_emptied(tmp_path: Path) -> None:
@@ -331,7 +362,7 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
     """Ctrl-C while the services start: exit code 130, every process ended, in a demo folder of its own."""
     code = (
         "import sys; from pathlib import Path; import demo.run as run; from demo.places import fresh;"
-        f"run.fresh = lambda store: fresh(Path({str(tmp_path / 'demo')!r}), store=store);"
+        f"run.fresh = lambda **kinds: fresh(Path({str(tmp_path / 'demo')!r}), **kinds);"
         "run.left_behind = lambda: {}; sys.exit(run.main())"
     )
     demo = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, start_new_session=True, env=os.environ)

@@ -51,6 +51,8 @@ class Postgresql:
 
     folder: Path
     port: int = field(default_factory=reserve)
+    #: "": whoever reaches it may come in.
+    password: str = ""
     _process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -63,7 +65,8 @@ class Postgresql:
 
     def url(self, database: str = USER) -> str:
         """Return the URL of one of its databases."""
-        return f"postgresql://{USER}@127.0.0.1:{self.port}/{database}"
+        user = f"{USER}:{self.password}" if self.password else USER
+        return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
 
     def new_database(self, *, of: str = "template0", encoding: str = "UTF8") -> str:
         """Make a database, empty or a copy of another one to which nobody is connected, and return its URL."""
@@ -134,9 +137,16 @@ class Postgresql:
         self.folder.mkdir(parents=True, exist_ok=True)
         if os.getuid() == 0:
             shutil.chown(self.folder, "nobody", "nogroup")
-        command = [*_as_nobody(), _program("initdb"), "-D", str(self.folder / "data"), "-U", USER, "-A", "trust"]
+        command = [*_as_nobody(), _program("initdb"), "-D", str(self.folder / "data"), "-U", USER]
         command += ["-E", "UTF8", "--locale=C.UTF-8", "--no-sync", "--no-instructions"]
+        secret = self.folder / "password"
+        secret.touch(0o600)
+        if os.getuid() == 0:
+            shutil.chown(secret, "nobody", "nogroup")
+        secret.write_text(f"{self.password}\n")
+        command += ["-A", "scram-sha-256", f"--pwfile={secret}"] if self.password else ["-A", "trust"]
         made = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
+        secret.unlink()
         if made.returncode:
             raise ToolMissing(f"PostgreSQL's folder cannot be made: {(made.stdout + made.stderr).strip()[-500:]}")
 
@@ -158,11 +168,11 @@ class Postgresql:
 
 
 @contextmanager
-def postgresql() -> Iterator[Postgresql]:
+def postgresql(port: int | None = None, password: str = "") -> Iterator[Postgresql]:
     """Run a server for the block; its folder is one that the user `nobody` may enter, and is removed after it."""
     folder = Path(tempfile.mkdtemp(prefix="eventbridge-postgresql-"))
     try:
-        with Postgresql(folder) as server:
+        with Postgresql(folder, reserve() if port is None else port, password) as server:
             yield server
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -202,3 +212,14 @@ def _program(name: str) -> str:
 
 def _as_nobody() -> tuple[str, ...]:
     return _NOBODY if os.getuid() == 0 else ()
+
+
+def main() -> None:
+    """Run a server on the port that is the argument, with the password PGPASSWORD, until SIGTERM."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    with postgresql(int(sys.argv[1]), os.environ["PGPASSWORD"]):
+        signal.pause()
+
+
+if __name__ == "__main__":
+    main()

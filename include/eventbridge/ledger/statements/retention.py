@@ -249,9 +249,10 @@ DROP_REPLAYED = _some(replayed, replayed.c.replay_id == bindparam("of_replay"))
 
 @cache
 def groups(kept: Kept) -> Select[Any]:
-    """Return the query for a batch of each runner and bus of which the same is kept; it reads one row of each."""
+    """Return the query for each runner and bus with a batch of which this is kept, in order; it reads a row of each."""
     one = one_of_each([batch.c.runner, batch.c.bus], batch.c.kept == word(kept))
-    return select(batch.c.runner, batch.c.bus).where(batch.c.batch_id == one.c.batch_id)
+    found = select(batch.c.runner, batch.c.bus).where(batch.c.batch_id == one.c.batch_id)
+    return found.order_by(batch.c.runner, batch.c.bus)  # what took something up goes first: its batch names no bus
 
 
 def expired(*, newest_first: bool, behind: bool) -> Select[Any]:
