@@ -58,7 +58,8 @@ class Progress:
 
     def done(self, total: int) -> bool:
         """Say whether all is published and settled, no batch is open, and who can take deliveries has all of theirs."""
-        return self.published == total and self.lag == self.open == self.to_come == 0
+        begun = self.committed > 0 or total == 0  # before the first batch nobody knows of a queue, and of its lag
+        return begun and self.published == total and self.lag == self.open == self.to_come == 0
 
     def __str__(self) -> str:
         return (
