@@ -24,7 +24,7 @@ from eventbridge.store.parquet import read_table
 
 #: Events a second, and what is said to each rate: so that one can be told from the other.
 _RATE: Final = 20.0
-_LIMITED: Final = "2/s"
+_LIMIT: Final = 2
 _TARGET: Final = "target"
 #: How long an effect is looked for: more than the budget of a push, which goes on as it began.
 _LAST_SECONDS: Final = 30.0
@@ -63,15 +63,20 @@ def _goes_on(seen: _Seen) -> float:
 
 
 def _slows(seen: _Seen) -> float:
-    """Return when the last two deliveries were sent that were closer than the rate allows."""
-    close = [at for before, at in zip(seen.sent, seen.sent[1:], strict=False) if (at - before).total_seconds() < 0.25]
-    return seen.after(max(close, default=seen.said))
+    """Return when the last delivery was sent that the rate would not have allowed."""
+    return seen.after(max(_above_rate(seen), default=seen.said))
 
 
 def _quickens(seen: _Seen) -> float:
-    """Return when the first two deliveries were sent that were closer than the rate would have allowed."""
-    close = [at for before, at in zip(seen.sent, seen.sent[1:], strict=False) if (at - before).total_seconds() < 0.25]
-    return seen.after(min(close, default=None))
+    """Return when the first delivery was sent that the rate would not have allowed."""
+    return seen.after(min(_above_rate(seen), default=None))
+
+
+def _above_rate(seen: _Seen) -> list[datetime]:
+    """Return when deliveries were sent beyond what the rate lets through in a second, and the tokens it had left."""
+    most = 2 * _LIMIT + 1
+    pairs = zip(seen.sent, seen.sent[most:], strict=False)
+    return [at for before, at in pairs if (at - before).total_seconds() < 1.0]
 
 
 def _weighs(weight: int) -> Callable[[_Seen], float]:
@@ -94,7 +99,7 @@ _WORDS: Final[tuple[tuple[str, bool, str, Callable[[_Seen], float]], ...]] = (
     ("enable rule", False, "", _goes_on),
     ("set priority", False, "high", _weighs(750)),
     ("clear priority", False, "", _weighs(500)),
-    ("set rate", True, _LIMITED, _slows),
+    ("set rate", True, f"{_LIMIT}/s", _slows),
     ("clear rate", True, "", _quickens),
 )
 

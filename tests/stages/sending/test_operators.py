@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from stages.delivering import RunningClock, Sending
 from stages.ordering import Recorder, keyed, ordered, publish
@@ -106,6 +108,22 @@ def test_another_rate_bounds_what_a_target_gets(sending: Sending) -> None:
     operate(work, "clear rate", "orders", "crm")
     sending.deliver()
 
+    assert paths(sending) == {"/healthy/crm": 100}
+
+
+def test_a_push_under_way_heeds_another_rate(sending: Sending) -> None:
+    """What would take longer than its budget at the old rate arrives within a moment at the new one."""
+    batch = sending.routed(100, crm="/healthy/crm")
+    operate(sending.work, "set rate", "orders", "crm", "2/s")
+    pushing = threading.Thread(target=sending.push, args=(batch,))
+    pushing.start()
+    while not paths(sending):
+        pushing.join(0.05)
+
+    operate(sending.work, "clear rate", "orders", "crm")
+    pushing.join(15)
+
+    assert not pushing.is_alive()
     assert paths(sending) == {"/healthy/crm": 100}
 
 

@@ -220,6 +220,7 @@ class ChunkRuns:
             patient=self.batch.kind != "normal",
             seated=isinstance(spec, HttpFields),
             shadow=self._is_shadow(spec),
+            rate_of_file=spec.rate_per_second,
         )
 
     def _give_up(self, items: Iterable[Item], verdict: DeadLettered) -> None:

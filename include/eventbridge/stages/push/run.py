@@ -36,7 +36,7 @@ class RunSettings:
     `patient`: it waits for its target's next token as long as the budget lasts, else as long as for a retry; and it
     waits though the others of its batch are done. `heeds_others`: what other pushes find out of its target ends it.
     `seated`: its target is one that is expected to share an event loop. `opens_at_once`: to open it waits for nothing.
-    `shadow`: every answer settles its delivery, and speaks for nobody.
+    `shadow`: every answer settles its delivery, and speaks for nobody. `rate_of_file`: what its rule file says.
     """
 
     rule: str
@@ -54,6 +54,7 @@ class RunSettings:
     heeds_others: bool = True
     seated: bool = False
     shadow: bool = False
+    rate_of_file: float | None = None
     opens_at_once: Callable[[], bool] = lambda: False
 
 

@@ -234,6 +234,7 @@ class _Push:
                 run.presence.cut = "others"
             if (pause := pause_of(status, now)) is not None:
                 run.pause.ask(pause)
+            run.pace.change(said.rate(run.report.rule, run.report.target, run.settings.rate_of_file))
         self._company.ask()
 
     def _end(self, state: ChunkState, runs: list[TargetRun], error: BaseException | None) -> None:

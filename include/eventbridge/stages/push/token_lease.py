@@ -90,6 +90,11 @@ class Pace:
             if limit._short:
                 limit._fetch(now)
 
+    def change(self, rate: float | None) -> None:
+        """Keep another rate from now on: an operator has said so. Any thread may."""
+        if rate != self._rate:
+            self._rate, self._token_at = rate, None
+
     def ramp(self, now: datetime) -> None:
         """Begin a ramp: the target has just healed."""
         self._ramp_until = now + RAMP
