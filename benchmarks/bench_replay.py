@@ -36,7 +36,7 @@ from eventbridge.stages.operate.deliver import deliver_batch, deliver_until_idle
 from eventbridge.stages.operate.deliver_replay import deliver_replay
 from eventbridge.stages.replay.account import account_of
 from eventbridge.stages.replay.plan import begin_replay, plan_replay
-from eventbridge.stages.replay.wish import make_wish
+from eventbridge.stages.replay.wish import WrittenWish
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.settle.letters import write_dead_letters
@@ -276,7 +276,7 @@ def _run_replays(place: Site, open_router: OpenRouter, stop: Any) -> None:
 
 
 def _begin(work: Runtime, run: str, since: str = "1d", until: str | None = None) -> str:
-    wish = make_wish(work.ledger.now(), work.rule_set(), BUS, since=since, until=until, only_rules=[_ARCHIVED])
+    wish = WrittenWish(BUS, since=since, until=until, rules=[_ARCHIVED]).read(work.ledger.now(), work.rule_set())
     return begin_replay(work, wish, run).replay_id
 
 

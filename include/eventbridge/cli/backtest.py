@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,20 +19,36 @@ if TYPE_CHECKING:
     from eventbridge.model.backtested import EventSample, Output
     from eventbridge.routing.job import RouteJob, Router, SliceResult, Task
     from eventbridge.stages.backtest.report import BacktestReport, DiffReport, RuleReport
+    from eventbridge.stages.operate.backtest import BacktestWish
     from eventbridge.stages.runtime.runtime import Runtime
 
 _CANDIDATE = "A rule of today's files, RULE@VERSION, or every rule of a file: a path that ends in .yaml."
 
-SinceOption = Annotated[
-    str, typer.Option("--from", metavar="TIME", help="Events landed since: ISO 8601, in UTC, or 2h: so long ago.")
-]
-UntilOption = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Events landed before; default: now.")]
-BusOption = Annotated[
-    str | None, typer.Option(metavar="BUS", help="Only rules of this bus; needed for a file with rules of several.")
-]
-SampleOption = Annotated[
-    int, typer.Option(min=0, max=100, metavar="N", help="Samples of each kind that the report has.")
-]
+
+@dataclass(frozen=True)
+class PartOptions:
+    """Options that say which part of the archive is looked at, and how much of it is shown."""
+
+    since: Annotated[
+        str, typer.Option("--from", metavar="TIME", help="Events landed since: ISO 8601, in UTC, or 2h: so long ago.")
+    ]
+    until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Events landed before; default: now.")] = (
+        None
+    )
+    bus: Annotated[
+        str | None, typer.Option(metavar="BUS", help="Only rules of this bus; needed for a file with rules of several.")
+    ] = None
+    samples: Annotated[
+        int, typer.Option("--sample", min=0, max=100, metavar="N", help="Samples of each kind that the report has.")
+    ] = 3
+
+    def wish(self) -> BacktestWish:
+        """Return what is asked for."""
+        from eventbridge.stages.operate.backtest import BacktestWish
+
+        return BacktestWish(**vars(self))
+
+
 KeepOption = Annotated[
     bool, typer.Option("--keep", help="Leave the report in the store, as JSON and Markdown, and note where.")
 ]
@@ -42,10 +59,7 @@ SparkOption = Annotated[
 
 def backtest(
     candidate: Annotated[str, typer.Argument(metavar="CANDIDATE", help=_CANDIDATE)],
-    since: SinceOption,
-    until: UntilOption = None,
-    bus: BusOption = None,
-    sample: SampleOption = 3,
+    part: PartOptions,
     keep: KeepOption = False,
     spark: SparkOption = None,
     as_json: JsonOption = False,
@@ -55,10 +69,10 @@ def backtest(
     Nothing is delivered. A rule that is disabled is run as if it were enabled.
     """
     from eventbridge.stages.backtest.report import to_json
-    from eventbridge.stages.operate.backtest import BacktestWish, backtest_rules, keep_report
+    from eventbridge.stages.operate.backtest import backtest_rules, keep_report
 
     with _asking(spark) as (work, router):
-        report = backtest_rules(work, candidate, BacktestWish(since, until, bus, sample), router)
+        report = backtest_rules(work, candidate, part.wish(), router)
         kept = keep_report(work, report) if keep else ()
     if as_json:
         say(to_json(report))
@@ -70,10 +84,7 @@ def backtest(
 def diff(
     a: Annotated[str, typer.Argument(metavar="A", help=_CANDIDATE)],
     b: Annotated[str, typer.Argument(metavar="B", help="What is compared with it.")],
-    since: SinceOption,
-    until: UntilOption = None,
-    bus: BusOption = None,
-    sample: SampleOption = 3,
+    part: PartOptions,
     keep: KeepOption = False,
     spark: SparkOption = None,
     as_json: JsonOption = False,
@@ -83,10 +94,10 @@ def diff(
     Rules of the same name are compared; if A and B have one rule each, these two. Nothing is delivered.
     """
     from eventbridge.stages.backtest.report import to_json
-    from eventbridge.stages.operate.backtest import BacktestWish, diff_rules, keep_report
+    from eventbridge.stages.operate.backtest import diff_rules, keep_report
 
     with _asking(spark) as (work, router):
-        report = diff_rules(work, a, b, BacktestWish(since, until, bus, sample), router)
+        report = diff_rules(work, a, b, part.wish(), router)
         kept = keep_report(work, report) if keep else ()
     if as_json:
         say(to_json(report))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,65 +17,51 @@ if TYPE_CHECKING:
     from eventbridge.stages.letters.selection import Selection
     from eventbridge.stages.runtime.runtime import Runtime
 
-RuleOption = Annotated[str | None, typer.Option("--rule", metavar="RULE", help="Only those of this rule.")]
-TargetOption = Annotated[
-    str | None, typer.Option("--target", metavar="TARGET", help="Only those of targets of this name.")
-]
-ReasonOption = Annotated[
-    str | None, typer.Option("--reason", metavar="REASON", help="Only those with this reason, e.g. NonRetryable.")
-]
-ErrorOption = Annotated[
-    str | None, typer.Option("--error", metavar="TEXT", help="Only those whose detail or attempts' errors have it.")
-]
-SinceOption = Annotated[
-    str | None,
-    typer.Option("--since", metavar="TIME", help="Only those last tried since: ISO 8601, or 2h: so long ago."),
-]
-UntilOption = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only those last tried before.")]
-NameOption = Annotated[
-    list[str] | None,
-    typer.Option("--name", metavar="NAME", help="Only those that `show` would show; may be given several times."),
-]
-SqlOption = Annotated[
-    str | None,
-    typer.Option("--sql", metavar="CONDITION", help="Only those that meet a condition in DuckDB's SQL on the records."),
-]
 
+@dataclass(frozen=True)
+class LetterOptions:
+    """Options that choose dead letters: all that fit every one that is given."""
 
-def selection_of(
-    now: datetime,
-    rule: str | None,
-    target: str | None,
-    reason: str | None,
-    error: str | None,
-    since: str | None,
-    until: str | None,
-    names: list[str] | None,
-    sql: str | None,
-) -> Selection:
-    """Return what the options choose; raises UserError for what a person wrote wrong.
+    rule: Annotated[str | None, typer.Option(metavar="RULE", help="Only those of this rule.")] = None
+    target: Annotated[str | None, typer.Option(metavar="TARGET", help="Only those of targets of this name.")] = None
+    reason: Annotated[
+        str | None, typer.Option(metavar="REASON", help="Only those with this reason, e.g. NonRetryable.")
+    ] = None
+    error: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Only those whose detail or attempts' errors have it.")
+    ] = None
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only those last tried since: ISO 8601, or 2h: so long ago.")
+    ] = None
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only those last tried before.")] = None
+    name: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only those that `show` would show; may be given several times."),
+    ] = None
+    sql: Annotated[
+        str | None,
+        typer.Option(metavar="CONDITION", help="Only those that meet a condition in DuckDB's SQL on the records."),
+    ] = None
 
-    An option without text is such a mistake: a script's variable that is not set would choose more than was meant.
-    """
-    from eventbridge.stages.letters.selection import make_selection
+    @property
+    def any(self) -> bool:
+        """Whether one is given."""
+        return any(value is not None and value != [] for value in vars(self).values())
 
-    texts = {"rule": rule, "target": target, "reason": reason, "error": error, "since": since, "until": until}
-    for option, text in [*texts.items(), ("sql", sql), *(("name", each) for each in names or ())]:
-        if text is not None and not text.strip():
-            raise UserError(
-                f"--{option} is empty, which would choose nothing, or everything. Leave it out, or say what"
-            )
-    return make_selection(
-        now,
-        rule=rule,
-        target=target,
-        reason=reason,
-        error=error,
-        since=since,
-        until=until,
-        names=names or (),
-        sql=sql,
-    )
+    def selection(self, now: datetime) -> Selection:
+        """Return what they choose; raises UserError for what a person wrote wrong.
+
+        An option without text is such a mistake: a script's variable that is not set would choose more than was meant.
+        """
+        from eventbridge.stages.letters.selection import WrittenSelection
+
+        texts = {key: value for key, value in vars(self).items() if key != "name"}
+        for option, text in [*texts.items(), *(("name", each) for each in self.name or ())]:
+            if text is not None and not text.strip():
+                raise UserError(
+                    f"--{option} is empty, which would choose nothing, or everything. Leave it out, or say what"
+                )
+        return WrittenSelection(**texts, names=self.name or ()).read(now)
 
 
 def tell_passed_over(damaged: Damaged) -> None:

@@ -9,21 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eventbridge.cli import redrive
-from eventbridge.cli.choose import (
-    ErrorOption,
-    NameOption,
-    ReasonOption,
-    RuleOption,
-    SinceOption,
-    SqlOption,
-    TargetOption,
-    UntilOption,
-    note_unknown,
-    selection_of,
-    tell_passed_over,
-)
+from eventbridge.cli.choose import LetterOptions, note_unknown, tell_passed_over
 from eventbridge.cli.export import with_text_id
 from eventbridge.cli.interrupt import Interrupts
+from eventbridge.cli.option_record import takes_records
 from eventbridge.cli.output import JsonOption, json_text, note, say, show_json, text
 from eventbridge.cli.runtime import runtime
 from eventbridge.cli.table import cell_text, counted, show_fields, show_table, show_text
@@ -35,7 +24,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="What was given up, and why.", no_args_is_help=True)
 
-app.command("redrive")(redrive.redrive)
+app.command("redrive")(takes_records(redrive.redrive))
 app.command("redrives")(redrive.list_redrives)
 app.command("cancel")(redrive.cancel)
 
@@ -43,15 +32,9 @@ _ANSWER_LINES = 20
 
 
 @app.command("list")
+@takes_records
 def list_dead_letters(
-    rule: RuleOption = None,
-    target: TargetOption = None,
-    reason: ReasonOption = None,
-    error: ErrorOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    name: NameOption = None,
-    sql: SqlOption = None,
+    chosen: LetterOptions,
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many.")] = 50,
     as_json: JsonOption = False,
 ) -> None:
@@ -65,11 +48,11 @@ def list_dead_letters(
     from eventbridge.stages.redrive.marks import Marks
 
     with runtime(looking=True) as work:
-        selection = selection_of(work.clock(), rule, target, reason, error, since, until, name, sql)
+        selection = chosen.selection(work.clock())
         damaged: Damaged = {}
         found = list(islice(letters(work, selection, damaged=damaged), limit + 1))
         if not found:
-            note_unknown(work, rule, target)
+            note_unknown(work, chosen.rule, chosen.target)
         more, found = len(found) > limit, found[:limit]
         marks = Marks(work)
         marked = [(each.record, marks.of(each)) for each in found]
@@ -95,18 +78,12 @@ def _show_list(marked: Sequence[tuple[dict[str, Any], Mark | None]]) -> None:
 
 
 @app.command()
+@takes_records
 def export(
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="Where to write: a name ending in .jsonl or .parquet, or - (lines).")
     ],
-    rule: RuleOption = None,
-    target: TargetOption = None,
-    reason: ReasonOption = None,
-    error: ErrorOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    name: NameOption = None,
-    sql: SqlOption = None,
+    chosen: LetterOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Write whole dead letters into a file, with event, request and attempts: JSON lines or Parquet.
@@ -119,12 +96,12 @@ def export(
     if as_json and file == "-":
         raise UserError("--json tells what was written into a file, and - is no file. Leave --json out: - gives JSON")
     with runtime(looking=True) as work:
-        selection = selection_of(work.clock(), rule, target, reason, error, since, until, name, sql)
+        selection = chosen.selection(work.clock())
         damaged: Damaged = {}
         with Interrupts():  # SIGTERM too: a draft is removed
             count = export_letters(file, letters(work, selection, whole=True, damaged=damaged))
         if not count:
-            note_unknown(work, rule, target)
+            note_unknown(work, chosen.rule, chosen.target)
     if as_json:
         show_json({"file": file, "dead_letters": count})
     elif file != "-":

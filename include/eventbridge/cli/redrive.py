@@ -6,23 +6,12 @@ import logging
 import uuid
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eventbridge.cli.choose import (
-    ErrorOption,
-    NameOption,
-    ReasonOption,
-    RuleOption,
-    SinceOption,
-    SqlOption,
-    TargetOption,
-    UntilOption,
-    note_unknown,
-    selection_of,
-    tell_passed_over,
-)
+from eventbridge.cli.choose import LetterOptions, note_unknown, tell_passed_over
 from eventbridge.cli.interrupt import Interrupts
 from eventbridge.cli.output import JsonOption, note, say, show_json
 from eventbridge.cli.runtime import runtime
@@ -38,25 +27,25 @@ if TYPE_CHECKING:
     from eventbridge.stages.runtime.runtime import Runtime
 
 
-def redrive(
-    rule: RuleOption = None,
-    target: TargetOption = None,
-    reason: ReasonOption = None,
-    error: ErrorOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    name: NameOption = None,
-    sql: SqlOption = None,
-    everything: Annotated[bool, typer.Option("--all", help="All dead letters; required if nothing chooses.")] = False,
+@dataclass(frozen=True)
+class HowOptions:
+    """Options that say how dead letters are delivered again."""
+
     rate: Annotated[
         float | None,
         typer.Option(metavar="N", help="At most so many letters a second, 0.1 or more; default: no limit."),
-    ] = None,
+    ] = None
     retransform: Annotated[
         bool,
         typer.Option("--retransform", help="Route the events through today's rules, under new ids, instead."),
-    ] = False,
-    again: Annotated[bool, typer.Option("--again", help="Also those that were redriven before.")] = False,
+    ] = False
+    again: Annotated[bool, typer.Option("--again", help="Also those that were redriven before.")] = False
+
+
+def redrive(
+    chosen: LetterOptions,
+    how: HowOptions,
+    everything: Annotated[bool, typer.Option("--all", help="All dead letters; required if nothing chooses.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be taken, and what not.")] = False,
     resume: Annotated[
         str | None, typer.Option(metavar="REDRIVE", help="Go on with a redrive that was interrupted; chooses nothing.")
@@ -75,22 +64,20 @@ def redrive(
     from eventbridge.stages.redrive.marks import Marks
     from eventbridge.stages.redrive.plan import begin_redrive, refuse_rate, survey, survey_of
 
-    chosen = (rule, target, reason, error, since, until, name, sql)
-    chooses = any(each is not None and each != [] for each in chosen)
-    if resume is None and not chooses and not everything:
+    if resume is None and not chosen.any and not everything:
         raise UserError("nothing chooses dead letters. Choose some, as for `dead-letters list`, or write --all")
-    if (chooses or everything) and (resume is not None or (everything and chooses)):
+    if (chosen.any or everything) and (resume is not None or (everything and chosen.any)):
         raise UserError("--resume and --all choose by themselves. Leave the other options out")
-    if resume is not None and (dry_run or retransform or again or rate is not None):
+    if resume is not None and (dry_run or how != HowOptions()):
         raise UserError("--resume goes on with a redrive as it was begun. Leave the other options out")
-    refuse_rate(rate)
+    refuse_rate(how.rate)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     with Interrupts() as interrupts, runtime(looking=True) as work, ExitStack() as stack:
-        selection = selection_of(work.clock(), *chosen)
+        selection = chosen.selection(work.clock())
         if dry_run:
-            found = survey(work, selection, retransform=retransform, again=again)
+            found = survey(work, selection, retransform=how.retransform, again=how.again)
             if not found.taken and not found.left:
-                note_unknown(work, rule, target)
+                note_unknown(work, chosen.rule, chosen.target)
             _show_survey(found, as_json=as_json)
             tell_passed_over(found.damaged)
             return
@@ -98,7 +85,7 @@ def redrive(
             wish = find_redrive(work, resume)
         else:
             run = f"command {uuid.uuid4()}"
-            wish = begin_redrive(work, selection, run, rate=rate, retransform=retransform, again=again)
+            wish = begin_redrive(work, selection, run, **vars(how))
             note(f"redrive {wish.redrive_id}; `eventbridge dead-letters cancel {wish.redrive_id[:8]}` cancels it")
         stack.enter_context(_alone(work, wish))
         interrupts.begin()

@@ -6,12 +6,14 @@ import logging
 import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from eventbridge.cli.interrupt import Interrupts
+from eventbridge.cli.option_record import takes_records
 from eventbridge.cli.output import JsonOption, note, say, show_json
 from eventbridge.cli.runtime import runtime
 from eventbridge.cli.table import counted, show_table
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from eventbridge.model.replay import Replay
     from eventbridge.stages.replay.account import ReplayAccount
     from eventbridge.stages.replay.survey import ReplaySurvey
+    from eventbridge.stages.replay.wish import WrittenWish
     from eventbridge.stages.runtime.runtime import Runtime
 
 
@@ -44,47 +47,61 @@ SparkOption = Annotated[
 ]
 
 
-@app.command("begin", short_help="Replay events of a bus: `replay BUS` is the same.")
-def begin(
-    bus: Annotated[str, typer.Argument(metavar="BUS", help="The bus whose archive is replayed.")],
+@dataclass(frozen=True)
+class WishOptions:
+    """Options that say which archived events are delivered again, and how."""
+
     since: Annotated[
         str,
         typer.Option("--from", metavar="TIME", help="Events landed since: ISO 8601, in UTC, or 2h: so long ago."),
-    ],
-    until: Annotated[
-        str | None, typer.Option("--to", metavar="TIME", help="Events landed before; default: now.")
-    ] = None,
-    rule: Annotated[
+    ]
+    until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Events landed before; default: now.")] = (
+        None
+    )
+    rules: Annotated[
         list[str] | None, typer.Option("--rule", metavar="RULE", help="Only for this rule; may be given several times.")
-    ] = None,
-    target: Annotated[
+    ] = None
+    targets: Annotated[
         list[str] | None,
         typer.Option("--target", metavar="TARGET", help="Only to targets of this name; may be given several times."),
-    ] = None,
+    ] = None
     pattern: Annotated[
         str | None, typer.Option("--pattern", metavar="JSON", help="Only events that this filter pattern matches.")
-    ] = None,
+    ] = None
     sql: Annotated[
         str | None,
         typer.Option(
             metavar="CONDITION",
             help="Only events that meet a condition in DuckDB's SQL on them and on what became of their deliveries.",
         ),
-    ] = None,
-    rules: Annotated[
+    ] = None
+    as_of: Annotated[
         str,
         typer.Option("--rules", metavar="today|then", help="By today's rules, or those that routed the events then."),
-    ] = "today",
+    ] = "today"
     new_ids: Annotated[
         bool, typer.Option("--new-ids/--same-ids", help="Deliveries with ids of their own, or with those they had.")
-    ] = True,
+    ] = True
     skip_delivered: Annotated[
         bool, typer.Option("--skip-delivered", help="Not what a target was delivered already.")
-    ] = False,
+    ] = False
     rate: Annotated[
         float | None,
         typer.Option(metavar="N", help="At most so many deliveries a second, 0.1 or more; default: no limit."),
-    ] = None,
+    ] = None
+
+    def of(self, bus: str) -> WrittenWish:
+        """Return the wish for a bus."""
+        from eventbridge.stages.replay.wish import WrittenWish
+
+        return WrittenWish(bus, **vars(self) | {"rules": self.rules or (), "targets": self.targets or ()})
+
+
+@app.command("begin", short_help="Replay events of a bus: `replay BUS` is the same.")
+@takes_records
+def begin(
+    bus: Annotated[str, typer.Argument(metavar="BUS", help="The bus whose archive is replayed.")],
+    options: WishOptions,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be taken, with samples.")] = False,
     spark: SparkOption = None,
     as_json: JsonOption = False,
@@ -94,25 +111,10 @@ def begin(
     Age and attempts count from now. What fails is parked and retried by the rule's policy, or becomes a dead letter.
     """
     from eventbridge.stages.replay.plan import begin_replay
-    from eventbridge.stages.replay.wish import make_wish
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     with runtime(looking=dry_run) as work:
-        wish = make_wish(
-            work.ledger.now(),
-            work.rule_set(),
-            bus,
-            since=since,
-            until=until,
-            only_rules=rule or (),
-            only_targets=target or (),
-            pattern=pattern,
-            sql=sql,
-            as_of=rules,
-            new_ids=new_ids,
-            skip_delivered=skip_delivered,
-            rate=rate,
-        )
+        wish = options.of(bus).read(work.ledger.now(), work.rule_set())
         if dry_run:
             from eventbridge.stages.replay.survey import survey
 

@@ -11,6 +11,7 @@ import typer
 
 from eventbridge.cli import backtest, operate
 from eventbridge.cli.lines import numbered_lines
+from eventbridge.cli.option_record import takes_records
 from eventbridge.cli.output import JsonOption, json_text, note, say, show_json
 from eventbridge.cli.publish_rules import publish_rules
 from eventbridge.cli.release import release
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from eventbridge.rule import RuleSet
 
 app = typer.Typer(help="Check rule files and try them; release, pause, disable a rule.", no_args_is_help=True)
-app.command("backtest")(backtest.backtest)
-app.command("diff")(backtest.diff)
+app.command("backtest")(takes_records(backtest.backtest))
+app.command("diff")(takes_records(backtest.diff))
 app.command()(release)
 app.command()(shadow)
 app.command("pause")(operate.pause_rule)

@@ -189,16 +189,14 @@ def log_survey(work: Runtime, wish: Wish) -> None:
 
 def wish_of(work: Runtime, params: Mapping[str, Any]) -> Wish:
     """Return the replay that a form asks for; raises UserError."""
-    from eventbridge.stages.replay.wish import make_wish
+    from eventbridge.stages.replay.wish import WrittenWish
 
-    return make_wish(
-        work.ledger.now(),
-        work.rule_set(),
+    written = WrittenWish(
         params["bus"] or "",
         since=params["from"],
         until=params["to"],
-        only_rules=params["rules"] or (),
-        only_targets=params["targets"] or (),
+        rules=params["rules"] or (),
+        targets=params["targets"] or (),
         pattern=params["pattern"],
         sql=params["sql"],
         as_of=params["as_of"],
@@ -206,6 +204,7 @@ def wish_of(work: Runtime, params: Mapping[str, Any]) -> Wish:
         skip_delivered=params["skip_delivered"],
         rate=params["rate"],
     )
+    return written.read(work.ledger.now(), work.rule_set())
 
 
 def _plan(work: Runtime, replay_id: str) -> ReplayPlan:

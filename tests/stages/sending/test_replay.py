@@ -27,7 +27,7 @@ from eventbridge.stages.operate.repair import repair_batch
 from eventbridge.stages.replay.account import account_of
 from eventbridge.stages.replay.plan import begin_replay
 from eventbridge.stages.replay.survey import survey
-from eventbridge.stages.replay.wish import make_wish
+from eventbridge.stages.replay.wish import WrittenWish
 from eventbridge.store.parquet import read_table
 from eventbridge.testing.receiver import Receiver
 from eventbridge.testing.store import CountingStore
@@ -47,7 +47,7 @@ def begin(sending: Sending, run: str = "run", **options: Any) -> Replay:
     """Begin a replay of the last hour of bus orders."""
     work = sending.work
     chosen = {"since": "1h", "until": None} | options
-    return begin_replay(work, make_wish(work.ledger.now(), work.rule_set(), "orders", **chosen), run)
+    return begin_replay(work, WrittenWish("orders", **chosen).read(work.ledger.now(), work.rule_set()), run)
 
 
 def deliver(sending: Sending, replay: Replay) -> int:
@@ -113,8 +113,8 @@ def test_an_hour_out_of_a_year_lists_that_hour_only(sending: Sending) -> None:
     hour = times[6].replace(minute=0, second=0, microsecond=0)
     counting = CountingStore(sending.work.store)
     work = replace(sending.work, store=counting)
-    wish = make_wish(
-        work.ledger.now(), work.rule_set(), "orders", since=hour.isoformat(), until=str(hour + timedelta(hours=1))
+    wish = WrittenWish("orders", since=hour.isoformat(), until=str(hour + timedelta(hours=1))).read(
+        work.ledger.now(), work.rule_set()
     )
 
     begun = begin_replay(work, wish, "run")
@@ -293,7 +293,7 @@ def test_a_dry_run_counts_and_shows_samples(sending: Sending) -> None:
     landed(sending, 5, crm="/healthy/crm")
     work = sending.work
 
-    found = survey(work, make_wish(work.ledger.now(), work.rule_set(), "orders", since="1h", until=None))
+    found = survey(work, WrittenWish("orders", since="1h").read(work.ledger.now(), work.rule_set()))
 
     assert (found.events, found.taken, found.deliveries) == (5, 5, {"orders/crm": 5})
     assert len(found.samples["orders/crm"]) == 3

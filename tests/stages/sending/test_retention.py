@@ -23,7 +23,7 @@ from eventbridge.stages.redrive.marks import Marks
 from eventbridge.stages.redrive.plan import begin_redrive
 from eventbridge.stages.replay.account import account_of
 from eventbridge.stages.replay.plan import begin_replay, plan_replay
-from eventbridge.stages.replay.wish import make_wish
+from eventbridge.stages.replay.wish import WrittenWish
 from eventbridge.stages.upkeep.maintain import maintain
 from eventbridge.stages.upkeep.run import Maintained
 from eventbridge.store import layout
@@ -69,7 +69,7 @@ def replay_of(sending: Sending, run: str = "run", **options: Any) -> str:
     """Begin a replay and return its id."""
     work = sending.work
     chosen = {"since": "90d", "until": None} | options
-    return begin_replay(work, make_wish(work.ledger.now(), work.rule_set(), "orders", **chosen), run).replay_id
+    return begin_replay(work, WrittenWish("orders", **chosen).read(work.ledger.now(), work.rule_set()), run).replay_id
 
 
 def test_each_kind_of_record_goes_at_its_time(sending: Sending) -> None:

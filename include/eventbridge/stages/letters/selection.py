@@ -79,35 +79,37 @@ class Selection:
         return cls(**{**values, **times, "names": tuple(values.get("names", ()))})
 
 
-def make_selection(
-    now: datetime,
-    *,
-    rule: str | None = None,
-    target: str | None = None,
-    reason: str | None = None,
-    error: str | None = None,
-    since: str | None = None,
-    until: str | None = None,
-    names: Sequence[str] = (),
-    sql: str | None = None,
-) -> Selection:
-    """Return the selection that a person wrote; empty text counts as not written.
+@dataclass(frozen=True)
+class WrittenSelection:
+    """A selection as a person wrote it; empty text counts as not written.
 
     Times are ISO 8601, in UTC unless they say otherwise, or durations such as `2h`, which long ago it was.
-    Raises UserError for an unknown reason, a time that is none, or a name that names nothing.
     """
-    if reason and reason not in REASONS:
-        raise UserError(f"unknown reason {reason!r}. {nearest(reason, REASONS) or 'Reasons: ' + ', '.join(REASONS)}")
-    return Selection(
-        rule=rule or None,
-        target=target or None,
-        reason=reason or None,
-        error=error or None,
-        since=_time("since", since, now),
-        until=_time("until", until, now),
-        names=tuple(checked_name(name) for name in names if name.strip()),
-        sql=sql.strip() or None if sql else None,
-    )
+
+    rule: str | None = None
+    target: str | None = None
+    reason: str | None = None
+    error: str | None = None
+    since: str | None = None
+    until: str | None = None
+    names: Sequence[str] = ()
+    sql: str | None = None
+
+    def read(self, now: datetime) -> Selection:
+        """Return what it chooses; raises UserError for an unknown reason, a wrong time, or a wrong name."""
+        if self.reason and self.reason not in REASONS:
+            hint = nearest(self.reason, REASONS) or "Reasons: " + ", ".join(REASONS)
+            raise UserError(f"unknown reason {self.reason!r}. {hint}")
+        return Selection(
+            rule=self.rule or None,
+            target=self.target or None,
+            reason=self.reason or None,
+            error=self.error or None,
+            since=_time("since", self.since, now),
+            until=_time("until", self.until, now),
+            names=tuple(checked_name(name) for name in self.names if name.strip()),
+            sql=self.sql.strip() or None if self.sql else None,
+        )
 
 
 def checked_name(name: str) -> str:

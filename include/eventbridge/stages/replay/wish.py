@@ -56,53 +56,54 @@ class Wish:
         return {key: value for key, value in values.items() if value} | {"as_of": self.as_of}
 
 
-def make_wish(
-    now: datetime,
-    rules: RuleSet,
-    bus: str,
-    *,
-    since: str | None,
-    until: str | None,
-    only_rules: Sequence[str] = (),
-    only_targets: Sequence[str] = (),
-    pattern: str | Mapping[str, Any] | None = None,
-    sql: str | None = None,
-    as_of: str = "today",
-    new_ids: bool = True,
-    skip_delivered: bool = False,
-    rate: float | None = None,
-) -> Wish:
-    """Return the replay that a person wrote; empty text counts as not written.
+@dataclass(frozen=True)
+class WrittenWish:
+    """A replay as a person wrote it; empty text counts as not written.
 
     Times are ISO 8601, in UTC unless they say otherwise, or durations such as `2h`, which long ago it was; `until`
-    None: now. `rules` are today's. Raises UserError, with a remedy, for what makes no sense.
+    None: now. `pattern` is JSON, or what JSON says.
     """
-    if bus not in rules.buses:
-        raise UserError(f"no rule file names a bus {bus!r}. {nearest(bus, rules.buses)}".rstrip())
-    first, last = time_range(now, since, until)
-    if as_of not in ("today", "then"):
-        raise UserError(f"rules of {as_of!r} are none. Write today, or then: those that the events were routed by")
-    if rate is not None and not (math.isfinite(rate) and _LOWEST_RATE <= rate <= _HIGHEST_RATE):
-        raise UserError(
-            f"a rate of {rate:g} deliveries a second cannot be kept. "
-            f"Write one from {_LOWEST_RATE:g} to {_HIGHEST_RATE:,.0f}, or none."
+
+    bus: str
+    since: str | None
+    until: str | None = None
+    rules: Sequence[str] = ()
+    targets: Sequence[str] = ()
+    pattern: str | Mapping[str, Any] | None = None
+    sql: str | None = None
+    as_of: str = "today"
+    new_ids: bool = True
+    skip_delivered: bool = False
+    rate: float | None = None
+
+    def read(self, now: datetime, rules: RuleSet) -> Wish:
+        """Return the replay; `rules` are today's. Raises UserError, with a remedy, for what makes no sense."""
+        if self.bus not in rules.buses:
+            raise UserError(f"no rule file names a bus {self.bus!r}. {nearest(self.bus, rules.buses)}".rstrip())
+        first, last = time_range(now, self.since, self.until)
+        if self.as_of not in ("today", "then"):
+            raise UserError(f"unknown rules {self.as_of!r}. Write today, or then: those that the events were routed by")
+        if self.rate is not None and not (math.isfinite(self.rate) and _LOWEST_RATE <= self.rate <= _HIGHEST_RATE):
+            raise UserError(
+                f"a rate of {self.rate:g} deliveries a second cannot be kept. "
+                f"Write one from {_LOWEST_RATE:g} to {_HIGHEST_RATE:,.0f}, or none."
+            )
+        wish = Wish(
+            bus=self.bus,
+            since=first,
+            until=last,
+            rules=tuple(dict.fromkeys(self.rules)),
+            targets=tuple(dict.fromkeys(self.targets)),
+            pattern=_pattern(self.pattern),
+            sql=_condition(self.sql),
+            as_of="then" if self.as_of == "then" else "today",
+            new_ids=self.new_ids,
+            skip_delivered=self.skip_delivered,
+            rate=self.rate,
         )
-    wish = Wish(
-        bus=bus,
-        since=first,
-        until=last,
-        rules=tuple(dict.fromkeys(only_rules)),
-        targets=tuple(dict.fromkeys(only_targets)),
-        pattern=_pattern(pattern),
-        sql=_condition(sql),
-        as_of="then" if as_of == "then" else "today",
-        new_ids=new_ids,
-        skip_delivered=skip_delivered,
-        rate=rate,
-    )
-    if wish.as_of == "today":
-        _refuse_unknown(rules, wish)
-    return wish
+        if wish.as_of == "today":
+            _refuse_unknown(rules, wish)
+        return wish
 
 
 def restricted(rules: RuleSet, bus: str, only_rules: Sequence[str] = (), only_targets: Sequence[str] = ()) -> RuleSet:
@@ -143,7 +144,7 @@ def _pattern(pattern: str | Mapping[str, Any] | None) -> str | None:
             raise mistakes[0]
         parse_pattern(text)
     except ValueError as error:
-        raise UserError(f"the pattern is no JSON: {error}. Write one such as '{_EXAMPLE}'") from None
+        raise UserError(f"the pattern is not JSON: {error}. Write one such as '{_EXAMPLE}'") from None
     except PatternError as error:
         raise UserError(f"the pattern is wrong: {error}") from None
     return text
