@@ -22,12 +22,14 @@ from eventbridge.model import lane
 from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.orchestrate import names, pools
 from eventbridge.orchestrate.connections import airflow_connection
+from eventbridge.orchestrate.forms.redrive_dead_letters import redrive_params
+from eventbridge.orchestrate.forms.replay_events import replay_params
 from eventbridge.orchestrate.names import UNPLANNED_POOL
 from eventbridge.orchestrate.policy import UNPLANNED
 from eventbridge.orchestrate.preload import preload
 from eventbridge.orchestrate.push import PushOperator, chunk_name, pushes
-from eventbridge.orchestrate.redrive import redrive_id_of, redrive_params
-from eventbridge.orchestrate.replay import replay_id_of, replay_params
+from eventbridge.orchestrate.redrive import redrive_id_of
+from eventbridge.orchestrate.replay import replay_id_of
 from eventbridge.orchestrate.slow_lane import NICENESS
 from eventbridge.orchestrate.tasks import stage
 

@@ -10,9 +10,9 @@ from sqlalchemy import Connection
 from eventbridge.errors import BooksError, NotFoundError
 from eventbridge.ledger.batches import prove_settled_by, to_batch
 from eventbridge.ledger.database import Database
+from eventbridge.ledger.offsets import move_offset
 from eventbridge.ledger.quality import hold_by_expectation
 from eventbridge.ledger.statements import batches as statements
-from eventbridge.ledger.statements import offsets as offset_statements
 from eventbridge.ledger.statements import parking as parking_statements
 from eventbridge.ledger.statements import references as reference_statements
 from eventbridge.model.batch import Batch, Range
@@ -43,7 +43,7 @@ class Commits(Database):
                 return _refuse(connection, batch_id)
             prove_settled_by(connection, batch_id, settlement)
             for moved in ranges:
-                _move_offset(connection, runner, moved, now)
+                move_offset(connection, runner, moved, now)
             connection.execute(parking_statements.CLOSE_PARKED, {"of_batch": batch_id})
             connection.execute(reference_statements.CLOSE_REFERENCES, {"of_batch": batch_id})
             hold_by_expectation(connection, failed or {}, batch_id, now)
@@ -72,22 +72,3 @@ def _refuse(connection: Connection, batch_id: str) -> bool:
     if state != "committed":
         raise BooksError(f"Batch {batch_id} cannot be committed: it is {state}, and must be settled first.")
     return False
-
-
-def _move_offset(connection: Connection, group: str, moved: Range, now: datetime) -> None:
-    queue = moved.queue
-    change = {
-        "of_group": group,
-        "of_topic": queue.topic,
-        "of_broker": queue.broker,
-        "of_queue": queue.queue_id,
-        "expected": moved.start,
-        "to": moved.end,
-        "now": now,
-    }
-    if moved.end < moved.start or connection.execute(offset_statements.MOVE_OFFSET, change).rowcount != 1:
-        raise BooksError(
-            f"Group {group}, topic {queue.topic}, broker {queue.broker or '-'}, queue {queue.queue_id}: "
-            f"the committed offset is not {moved.start}, so it was not moved to {moved.end}. "
-            f"`eventbridge status` shows where it stands; nothing was committed."
-        )

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 
+from sqlalchemy import Connection
+
+from eventbridge.errors import BooksError
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.statements import offsets as statements
+from eventbridge.model.batch import Range
 from eventbridge.model.consumer_offset import ConsumerOffset
 from eventbridge.model.queue import Queue
 
@@ -65,3 +70,26 @@ class Offsets(Database):
                 )
                 for row in connection.execute(statements.offsets(group))
             ]
+
+
+def move_offset(connection: Connection, group: str, moved: Range, now: datetime) -> None:
+    """Move a committed offset from the start of a range to its end, in the transaction of `commit_batch`.
+
+    Raises BooksError if it does not stand at the start; then the transaction must not be committed.
+    """
+    queue = moved.queue
+    change = {
+        "of_group": group,
+        "of_topic": queue.topic,
+        "of_broker": queue.broker,
+        "of_queue": queue.queue_id,
+        "expected": moved.start,
+        "to": moved.end,
+        "now": now,
+    }
+    if moved.end < moved.start or connection.execute(statements.MOVE_OFFSET, change).rowcount != 1:
+        raise BooksError(
+            f"Group {group}, topic {queue.topic}, broker {queue.broker or '-'}, queue {queue.queue_id}: "
+            f"the committed offset is not {moved.start}, so it was not moved to {moved.end}. "
+            f"`eventbridge status` shows where it stands; nothing was committed."
+        )

@@ -1,4 +1,4 @@
-"""The tasks and forms of the DAGs `backtest_rules` and `diff_rules`."""
+"""The tasks of the DAGs `backtest_rules` and `diff_rules`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import Param, get_current_context, task
+from airflow.sdk import get_current_context, task
 
 from eventbridge.orchestrate.tasks import STAGE, stage
 
@@ -20,42 +20,6 @@ log = logging.getLogger(__name__)
 
 #: A run that takes longer is ended: a year of archive is many runs.
 BACKTEST_LIMIT = timedelta(hours=6)
-
-_CANDIDATE = (
-    "A rule of today's files, RULE@VERSION, the path of a rule file (.yaml) on Airflow's machine, or the text of one."
-)
-
-
-def backtest_params() -> dict[str, Param]:
-    """Return the form of `backtest_rules`: which rules, over which events."""
-    return {"candidate": _candidate("Candidate"), **_archive_params()}
-
-
-def diff_params() -> dict[str, Param]:
-    """Return the form of `diff_rules`: which rules are compared, over which events."""
-    return {"a": _candidate("A"), "b": _candidate("B, compared with A"), **_archive_params()}
-
-
-def _candidate(title: str) -> Param:
-    return Param("", type="string", format="multiline", minLength=1, title=title, description=_CANDIDATE)
-
-
-def _archive_params() -> dict[str, Param]:
-    text = ["null", "string"]
-    return {
-        "from": Param(
-            None, type=text, format="date-time", title="From", description="Events landed from then on. Required."
-        ),
-        "to": Param(
-            None, type=text, format="date-time", title="To", description="Events landed before then; empty: now."
-        ),
-        "bus": Param(
-            None, type=text, title="Bus", description="Only rules of this bus; needed for a file with rules of several."
-        ),
-        "samples": Param(
-            3, type="integer", minimum=0, maximum=100, title="Samples", description="Of each kind, in the report."
-        ),
-    }
 
 
 @task(**STAGE, do_xcom_push=False)

@@ -1,4 +1,4 @@
-"""Publishing from Airflow: the form and task of the DAG `publish_events`, and a hook and operator for users' DAGs."""
+"""Publishing from Airflow: the task of the DAG `publish_events`, and a hook and operator for users' DAGs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseHook, BaseOperator, Context, Param, get_current_context, task
+from airflow.sdk import BaseHook, BaseOperator, Context, get_current_context, task
 
 from eventbridge.errors import ConnectionUnusable, EventBridgeError, UserError
-from eventbridge.orchestrate.choices import buses_to_choose
 from eventbridge.orchestrate.connections import airflow_connection
 from eventbridge.orchestrate.settings import airflow_settings
 from eventbridge.orchestrate.tasks import STAGE, stage
@@ -19,27 +18,6 @@ if TYPE_CHECKING:
     from eventbridge.stages.operate.publish import Published
 
 log = logging.getLogger(__name__)
-
-_EVENTS = (
-    "CloudEvents 1.0 as JSON: one a line, or one array of them. "
-    'The least is {"specversion": "1.0", "type": "order.placed", "source": "/shop"}; one without an id gets one.'
-)
-
-
-def publish_params() -> dict[str, Param]:
-    """Return the form of the DAG: where to, and the events."""
-    return {
-        "bus": Param(
-            "",
-            type="string",
-            minLength=1,
-            examples=buses_to_choose(),
-            title="Bus",
-            description="An event bus of the rule files.",
-        ),
-        "topic": Param(None, type=["null", "string"], title="Topic", description="Empty: the first one of the bus."),
-        "events": Param("", type="string", format="multiline", minLength=1, title="Events", description=_EVENTS),
-    }
 
 
 @task(**STAGE, do_xcom_push=False)

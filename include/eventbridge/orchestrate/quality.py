@@ -1,11 +1,11 @@
-"""The task and the form of the DAG `check_quality`."""
+"""The task of the DAG `check_quality`."""
 
 from __future__ import annotations
 
 import logging
 from datetime import datetime, timedelta
 
-from airflow.sdk import Param, get_current_context, task
+from airflow.sdk import get_current_context, task
 
 from eventbridge.orchestrate.tasks import STAGE, stage
 
@@ -13,19 +13,6 @@ log = logging.getLogger(__name__)
 
 #: Ten minutes after each hour: its last batches are committed by then.
 HOURLY = "10 * * * *"
-
-
-def quality_params() -> dict[str, Param]:
-    """Return the form of the DAG: which hour."""
-    return {
-        "hour": Param(
-            None,
-            type=["null", "string"],
-            format="date-time",
-            title="Hour",
-            description="The beginning of an hour that is over; empty: the hour before the run's.",
-        )
-    }
 
 
 @task(task_id="check_quality", **STAGE, do_xcom_push=False)

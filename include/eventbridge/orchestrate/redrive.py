@@ -1,4 +1,4 @@
-"""The tasks and parameters of the DAG `redrive_dead_letters`."""
+"""The tasks of the DAG `redrive_dead_letters`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import Param, get_current_context, task
+from airflow.sdk import get_current_context, task
 from airflow.sdk.exceptions import DagRunTriggerException, DownstreamTasksSkipped
 
+from eventbridge.orchestrate.forms.redrive_dead_letters import redrive_params
 from eventbridge.orchestrate.names import BATCH_ID, PLAN_REDRIVE, REDRIVE_DAG, REDRIVE_ID
 from eventbridge.orchestrate.tasks import STAGE, confirmed_pools, stage
 
@@ -19,47 +20,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LOOK_AGAIN_SECONDS = 1.0
-
-#: As `REASONS` of `eventbridge.stages.letters.selection`, which no DAG file imports when it is parsed; a test compares.
-REASONS = (
-    "MaximumRetryAttempts",
-    "MaximumEventAge",
-    "NonRetryable",
-    "TransformFailed",
-    "RouteFailed",
-    "TargetGone",
-    "RuleRemoved",
-    "DeadlineMissed",
-)
-
-
-def redrive_params() -> dict[str, Param]:
-    """Return the form of the DAG: what chooses dead letters, and how they are delivered again."""
-    text = ["null", "string"]
-    return {
-        "rule": Param(None, type=text, title="Rule", description="Only those of this rule."),
-        "target": Param(None, type=text, title="Target", description="Only those of targets of this name."),
-        "reason": Param(None, type=text, enum=[None, *REASONS], title="Reason", description="Only with this reason."),
-        "error": Param(None, type=text, title="Error text", description="Only those whose errors have this text."),
-        "since": Param(None, type=text, title="Since", description="Last tried since: ISO 8601, or 2h: so long ago."),
-        "until": Param(None, type=text, title="Until", description="Last tried before: ISO 8601, or 2h."),
-        "names": Param(
-            [], type="array", items={"type": "string"}, title="Names", description="Delivery ids, one a line."
-        ),
-        "sql": Param(None, type=text, title="SQL", description="A condition in DuckDB's SQL on the records."),
-        "everything": Param(False, type="boolean", title="All", description="Required if nothing above chooses."),
-        "rate": Param(
-            None, type=["null", "number"], minimum=0.1, title="Rate", description="At most so many letters a second."
-        ),
-        "retransform": Param(
-            False, type="boolean", title="Retransform", description="Route the events through today's rules."
-        ),
-        "again": Param(False, type="boolean", title="Again", description="Also those that were redriven before."),
-        "dry_run": Param(False, type="boolean", title="Dry run", description="Only log what would be taken."),
-        "redrive_id": Param(
-            None, type=text, title="Go on with", description="Id of a redrive that was begun; chooses nothing."
-        ),
-    }
 
 
 @task(task_id=PLAN_REDRIVE, **STAGE, do_xcom_push=False)

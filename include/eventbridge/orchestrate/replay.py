@@ -1,4 +1,4 @@
-"""The tasks and parameters of the DAG `replay_events`; `replay_archive` shares some of them."""
+"""The tasks of the DAG `replay_events`; `replay_archive` shares some of them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import Param, get_current_context, task
+from airflow.sdk import get_current_context, task
 from airflow.sdk.exceptions import DagRunTriggerException, DownstreamTasksSkipped
 
 from eventbridge.model.lane import REPLAY_LANE_POOL, REPLAY_LANE_WEIGHT
-from eventbridge.orchestrate.choices import buses_to_choose
+from eventbridge.orchestrate.forms.replay_events import replay_params
 from eventbridge.orchestrate.names import BATCH_ID, PLAN_REPLAY, REPLAY_DAG, REPLAY_ID
 from eventbridge.orchestrate.push import pushes
 from eventbridge.orchestrate.replay_asker import cancel_unwanted, resume_for
@@ -27,68 +27,6 @@ log = logging.getLogger(__name__)
 _LOOK_AGAIN_SECONDS = 1.0
 #: How long a run waits until its next batch may be planned; then it leaves that to the next run.
 _PATIENCE_SECONDS = 60.0
-
-
-def replay_params() -> dict[str, Param]:
-    """Return the form of the DAG: which events, by which rules, to which targets, and how."""
-    text = ["null", "string"]
-    names: dict[str, Any] = {"type": ["null", "array"], "items": {"type": "string"}}
-    bus = "The bus whose archive is replayed. Required."
-    return {
-        "bus": Param(None, type=text, examples=buses_to_choose(), title="Bus", description=bus),
-        "from": Param(
-            None, type=text, format="date-time", title="From", description="Events landed from then on. Required."
-        ),
-        "to": Param(
-            None, type=text, format="date-time", title="To", description="Events landed before then; empty: now."
-        ),
-        "rules": Param(None, **names, title="Rules", description="Only for these, one a line."),
-        "targets": Param(None, **names, title="Targets", description="Only to targets of these names, one a line."),
-        "pattern": Param(
-            None,
-            type=text,
-            format="multiline",
-            title="Pattern",
-            description="Only events that this filter pattern, in JSON, matches.",
-        ),
-        "sql": Param(
-            None,
-            type=text,
-            title="SQL",
-            description="Only events that meet a DuckDB condition, e.g. outcome = 'DeadLettered' AND code = 503.",
-        ),
-        "as_of": Param(
-            "today",
-            type="string",
-            enum=["today", "then"],
-            values_display={"today": "rules of today", "then": "rules that routed the events then"},
-            title="By",
-            description="The rules that decide who gets them.",
-        ),
-        "ids": Param(
-            "new",
-            type="string",
-            enum=["new", "same"],
-            values_display={"new": "new delivery ids", "same": "the delivery ids they had"},
-            title="Ids",
-            description="A receiver that drops repetitions drops what comes under an id that it had.",
-        ),
-        "skip_delivered": Param(
-            False, type="boolean", title="Skip delivered", description="Not what a target was delivered already."
-        ),
-        "rate": Param(
-            None, type=["null", "number"], minimum=0.1, title="Rate", description="At most so many deliveries a second."
-        ),
-        "dry_run": Param(
-            False, type="boolean", title="Dry run", description="Only log what would be taken, with samples."
-        ),
-        "replay_id": Param(
-            None,
-            type=text,
-            title="Go on with",
-            description="Id of a replay that was begun, or paused; chooses nothing.",
-        ),
-    }
 
 
 @task(task_id=PLAN_REPLAY, **STAGE, do_xcom_push=False)

@@ -1,4 +1,4 @@
-"""The tasks and parameters of the DAG `replay_archive`, whose runs are hours of archive, made by Airflow's backfill."""
+"""The tasks of the DAG `replay_archive`, whose runs are hours of archive, made by Airflow's backfill."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator, Context, Param, get_current_context, task
+from airflow.sdk import BaseOperator, Context, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException
 
 from eventbridge.errors import UserError
+from eventbridge.orchestrate.forms.replay_archive import archive_params
 from eventbridge.orchestrate.names import BEGIN_REPLAY, REPLAY_ID
 from eventbridge.orchestrate.replay import (
     end_run,
     log_survey,
     refuse_unknown_fields,
-    replay_params,
     run_of_replay,
     wish_of,
 )
@@ -27,14 +27,6 @@ if TYPE_CHECKING:
     from eventbridge.stages.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
-
-#: What the run itself says: its hour, and whether it goes on with a replay.
-_OF_THE_RUN = ("from", "to", "replay_id")
-
-
-def archive_params() -> dict[str, Param]:
-    """Return the form of the DAG: that of `replay_events` without the times, which are the run's hour."""
-    return {name: param for name, param in replay_params().items() if name not in _OF_THE_RUN}
 
 
 @task(task_id=BEGIN_REPLAY, **STAGE, do_xcom_push=False)

@@ -1,13 +1,14 @@
 """The Airflow DAG `backtest_rules`: runs candidate rules over the archive and reports; nothing is delivered.
 
-Its task and its form are in eventbridge.orchestrate.backtest.
+Its form is in eventbridge.orchestrate.forms.backtest_rules, its task in eventbridge.orchestrate.backtest.
 """
 
 from __future__ import annotations
 
 from airflow.sdk import DAG
 
-from eventbridge.orchestrate.backtest import BACKTEST_LIMIT, backtest, backtest_params
+from eventbridge.orchestrate.backtest import BACKTEST_LIMIT, backtest
+from eventbridge.orchestrate.forms.backtest_rules import backtest_params
 from eventbridge.orchestrate.names import BACKTEST_DAG
 from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES
 from eventbridge.orchestrate.settings import airflow_settings

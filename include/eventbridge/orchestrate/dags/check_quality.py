@@ -1,14 +1,15 @@
 """The Airflow DAG `check_quality`: checks every hour of events, deliveries and outcomes with Great Expectations.
 
-Its task and its form are in eventbridge.orchestrate.quality.
+Its form is in eventbridge.orchestrate.forms.check_quality, its task in eventbridge.orchestrate.quality.
 """
 
 from __future__ import annotations
 
 from airflow.sdk import DAG, CronTriggerTimetable
 
+from eventbridge.orchestrate.forms.check_quality import quality_params
 from eventbridge.orchestrate.names import QUALITY_DAG
-from eventbridge.orchestrate.quality import HOURLY, check_hour, quality_params
+from eventbridge.orchestrate.quality import HOURLY, check_hour
 from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, run_limit
 from eventbridge.orchestrate.settings import airflow_settings
 

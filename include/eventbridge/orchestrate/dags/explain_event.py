@@ -1,13 +1,14 @@
 """The Airflow DAG `explain_event`: says what became of one event, by a form.
 
-Its task and its form are in eventbridge.orchestrate.explain.
+Its form is in eventbridge.orchestrate.forms.explain_event, its task in eventbridge.orchestrate.explain.
 """
 
 from __future__ import annotations
 
 from airflow.sdk import DAG
 
-from eventbridge.orchestrate.explain import explain, explain_params
+from eventbridge.orchestrate.explain import explain
+from eventbridge.orchestrate.forms.explain_event import explain_params
 from eventbridge.orchestrate.names import EXPLAIN_DAG
 from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, run_limit
 from eventbridge.orchestrate.settings import airflow_settings

@@ -1,14 +1,15 @@
 """The Airflow DAG `operate_rules`: pauses, disables, reprioritises or slows a rule or a target, by a form.
 
-Its task and its form are in eventbridge.orchestrate.operate.
+Its form is in eventbridge.orchestrate.forms.operate_rules, its task in eventbridge.orchestrate.operate.
 """
 
 from __future__ import annotations
 
 from airflow.sdk import DAG
 
+from eventbridge.orchestrate.forms.operate_rules import operate_params
 from eventbridge.orchestrate.names import OPERATE_DAG
-from eventbridge.orchestrate.operate import operate, operate_params
+from eventbridge.orchestrate.operate import operate
 from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, run_limit
 from eventbridge.orchestrate.settings import airflow_settings
 

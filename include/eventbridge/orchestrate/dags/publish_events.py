@@ -1,14 +1,15 @@
 """The Airflow DAG `publish_events`: publishes the events that a form holds.
 
-Its task and its form are in eventbridge.orchestrate.publish.
+Its form is in eventbridge.orchestrate.forms.publish_events, its task in eventbridge.orchestrate.publish.
 """
 
 from __future__ import annotations
 
 from airflow.sdk import DAG
 
+from eventbridge.orchestrate.forms.publish_events import publish_params
 from eventbridge.orchestrate.names import PUBLISH_DAG
-from eventbridge.orchestrate.publish import publish, publish_params
+from eventbridge.orchestrate.publish import publish
 from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, run_limit
 from eventbridge.orchestrate.settings import airflow_settings
 

@@ -1,16 +1,18 @@
 """The Airflow DAG `redrive_dead_letters`: delivers dead letters again, a batch a run, until none is left.
 
-Its own tasks and its form are in eventbridge.orchestrate.redrive, the others in eventbridge.orchestrate.tasks.
+Its form is in eventbridge.orchestrate.forms.redrive_dead_letters, its own tasks are in eventbridge.orchestrate.redrive,
+the others in eventbridge.orchestrate.tasks.
 """
 
 from __future__ import annotations
 
 from airflow.sdk import DAG
 
+from eventbridge.orchestrate.forms.redrive_dead_letters import redrive_params
 from eventbridge.orchestrate.late import late_alert
 from eventbridge.orchestrate.names import PLAN_REDRIVE, REDRIVE_DAG
 from eventbridge.orchestrate.push import slow_lane_pushes
-from eventbridge.orchestrate.redrive import go_on, plan_redrive, redrive_params
+from eventbridge.orchestrate.redrive import go_on, plan_redrive
 from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, run_limit
 from eventbridge.orchestrate.settings import airflow_settings
 from eventbridge.orchestrate.slow_lane import give_way

@@ -1,14 +1,15 @@
 """The Airflow DAG `replay_archive`: an hour of archive a run, made by Airflow's backfill and by nothing else.
 
-Its tasks and its form are in eventbridge.orchestrate.replay_archive.
+Its form is in eventbridge.orchestrate.forms.replay_archive, its tasks in eventbridge.orchestrate.replay_archive.
 """
 
 from __future__ import annotations
 
 from airflow.sdk import DAG, CronDataIntervalTimetable
 
+from eventbridge.orchestrate.forms.replay_archive import archive_params
 from eventbridge.orchestrate.names import ARCHIVE_DAG
-from eventbridge.orchestrate.replay_archive import WaitForReplay, archive_params, begin_replay
+from eventbridge.orchestrate.replay_archive import WaitForReplay, begin_replay
 from eventbridge.orchestrate.schedule import BACKFILL_TYPES, BEGINNING, OWNER
 from eventbridge.orchestrate.slow_lane import give_way
 from eventbridge.orchestrate.tasks import STAGE

@@ -1,15 +1,17 @@
 """The Airflow DAG `replay_events`: delivers archived events again, a batch a run, until the archive is at its end.
 
-Its own tasks and its form are in eventbridge.orchestrate.replay, the others in eventbridge.orchestrate.tasks.
+Its form is in eventbridge.orchestrate.forms.replay_events, its own tasks are in eventbridge.orchestrate.replay,
+the others in eventbridge.orchestrate.tasks.
 """
 
 from __future__ import annotations
 
 from airflow.sdk import DAG
 
+from eventbridge.orchestrate.forms.replay_events import replay_params
 from eventbridge.orchestrate.late import late_alert
 from eventbridge.orchestrate.names import PLAN_REPLAY, REPLAY_DAG
-from eventbridge.orchestrate.replay import go_on, plan_replay, replay_params, replay_pushes
+from eventbridge.orchestrate.replay import go_on, plan_replay, replay_pushes
 from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, run_limit
 from eventbridge.orchestrate.settings import airflow_settings
 from eventbridge.orchestrate.slow_lane import give_way

@@ -1,0 +1,1 @@
+"""The forms of the DAGs: the parameters that the trigger dialogue of Airflow asks for."""

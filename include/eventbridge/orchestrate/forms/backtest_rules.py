@@ -1,0 +1,41 @@
+"""The forms of the DAGs `backtest_rules` and `diff_rules`."""
+
+from __future__ import annotations
+
+from airflow.sdk import Param
+
+_CANDIDATE = (
+    "A rule of today's files, RULE@VERSION, the path of a rule file (.yaml) on Airflow's machine, or the text of one."
+)
+
+
+def backtest_params() -> dict[str, Param]:
+    """Return the form of `backtest_rules`: which rules, over which events."""
+    return {"candidate": _candidate("Candidate"), **_archive_params()}
+
+
+def diff_params() -> dict[str, Param]:
+    """Return the form of `diff_rules`: which rules are compared, over which events."""
+    return {"a": _candidate("A"), "b": _candidate("B, compared with A"), **_archive_params()}
+
+
+def _candidate(title: str) -> Param:
+    return Param("", type="string", format="multiline", minLength=1, title=title, description=_CANDIDATE)
+
+
+def _archive_params() -> dict[str, Param]:
+    text = ["null", "string"]
+    return {
+        "from": Param(
+            None, type=text, format="date-time", title="From", description="Events landed from then on. Required."
+        ),
+        "to": Param(
+            None, type=text, format="date-time", title="To", description="Events landed before then; empty: now."
+        ),
+        "bus": Param(
+            None, type=text, title="Bus", description="Only rules of this bus; needed for a file with rules of several."
+        ),
+        "samples": Param(
+            3, type="integer", minimum=0, maximum=100, title="Samples", description="Of each kind, in the report."
+        ),
+    }

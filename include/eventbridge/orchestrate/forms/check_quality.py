@@ -1,0 +1,18 @@
+"""The form of the DAG `check_quality`."""
+
+from __future__ import annotations
+
+from airflow.sdk import Param
+
+
+def quality_params() -> dict[str, Param]:
+    """Return the form of the DAG: which hour."""
+    return {
+        "hour": Param(
+            None,
+            type=["null", "string"],
+            format="date-time",
+            title="Hour",
+            description="The beginning of an hour that is over; empty: the hour before the run's.",
+        )
+    }

@@ -1,0 +1,35 @@
+"""The form of the DAG `operate_rules`."""
+
+from __future__ import annotations
+
+from airflow.sdk import Param
+
+#: As `Action` of `eventbridge.stages.operate.say`, which no DAG file imports when it is parsed; a test compares.
+ACTIONS = (
+    "pause rule",
+    "resume rule",
+    "disable rule",
+    "enable rule",
+    "set priority",
+    "clear priority",
+    "pause target",
+    "resume target",
+    "set rate",
+    "clear rate",
+)
+
+
+def operate_params() -> dict[str, Param]:
+    """Return the form of the DAG: what is to be done, to which rule or target."""
+    text = ["null", "string"]
+    return {
+        "action": Param("pause rule", type="string", enum=list(ACTIONS), title="Action", description="What to do."),
+        "rule": Param("", type="string", minLength=1, title="Rule", description="Name of the rule."),
+        "target": Param(None, type=text, title="Target", description="Its target, for actions that are about one."),
+        "value": Param(
+            None, type=text, title="Value", description="high, medium or low for a priority; 10/s or 300/m for a rate."
+        ),
+        "confirm": Param(
+            False, type="boolean", title="Confirm", description="Required to disable a rule: events then pass it by."
+        ),
+    }

@@ -1,0 +1,28 @@
+"""The form of the DAG `publish_events`."""
+
+from __future__ import annotations
+
+from airflow.sdk import Param
+
+from eventbridge.orchestrate.forms.choices import buses_to_choose
+
+_EVENTS = (
+    "CloudEvents 1.0 as JSON: one a line, or one array of them. "
+    'The least is {"specversion": "1.0", "type": "order.placed", "source": "/shop"}; one without an id gets one.'
+)
+
+
+def publish_params() -> dict[str, Param]:
+    """Return the form of the DAG: where to, and the events."""
+    return {
+        "bus": Param(
+            "",
+            type="string",
+            minLength=1,
+            examples=buses_to_choose(),
+            title="Bus",
+            description="An event bus of the rule files.",
+        ),
+        "topic": Param(None, type=["null", "string"], title="Topic", description="Empty: the first one of the bus."),
+        "events": Param("", type="string", format="multiline", minLength=1, title="Events", description=_EVENTS),
+    }
