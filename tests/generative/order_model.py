@@ -14,12 +14,12 @@ from eventbridge.decision.answer_to_outcome import decide, expired, too_early
 from eventbridge.decision.ordering import (
     BEHIND_ITS_KEY,
     BLOCKED,
-    HELD_AT,
     RELEASED,
     SINGLE_KEY,
     SKIPPED,
     Open,
     Turns,
+    delivery_held_at,
     held_at,
     is_due_for_renewal,
     is_marked,
@@ -73,7 +73,7 @@ class Row:
     @property
     def is_head(self) -> bool:
         """Whether its deliveries are the first of their keys."""
-        return self.attempts > 0 or self.held.startswith(HELD_AT) or is_marked(self.held)
+        return self.attempts > 0 or delivery_held_at(self.held) is not None or is_marked(self.held)
 
 
 @dataclass(eq=False)
@@ -128,7 +128,7 @@ class OrderModel:
     @property
     def held(self) -> list[Row]:
         """The rows that the rule is held at."""
-        return [row for row in self.rows if row.held.startswith(HELD_AT) and not row.taken]
+        return [row for row in self.rows if delivery_held_at(row.held) is not None and not row.taken]
 
     @property
     def left(self) -> list[Delivery]:

@@ -25,11 +25,6 @@ def windows_of(rules: RuleSet) -> dict[tuple[str, str], DeliverBetween]:
     return {(rule, each.name): each.deliver_between for rule, each in targets if each.deliver_between is not None}
 
 
-def is_open(window: DeliverBetween, at: datetime) -> bool:
-    """Say whether deliveries may be sent at a time."""
-    return _hours(window).open_at(at)
-
-
 def next_opening(window: DeliverBetween, now: datetime) -> datetime:
     """Return the first time from `now` on, in UTC, at which the window is open: `now` itself if it is.
 

@@ -26,7 +26,7 @@ REFERENCE_FIRST: Final = "ReferenceFirst"
 
 #: Why a parked row is held: behind its key; at a delivery that may not be given up; and what a person said to it then.
 BEHIND_ITS_KEY: Final = "order"
-HELD_AT: Final = "held at "
+_HELD_AT: Final = "held at "
 RELEASED: Final = "released"
 SKIPPED: Final = "skipped"
 
@@ -158,12 +158,17 @@ def is_due_for_renewal(until: datetime, now: datetime, timeout_seconds: float) -
 
 def held_at(delivery_id: str) -> str:
     """Return why a row is held whose delivery may not be given up: it names it, so that a person can."""
-    return HELD_AT + delivery_id
+    return _HELD_AT + delivery_id
+
+
+def delivery_held_at(held: str) -> str | None:
+    """Return the id of the delivery that `held_at` named, None if a row is held for another reason, or not at all."""
+    return held.removeprefix(_HELD_AT) if held.startswith(_HELD_AT) else None
 
 
 def waits_for_order(held: str) -> bool:
     """Return whether a parked row is held, or marked, for the sake of order: nothing but order lets it go."""
-    return held in (BEHIND_ITS_KEY, RELEASED, SKIPPED) or held.startswith(HELD_AT)
+    return held in (BEHIND_ITS_KEY, RELEASED, SKIPPED) or delivery_held_at(held) is not None
 
 
 def is_marked(held: str) -> bool:

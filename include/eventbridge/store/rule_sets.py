@@ -63,9 +63,3 @@ def _from_store(store: Store, rule_set_hash: str, newest: RuleSet | None) -> Rul
     if found != rule_set_hash:
         raise StoreFileDamaged(f"{path} in {store.uri} holds the content {found}. Restore it from a backup.")
     return RuleSet.from_json(content.decode(), newest)
-
-
-def forget_rule_sets() -> None:
-    """Forget the sets that this process has read, as a new process does; for tests."""
-    with _lock:
-        _read.clear()

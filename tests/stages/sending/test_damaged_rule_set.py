@@ -7,8 +7,7 @@ from stages.delivering import Sending
 
 from eventbridge.errors import StoreFileDamaged
 from eventbridge.stages.operate.audit import audit
-from eventbridge.store import layout
-from eventbridge.store.rule_sets import forget_rule_sets
+from eventbridge.store import layout, rule_sets
 
 
 @pytest.mark.parametrize("damage", ["gone", "damaged"])
@@ -22,7 +21,7 @@ def test_it_is_written_again_from_the_rule_files(sending: Sending, damage: str) 
     work.store.delete(path)
     if damage == "damaged":
         work.store.put(path, right[:-9])
-    forget_rule_sets()
+    rule_sets._read.clear()  # as a new process
 
     sending.deliver()
 
@@ -37,7 +36,7 @@ def test_where_the_rules_are_others_now_it_is_told(sending: Sending) -> None:
     path = layout.rule_set(batch.rule_set)
     sending.work.store.put(path, b"{}")
     sending.rules(crm="/healthy/other")
-    forget_rule_sets()
+    rule_sets._read.clear()  # as a new process
 
     with pytest.raises(StoreFileDamaged, match=rf"rule files back as they were when batch {batch.batch_id}"):
         sending.work.rules_of(batch)

@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 from pyarrow import parquet
 from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, http
+from stages.verdict_rows import table_of
 
 from eventbridge.errors import BooksError
 from eventbridge.model.batch import Batch, BatchFile, FileKind
@@ -23,7 +24,7 @@ from eventbridge.stages.operate.repair import Repair, repair_batch
 from eventbridge.stages.redrive.plan import begin_redrive, plan_redrive
 from eventbridge.stages.retry.plan import plan_retries, settle_stale
 from eventbridge.stages.settle.letters import write_dead_letters
-from eventbridge.stages.settle.settlement import publish_settlement, read_verdicts, table_of
+from eventbridge.stages.settle.settlement import publish_settlement, read_verdicts
 from eventbridge.store import layout
 from eventbridge.store.parquet import read_rows, read_table, write_table
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, http, verdicts
+from stages.verdict_rows import table_of
 
 from eventbridge import fault_points
 from eventbridge.errors import BooksError, BusError
@@ -22,7 +23,7 @@ from eventbridge.stages.letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.settle.letters import write_dead_letters
 from eventbridge.stages.settle.parking import schedule_retries
-from eventbridge.stages.settle.settlement import records, table_of
+from eventbridge.stages.settle.settlement import records
 from eventbridge.stages.settle.verdicts import verdicts_of
 from eventbridge.store import layout
 from eventbridge.store.parquet import read_table, write_table

@@ -9,17 +9,17 @@ import pytest
 
 from eventbridge.errors import StoreFileDamaged, StoreFileMissing
 from eventbridge.rule import RuleSet
-from eventbridge.store import layout
+from eventbridge.store import layout, rule_sets
 from eventbridge.store.file import FileStore
-from eventbridge.store.rule_sets import forget_rule_sets, freeze_rules, frozen_rules
+from eventbridge.store.rule_sets import freeze_rules, frozen_rules
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[FileStore]:
     """Return an empty store, with nothing that this process read before."""
-    forget_rule_sets()
+    rule_sets._read.clear()
     yield FileStore(tmp_path / "store")
-    forget_rule_sets()
+    rule_sets._read.clear()
 
 
 def a_set(number: int) -> RuleSet:

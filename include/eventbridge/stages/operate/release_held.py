@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from eventbridge.decision.ordering import HELD_AT, RELEASED, SKIPPED
+from eventbridge.decision.ordering import RELEASED, SKIPPED, delivery_held_at, held_at
 from eventbridge.errors import NotFoundError
 from eventbridge.stages.runtime.runtime import Runtime
 
@@ -27,9 +27,9 @@ class HeldDelivery:
 def held_deliveries(work: Runtime, rule: str) -> dict[int, HeldDelivery]:
     """Return the deliveries that a rule is held at, by the ids of their parked rows, in order."""
     return {
-        row.parked_id: HeldDelivery(row.target, row.held.removeprefix(HELD_AT), row.reason)
+        row.parked_id: HeldDelivery(row.target, name, row.reason)
         for row in work.ledger.held_of_rule(rule)
-        if row.parked_id is not None and row.held.startswith(HELD_AT) and row.taken_by is None
+        if row.parked_id is not None and row.taken_by is None and (name := delivery_held_at(row.held)) is not None
     }
 
 
@@ -61,7 +61,7 @@ def skip_held(work: Runtime, rule: str, delivery_id: str) -> HeldDelivery:
 
 
 def _mark(work: Runtime, parked_id: int, delivery: HeldDelivery, note: str) -> bool:
-    marked = work.ledger.mark_held(parked_id, HELD_AT + delivery.delivery_id, note)
+    marked = work.ledger.mark_held(parked_id, held_at(delivery.delivery_id), note)
     if marked:
         log.warning("delivery %s to %s: %s by hand", delivery.delivery_id, delivery.target, note)
     return marked

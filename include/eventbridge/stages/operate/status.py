@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from eventbridge.decision.hold_reason import reference_hold_reason
-from eventbridge.decision.ordering import HELD_AT
+from eventbridge.decision.ordering import delivery_held_at
 from eventbridge.errors import Mistake, RuleFileError
 from eventbridge.model.applied_slots import AppliedSlots
 from eventbridge.model.batch import Batch
@@ -136,7 +136,7 @@ def held_rules(work: Runtime, rules: RuleSet) -> Iterator[HeldRule]:
         yield HeldRule(name, version, hold.reason, hold.since)
     for waiting in work.ledger.waiting_targets():
         rule, since = rules.rules.get(waiting.rule), waiting.newest_held_since
-        if rule is not None and since is not None and waiting.state == "held" and waiting.held.startswith(HELD_AT):
+        if rule is not None and since is not None and waiting.state == "held" and delivery_held_at(waiting.held):
             yield HeldRule(rule.name, rule.version, f"{waiting.held} of the target {waiting.target}", since)
 
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from eventbridge.decision.ordering import HELD_AT, PLACE_COLUMNS, Open, is_marked, may_block, place_of, spans_of
+from eventbridge.decision.ordering import (
+    PLACE_COLUMNS,
+    Open,
+    delivery_held_at,
+    is_marked,
+    may_block,
+    place_of,
+    spans_of,
+)
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch
 from eventbridge.model.parked import Parked
@@ -44,7 +52,7 @@ def open_deliveries(
 
 def _is_head(row: Parked) -> bool:
     """Return whether a row's deliveries are the first of their keys: nothing else of an ordered target is tried."""
-    return row.attempts > 0 or row.held.startswith(HELD_AT) or is_marked(row.held)
+    return row.attempts > 0 or delivery_held_at(row.held) is not None or is_marked(row.held)
 
 
 def _keys(work: Runtime, waiting: Iterable[Parked]) -> Iterator[tuple[str, Place, bool]]:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from eventbridge.decision.deadline import told_before
 from eventbridge.decision.operational_event import OperationalEvent, of_rule_held_at_delivery
-from eventbridge.decision.ordering import BLOCKED, HELD_AT, is_marked
+from eventbridge.decision.ordering import BLOCKED, delivery_held_at, is_marked
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model import row_vectors
 from eventbridge.model.batch import Batch
@@ -50,7 +50,7 @@ def _held_events(work: Runtime, batch: Batch, parked: Sequence[Parked]) -> list[
 
     What they say follows from the settlement alone, however often they are made.
     """
-    held = {row.held.removeprefix(HELD_AT): row for row in parked if row.held.startswith(HELD_AT)}
+    held = {name: row for row in parked if (name := delivery_held_at(row.held)) is not None}
     if not held:
         return []
     columns = ["delivery_id", "settled_at", "due_at"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
 
 import numpy as np
 import pyarrow as pa
@@ -87,11 +86,6 @@ def read_verdicts(work: Runtime, batch_id: str) -> Iterator[Verdict]:
 def records(table: pa.Table) -> Iterator[Verdict]:
     """Yield rows with all columns of schema SETTLEMENT as records."""
     return (Verdict(**row) for row in table.to_pylist())
-
-
-def table_of(verdicts: Iterable[Verdict]) -> pa.Table:
-    """Return records as rows of schema SETTLEMENT."""
-    return pa.Table.from_pylist([asdict(verdict) for verdict in verdicts], schema=schemas.SETTLEMENT)
 
 
 def _verdicts(work: Runtime, path: str) -> pa.ChunkedArray:

@@ -1,0 +1,16 @@
+"""Verdicts as rows of a settlement, for tests of sending that change one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+
+import pyarrow as pa
+
+from eventbridge.model.verdict import Verdict
+from eventbridge.store import schemas
+
+
+def table_of(verdicts: Iterable[Verdict]) -> pa.Table:
+    """Return records as rows of schema SETTLEMENT."""
+    return pa.Table.from_pylist([asdict(verdict) for verdict in verdicts], schema=schemas.SETTLEMENT)
