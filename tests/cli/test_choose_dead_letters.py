@@ -109,7 +109,7 @@ def test_an_export_that_is_ended_leaves_no_draft(number: signal.Signals, code: i
         running.send_signal(number)
         _, told = running.communicate(timeout=60)
 
-    assert running.returncode == code
+    assert running.returncode == code, told
     assert set(delivered.folder.iterdir()) == before
     assert "Traceback" not in told
 

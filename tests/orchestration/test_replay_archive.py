@@ -14,13 +14,9 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from eventbridge.errors import UserError
 from eventbridge.model.replay import Replay
-<<<<<<< HEAD
-from eventbridge.orchestrate.replay_archive import archive_params, replay_of_hour, say_end
-from eventbridge.orchestrate.replay_asker import cancel_unwanted, resume_for
-=======
 from eventbridge.orchestrate.forms.replay_archive import archive_params
 from eventbridge.orchestrate.replay_archive import replay_of_hour, say_end
->>>>>>> c328423 (Put each DAG's form, and the move of offsets, where one looks)
+from eventbridge.orchestrate.replay_asker import cancel_unwanted, resume_for
 from eventbridge.orchestrate.replay_end import ReplayEnd
 from eventbridge.orchestrate.tasks import stage
 from eventbridge.stages.runtime.runtime import Runtime

@@ -163,7 +163,7 @@ def test_places_of_retries_and_of_the_unplanned_are_made_as_pools() -> None:
         ({}, "no rule file names a bus"),
         ({"bus": "orders"}, "from is missing"),
         ({"bus": "orders", "from": "1h", "rules": ["none"]}, "has no rule 'none'"),
-        ({"bus": "orders", "from": "1h", "pattern": "{"}, "is no JSON"),
+        ({"bus": "orders", "from": "1h", "pattern": "{"}, "is not JSON"),
         ({"replay_id": "3f2a", "dry_run": True}, "dry_run"),
         ({"replay_id": "3f2a", "bus": "orders", "ids": "same"}, "bus, ids"),
     ],

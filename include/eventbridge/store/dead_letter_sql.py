@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import duckdb
@@ -12,7 +11,7 @@ import pyarrow as pa
 
 from eventbridge.errors import UserError
 from eventbridge.store import schemas
-from eventbridge.store.sql_sandbox import MEMORY, interruptible, lock, sandbox
+from eventbridge.store.sql_sandbox import MEMORY, in_sandbox, lock
 
 #: Columns that are always read: they make up `name` and `given_up_at`.
 _NEEDED = ("delivery_id", "bus", "topic", "broker", "queue_id", "offset", "arrived_at", "last_attempt_at", "batch_id")
@@ -51,24 +50,26 @@ def keys_where(read: Read, paths: Sequence[str], condition: str) -> set[Key]:
 
 
 def _run(read: Read, paths: Sequence[str], query: str, as_column: str, written: str) -> pa.Table:
-    with sandbox() as connection:
-        try:
-            _fill(connection, read, paths, _columns_in(written))
-            lock(connection)
-            if any(len(connection.extract_statements(each)) != 1 for each in (query, as_column)):
-                raise UserError(f"{written!r} is not a condition in SQL but several statements. Write one condition.")
-            return interruptible(connection, lambda: connection.sql(query).to_arrow_table())
-        except duckdb.OutOfMemoryException as error:
-            raise UserError(
-                f"the dead letters are too many for a condition in SQL on what it speaks of ({MEMORY} of memory). "
-                "Speak of fewer of the long columns: event, request, attempts."
-            ) from error
-        except duckdb.Error as error:
-            message = str(error).split("\n\nLINE")[0]
-            raise UserError(
-                f"{written!r} is not a condition in SQL on dead letters: {message}. "
-                "The columns are those of `eventbridge dead-letters show --json`."
-            ) from error
+    def found(connection: duckdb.DuckDBPyConnection) -> pa.Table:
+        _fill(connection, read, paths, _columns_in(written))
+        lock(connection)
+        if any(len(connection.extract_statements(each)) != 1 for each in (query, as_column)):
+            raise UserError(f"{written!r} is not a condition in SQL but several statements. Write one condition.")
+        return connection.sql(query).to_arrow_table()
+
+    try:
+        return in_sandbox(found)
+    except duckdb.OutOfMemoryException as error:
+        raise UserError(
+            f"the dead letters are too many for a condition in SQL on what it speaks of ({MEMORY} of memory). "
+            "Speak of fewer of the long columns: event, request, attempts."
+        ) from error
+    except duckdb.Error as error:
+        message = str(error).split("\n\nLINE")[0]
+        raise UserError(
+            f"{written!r} is not a condition in SQL on dead letters: {message}. "
+            "The columns are those of `eventbridge dead-letters show --json`."
+        ) from error
 
 
 def _fill(connection: duckdb.DuckDBPyConnection, read: Read, paths: Sequence[str], columns: list[str]) -> None:
@@ -82,7 +83,7 @@ def _fill(connection: duckdb.DuckDBPyConnection, read: Read, paths: Sequence[str
             continue
         connection.register("part", table)
         verb = "INSERT INTO dead_letters BY NAME" if number else "CREATE TABLE dead_letters AS"
-        interruptible(connection, partial(connection.execute, f"{verb} {select}"))
+        connection.execute(f"{verb} {select}")
         connection.unregister("part")
 
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eventbridge.errors import UserError
-from eventbridge.store.sql_sandbox import interruptible, lock, sandbox
+from eventbridge.store.sql_sandbox import in_sandbox, lock
 
 #: What a condition may speak of, as the table `events` is made; the last five are null for what was no delivery.
 COLUMNS = pa.schema(
@@ -48,22 +48,24 @@ def rows_where(events: pa.Table, condition: str) -> npt.NDArray[np.bool_]:
     """
     # on a line of its own: a comment at the condition's end must not take the bracket with it
     query = f"SELECT (\n{condition}\n)::BOOLEAN AS met FROM events ORDER BY row_in_file"
-    with sandbox() as connection:
-        try:
-            connection.register("part", events.cast(COLUMNS))
-            create = f"CREATE TABLE events AS SELECT row_number() OVER () AS row_in_file, {_SHOWN} FROM part"
-            interruptible(connection, lambda: connection.execute(create))
-            connection.unregister("part")
-            lock(connection)
-            duckdb.SQLExpression(condition)  # one expression by itself, not what only ends the brackets of the query
-            found = interruptible(connection, lambda: connection.sql(query).to_arrow_table())
-        except duckdb.Error as error:
-            message = str(error).split("\n\nLINE")[0]
-            raise UserError(
-                f"{condition!r} is not a condition in SQL on archived events: {message}. "
-                f"The columns are {', '.join(COLUMNS.names)}."
-            ) from error
-    met = found["met"].to_pylist()
+
+    def met_by(connection: duckdb.DuckDBPyConnection) -> list[bool | None]:
+        connection.register("part", events.cast(COLUMNS))
+        connection.execute(f"CREATE TABLE events AS SELECT row_number() OVER () AS row_in_file, {_SHOWN} FROM part")
+        connection.unregister("part")
+        lock(connection)
+        duckdb.SQLExpression(condition)  # one expression by itself, not what only ends the brackets of the query
+        found: list[bool | None] = connection.sql(query).to_arrow_table()["met"].to_pylist()
+        return found
+
+    try:
+        met = in_sandbox(met_by)
+    except duckdb.Error as error:
+        message = str(error).split("\n\nLINE")[0]
+        raise UserError(
+            f"{condition!r} is not a condition in SQL on archived events: {message}. "
+            f"The columns are {', '.join(COLUMNS.names)}."
+        ) from error
     if len(met) != events.num_rows:
         raise UserError(
             f"{condition!r} is not a condition in SQL on one event. Write one that is true or false for each."

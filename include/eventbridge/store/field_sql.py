@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
-from typing import Any
 
 import duckdb
 import pyarrow as pa
 
 from eventbridge.decision.quality import FieldCounts
 from eventbridge.errors import StoreError
-from eventbridge.store.sql_sandbox import interruptible, lock, sandbox
+from eventbridge.store.sql_sandbox import in_sandbox, lock
 
 _COUNT = """
 SELECT count(*), count(*) FILTER (WHERE coalesce(json_type(value), 'NULL') = 'NULL'), count(finite), min(finite),
@@ -29,25 +27,23 @@ def count_fields(events: pa.Table, paths: Mapping[str, tuple[str | int, ...]]) -
     Numbers are compared in double precision; one that is too large for that counts as none.
     Raises StoreError if an archived event is not JSON.
     """
-    found = {}
-    with sandbox() as connection:
-        try:
-            connection.register("part", events)
-            connection.execute("CREATE TABLE events AS SELECT decode(body)::JSON AS event FROM part")
-            connection.unregister("part")
-            lock(connection)
-            for path, steps in paths.items():
-                value = "event" + "".join(f" -> {_step(step)}" for step in steps)
-                query = _COUNT.format(value=value)
-                (row,) = interruptible(connection, partial(_rows, connection, query))
-                found[path] = FieldCounts(*row)
-        except duckdb.Error as error:
-            raise StoreError(f"archived events cannot be counted: {error}") from error
-    return found
 
+    def counted(connection: duckdb.DuckDBPyConnection) -> dict[str, FieldCounts]:
+        connection.register("part", events)
+        connection.execute("CREATE TABLE events AS SELECT decode(body)::JSON AS event FROM part")
+        connection.unregister("part")
+        lock(connection)
+        found = {}
+        for path, steps in paths.items():
+            value = "event" + "".join(f" -> {_step(step)}" for step in steps)
+            (row,) = connection.execute(_COUNT.format(value=value)).fetchall()
+            found[path] = FieldCounts(*row)
+        return found
 
-def _rows(connection: duckdb.DuckDBPyConnection, query: str) -> list[tuple[Any, ...]]:
-    return connection.execute(query).fetchall()
+    try:
+        return in_sandbox(counted)
+    except duckdb.Error as error:
+        raise StoreError(f"archived events cannot be counted: {error}") from error
 
 
 def _step(step: str | int) -> str:

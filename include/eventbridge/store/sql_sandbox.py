@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from typing import TypeVar
 
 import duckdb
@@ -15,13 +15,33 @@ MEMORY = "2GB"
 _T = TypeVar("_T")
 
 
-@contextmanager
-def sandbox() -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open a database in memory, to be filled and then locked (`lock`); it is gone with the block."""
+def in_sandbox(ask: Callable[[duckdb.DuckDBPyConnection], _T]) -> _T:
+    """Return what `ask` returns, which is given a database in memory, to be filled and then locked (`lock`).
+
+    A signal ends it. The database is gone afterwards.
+    """
+    # All of it in a thread of its own. DuckDB looks at Python's signals where it runs: in the main thread a handler
+    # that raises (Ctrl-C, the end of an Airflow task) is heard at a query's end, which may be never, is lost, or ends
+    # the process where DuckDB's C++ expects no exception.
+    with ThreadPoolExecutor(1) as pool:
+        opened: Future[duckdb.DuckDBPyConnection] = Future()
+        answer = pool.submit(_ask, ask, opened)
+        try:
+            return answer.result()
+        finally:
+            while not answer.done():  # more than once: between two queries there is nothing to interrupt
+                if opened.done():
+                    with suppress(duckdb.ConnectionException):  # closed this very moment
+                        opened.result().interrupt()
+                wait([answer], timeout=0.05)
+
+
+def _ask(ask: Callable[[duckdb.DuckDBPyConnection], _T], opened: Future[duckdb.DuckDBPyConnection]) -> _T:
     with duckdb.connect(":memory:", config={"threads": 2, "memory_limit": MEMORY}) as connection:
         for option, value in (("autoinstall_known_extensions", "false"), ("TimeZone", "'UTC'")):
             connection.execute(f"SET {option} = {value}")
-        yield connection
+        opened.set_result(connection)
+        return ask(connection)
 
 
 def lock(connection: duckdb.DuckDBPyConnection) -> None:
@@ -32,17 +52,3 @@ def lock(connection: duckdb.DuckDBPyConnection) -> None:
         ("lock_configuration", "true"),
     ):
         connection.execute(f"SET {option} = {value}")
-
-
-def interruptible(connection: duckdb.DuckDBPyConnection, ask: Callable[[], _T]) -> _T:
-    """Return what `ask` returns, which runs a query on the connection; a signal ends it."""
-    # In a thread of its own: DuckDB runs a query where it is asked, and a signal that Python is to handle in that
-    # thread (Ctrl-C, the end of an Airflow task) may wait for the query's end, which may be never, or is lost.
-    with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(ask)
-        try:
-            return answer.result()
-        finally:
-            while not answer.done():  # more than once: before a query has begun there is nothing to interrupt
-                connection.interrupt()
-                wait([answer], timeout=0.05)

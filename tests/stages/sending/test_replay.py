@@ -168,7 +168,7 @@ def test_a_pattern_rules_and_targets_choose(sending: Sending) -> None:
     landed(sending, 5, crm="/healthy/crm", bills="/healthy/bills")
     wanted = sorted(ids(sending))[:2]
 
-    done = replay(sending, pattern=json.dumps({"id": wanted}), only_targets=["bills"], only_rules=["orders"])
+    done = replay(sending, pattern=json.dumps({"id": wanted}), targets=["bills"], rules=["orders"])
 
     again = sending.requests()[10:]
     assert sorted(event_of(each)["id"] for each in again) == wanted
@@ -253,7 +253,7 @@ def test_a_rule_with_a_runner_of_its_own_gets_what_others_landed(sending: Sendin
     late = rules({"audit": "/healthy/audit"}, rule="late", runner="night").partition("rules:\n")[2]
     sending.write(rules({"crm": "/healthy/crm"}) + late)
 
-    replay(sending, only_rules=["late"])
+    replay(sending, rules=["late"])
 
     assert Counter(each["path"] for each in sending.requests()) == {"/healthy/crm": 4, "/healthy/audit": 4}
 
@@ -283,7 +283,7 @@ def test_a_run_that_asks_again_gets_its_replay(sending: Sending) -> None:
     landed(sending, 1, crm="/healthy/crm")
     done = replay(sending)
 
-    assert begin(sending, only_targets=["crm"]) == done
+    assert begin(sending, targets=["crm"]) == done
     assert deliver(sending, done) == 0
     assert set(ids(sending).values()) == {2}
 
@@ -367,9 +367,9 @@ def test_an_audit_tells_what_a_replay_left_out(sending: Sending) -> None:
         ({"since": None}, "from is missing"),
         ({"since": "yesterday"}, "is not a time"),
         ({"since": "1h", "until": "2h"}, "is not before"),
-        ({"only_rules": ["order"]}, "Did you mean orders?"),
-        ({"only_targets": ["crn"]}, "Did you mean crm?"),
-        ({"pattern": "{"}, "is no JSON"),
+        ({"rules": ["order"]}, "Did you mean orders?"),
+        ({"targets": ["crn"]}, "Did you mean crm?"),
+        ({"pattern": "{"}, "is not JSON"),
         ({"pattern": '{"type": [{"prefx": "a"}]}'}, "prefix"),
         ({"pattern": '{"detail-type": ["a"]}'}, "detail-type"),
         ({"as_of": "tomorrow"}, "today, or then"),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventbridge.decision.delivery_window import next_opening
+from eventbridge.decision.delivery_window import _hours, next_opening
 from eventbridge.rule.window import WEEKDAYS, DeliverBetween
 
 WORKING = ("mon", "tue", "wed", "thu", "fri")
@@ -68,6 +68,10 @@ def test_next_opening(given_window: DeliverBetween, now: str, opens: str) -> Non
     found = next_opening(given_window, at(now))
 
     assert found == at(opens)
+
+
+def is_open(drawn: DeliverBetween, moment: datetime) -> bool:
+    return _hours(drawn).open_at(moment)
 
 
 @st.composite
