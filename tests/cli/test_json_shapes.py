@@ -318,6 +318,12 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "expires_at": "str",
     },
     ("tokens", "list"): [],
+    ("targets", "check", "all-orders", "gone"): {
+        "rule": "str",
+        "target": "str",
+        "reached": "bool",
+        "trouble": "null",
+    },
     ("targets", "enable", "all-orders", "gone"): {"rule": "str", "target": "str", "before": "str", "released": "int"},
 }
 

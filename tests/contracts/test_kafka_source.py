@@ -99,6 +99,21 @@ def test_what_compaction_took_is_a_gap(kafka: Kafka) -> None:
     assert found in ([], [9])
 
 
+def test_who_stops_within_a_block_goes_on_there(log: KafkaLog) -> None:
+    """As the buffer stage does at the end of a file: what was fetched is not fetched again, and none is passed over."""
+    log.publish([(str(number).encode() * 100, None) for number in range(20_000)])
+    seen: list[int] = []
+    start = 0
+    while start < 20_000:
+        with closing(log.read(QUEUE, start, 20_000)) as blocks:  # type: ignore[type-var]
+            block = next(blocks)
+        taken = block.slice(0, max(1, block.num_rows // 2))["offset"].to_pylist()
+        seen += taken
+        start = taken[-1] + 1
+
+    assert seen == list(range(20_000))
+
+
 def test_a_topic_keeps_what_it_keeps(kafka: Kafka, log: KafkaLog) -> None:
     """What retention dropped is left out, and the read begins with what is there."""
     log.publish([(str(number).encode(), None) for number in range(10)])

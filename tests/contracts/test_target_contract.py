@@ -14,15 +14,19 @@ from pathlib import Path
 
 import certificates
 import pytest
+from services.kafka import Kafka, make_topics
 
 from eventbridge import fault_points
 from eventbridge.config.connection import Connection
+from eventbridge.sources.kafka.log import KafkaLog
 from eventbridge.stages.push.admission_gate import Feed
 from eventbridge.targets.file.fields import FileFields
 from eventbridge.targets.http_batch import Batching
 from eventbridge.targets.http_fields import HttpFields
+from eventbridge.targets.kafka.fields import KafkaFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
+from eventbridge.testing.messages import messages_of
 from eventbridge.testing.receiver import ADDRESSES, Receiver
 from eventbridge.testing.targets import InMemoryTarget
 
@@ -124,6 +128,20 @@ def file_kit(folder: Path, receivers: Receivers) -> Kit:
     )
 
 
+def kafka_kit(broker: Kafka) -> Kit:
+    """A topic of two partitions that was made just now."""
+    make_topics(broker, "crm", queues=2, **{"max.message.bytes": str(2 << 20)})
+    rule = KafkaFields(name="crm", connection="shop", topic="crm", max_in_flight=500)
+    connection = Connection("shop", "kafka", broker.servers)
+
+    def received() -> list[bytes]:
+        with closing(KafkaLog({"bootstrap.servers": broker.servers}, ["crm"], clock=now)) as log:
+            blocks = [block for queue, end in log.ends().items() for block in log.read(queue, 0, end)]
+            return [message.body or b"" for message in messages_of(blocks)]
+
+    return Kit(lambda clock: open_target("r", rule, lambda _: connection, clock), received)
+
+
 def memory_kit(folder: Path, receivers: Receivers) -> Kit:
     opened: list[InMemoryTarget] = []
 
@@ -156,9 +174,11 @@ def receivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receivers]:
         yield Receivers(plain, secure, own)
 
 
-@pytest.fixture(params=KITS)
+@pytest.fixture(params=[*KITS, "kafka"])
 def kit(request: pytest.FixtureRequest, tmp_path: Path, receivers: Receivers) -> Kit:
     """Return each kind of target, with nothing delivered to it yet."""
+    if request.param == "kafka":
+        return kafka_kit(request.getfixturevalue("kafka"))
     return KITS[request.param](tmp_path, receivers)
 
 

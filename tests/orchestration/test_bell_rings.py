@@ -14,6 +14,7 @@ from eventbridge.config.settings import Settings
 from eventbridge.model.batch import Batch, Range
 from eventbridge.model.parked import Parked
 from eventbridge.orchestrate.bell import Bell, Seen, rings
+from eventbridge.orchestrate.names import runner_subject
 from eventbridge.orchestrate.watch import Watch
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.stages.runtime.runtime import Runtime
@@ -249,3 +250,15 @@ def test_what_falls_due_next_is_rung_for_though_the_last_run_took_nothing(watch:
     clock.later(2)
 
     assert watch.look() == ["due_deliveries"]
+
+
+def test_a_bus_that_does_not_answer_silences_no_other(watch: Watch, home: Path, clock: Clock) -> None:
+    """Its runner is left to the time schedule; the others are rung for."""
+    (home.parent / "rules" / "down.yaml").write_text(
+        "buses: {down: {source: {type: kafka, connection: nowhere, topics: [a]}}}\n"
+        "rules: {down: {bus: down, pattern: {}, targets: {t: {type: file, path: /tmp/never.jsonl}}}}\n"
+    )
+    publish(watch)
+    clock.later(3)
+
+    assert set(watch.look()) == {runner_subject("orders"), runner_subject("night")}

@@ -171,7 +171,8 @@ class Kafka:
 
 
 def make_topics(kafka: Kafka, *topics: str, queues: int = 1, **settings: str) -> None:
-    """Make topics, empty; one that is there is made again."""
+    """Make topics, empty, that keep messages however old a test's clock lets them be; those there are made again."""
+    settings = {"retention.ms": "-1"} | settings
     admin = _admin(kafka.servers)
     there = [topic for topic in topics if topic in admin.list_topics(timeout=10).topics]
     _done(admin.delete_topics(there, operation_timeout=10) if there else {})

@@ -31,6 +31,11 @@ def numbered_lines(name: str) -> Iterator[tuple[int, bytes]]:
         raise UserError(f"cannot read {name!r}: {error}") from error
 
 
+def whole_file(name: str) -> bytes:
+    """Return a file, or standard input for `-`, as one JSON text; raises UserError if it cannot be read."""
+    return b"\n".join(line for _, line in numbered_lines(name))
+
+
 def _filled(stream: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
     for number, line in enumerate(stream, 1):
         stripped = line.strip()

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from eventbridge.cli import operate
+from eventbridge.cli.lines import whole_file
 from eventbridge.cli.output import JsonOption, say, show_json
 from eventbridge.cli.runtime import runtime
 from eventbridge.cli.table import show_table
@@ -42,6 +43,64 @@ def list_targets(as_json: JsonOption = False) -> None:
         ["rule", "target", "state", "since", "until", "waiting", "reason"],
         [[t.rule, t.target, t.state, t.since, t.paused_until or t.until, t.waiting, t.reason] for t in found],
     )
+
+
+@app.command()
+def check(
+    rule: Annotated[str, typer.Argument(metavar="RULE", help="Name of the rule.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="Name of the target in that rule.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Try whether a target can be reached, without sending: name, connection, TLS, login; exit code 1 if it cannot."""
+    from eventbridge.stages.operate.try_target import check_target
+
+    with runtime(looking=True) as work:
+        trouble = check_target(work, rule, target)
+    if as_json:
+        show_json({"rule": rule, "target": target, "reached": trouble is None, "trouble": trouble})
+    elif trouble is None:
+        say(f"{rule}/{target} can be reached")
+    else:
+        say(f"{rule}/{target} cannot be reached: {trouble}")
+    if trouble is not None:
+        raise typer.Exit(1)
+
+
+@app.command()
+def send(
+    rule: Annotated[str, typer.Argument(metavar="RULE", help="Name of the rule.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="Name of the target in that rule.")],
+    event: Annotated[str, typer.Option("--event", metavar="FILE", help="One CloudEvent in JSON; - is standard input.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Send a target what it gets of one event, once, whether its rule matches or not; exit code 1 if it is not taken.
+
+    It is no delivery: neither books nor breaker know of it.
+    """
+    from eventbridge.stages.operate.try_target import send_event
+
+    with runtime(looking=True) as work:
+        answer = send_event(work, rule, target, whole_file(event))
+    what = f"HTTP {answer.code}" if answer.code is not None else f"{answer.error_class}: {answer.error}"
+    if as_json:
+        show_json(
+            {
+                "rule": rule,
+                "target": target,
+                "accepted": answer.accepted,
+                "code": answer.code,
+                "error_class": answer.error_class,
+                "error": answer.error,
+                "duration_ms": round(answer.duration_ms, 1),
+                "response_head": answer.response_head.decode("utf-8", "replace"),
+            }
+        )
+    elif answer.accepted:
+        say(f"{rule}/{target} took it" + (f": {what}" if answer.code is not None else ""))
+    else:
+        say(f"{rule}/{target} did not take it: {what}")
+    if not answer.accepted:
+        raise typer.Exit(1)
 
 
 @app.command()

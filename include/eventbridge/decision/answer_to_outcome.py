@@ -25,6 +25,8 @@ RETRY_AFTER_MAX = timedelta(hours=1)
 PENALTY_MAX = timedelta(seconds=10)
 
 _RETRYABLE_CODES = frozenset({401, 407, 408, 409, 425, 429})
+#: What happened instead of an answer and would happen again.
+_PERMANENT_CLASSES = frozenset({"InvalidHeader", "MessageRefused", "MessageTooLarge"})
 _DELAY_SECONDS = re.compile(r"[0-9]{1,300}")
 
 
@@ -142,7 +144,7 @@ def pause_asked(answer: Answer, policy: RetryPolicy, *, attempts: int, now: date
 
 def _is_retryable(answer: Answer) -> bool:
     if answer.code is None:
-        return answer.error_class != "InvalidHeader"
+        return answer.error_class not in _PERMANENT_CLASSES
     # RFC 9110, 15: a code outside 100..599 is treated as 5xx; so is a final 1xx, and a 2xx that was not accepted
     return answer.code in _RETRYABLE_CODES or not 300 <= answer.code < 500
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from eventbridge.errors import BusError, UserError
 from eventbridge.model.queue import Queue
 from eventbridge.orchestrate.bell import ANSWERED, Bell, Seen, rings
 from eventbridge.orchestrate.connections import airflow_connection
@@ -28,6 +30,12 @@ def open_watch() -> Watch:
     return Watch(Runtime.open(settings, airflow_connection))
 
 
+#: For how long a bus that did not answer is not asked again.
+_SILENCE = timedelta(seconds=30)
+
+log = logging.getLogger(__name__)
+
+
 @dataclass
 class Watch:
     """What the doorbell knows between two looks; belongs to one thread."""
@@ -37,6 +45,7 @@ class Watch:
     _rules: RuleSet | None = None
     _rules_seen: tuple[datetime, Hashable] | None = None
     _sources: dict[str, LogSource] = field(default_factory=dict)
+    _silent: dict[str, datetime] = field(default_factory=dict)
     _ends: dict[str, tuple[datetime, Mapping[Queue, int]]] = field(default_factory=dict)
 
     def look(self) -> list[str]:
@@ -57,9 +66,10 @@ class Watch:
     def _look(self, now: datetime) -> list[str]:
         rules = self._today(now)
         self._ends = {bus: held for bus, held in self._ends.items() if held[0] > now}
-        seen = {
-            runner_subject(runner): self._runner(rules, runner, bus, now) for runner, bus in rules.runners().items()
-        }
+        seen = {}
+        for runner, bus in rules.runners().items():
+            if (found := self._asked(rules, runner, bus, now)) is not None:
+                seen[runner_subject(runner)] = found
         seen[RETRIES] = self._retries()
         ringing = [subject for subject, found in seen.items() if rings(found, self.bells.get(subject), now)]
         for subject in ringing:
@@ -73,6 +83,20 @@ class Watch:
         """Let go of the buses and the ledger."""
         self._close_sources()
         self.work.close()
+
+    def _asked(self, rules: RuleSet, runner: str, bus: str, now: datetime) -> Seen | None:
+        """Return how a runner stands; None where its bus does not answer or cannot be opened: it is left alone then.
+
+        The time schedule is its net. The bells of other buses do not wait for its time-outs.
+        """
+        if self._silent.get(bus, now) > now:
+            return None
+        try:
+            return self._runner(rules, runner, bus, now)
+        except (BusError, UserError) as error:
+            log.warning("the doorbell leaves the bus %s alone for %s: %s", bus, _SILENCE, error)
+            self._silent[bus] = self.work.clock() + _SILENCE
+            return None
 
     def _runner(self, rules: RuleSet, runner: str, bus: str, now: datetime) -> Seen:
         source = self._sources.get(bus)

@@ -262,10 +262,12 @@ class Fields:
         if is_secret_name(name):
             remedy = "Put it into a connection and name that: connection: <id>"
             return f"{name!r} looks like a secret, and none may stand in a rule file", remedy
+        known = [*FIELDS[self.what], *own]
+        if slip := difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.9):
+            return f"{name!r} is no field of {self.what}", f"Did you mean {slip[0]}?"
         owners = [what for what in FIELDS if name in fields_of(what) or name in FIELDS_LATER[what]]
         if owners:
             return f"{name!r} is no field of {self.what}", f"It belongs to {_either(owners)}"
-        known = [*FIELDS[self.what], *own]
         return f"{name!r} is no field of {self.what}", nearest(name, known) or f"Its fields are {', '.join(known)}"
 
 

@@ -121,7 +121,11 @@ def own_fields(model: Any) -> tuple[str, ...]:
 TARGET_TYPES: Final = Registry(
     "eventbridge.targets",
     TargetType,
-    {"http": "eventbridge.targets.http_fields:HTTP", "file": "eventbridge.targets.file.fields:FILE"},
+    {
+        "http": "eventbridge.targets.http_fields:HTTP",
+        "file": "eventbridge.targets.file.fields:FILE",
+        "kafka": "eventbridge.targets.kafka.fields:KAFKA",
+    },
 )
 
 

@@ -76,7 +76,7 @@ FIELDS_LATER: Final[dict[str, tuple[str, ...]]] = {
 }
 
 SOURCE_TYPES_LATER: Final = ("rocketmq", "sqs", "files")
-TARGET_TYPES_LATER: Final = ("kafka", "rocketmq", "sqs")
+TARGET_TYPES_LATER: Final = ("rocketmq", "sqs")
 ERRORS_TOLERANCE: Final = ("all", "none")
 SIGNATURES: Final = ("github", "stripe", "standard")
 CONTENT_MODES: Final = ("structured", "binary", "data")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 
 import pycurl
@@ -112,6 +112,23 @@ class HttpTarget:
 
     def flush(self) -> None:
         """Return at once: an HTTP answer is the target's own word."""
+
+    def check(self) -> str | None:
+        """Return why no connection comes about, TLS and token included; requests nothing of the target."""
+        try:
+            self._access.ready(self._clock() + timedelta(seconds=self._endpoint.timeout_seconds))
+        except NoToken as error:
+            return f"NoToken: {error}"
+        exchange = Exchange(self._endpoint)
+        exchange.curl.setopt(pycurl.CONNECT_ONLY, 1)
+        try:
+            exchange.curl.perform()
+        except pycurl.error as error:
+            answer = exchange.answer(*error.args)
+            return f"{answer.error_class}: {answer.error}"
+        finally:
+            exchange.close()
+        return None
 
     def close(self) -> None:
         """Close the connections of `deliver`."""

@@ -75,6 +75,14 @@ class BlockTarget(Target, Protocol):
         """
 
 
+@runtime_checkable
+class Checkable(Protocol):
+    """A target that can be tried without a delivery."""
+
+    def check(self) -> str | None:
+        """Return what keeps deliveries from the target, None: nothing; sends none. Takes no longer than an attempt."""
+
+
 def takes_blocks(target: Target) -> TypeGuard[BlockTarget]:
     """Return whether a target takes blocks."""
     return hasattr(target, "deliver_block")  # to ask a runtime-checkable protocol takes 0.3 ms, as much as a sync

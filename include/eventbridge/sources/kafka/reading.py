@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -36,12 +39,37 @@ _SETTINGS: Final[Mapping[str, Any]] = {
 }
 
 
+@dataclass
+class _Range:
+    """The range that is being read: blocks that were fetched and not taken, and the one that was taken last."""
+
+    queue: Queue
+    end: int
+    is_over: bool = False
+    blocks: deque[pa.RecordBatch] = field(default_factory=deque)
+    last: pa.RecordBatch | None = None
+
+    def goes_on(self, queue: Queue, start: int, end: int) -> bool:
+        """Return whether what is wanted is the rest of this range, from within, or right behind, the last block."""
+        if self.last is None or (self.queue, self.end) != (queue, end):
+            return False
+        return bool(self.last["offset"][0].as_py() < start <= self.last["offset"][-1].as_py() + 1)
+
+    def rest_from(self, start: int) -> pa.RecordBatch | None:
+        """Return what the last block has from an offset on, None if that is nothing."""
+        if self.last is None or self.last["offset"][-1].as_py() < start:
+            return None
+        taken = int(np.searchsorted(self.last["offset"].to_numpy(), start))
+        return self.last.slice(taken)
+
+
 class Reading:
     """A consumer that is told what to read; one range at a time."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._servers = str(settings["bootstrap.servers"])
         self._trouble = Trouble()
+        self._range: _Range | None = None
         try:
             self._consumer = Consumer({**settings, **QUIET, **_SETTINGS, "error_cb": self._trouble})
         except KafkaException as error:
@@ -50,22 +78,36 @@ class Reading:
     def blocks(self, queue: Queue, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a partition with start <= offset < end that are still there.
 
-        The end of the partition, which the client tells of, ends it where the last offsets hold no message.
+        The end of the partition, which the client tells of, ends it where the last offsets hold no message. Who stopped
+        within a block and goes on from there loses nothing that was fetched.
         """
         if start >= end:
             return
         fault_points.reach("bus.read")
-        place = f"to read {queue.topic}/{queue.queue_id} from {start} to {end}"
-        self._consumer.assign([TopicPartition(queue.topic, queue.queue_id, start)])
+        if self._range is None or not self._range.goes_on(queue, start, end):
+            self._consumer.assign([TopicPartition(queue.topic, queue.queue_id, start)])
+            self._range = _Range(queue, end)
+        reading = self._range
+        if (rest := reading.rest_from(start)) is not None:
+            yield rest
+        while reading.blocks or not reading.is_over:
+            if not reading.blocks:
+                self._fetch(reading, f"to read {queue.topic}/{queue.queue_id} from {start} to {end}")
+            if reading.blocks:
+                reading.last = reading.blocks.popleft()
+                yield reading.last
+
+    def _fetch(self, reading: _Range, place: str) -> None:
+        """Take up what comes next of a range: a block's worth of messages, or fewer where it ends."""
         found: list[Message] = []
-        size, is_over = 0, False
-        while not is_over:
-            more, is_over = self._sorted_out(self._next(place), end, place)
+        size = 0
+        self._range = None  # unless all goes well: what was fetched by then would be passed over
+        while not reading.is_over and size < BLOCK_BYTES and len(found) < BLOCK_MESSAGES:
+            more, reading.is_over = self._sorted_out(self._next(place), reading.end, place)
             found += more
             size += sum(map(len, more))
-            if found and (is_over or size >= BLOCK_BYTES or len(found) >= BLOCK_MESSAGES):
-                yield from _blocks(found)
-                found, size = [], 0
+        self._range = reading
+        reading.blocks.extend(_blocks(found))
 
     def close(self) -> None:
         """Let go of the brokers."""

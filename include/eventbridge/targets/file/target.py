@@ -17,6 +17,7 @@ import pyarrow as pa
 from eventbridge.errors import InfrastructureError
 from eventbridge.fault_points import reach
 from eventbridge.model.answer import Answer
+from eventbridge.rule.address import path_obstacle
 from eventbridge.targets.file.folder_syncs import FOLDER_SYNCS
 from eventbridge.targets.lines import is_json, json_line, json_lines
 from eventbridge.targets.protocol import Request
@@ -78,6 +79,13 @@ class FileTarget:
         if self._lost is not None:
             error, self._lost = self._lost, None
             raise InfrastructureError(error)
+
+    def check(self) -> str | None:
+        """Return why this process cannot write the file; makes neither it nor its folder."""
+        if (found := path_obstacle(str(self._path))) is not None:
+            return f"{found[0]}. {found[1]}"
+        nearest = next(each for each in (self._path, *self._path.parents) if each.exists())
+        return None if os.access(nearest, os.W_OK) else f"{str(nearest)!r} may not be written by this user"
 
     def close(self) -> None:
         """Close the file."""

@@ -1,0 +1,69 @@
+"""Tries one target by hand: whether it can be reached, and what it says to one event. Called by `eventbridge targets`.
+
+Nothing of it is in the books: it is no delivery, and no breaker hears of it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import closing, suppress
+from datetime import timedelta
+
+from eventbridge.errors import EventError, UserError
+from eventbridge.event.cloudevent import parse_event
+from eventbridge.model.answer import Answer
+from eventbridge.rule.model import Rule, Target
+from eventbridge.stages.operate.find import find_rule, find_target
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.targets.protocol import Checkable, Request
+from eventbridge.transform import Scope, compile_transform
+
+#: What comes on top of a target's own time-out: its connection, a token, a broker's own patience.
+_SPARE_SECONDS = 15.0
+
+
+def check_target(work: Runtime, rule: str, target: str) -> str | None:
+    """Return what keeps deliveries from a target, or dead letter queue, of today's rules; None: it can be reached.
+
+    Nothing is sent. Raises NotFoundError, UserError for a target that cannot be used as it is written, and for a type
+    that can only be tried by sending.
+    """
+    spec = find_target(work.rule_set(), rule, target)
+    with closing(work.open_target(rule, spec)) as opened:
+        if not isinstance(opened, Checkable):
+            raise UserError(
+                f"Targets of the type {spec.type} cannot be checked without sending. "
+                f"Send one event: eventbridge targets send {rule} {target} --event FILE"
+            )
+        return opened.check()
+
+
+def send_event(work: Runtime, rule: str, target: str, body: bytes) -> Answer:
+    """Send what a target gets of an event, whether its rule matches it or not, once, and return the answer.
+
+    Raises NotFoundError, EventError for what is no event, TransformFailed where its transform fails, UserError for a
+    transform that only Spark evaluates.
+    """
+    found = find_rule(work.rule_set(), rule)
+    spec = find_target(work.rule_set(), rule, target)
+    request = _request(work, found, spec, body)
+    until = work.clock() + timedelta(seconds=spec.timeout_seconds + _SPARE_SECONDS)
+    with closing(work.open_target(rule, spec)) as opened:
+        answer = Answer(False, work.clock(), 0.0, error_class="NotSent", error="the target took nothing")
+        with closing(opened.deliver([request], until)) as answers, suppress(StopIteration):
+            _, answer = next(answers)
+        opened.flush()
+    return answer
+
+
+def _request(work: Runtime, rule: Rule, target: Target, body: bytes) -> Request:
+    if target.transform.form == "SQL":
+        raise UserError("Only Spark evaluates the form SQL. Publish an event that the rule matches instead.")
+    try:
+        event = parse_event(body, max_bytes=work.settings.event_max_bytes)
+    except EventError as error:
+        raise EventError(f"This is no event: {error}") from None
+    delivery_id = str(uuid.uuid4())
+    scope = Scope(rule.name, rule.bus, target.name, delivery_id, work.clock())
+    made = compile_transform(target.transform, content_mode=target.content_mode).render(event, scope)
+    return Request(0, delivery_id, made.payload, made.content_type, made.headers or {})

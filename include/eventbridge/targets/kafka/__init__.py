@@ -1,0 +1,1 @@
+"""Targets of the type `kafka`: deliveries are messages of a topic."""

@@ -1,0 +1,43 @@
+"""What a rule file says of a target of the type `kafka`; read wherever rules are, so it imports no more than that."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from eventbridge.rule.fields import Fields
+from eventbridge.rule.model import Target, Transform
+from eventbridge.rule.types import BUNDLED_CHUNK, ChunkSize, TargetType
+from eventbridge.rule.vocabulary import CONTENT_MODES
+
+
+class KafkaFields(Target):
+    """A topic that deliveries are published to; `connection` names where it is and who we are to it."""
+
+    type: Literal["kafka"] = "kafka"
+    connection: str = ""
+    topic: str = ""
+
+
+def _read(fields: Fields, transform: Transform | None) -> dict[str, Any]:
+    mode = {} if transform is None else {"content_mode": fields.choice("content_mode", "structured", CONTENT_MODES)}
+    return {
+        "connection": fields.name("connection", required=True),
+        "topic": fields.name("topic", required=True),
+        "timeout_seconds": fields.duration("timeout", 10.0, 1.0, 30.0),
+        "max_in_flight": fields.whole("max_in_flight", 500, 1, 10_000),
+        **mode,
+    }
+
+
+def _chunk_size(_: KafkaFields) -> ChunkSize:
+    return BUNDLED_CHUNK  # a push publishes tens of thousands a second, and holds each as an object
+
+
+KAFKA = TargetType(
+    "kafka",
+    KafkaFields,
+    "eventbridge.targets.kafka.open:open_kafka",
+    chunk_size=_chunk_size,
+    read=_read,
+    words=("connection", "topic", "timeout", "max_in_flight", "content_mode"),
+)

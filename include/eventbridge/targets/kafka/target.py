@@ -1,0 +1,211 @@
+"""The Kafka target: publishes each delivery as a message, idempotently, and waits for all in-sync replicas."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import unquote
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
+
+from eventbridge.errors import BusError
+from eventbridge.fault_points import reach
+from eventbridge.kafka.client import QUIET, Asking, Trouble
+from eventbridge.model.answer import Answer
+from eventbridge.targets.kafka.answers import error_class
+from eventbridge.targets.protocol import Request
+
+_SETTINGS: Final[Mapping[str, Any]] = {
+    "acks": "all",
+    "enable.idempotence": True,
+    "linger.ms": 2,
+    "message.max.bytes": 16 << 20,
+    "partitioner": "consistent_random",
+    "topic.metadata.propagation.max.ms": 500,  # nobody makes topics: one that is not known is not there
+}
+#: The header that says which delivery a message is: the same at every attempt.
+DELIVERY_ID: Final = "eventbridge-delivery-id"
+
+#: What Kafka says to all messages of a batch although one of them is to blame, or only their number.
+_PERHAPS_ITS_BATCH: Final = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_RECORD,
+        KafkaError._INVALID_DIFFERENT_RECORD,
+    }
+)
+
+_WAIT_SECONDS: Final = 0.05
+
+
+@dataclass(slots=True)
+class _Sent:
+    """A message that is on its way; `alone`: in a batch of its own."""
+
+    started_at: datetime
+    request: Request
+    alone: bool
+
+
+class KafkaTarget:
+    """Publishes to one topic, at most `max_in_flight` messages at a time.
+
+    A message's key is its delivery's order key, so that what is ordered lies in one partition; without one the
+    partition is any. `settings` are those of a client, with the time that a delivery may take.
+    """
+
+    flush_every = 1
+    more_of_answer = 0
+
+    def __init__(
+        self, settings: Mapping[str, Any], topic: str, *, max_in_flight: int, clock: Callable[[], datetime]
+    ) -> None:
+        self._settings = settings
+        self._topic = topic
+        self._max_in_flight = max_in_flight
+        self._clock = clock
+        self._trouble = Trouble()
+        self._producer: Producer | None = None
+        self._flying: dict[int, _Sent] = {}
+        self._again: deque[Request] = deque()  # too large, or only beside others: to be sent alone
+        self._ended: deque[tuple[int, KafkaError | None]] = deque()
+
+    def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Answer], None, None]:
+        """Publish every request as `protocol.Target` says; an answer is Kafka's acknowledgement of that message."""
+        waiting = iter(requests)
+        try:
+            more = True
+            while more or self._flying or self._again:
+                if self._again and not self._flying:
+                    self._send(self._again.popleft(), alone=True)
+                elif not self._again:
+                    more = more and self._fill(waiting, until)
+                self._wait()
+                yield from self._answers()
+                if self._clock() >= until:
+                    break
+            yield from self._interrupted()
+        finally:
+            if self._flying or self._again:
+                self._drop()
+
+    def flush(self) -> None:
+        """Return at once: an acknowledgement says that all in-sync replicas have the message."""
+
+    def check(self) -> str | None:
+        """Return why the topic cannot be asked about: brokers, login, topic."""
+        settings = {name: value for name, value in self._settings.items() if name != "message.timeout.ms"}
+        asking = Asking(settings)
+        named = TopicCollection([self._topic])
+        try:
+            asking.answers(lambda client: client.describe_topics(named), f"to ask about the topic {self._topic!r}")
+        except BusError as error:
+            return str(error)
+        return None
+
+    def close(self) -> None:
+        """Let go of the brokers."""
+        self._drop()
+
+    def _fill(self, waiting: Iterator[Request], until: datetime) -> bool:
+        """Send while there is room and time; returns whether there may be more to send."""
+        while len(self._flying) < self._max_in_flight and not self._again:
+            if self._clock() >= until:
+                return False
+            request = next(waiting, None)
+            if request is None:
+                return False
+            self._send(request)
+        return True
+
+    def _send(self, request: Request, *, alone: bool = False) -> None:
+        reach("target.send")
+        index, ended = request.index, self._ended
+        self._flying[index] = sent = _Sent(self._clock(), request, alone)
+        try:
+            self._opened().produce(
+                self._topic,
+                request.payload,
+                None if request.order_key is None else request.order_key.encode("utf-8", "surrogatepass"),
+                on_delivery=lambda error, _message: ended.append((index, error)),
+                headers=_headers(request),
+            )
+        except KafkaException as error:
+            sent.alone = True  # it never came beside others
+            ended.append((index, error.args[0]))
+
+    def _opened(self) -> Producer:
+        if self._producer is None:
+            self._trouble = Trouble()
+            self._producer = Producer({**self._settings, **QUIET, **_SETTINGS, "error_cb": self._trouble})
+        return self._producer
+
+    def _wait(self) -> None:
+        """Wait until something is known of a message; what no waiting mends ends them all."""
+        if self._producer is None or not self._flying:
+            return
+        if not self._ended:
+            self._producer.poll(_WAIT_SECONDS)
+        if self._trouble.final is not None:
+            known = {index for index, _ in self._ended}
+            self._ended += [(index, self._trouble.final) for index in self._flying if index not in known]
+            self._producer = None
+
+    def _answers(self) -> Iterator[tuple[int, Answer]]:
+        while self._ended:
+            index, error = self._ended.popleft()
+            sent = self._flying.pop(index, None)
+            if sent is None:
+                continue
+            if not sent.alone and error is not None and error.code() in _PERHAPS_ITS_BATCH:
+                self._again.append(sent.request)
+                continue
+            reach("target.answered")
+            yield index, self._answer(sent.started_at, error)
+
+    def _answer(self, started_at: datetime, error: KafkaError | None) -> Answer:
+        duration_ms = max(0.0, (self._clock() - started_at).total_seconds() * 1_000)
+        if error is None:
+            return Answer(True, started_at, duration_ms)
+        found = self._trouble.instead_of(error)
+        if error.fatal():  # an idempotent producer that lost its place never finds it again
+            self._producer = None
+        return Answer(
+            False, started_at, duration_ms, error_class=error_class(error), error=f"{found.str()} ({found.name()})"
+        )
+
+    def _interrupted(self) -> Iterator[tuple[int, Answer]]:
+        """Give up what is in flight, and answer so."""
+        given_up = {index: sent.started_at for index, sent in self._flying.items()}
+        now = self._clock()
+        given_up |= {request.index: now for request in self._again}
+        self._drop()
+        for index, started_at in given_up.items():
+            duration_ms = max(0.0, (self._clock() - started_at).total_seconds() * 1_000)
+            yield index, Answer(False, started_at, duration_ms, error_class="Interrupted", error="the push had to stop")
+
+    def _drop(self) -> None:
+        """Forget what is in flight; its producer may still send it, and nobody hears of it."""
+        self._flying.clear()
+        self._again.clear()
+        self._ended = deque()
+        if self._producer is not None:
+            self._producer.purge(blocking=False)
+            self._producer = None
+
+
+def _headers(request: Request) -> list[tuple[str, bytes]]:
+    """Return a message's headers: those of CloudEvents by Kafka's binding, others by their names."""
+    headers = [(DELIVERY_ID, request.delivery_id.encode()), ("content-type", request.content_type.encode())]
+    for name, value in request.headers.items():
+        if name.lower().startswith("ce-"):
+            headers.append(
+                (f"ce_{name[3:]}", unquote(value).encode("utf-8", "replace"))
+            )  # HTTP escapes what Kafka need not
+        else:
+            headers.append((name, value.encode("utf-8", "replace")))
+    return headers

@@ -1,0 +1,79 @@
+"""Targets tried by hand: whether they can be reached, or exactly why not, and what they say to one event."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from services.kafka import Kafka, make_topics
+from stages.delivering import REFUSED, Sending, http
+
+from eventbridge.errors import EventError, NotFoundError
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.try_target import check_target, send_event
+
+Order = Callable[..., bytes]
+
+
+def test_what_is_there_can_be_reached(sending: Sending, tmp_path: Path, kafka: Kafka, order: Order) -> None:
+    """Nothing is sent and nothing made; then each takes one event, and no book knows of it."""
+    make_topics(kafka, "crm")
+    sending.site.environ["EVENTBRIDGE_CONN_SHOP"] = kafka.connection
+    lines = tmp_path / "made" / "crm.jsonl"
+    sending.rules(
+        web="/healthy/crm",
+        lines=f"{{type: file, path: {lines}}}",
+        topic="{type: kafka, connection: shop, topic: crm}",
+    )
+
+    assert [check_target(sending.work, "orders", name) for name in ("web", "lines", "topic")] == [None] * 3
+    assert (sending.requests(), lines.parent.exists()) == ([], False)
+    answers = [send_event(sending.work, "orders", name, order("1")) for name in ("web", "lines", "topic")]
+    assert [answer.accepted for answer in answers] == [True] * 3
+    assert (len(sending.requests()), len(lines.read_bytes().splitlines())) == (1, 1)
+    assert audit(sending.work).deliveries == {}
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        (http(REFUSED), "ConnectionRefused: "),
+        (http("http://nowhere.invalid/x"), "HostUnknown: "),
+        (http("http://10.0.0.1/x"), "AddressRefused: "),
+        ("{type: file, path: /dev/null/crm.jsonl}", "'/dev/null' is a file, and cannot be a folder of"),
+        ("{type: kafka, connection: shop, topic: trains}", "Make the topic, or correct topics"),
+        ("{type: kafka, connection: wrong, topic: crm}", "Correct login, password"),
+    ],
+)
+def test_what_is_in_the_way_is_told(sending: Sending, kafka: Kafka, target: str, said: str) -> None:
+    """Name, network, address, file, topic, login: each in its words."""
+    sending.site.environ["EVENTBRIDGE_CONN_SHOP"] = kafka.connection
+    port = kafka.ports["secure"]
+    sending.site.environ["EVENTBRIDGE_CONN_WRONG"] = (
+        f"kafka://flights:wrong@127.0.0.1:{port}/?ssl.ca.location={str(kafka.authority).replace('/', '%2F')}"
+    )
+    sending.rules(crm=target)
+
+    found = check_target(sending.work, "orders", "crm")
+    assert found is not None
+    assert said in found
+
+
+def test_an_answer_is_shown_as_it_is(sending: Sending, order: Order) -> None:
+    """A target that refuses is asked once; the breaker does not hear of it."""
+    sending.rules(crm="/status/503")
+
+    answer = send_event(sending.work, "orders", "crm", order("1"))
+    assert (answer.accepted, answer.code) == (False, 503)
+    assert sending.work.ledger.target_statuses() == {}
+
+
+def test_what_cannot_be_sent_is_told(sending: Sending) -> None:
+    """A rule that is not there, a text that is no event."""
+    sending.rules(crm="/healthy/crm")
+
+    with pytest.raises(NotFoundError, match="Did you mean orders"):
+        check_target(sending.work, "order", "crm")
+    with pytest.raises(EventError, match=r"This is no event: \$\.source"):
+        send_event(sending.work, "orders", "crm", b'{"specversion": "1.0", "id": "1", "type": "t"}')
