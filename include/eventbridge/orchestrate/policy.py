@@ -105,6 +105,8 @@ class Placements:
         return places
 
     def _query_in_time(self, runner: str) -> Mapping[int, Placement]:
+        if self._engine is None:  # it imports the driver, once, which takes as long as the limit on a busy host
+            self._engine = self._ledger.reader(self._limit_seconds)
         if self._ledger.bounds_readers:
             # In this thread, and bounded by the database itself: a query that was left behind would hold a file open
             # while the scheduler forks a worker, whose own commits would then take no lock (see ledger/database.py).
@@ -114,8 +116,7 @@ class Placements:
     def _query(self, runner: str) -> Mapping[int, Placement]:
         from eventbridge.ledger.statements.chunks import PLACES_OF_RUNNER
 
-        if self._engine is None:
-            self._engine = self._ledger.reader(self._limit_seconds)
+        assert self._engine is not None
         with self._engine.connect() as connection:
             rows = connection.execute(PLACES_OF_RUNNER, {"of_runner": runner})
             return {row.map_index: Placement(row.pool, row.weight) for row in rows}

@@ -125,7 +125,8 @@ class PostgresqlEngine:
 
     def reader(self, limit_seconds: float) -> Engine:
         """Return what opens connections that cannot change the ledger; connecting itself may take two seconds."""
-        pool = create_engine(self.url, poolclass=NullPool, connect_args={"connect_timeout": 2, "autocommit": True})
+        options = {"connect_timeout": 2, "autocommit": True}
+        pool = create_engine(self.url, poolclass=NullPool, connect_args=options, use_native_hstore=False)
         limits = {"statement_timeout": limit_seconds, "lock_timeout": limit_seconds}
         event.listen(pool, "connect", partial(_set_up, limits, "on"))
         return pool
