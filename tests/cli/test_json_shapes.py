@@ -310,7 +310,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
     ("dead-letters", "redrives"): [],
     ("status", "--chunks"): [CHUNK],
     ("status", "--failures"): [CHUNK],
-    ("targets", "list"): [TARGET | {"since": "null", "waiting": "int"}],
+    ("targets", "list"): [TARGET | {"since": "null", "waiting": "int", "held": "str"}],
     ("tokens", "create", "shop", "--scope", "publish:orders", "--expires", "1d"): {
         "token": "str",
         "name": "str",

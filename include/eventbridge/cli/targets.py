@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,9 @@ from eventbridge.cli.lines import whole_file
 from eventbridge.cli.output import JsonOption, say, show_json
 from eventbridge.cli.runtime import runtime
 from eventbridge.cli.table import show_table
+
+if TYPE_CHECKING:
+    from eventbridge.stages.operate.target_status import TargetLine
 
 app = typer.Typer(help="Show how targets stand, pause them, take them back into service.", no_args_is_help=True)
 app.command("pause")(operate.pause_target)
@@ -29,7 +32,7 @@ def list_targets(as_json: JsonOption = False) -> None:
 
     degraded: its breaker is open until the time shown, then deliveries are probed; half-open: its last probes were
     good; disabled: its deliveries are held until it is enabled. Of one that is ok: until when its rate is ramped, or
-    it is paused, as it asked for by 429.
+    it is paused, as it asked for by 429. What operators paused says so under its reason.
     """
     from eventbridge.stages.operate.target_status import target_list
 
@@ -41,8 +44,12 @@ def list_targets(as_json: JsonOption = False) -> None:
     show_table(
         "Targets, times in UTC",
         ["rule", "target", "state", "since", "until", "waiting", "reason"],
-        [[t.rule, t.target, t.state, t.since, t.paused_until or t.until, t.waiting, t.reason] for t in found],
+        [[t.rule, t.target, t.state, t.since, t.paused_until or t.until, t.waiting, _why(t)] for t in found],
     )
+
+
+def _why(line: TargetLine) -> str:
+    return "; ".join(filter(None, (line.reason, line.held)))
 
 
 @app.command()

@@ -12,6 +12,7 @@ from eventbridge.errors import NotFoundError, UserError
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.say import operate
 from eventbridge.stages.operate.status import status
+from eventbridge.stages.operate.target_status import target_list
 
 
 def paths(sending: Sending) -> dict[str, int]:
@@ -50,6 +51,7 @@ def test_a_paused_target_waits_and_its_neighbour_does_not(sending: Sending) -> N
     operate(work, "pause target", "orders", "crm")
     assert sending.deliver_batch()
     assert paths(sending) == {"/healthy/note": 10}
+    assert {line.target: line.held for line in target_list(work)} == {"crm": "target paused", "note": ""}
 
     operate(work, "resume target", "orders", "crm")
     sending.deliver()

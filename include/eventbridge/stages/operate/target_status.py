@@ -16,7 +16,7 @@ class TargetLine:
     """How one target stands, and how many of its deliveries wait, due or held.
 
     `since` is None for one that never was anything but ok. `until`, `good`, `slow` and `failing_since` are those of
-    `breaker.TargetStatus`; so is `paused_until`, None when that is over.
+    `breaker.TargetStatus`; so is `paused_until`, None when that is over. `held`: why operators keep deliveries from it.
     """
 
     rule: str
@@ -30,11 +30,13 @@ class TargetLine:
     failing_since: datetime | None
     paused_until: datetime | None
     waiting: int
+    held: str = ""
 
 
 def target_list(work: Runtime) -> list[TargetLine]:
     """Return a line for each target of today's rules, and for each of rules gone that is not well."""
     statuses = work.ledger.target_statuses()
+    said = work.ledger.said_by_operators()
     now = work.ledger.now()
     waiting: Counter[tuple[str, str]] = Counter()
     for row in work.ledger.parked_counts():
@@ -43,10 +45,10 @@ def target_list(work: Runtime) -> list[TargetLine]:
     lines = []
     for rule, target in sorted(today | {key for key, status in statuses.items() if status.state != "ok"}):
         status = statuses.get((rule, target))
-        count = waiting[rule, target]
+        count, held = waiting[rule, target], said.hold_reason(rule, target)
         if status is None:
-            lines.append(TargetLine(rule, target, "ok", "", None, None, 0, False, None, None, count))
+            lines.append(TargetLine(rule, target, "ok", "", None, None, 0, False, None, None, count, held))
         else:
             standing = vars(status) | {"paused_until": pause_of(status, now)}
-            lines.append(TargetLine(**standing, waiting=count))
+            lines.append(TargetLine(**standing, waiting=count, held=held))
     return lines
