@@ -38,7 +38,8 @@ def copy(
 ) -> None:
     """Copy a ledger into another database: all of it, counted, or nothing.
 
-    Stop Airflow first. Afterwards EVENTBRIDGE_LEDGER_URL names the copy, and the old ledger must not be used any more.
+    End Airflow and every `eventbridge serve` first. Afterwards EVENTBRIDGE_LEDGER_URL names the copy, and the old
+    ledger must not be used any more.
     A password need not stand in a URL: PGPASSFILE may name a file with it.
     """
     from eventbridge.ledger.copy import copy_ledger

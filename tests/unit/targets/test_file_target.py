@@ -385,3 +385,17 @@ def _leads_to(entry: Path, path: Path) -> bool:
         return entry.readlink() == path
     except OSError:  # the descriptor that lists the folder is gone by now
         return False
+
+
+def test_a_failed_look_at_the_name_lets_go_of_the_lock(tmp_path: Path) -> None:
+    """Where a file stands in the place of the folder, say: others may write the file that was renamed with it."""
+    folder, moved = tmp_path / "lines", tmp_path / "moved"
+    with closing(FileTarget(folder / "out.jsonl", clock=now)) as target:
+        deliver(target, b"1")
+        folder.rename(moved)
+        folder.write_bytes(b"")
+        (answer,) = deliver(target, b"2")
+        with (moved / "out.jsonl").open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    assert not answer.accepted

@@ -127,14 +127,14 @@ class FileTarget:
         while True:
             descriptor = self._file if self._file is not None else self._open()
             _lock(descriptor, end)
-            if self._bears_the_name(descriptor):
-                break
+            try:
+                if self._bears_the_name(descriptor):
+                    yield descriptor
+                    return
+            finally:
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
             self._sync()  # lines in the renamed file were answered
-            self._close_file()  # lets go of its lock
-        try:
-            yield descriptor
-        finally:
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            self._close_file()
 
     def _bears_the_name(self, descriptor: int) -> bool:
         try:
