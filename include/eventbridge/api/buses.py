@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -45,6 +46,7 @@ class Buses:
         self._read_at = 0.0
         self._reading = asyncio.Lock()
         self._open: dict[str, _Open] = {}
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def find(self, name: str, topic: str | None) -> tuple[Bus, str]:
         """Return a bus and a topic of it, its first for None; raises NotFoundError, and Refused for our own bus."""
@@ -63,12 +65,19 @@ class Buses:
         return self._rules
 
     async def publish(self, bus: Bus, topic: str, records: Sequence[tuple[bytes, str | None]]) -> Places:
-        """Return where records lie, once all of them are durable; raises BusError if they may not all be there."""
-        return await asyncio.wrap_future((await self._opened(bus)).writer.publish(records, topic))
+        """Return where records lie, once all of them are durable; raises BusError if they may not all be there.
+
+        Raises NotFoundError if the bus or the topic was taken out of the rule files since it was found.
+        """
+        current = find_bus(await self.rules(), bus.name)
+        # Nothing is awaited from here until the call is queued: nobody closes the writer in between.
+        call = self._opened(current).writer.publish(records, find_topic(current, topic))
+        return await asyncio.wrap_future(call)
 
     async def check_pressure(self, bus: Bus) -> None:
         """Raise Refused (429) if the bus takes nothing now: its disk has no room, or too much waits on it."""
-        opened = await self._opened(bus)
+        bus = find_bus(await self.rules(), bus.name)
+        opened = self._opened(bus)
         async with opened.looking:
             if time.monotonic() - opened.looked_at > LOOK_SECONDS:
                 runners = [runner for runner, name in (await self.rules()).runners().items() if name == bus.name]
@@ -85,25 +94,29 @@ class Buses:
     async def close(self) -> None:
         """Publish what waits, then let go of all buses."""
         opened, self._open = self._open, {}
-        await asyncio.gather(*(_close(each) for each in opened.values()))
+        await asyncio.gather(*self._closing, *(_close(each) for each in opened.values()))
 
     @property
     def _lines(self) -> WaterLines:
         settings = self._work.settings
         return WaterLines(settings.disk_free_min_bytes, settings.disk_free_resume_bytes)
 
-    async def _opened(self, bus: Bus) -> _Open:
+    def _opened(self, bus: Bus) -> _Open:
+        """Return a bus of the current rules, opened; awaits nothing, so that what it returns is not closed yet."""
         known = self._open.get(bus.name)
         if known is not None and known.bus == bus:
             return known
         writer = BusWriter(bus.name, lambda: self._work.open_publisher(bus))
         made = self._open[bus.name] = _Open(bus, writer, BusWatch(self._work, bus))
         if known is not None:  # its rule file changed
-            await _close(known)
+            closing = asyncio.create_task(_close(known))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
         return made
 
 
 async def _close(opened: _Open) -> None:
     await asyncio.to_thread(opened.writer.close)
     async with opened.looking:
+        opened.looked_at = math.inf  # who still waits to look goes by the last look, and opens nothing again
         await asyncio.to_thread(opened.watch.close)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from eventbridge.errors import BusError
 from eventbridge.model.queue import Queue
 from eventbridge.sources.protocol import Publisher
 
@@ -34,18 +35,28 @@ class BusWriter:
     def __init__(self, name: str, open_publisher: Callable[[], Publisher]) -> None:
         self._open = open_publisher
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._closed = False
+        self._closing = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=f"bus-{name}", daemon=True)
         self._thread.start()
 
     def publish(self, records: Sequence[tuple[bytes, str | None]], topic: str) -> Future[Places]:
-        """Return what will say where records lie once all of them are durable, or raise that they may not be there."""
+        """Return what will say where records lie once all of them are durable, or raise that they may not be there.
+
+        Raises BusError once it is closed: nobody would take the call.
+        """
         call = _Call(records, topic)
-        self._calls.put(call)
+        with self._closing:
+            if self._closed:
+                raise BusError("the bus was closed before it was given the events. Nothing was published")
+            self._calls.put(call)
         return call.places
 
     def close(self) -> None:
         """Publish what waits, then let go of the bus."""
-        self._calls.put(None)
+        with self._closing:
+            self._closed = True
+            self._calls.put(None)
         self._thread.join()
 
     def _run(self) -> None:

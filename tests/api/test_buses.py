@@ -1,0 +1,52 @@
+"""The API's buses while their rule files change."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from api.server import Installation
+
+from eventbridge.api.buses import Buses
+from eventbridge.api.writer import BusWriter
+from eventbridge.cli.runtime import runtime
+from eventbridge.errors import BusError
+
+
+def test_calls_that_found_a_bus_before_it_changed_are_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls with the bus as it was and as it is come together: each is answered, and the bus is as it is now."""
+    made = Installation(tmp_path)
+    for name, value in made.environ.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("eventbridge.api.buses.BELIEVED_SECONDS", -1.0)
+
+    async def publish() -> int:
+        with runtime() as work:
+            buses = Buses(work)
+            before, topic = await buses.find("orders", None)
+            await buses.publish(before, topic, [(b"first", None)])
+            made.write_rules(", max_backlog: 1000")
+            after, _ = await buses.find("orders", None)
+            assert before != after
+            calls = [buses.publish(bus, topic, [(b"later", None)]) for bus in (after, before) * 10]
+            looks = [buses.check_pressure(bus) for bus in (after, before) * 10]
+            places = await asyncio.wait_for(asyncio.gather(*calls, *looks), 60)
+            await buses.close()
+            return len([each for each in places if each])
+
+    assert asyncio.run(publish()) == 20
+    assert len(made.bodies()) == 21
+
+
+def test_a_closed_writer_takes_no_call() -> None:
+    """Nobody would answer it."""
+
+    def never() -> None:
+        raise AssertionError("nothing is published")
+
+    writer = BusWriter("orders", never)  # type: ignore[arg-type]
+    writer.close()
+
+    with pytest.raises(BusError, match="Nothing was published"):
+        writer.publish([(b"{}", None)], "placed")
