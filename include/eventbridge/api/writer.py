@@ -83,8 +83,9 @@ class BusWriter:
         calls: list[_Call] = []
         count = 0
         while call is not None:
-            calls.append(call)
-            count += len(call.records)
+            if call.places.set_running_or_notify_cancel():  # from here on nobody can cancel it
+                calls.append(call)
+                count += len(call.records)
             if count >= MOST_JOINED:
                 return calls, True
             try:

@@ -1,0 +1,36 @@
+"""The thread that publishes to a bus, with calls that are given up."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+
+from eventbridge.api.writer import BusWriter
+from eventbridge.sources.embedded.bus import EmbeddedBus
+
+WAIT = 20
+
+
+def test_calls_that_are_cancelled_end_no_other(tmp_path: Path) -> None:
+    """One that is under way is published, one that waits is not, and the writer goes on."""
+    opening, may_open = threading.Event(), threading.Event()
+
+    def opened() -> EmbeddedBus:
+        opening.set()
+        may_open.wait(WAIT)
+        return EmbeddedBus(tmp_path, "orders", topics=("placed",), queues=1, clock=lambda: datetime.now(UTC))
+
+    writer = BusWriter("orders", opened)
+    under_way = writer.publish([(b"under way", None)], "placed")
+    assert opening.wait(WAIT)
+    waiting = writer.publish([(b"waiting", None)], "placed")
+    cancelled = under_way.cancel(), waiting.cancel()
+    may_open.set()
+    after = writer.publish([(b"after", None)], "placed")
+
+    ((_, offset),) = after.result(WAIT)
+    writer.close()
+
+    assert cancelled == (False, True)
+    assert offset == 1
