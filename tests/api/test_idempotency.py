@@ -90,6 +90,19 @@ def test_an_answer_that_was_lost_makes_no_other_event(server: Server, client: ht
     assert len(set(on_bus(server.installation, "lost"))) == 1
 
 
+def test_another_event_under_a_key_that_is_free_again_has_another_id(server: Server, client: httpx.Client) -> None:
+    """Two events that a key stood for, one after the other, are two."""
+    first, second = order(1, type="anew"), order(2, type="anew")
+    del first["id"], second["id"]
+    assert post(client, "anew", json.dumps(first)).status_code == 200
+    with sqlite3.connect(server.installation.folder / "home" / "ledger.sqlite") as ledger:
+        ledger.execute("DELETE FROM kept_answer")
+
+    assert post(client, "anew", json.dumps(second)).status_code == 200
+
+    assert len(set(on_bus(server.installation, "anew"))) == 2
+
+
 def test_a_key_has_a_length(client: httpx.Client) -> None:
     """An empty key, or one of more than 255 characters, is a mistake."""
     assert [post(client, key, "{}").status_code for key in ("", "k" * 256)] == [400, 400]

@@ -101,11 +101,13 @@ async def publish(
     found, chosen = await buses.find(bus, topic)
     content = await content_of(request)
     key = key_of(request)
+    call_hash = call_hash_of(request, content) if key else ""
 
     async def call() -> Response:
         await buses.check_pressure(found)
-        # the same ids for the same key: a call that died before its answer was kept makes no other events
-        name = "" if key is None else f"{token.name} {key}"
+        # The same ids for the same call: one that died before its answer was kept makes no other events. The hash is
+        # in the name, as another call may come under the key of one that failed, or whose answer is not kept any more.
+        name = "" if key is None else f"{token.name} {key} {call_hash}"
         bodies = bodies_of_request(request.headers, content)
         submissions = read_submissions(bodies, max_bytes=work.settings.event_max_bytes, name=name)
         records = [each.record for each in submissions if not each.error]
@@ -113,7 +115,7 @@ async def publish(
         return answer(results_of(submissions, places))
 
     idempotency: Idempotency = request.app.state.idempotency
-    return await idempotency.once(token.name, key, call_hash_of(request, content) if key else "", call)
+    return await idempotency.once(token.name, key, call_hash, call)
 
 
 def answer(results: Sequence[PublishResult]) -> Response:
