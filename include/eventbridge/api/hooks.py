@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
+from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -16,7 +19,7 @@ from eventbridge.errors import ConnectionUnusable, EventError, NotFoundError
 from eventbridge.rule import Bus, RuleSet
 from eventbridge.rule.fields import nearest
 from eventbridge.rule.webhook import Webhook
-from eventbridge.stages.operate.submissions import PublishResult, read_submissions, results_of
+from eventbridge.stages.operate.submissions import PublishResult, Submission, read_submissions, results_of
 from eventbridge.stages.runtime.runtime import Runtime
 
 router = APIRouter()
@@ -51,19 +54,30 @@ async def take(
     bus, webhook = _find(await buses.rules(), name)
     content = await content_of(request)
     headers = dict(request.headers)
+    # Threads, as the clock and the secret may be asked of a database, and megabytes take a while to hash and parse.
+    now = await asyncio.to_thread(_believed_at, work, name, webhook, headers, content)
+    await buses.check_pressure(bus)
+
+    def read() -> list[Submission]:
+        body = event_of_call(name, webhook, headers, content, now)
+        return read_submissions([body], max_bytes=work.settings.event_max_bytes)
+
+    try:
+        submissions = await asyncio.to_thread(read)
+    except EventError as error:
+        return answer([PublishResult("", error=str(error))])
+    records = [each.record for each in submissions if not each.error]
+    places = await buses.publish(bus, bus.source.topics[0], records) if records else []
+    return answer(results_of(submissions, places))
+
+
+def _believed_at(work: Runtime, name: str, webhook: Webhook, headers: Mapping[str, str], content: bytes) -> datetime:
+    """Return the time of a call; raises Refused if its signature is not right."""
     now = work.clock()
     problem = signature_problem(webhook.signature, _keys(work, webhook), headers, content, now.timestamp())
     if problem:
         raise Refused(HTTPStatus.FORBIDDEN, f"The webhook {name!r} does not believe this call: {problem}")
-    await buses.check_pressure(bus)
-    try:
-        body = event_of_call(name, webhook, headers, content, now)
-    except EventError as error:
-        return answer([PublishResult("", error=str(error))])
-    submissions = read_submissions([body], max_bytes=work.settings.event_max_bytes)
-    records = [each.record for each in submissions if not each.error]
-    places = await buses.publish(bus, bus.source.topics[0], records) if records else []
-    return answer(results_of(submissions, places))
+    return now
 
 
 def _find(rules: RuleSet, name: str) -> tuple[Bus, Webhook]:

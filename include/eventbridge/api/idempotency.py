@@ -47,16 +47,22 @@ class Idempotency:
             self._under_way.discard((caller, key))
 
     async def _known(self, caller: str, key: str, call_hash: str) -> Response | None:
-        since = self._work.clock() - self._kept
-        found = await asyncio.to_thread(self._work.ledger.kept_answer, caller, key, since)
+        def look() -> KeptAnswer | None:  # in a thread: the clock may be that of the ledger's database
+            return self._work.ledger.kept_answer(caller, key, self._work.clock() - self._kept)
+
+        found = await asyncio.to_thread(look)
         return None if found is None else _replayed(found, call_hash)
 
     async def _made(self, caller: str, key: str, call_hash: str, call: Callable[[], Awaitable[Response]]) -> Response:
         response = await call()
         body = bytes(response.body).decode()
-        now = self._work.clock()
-        made = KeptAnswer(caller, key, call_hash, response.status_code, body, now)
-        await asyncio.to_thread(self._work.ledger.keep_answer, made, now - self._kept)
+
+        def keep() -> None:
+            now = self._work.clock()
+            made = KeptAnswer(caller, key, call_hash, response.status_code, body, now)
+            self._work.ledger.keep_answer(made, now - self._kept)
+
+        await asyncio.to_thread(keep)
         return response
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -17,7 +18,7 @@ from eventbridge.api.buses import Buses
 from eventbridge.api.idempotency import Idempotency, call_hash_of, key_of
 from eventbridge.api.refusal import Problem, Refused
 from eventbridge.model.api_token import PUBLISH, ApiToken
-from eventbridge.stages.operate.submissions import PublishResult, read_submissions, results_of
+from eventbridge.stages.operate.submissions import PublishResult, Submission, read_submissions, results_of
 from eventbridge.stages.runtime.runtime import Runtime
 
 router = APIRouter()
@@ -101,15 +102,18 @@ async def publish(
     found, chosen = await buses.find(bus, topic)
     content = await content_of(request)
     key = key_of(request)
-    call_hash = call_hash_of(request, content) if key else ""
+    call_hash = await asyncio.to_thread(call_hash_of, request, content) if key else ""
+
+    def read(name: str) -> list[Submission]:
+        bodies = bodies_of_request(request.headers, content)
+        return read_submissions(bodies, max_bytes=work.settings.event_max_bytes, name=name)
 
     async def call() -> Response:
         await buses.check_pressure(found)
         # The same ids for the same call: one that died before its answer was kept makes no other events. The hash is
         # in the name, as another call may come under the key of one that failed, or whose answer is not kept any more.
         name = "" if key is None else f"{token.name} {key} {call_hash}"
-        bodies = bodies_of_request(request.headers, content)
-        submissions = read_submissions(bodies, max_bytes=work.settings.event_max_bytes, name=name)
+        submissions = await asyncio.to_thread(read, name)  # megabytes take a while; other calls go on meanwhile
         records = [each.record for each in submissions if not each.error]
         places = await buses.publish(found, chosen, records) if records else []
         return answer(results_of(submissions, places))

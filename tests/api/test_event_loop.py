@@ -1,0 +1,75 @@
+"""Nothing of a call that may take long runs in the event loop, where all other calls would wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import hashlib
+import hmac
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from api.server import Installation, order
+
+from eventbridge.api.app import create_app
+from eventbridge.cli.runtime import runtime
+from eventbridge.stages.operate import submissions
+
+HOOK = ", webhooks: {code: {signature: github, connection: code}}"
+
+
+def in_loop() -> bool:
+    """Return whether this is the thread of an event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("path", ["/buses/orders/events", "/hooks/code"])
+@pytest.mark.parametrize("what", ["clock", "read"])
+def test_clock_and_parser_run_in_threads(what: str, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock may be that of a database, and a body may have 8 MiB."""
+    made = Installation(tmp_path, more=HOOK, EVENTBRIDGE_CONN_CODE="http://?signing_secret=key")
+    for name, value in made.environ.items():
+        monkeypatch.setenv(name, value)
+    content = json.dumps(order()).encode()
+    headers = {
+        "authorization": f"Bearer {made.token('shop', 'publish:orders')}",
+        "content-type": "application/cloudevents+json",
+        "idempotency-key": "once",
+        "x-github-event": "push",
+        "x-github-delivery": "1",
+        "x-hub-signature-256": f"sha256={hmac.new(b'key', content, hashlib.sha256).hexdigest()}",
+    }
+    seen: list[bool] = []
+
+    def noting(called: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*given: Any, **named: Any) -> Any:
+            seen.append(in_loop())
+            return called(*given, **named)
+
+        return noted
+
+    if what == "read":
+        for module in ("publish", "hooks"):
+            monkeypatch.setattr(f"eventbridge.api.{module}.read_submissions", noting(submissions.read_submissions))
+
+    async def post() -> int:
+        with runtime() as work:
+            app = create_app(dataclasses.replace(work, clock=noting(work.clock)) if what == "clock" else work)
+            transport = httpx.ASGITransport(app)
+            async with (
+                app.router.lifespan_context(app),
+                httpx.AsyncClient(transport=transport, base_url="http://api") as client,
+            ):
+                return (await client.post(path, content=content, headers=headers)).status_code
+
+    assert asyncio.run(post()) == 200
+    assert seen
+    assert not any(seen)
