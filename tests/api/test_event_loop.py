@@ -73,3 +73,14 @@ def test_clock_and_parser_run_in_threads(what: str, path: str, tmp_path: Path, m
     assert asyncio.run(post()) == 200
     assert seen
     assert not any(seen)
+
+
+def test_an_event_that_is_too_large_is_not_parsed_for_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its size alone says what is wrong with it."""
+    parsed: list[bytes] = []
+    monkeypatch.setattr(submissions.json, "loads", parsed.append)
+
+    (read,) = submissions.read_submissions([b'{"data": "' + b"x" * 2_000 + b'"}'], max_bytes=1_000)
+
+    assert "the largest allowed is 1,000" in read.error
+    assert parsed == []

@@ -49,7 +49,7 @@ def bodies_of_request(headers: Mapping[str, str], content: bytes) -> list[bytes]
 
 def _elements(content: bytes) -> list[bytes]:
     try:
-        elements = [bytes(each) for each in _ELEMENTS.decode(content)]
+        elements = _ELEMENTS.decode(content)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise Refused(HTTPStatus.BAD_REQUEST, f"The body is no JSON array: {error}. Nothing was published") from None
     if not elements:
@@ -60,7 +60,7 @@ def _elements(content: bytes) -> list[bytes]:
             f"The array holds {len(elements):,} events, and a call takes {MOST_EVENTS:,}. Send them in several calls. "
             "Nothing was published",
         )
-    return elements
+    return [bytes(each) for each in elements]
 
 
 def _from_binary(headers: Mapping[str, str], content: bytes) -> bytes:

@@ -70,7 +70,7 @@ def read_submissions(bodies: Sequence[bytes], *, max_bytes: int, name: str = "")
     places: dict[tuple[str, str], int] = {}
     for number, body in enumerate(bodies, 1):
         submission = read_submission(body, max_bytes=max_bytes)
-        if submission.error:
+        if submission.error and len(body) <= max_bytes:  # one that is too large is not parsed to tell its id
             with_id = _with_id(number, body, name)
             submission = submission if with_id is body else read_submission(with_id, max_bytes=max_bytes)
         if not submission.error:
