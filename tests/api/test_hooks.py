@@ -97,9 +97,9 @@ def test_who_is_not_believed_publishes_nothing(hooked: Server) -> None:
         ("code", b"payload=%7B%7D", 400, "data: "),
         ("code", b"{}", 400, "mapping of subject: there is nothing at $.repository.name"),
         ("code", b'{"repository": {"name": {}}}', 400, "leads to neither text nor a whole number"),
-        ("cod", b"{}", 404, "Did you mean code?"),
-        ("bare", b"{}", 503, "has no extra `signing_secret`"),
-        ("mail", b"{}", 503, "Connection 'nowhere' is not defined"),
+        ("cod", b"{}", 404, "No rule file names a webhook 'cod'\""),
+        ("bare", b"{}", 503, "its log says what is wrong"),
+        ("mail", b"{}", 503, "its log says what is wrong"),
     ],
 )
 def test_what_cannot_be_an_event_says_why(name: str, body: bytes, status: int, said: str, hooked: Server) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from pathlib import Path
 
@@ -71,6 +72,27 @@ def test_health_is_503_where_rules_never_were_good(tmp_path: Path) -> None:
     (tmp_path / "rules" / "orders.yaml").write_text("rules: [")
     with Server(made) as server, server.client(token) as client:
         health, publish = client.get("/health"), post(client)
+        hook = client.post("/hooks/code", content=b"{}", headers={"authorization": ""})
+        _, said = server.end()
 
     assert (health.status_code, health.json()["rules"]) == (503, "failing")
     assert (publish.status_code, publish.headers["retry-after"]) == (503, "5")
+    assert "orders.yaml" in publish.json()["detail"]
+    assert (hook.status_code, "orders.yaml" in hook.text) == (503, False)
+    assert "POST /hooks/code: " in said
+    assert "orders.yaml" in said
+
+
+def test_who_has_no_token_is_not_told_of_the_ledger(tmp_path: Path) -> None:
+    """Where the ledger lies stands in the server's log alone."""
+    made = Installation(tmp_path)
+    with Server(made) as server, server.client("ebt_guessed") as client:
+        with sqlite3.connect(tmp_path / "home" / "ledger.sqlite") as ledger:
+            ledger.execute("DROP TABLE api_token")
+        answer = post(client)
+        _, said = server.end()
+
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+    assert "its log says what is wrong" in answer.json()["detail"]
+    assert "ledger" not in answer.text
+    assert "POST /buses/orders/events: " in said

@@ -11,7 +11,7 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from eventbridge.api.buses import BELIEVED_SECONDS
-from eventbridge.api.refusal import Refused
+from eventbridge.api.refusal import Refused, believed
 from eventbridge.model.api_token import ApiToken
 from eventbridge.stages.operate.api_tokens import valid_token
 from eventbridge.stages.runtime.runtime import Runtime
@@ -50,7 +50,9 @@ async def caller(
     if credentials is None:
         raise _unauthorized("The call has no token. Send it as Authorization: Bearer ebt_...")
     access: Access = request.app.state.access
-    return await access.caller(credentials.credentials)
+    token = await access.caller(credentials.credentials)
+    believed(request)
+    return token
 
 
 def check_scope(token: ApiToken, action: str, bus: str) -> None:

@@ -13,11 +13,10 @@ from fastapi import APIRouter, Path, Request, Response
 from eventbridge.api.buses import Buses
 from eventbridge.api.hook_event import event_of_call
 from eventbridge.api.publish import RESPONSES, answer, content_of
-from eventbridge.api.refusal import Refused
+from eventbridge.api.refusal import Refused, believed
 from eventbridge.decision.webhook_signature import keys_of, signature_problem
-from eventbridge.errors import ConnectionUnusable, EventError, NotFoundError
+from eventbridge.errors import ConnectionUnusable, EventError
 from eventbridge.rule import Bus, RuleSet
-from eventbridge.rule.fields import nearest
 from eventbridge.rule.webhook import Webhook
 from eventbridge.stages.operate.submissions import PublishResult, Submission, read_submissions, results_of
 from eventbridge.stages.runtime.runtime import Runtime
@@ -56,6 +55,7 @@ async def take(
     headers = dict(request.headers)
     # Threads, as the clock and the secret may be asked of a database, and megabytes take a while to hash and parse.
     now = await asyncio.to_thread(_believed_at, work, name, webhook, headers, content)
+    believed(request)
     await buses.check_pressure(bus)
 
     def read() -> list[Submission]:
@@ -84,8 +84,8 @@ def _find(rules: RuleSet, name: str) -> tuple[Bus, Webhook]:
     for bus in rules.buses.values():
         if name in bus.webhooks:
             return bus, bus.webhooks[name]
-    known = [each for bus in rules.buses.values() for each in bus.webhooks]
-    raise NotFoundError(f"no rule file names a webhook {name!r}. {nearest(name, known)}".rstrip())
+    # no names that are like it: nobody has shown yet who calls
+    raise Refused(HTTPStatus.NOT_FOUND, f"No rule file names a webhook {name!r}")
 
 
 def _keys(work: Runtime, webhook: Webhook) -> list[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from http import HTTPStatus
 
@@ -12,10 +13,18 @@ from starlette.exceptions import HTTPException
 from eventbridge.errors import InfrastructureError, NotFoundError, OperatorError, UserError
 from eventbridge.event.json_document import write_document
 
+log = logging.getLogger(__name__)
+
 MEDIA_TYPE = "application/problem+json"
 
 #: When a caller may try again what a disk, a database or a bus failed at.
 RETRY_SECONDS = 5
+
+#: Files, connections and addresses of an installation are nothing to somebody who has not shown who it is.
+_UNTOLD = (
+    "The server cannot answer this call now. Send it again after Retry-After; if that does not help, ask whoever runs "
+    "the server: its log says what is wrong. Nothing was published"
+)
 
 
 class Problem(BaseModel):
@@ -36,22 +45,31 @@ class Refused(Exception):
         self.headers = dict(headers or {})
 
 
-def refused(_: Request, error: Exception) -> Response:
+def believed(request: Request) -> None:
+    """Note that a call has shown who makes it: it may be told what is wrong with the installation."""
+    request.state.believed = True
+
+
+def refused(request: Request, error: Exception) -> Response:
     """Answer a call that was refused, or whose error has a better name than 500."""
-    told = _of(error)
+    told = _of(request, error)
     problem = {"title": told.status.phrase, "status": int(told.status), "detail": told.detail}
     # write_document: a name that a caller gave may hold half of a surrogate pair
     return Response(write_document(problem), told.status, told.headers, MEDIA_TYPE)
 
 
-def _of(error: Exception) -> Refused:
+def _of(request: Request, error: Exception) -> Refused:
     if isinstance(error, Refused):
         return error
     if isinstance(error, HTTPException):  # the framework's own: a path or method that is none
         return Refused(HTTPStatus(error.status_code), error.detail, error.headers)
-    if isinstance(error, NotFoundError):
+    known = getattr(request.state, "believed", False)
+    if isinstance(error, NotFoundError) and known:
         return Refused(HTTPStatus.NOT_FOUND, str(error))
     # a UserError here is a mistake of whoever set the server up: a rule file, a connection
     if isinstance(error, InfrastructureError | OperatorError | UserError):
-        return Refused(HTTPStatus.SERVICE_UNAVAILABLE, str(error), {"retry-after": str(RETRY_SECONDS)})
+        if not known:
+            log.error("%s %s: %s", request.method, request.url.path, error)
+        detail = str(error) if known else _UNTOLD
+        return Refused(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"retry-after": str(RETRY_SECONDS)})
     raise error
