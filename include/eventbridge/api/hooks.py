@@ -31,7 +31,7 @@ _OTHER = {
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     status: {**told, "description": _OTHER.get(int(status), told["description"])}
     for status, told in RESPONSES.items()
-    if status in (200, 400, 403, 404, 413, 429, 503)
+    if status in (200, 400, 403, 404, 408, 413, 429, 503)
 }
 
 

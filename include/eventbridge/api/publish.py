@@ -23,6 +23,9 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 router = APIRouter()
 
+#: How long a body may take to come; who sends it slower holds one of the server's connections.
+BODY_SECONDS = 30.0
+
 
 class Result(BaseModel):
     """What came of one event: where it lies, or the error for which it was not published."""
@@ -60,6 +63,7 @@ _STATUSES = {
     401: "No token, or one that is unknown, revoked or expired.",
     403: "The token has no scope for this bus.",
     404: "No rule file names this bus or topic.",
+    408: "The body did not come within 30 seconds. Nothing was published.",
     413: "More than 1,000 events or 8 MiB.",
     409: "A call with this Idempotency-Key is under way.",
     415: "The content type is of no CloudEvents mode.",
@@ -141,19 +145,25 @@ def _told(result: PublishResult) -> dict[str, object]:
 
 
 async def content_of(request: Request) -> bytes:
-    """Return the body of a call; raises Refused as soon as it is too large, whatever it said of its length."""
-    parts: list[bytes] = []
-    size = 0
+    """Return the body of a call; raises Refused as soon as it is too large or too late, whatever it said of itself."""
+    content = bytearray()
     try:
-        async for part in request.stream():
-            size += len(part)
-            if size > MOST_BYTES:
-                raise Refused(
-                    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                    f"The body has more than {MOST_BYTES:,} bytes. Send the events in several calls. "
-                    "Nothing was published",
-                )
-            parts.append(part)
+        async with asyncio.timeout(BODY_SECONDS):
+            async for part in request.stream():
+                content += part
+                if len(content) > MOST_BYTES:
+                    raise Refused(
+                        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                        f"The body has more than {MOST_BYTES:,} bytes. Send the events in several calls. "
+                        "Nothing was published",
+                    )
+    except TimeoutError:
+        raise Refused(
+            HTTPStatus.REQUEST_TIMEOUT,
+            f"The body did not come within {BODY_SECONDS:g} seconds. Send fewer events in a call. "
+            "Nothing was published",
+            {"connection": "close"},
+        ) from None
     except ClientDisconnect:  # nobody reads this; the log is spared a traceback
         raise Refused(HTTPStatus.BAD_REQUEST, "The body ended early. Nothing was published") from None
-    return b"".join(parts)
+    return bytes(content)

@@ -15,6 +15,9 @@ from eventbridge.stages.runtime.runtime import Runtime
 #: How long an end waits for calls that are under way.
 GRACE_SECONDS = 30
 
+#: While so many connections are open, each perhaps with a body of 8 MiB, calls are answered 503.
+MOST_CONNECTIONS = 256
+
 
 class _Server(uvicorn.Server):
     """Tells when it listens."""
@@ -43,6 +46,7 @@ def serve(work: Runtime, host: str, port: int, listening: Callable[[str], object
         log_level="warning",
         access_log=False,
         server_header=False,
+        limit_concurrency=MOST_CONNECTIONS,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
     # The server takes the signals while it runs, and raises them once more when it has ended in good order.

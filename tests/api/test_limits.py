@@ -1,0 +1,45 @@
+"""What one caller can hold of a server: connections, and the time that a body takes."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import ExitStack
+
+import pytest
+from api.server import Server
+from fastapi import Request
+from starlette.types import Message
+
+from eventbridge.api.publish import content_of
+from eventbridge.api.refusal import Refused
+
+
+def test_a_body_that_does_not_come_is_408(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who sends half of a body and waits is told so, and the connection is closed."""
+    monkeypatch.setattr("eventbridge.api.publish.BODY_SECONDS", 0.01, raising=False)
+
+    async def read() -> None:
+        parts: asyncio.Queue[Message] = asyncio.Queue()
+        parts.put_nowait({"type": "http.request", "body": b"[", "more_body": True})
+        await asyncio.wait_for(content_of(Request({"type": "http"}, parts.get)), 10)
+
+    with pytest.raises(Refused, match="did not come within") as raised:
+        asyncio.run(read())
+    assert (raised.value.status, raised.value.headers) == (408, {"connection": "close"})
+
+
+def test_connections_beyond_the_most_are_answered_503(server: Server) -> None:
+    """Once others have gone, the server answers again."""
+    port = int(server.url.rpartition(":")[2])
+    call = b"GET /health HTTP/1.1\r\nhost: here\r\n\r\n"
+    with ExitStack() as held:
+        opened = [held.enter_context(socket.create_connection(("127.0.0.1", port), 30)) for _ in range(256)]
+        opened[-1].sendall(call)
+        last = opened[-1].recv(1_000)
+    with server.client() as client:
+        # the server sees in its own time that the others have gone
+        after = next(status for _ in range(10_000) if (status := client.get("/health").status_code) == 200)
+
+    assert last.startswith(b"HTTP/1.1 503")
+    assert after == 200
