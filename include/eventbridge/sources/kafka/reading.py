@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import numpy as np
@@ -26,6 +27,10 @@ BLOCK_BYTES: Final = 4 << 20
 SILENCE_SECONDS: Final = 30.0
 
 _WAIT_SECONDS: Final = 0.5
+
+#: Times of messages are dates that `datetime` knows, a year from its limits: ages are added to them.
+_FIRST_MILLISECOND: Final = int(datetime(2, 1, 1, tzinfo=UTC).timestamp()) * 1_000
+_END_MILLISECOND: Final = int(datetime(9999, 1, 1, tzinfo=UTC).timestamp()) * 1_000
 
 _SETTINGS: Final[Mapping[str, Any]] = {
     "group.id": "eventbridge-reads-by-range",  # a client must have one; it joins none and commits nothing
@@ -173,5 +178,7 @@ def _block(messages: Sequence[Message]) -> pa.RecordBatch:
 
 def _microseconds(message: Message) -> int:
     kind, milliseconds = message.timestamp()
-    # Messages of clients older than Kafka 0.10 have no time.
-    return 0 if kind == TIMESTAMP_NOT_AVAILABLE else milliseconds * 1_000
+    # Messages of clients older than Kafka 0.10 have no time; brokers take any number from a producer that counts in
+    # other units, and what is no date is no time either.
+    is_a_time = kind != TIMESTAMP_NOT_AVAILABLE and _FIRST_MILLISECOND <= milliseconds < _END_MILLISECOND
+    return milliseconds * 1_000 if is_a_time else 0
