@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
+#: Options of every connection: a server that is gone without a word, its host dead, is noticed.
+NOTICES_DEATH: Final[Mapping[str, int]] = {
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
+
 #: Words of libpq's and the server's messages.
 _COMES_BACK = (
     "Connection refused",

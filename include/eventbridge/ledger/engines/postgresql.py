@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from eventbridge.errors import LedgerError, PackageMissing
 from eventbridge.ledger.engines.postgresql_clock import PostgresqlClock
 from eventbridge.ledger.engines.postgresql_remedies import REMEDIES
-from eventbridge.server_away import may_come_back
+from eventbridge.server_away import NOTICES_DEATH, may_come_back
 
 #: The driver, whatever the URL calls it.
 _DRIVER = "postgresql+psycopg"
@@ -139,11 +139,7 @@ class PostgresqlEngine:
             "application_name": "eventbridge",
             "client_encoding": "UTF8",
             "connect_timeout": max(2, math.ceil(min(self._busy_timeout_seconds, 10))),
-            # a server that is gone without a word, its host dead, is noticed
-            "keepalives_idle": 30,
-            "keepalives_interval": 10,
-            "keepalives_count": 3,
-            "tcp_user_timeout": 60_000,
+            **NOTICES_DEATH,
         }
         options = {name: value for name, value in options.items() if name not in self.url.query}
         try:

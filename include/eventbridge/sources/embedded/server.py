@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import os
 import random
-import re
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from psycopg import Connection, Error, IsolationLevel, OperationalError, connect
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import make_conninfo
+from sqlalchemy import make_url
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from eventbridge.errors import BusError
-from eventbridge.server_away import may_come_back
+from eventbridge.server_away import NOTICES_DEATH, may_come_back
 
 BUSY_SECONDS = 30.0
 
@@ -70,6 +71,10 @@ SELECT set_config('lock_timeout', '{BUSY_SECONDS:.0f}s', false),
 """
 
 
+#: Of a connection, unless the ledger's URL has them otherwise.
+_OPTIONS: Mapping[str, Any] = {"connect_timeout": 10, "application_name": "eventbridge bus", **NOTICES_DEATH}
+
+
 class BusServer:
     """One bus on a server: statements in a turn of their own (`rows`), or in a durable transaction (`writing`).
 
@@ -77,8 +82,7 @@ class BusServer:
     """
 
     def __init__(self, url: str, bus: str) -> None:
-        self._url = re.sub(r"^postgres(ql)?(\+\w+)?:", "postgresql:", url)
-        known = conninfo_to_dict(self._url)
+        known = _parts(url)
         self.uri = f"postgresql://{known.get('host', 'localhost')}:{known.get('port', 5432)}/{known.get('dbname', '')}"
         self.uri += f"#{bus}"
         self._bus = bus
@@ -86,6 +90,7 @@ class BusServer:
         self._turn = threading.RLock()
         self._in_transaction = False
         with self._errors():
+            self._conninfo = make_conninfo(**{**_OPTIONS, **known})
             self._connection = self._connect()
         try:
             self.identity = self._find_identity()
@@ -174,7 +179,7 @@ class BusServer:
         until = time.monotonic() + BUSY_SECONDS
         while True:
             try:
-                connection = connect(self._url, autocommit=True, connect_timeout=10, application_name="eventbridge bus")
+                connection = connect(self._conninfo, autocommit=True)
                 connection.execute(_SETTINGS)
             except OperationalError as error:
                 if time.monotonic() > until or not may_come_back(str(error)):
@@ -197,3 +202,9 @@ class BusServer:
                 connection.execute(new, (self._bus, str(uuid.uuid4())))
         ((identity,),) = self.rows(query, (self._bus,))
         return str(identity)
+
+
+def _parts(url: str) -> Mapping[str, Any]:
+    """Return libpq's options of a ledger's URL, read by the rules by which the ledger reads it."""
+    _, options = PGDialect_psycopg().create_connect_args(make_url(url))
+    return dict(options)
