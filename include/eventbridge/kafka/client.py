@@ -25,6 +25,7 @@ _LOOK_SECONDS: Final = 0.05
 _FINAL: Final = frozenset(
     {
         KafkaError._AUTHENTICATION,
+        KafkaError._FATAL,
         KafkaError._SSL,
         KafkaError.SASL_AUTHENTICATION_FAILED,
         KafkaError.UNSUPPORTED_SASL_MECHANISM,
@@ -81,7 +82,7 @@ class Trouble:
     def __call__(self, error: KafkaError) -> None:
         """Take note of an error; one that ends all hope stays."""
         self._last = error
-        if error.code() in _FINAL:
+        if error.code() in _FINAL or error.fatal():
             self._final = self._final or error
 
     @property

@@ -150,9 +150,13 @@ class KafkaTarget:
             return
         if not self._ended:
             self._producer.poll(_WAIT_SECONDS)
-        if self._trouble.final is not None:
+        # an idempotent producer that lost its place never finds it again
+        lost = (error for _, error in self._ended if error is not None and _is_fatal(error))
+        final = self._trouble.final or next(lost, None)
+        if final is not None:
             known = {index for index, _ in self._ended}
-            self._ended += [(index, self._trouble.final) for index in self._flying if index not in known]
+            self._ended += [(index, final) for index in self._flying if index not in known]
+            self._producer.purge(blocking=False)
             self._producer = None
 
     def _answers(self) -> Iterator[tuple[int, Answer]]:
@@ -172,8 +176,6 @@ class KafkaTarget:
         if error is None:
             return Answer(True, started_at, duration_ms)
         found = self._trouble.instead_of(error)
-        if error.fatal():  # an idempotent producer that lost its place never finds it again
-            self._producer = None
         return Answer(
             False, started_at, duration_ms, error_class=error_class(error), error=f"{found.str()} ({found.name()})"
         )
@@ -196,6 +198,11 @@ class KafkaTarget:
         if self._producer is not None:
             self._producer.purge(blocking=False)
             self._producer = None
+
+
+def _is_fatal(error: KafkaError) -> bool:
+    """Return whether no message of this producer will be sent; an error made from its code alone does not say so."""
+    return bool(error.fatal()) or error.code() == KafkaError._FATAL
 
 
 def _headers(request: Request) -> list[tuple[str, bytes]]:

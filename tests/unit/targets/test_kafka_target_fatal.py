@@ -1,0 +1,57 @@
+"""A Kafka producer that is lost answers all that it had in flight, and another takes its place."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from confluent_kafka import KafkaError
+
+from eventbridge.kafka.client import Trouble
+from eventbridge.targets.kafka.target import KafkaTarget
+from eventbridge.targets.protocol import Request
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+
+#: Nobody listens there: what is sent stays in flight.
+_SETTINGS = {"bootstrap.servers": "127.0.0.1:1"}
+
+_OF_CODE = KafkaError(KafkaError._FATAL)
+_MARKED = KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "lost its place", fatal=True)
+
+
+class Looks:
+    """A clock that moves a tenth of a second at each look."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> datetime:
+        self.now += timedelta(seconds=0.1)
+        return self.now
+
+
+@pytest.mark.parametrize("error", [_OF_CODE, _MARKED], ids=["by its code", "by its mark"])
+def test_a_lost_producer_answers_all_that_is_in_flight(error: KafkaError) -> None:
+    """Else the others wait for a producer that is gone until the push has to stop."""
+    target = KafkaTarget(_SETTINGS, "orders", max_in_flight=3, clock=Looks())
+    target._opened()
+    first = target._producer
+    target._ended.append((1, error))
+    requests = [Request(number, f"id-{number}", b"{}", "application/json") for number in range(3)]
+    answers = dict(target.deliver(requests, START + timedelta(seconds=20)))
+
+    assert {index: answer.error_class for index, answer in answers.items()} == dict.fromkeys(range(3), "KafkaError")
+    assert first is not None
+    assert target._producer is None
+    assert target._opened() is not first
+    target.close()
+
+
+@pytest.mark.parametrize("error", [_OF_CODE, _MARKED], ids=["by its code", "by its mark"])
+def test_no_waiting_mends_a_fatal_error(error: KafkaError) -> None:
+    """A client that met one says so instead of a time-out."""
+    trouble = Trouble()
+    trouble(error)
+
+    assert trouble.final is error
