@@ -24,6 +24,20 @@ def to_batch(row: Row[Any]) -> Batch:
     return Batch(**row._mapping)
 
 
+def unfinished_of(connection: Connection, runner: str) -> Batch | None:
+    """Return a runner's normal batch that is not committed."""
+    row = connection.execute(statements.UNFINISHED_BATCH, {"of_runner": runner}).one_or_none()
+    return to_batch(row) if row is not None else None
+
+
+def ranges_of(connection: Connection, batch_id: str) -> list[Range]:
+    """Return the offset ranges of a batch, in order of their queues."""
+    return [
+        Range(_queue(row), row.start_offset, row.end_offset)
+        for row in connection.execute(statements.RANGES, {"of_batch": batch_id})
+    ]
+
+
 def in_state(connection: Connection, batch_id: str, state: BatchState) -> bool:
     """Return whether a batch is in a state, and keep it there until the transaction ends."""
     return connection.execute(statements.BATCH_STATE, {"of_batch": batch_id}).scalar() == state
@@ -77,8 +91,7 @@ class Batches(Database):
     def unfinished_batch(self, runner: str) -> Batch | None:
         """Return the runner's normal batch that is not committed, of which there is at most one."""
         with self._reading() as connection:
-            row = connection.execute(statements.UNFINISHED_BATCH, {"of_runner": runner}).one_or_none()
-            return to_batch(row) if row is not None else None
+            return unfinished_of(connection, runner)
 
     def batch(self, batch_id: str) -> Batch:
         """Return a batch; raises NotFoundError."""
@@ -144,10 +157,7 @@ class Batches(Database):
     def ranges(self, batch_id: str) -> list[Range]:
         """Return the offset ranges of a batch, in order of their queues."""
         with self._reading() as connection:
-            return [
-                Range(_queue(row), row.start_offset, row.end_offset)
-                for row in connection.execute(statements.RANGES, {"of_batch": batch_id})
-            ]
+            return ranges_of(connection, batch_id)
 
     def record_file(self, file: BatchFile, while_state: BatchState, settlement: str | None = None) -> bool:
         """Record a file that a stage has finished, only while the batch is in that state.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Self
 
 from eventbridge.ledger.api_tokens import ApiTokens
+from eventbridge.ledger.assignments import Assignments
 from eventbridge.ledger.batches import Batches
 from eventbridge.ledger.chunks import Chunks
 from eventbridge.ledger.commits import Commits
@@ -47,6 +48,7 @@ class Ledger(
     Operations,
     Deadlines,
     Targets,
+    Assignments,
     OperatorWords,
     Pools,
     Rules,

@@ -58,18 +58,23 @@ class Offsets(Database):
     def consumer_offsets(self, group: str | None = None) -> list[ConsumerOffset]:
         """Return the committed offsets of a group, or of all, in order of group and queue."""
         with self._reading() as connection:
-            return [
-                ConsumerOffset(
-                    row.consumer_group,
-                    row.bus,
-                    Queue(row.topic_name, row.broker_name, row.queue_id),
-                    row.offset,
-                    row.message_id,
-                    row.ctime,
-                    row.bus_identity,
-                )
-                for row in connection.execute(statements.offsets(group))
-            ]
+            return offsets_of(connection, group)
+
+
+def offsets_of(connection: Connection, group: str | None = None) -> list[ConsumerOffset]:
+    """Return the committed offsets of a group, or of all, in order of group and queue."""
+    return [
+        ConsumerOffset(
+            row.consumer_group,
+            row.bus,
+            Queue(row.topic_name, row.broker_name, row.queue_id),
+            row.offset,
+            row.message_id,
+            row.ctime,
+            row.bus_identity,
+        )
+        for row in connection.execute(statements.offsets(group))
+    ]
 
 
 def move_offset(connection: Connection, group: str, moved: Range, now: datetime) -> None:

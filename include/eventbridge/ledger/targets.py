@@ -1,8 +1,8 @@
-"""How targets stand, and which runner delivers for them, in the ledger."""
+"""How targets stand, in the ledger."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -13,10 +13,7 @@ from eventbridge.decision.operational_event import of_target
 from eventbridge.decision.token_bucket import Bucket, Lease, lease
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.operations import queue_events
-from eventbridge.ledger.statements import runners as runner_statements
 from eventbridge.ledger.statements import targets as statements
-from eventbridge.model.assignment import Assignment, LeftAt
-from eventbridge.model.queue import Queue
 from eventbridge.model.target_state import TargetState, TargetStatus
 
 
@@ -142,35 +139,3 @@ class Targets(Database):
             given = lease(Bucket(*found), rate, wanted, now)
             connection.execute(statements.CHANGE_TOKENS, of | {"left": given.left.count, "now": given.left.at})
             return given
-
-    def assignments(self) -> dict[tuple[str, str], Assignment]:
-        """Return which runner last took a batch for each (rule, target), and where it left the rule to another."""
-        with self._reading() as connection:
-            return {
-                (row.rule, row.target): Assignment(
-                    row.runner, tuple(LeftAt(Queue(*queue), offset, name) for queue, offset, name in row.left_at)
-                )
-                for row in connection.execute(runner_statements.ASSIGNMENTS)
-            }
-
-    def runners_of_targets(self) -> dict[tuple[str, str], str]:
-        """Return which runner last took a batch for each (rule, target)."""
-        return {target: found.runner for target, found in self.assignments().items()}
-
-    def leave_targets(self, runner: str, targets: Iterable[tuple[str, str]], left: Sequence[LeftAt]) -> None:
-        """Note that a runner delivers for these (rule, target) up to there, and no further; nothing for others'."""
-        rows = [{"of_rule": r, "of_target": t, "of_runner": runner, "left": left} for r, t in sorted(set(targets))]
-        if rows:
-            with self._writing() as connection:
-                connection.execute(runner_statements.LEAVE_TARGET, rows)
-
-    def assign_targets(self, runner: str, targets: Iterable[tuple[str, str]]) -> None:
-        """Note that a runner delivers for these (rule, target) from now on."""
-        now = self.now()
-        pairs = sorted(set(targets))
-        rows = [{"rule": r, "target": t, "runner": runner, "worker": None, "assigned_at": now} for r, t in pairs]
-        changes = [{"of_rule": r, "of_target": t, "to": runner, "now": now} for r, t in pairs]
-        if rows:
-            with self._writing() as connection:
-                connection.execute(runner_statements.ASSIGN_TARGET, rows)
-                connection.execute(runner_statements.REASSIGN_TARGET, changes)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from eventbridge.model.batch import Batch, Range
+from eventbridge.model.consumer_offset import ConsumerOffset
 from eventbridge.model.queue import Queue
 
 
@@ -26,3 +29,18 @@ class Assignment:
 
     runner: str
     left: tuple[LeftAt, ...] = ()
+
+
+class OpenBatch(NamedTuple):
+    """A batch that is not committed, and what it takes."""
+
+    batch: Batch
+    ranges: tuple[Range, ...]
+
+
+class Deliverers(NamedTuple):
+    """One moment of the ledger: who delivers for each (rule, target), all offsets, and those runners' open batches."""
+
+    assignments: Mapping[tuple[str, str], Assignment]
+    offsets: tuple[ConsumerOffset, ...]
+    open: Mapping[str, OpenBatch]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from stages.delivering import RunningClock, Sending, http, rules
@@ -10,6 +12,7 @@ from stages.delivering import RunningClock, Sending, http, rules
 from eventbridge.errors import RuleMovedError
 from eventbridge.model.batch import Batch
 from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit
@@ -56,6 +59,65 @@ def test_a_rule_that_leaves_an_open_batch_begins_behind_it(sending: Sending) -> 
 
     assert len(set(got(sending))) == len(got(sending)) == 7
     assert len(set(got(sending, "log"))) == len(got(sending, "log")) == 7
+    assert audit(sending.work).differences == ()
+
+
+def in_between(monkeypatch: pytest.MonkeyPatch, sending: Sending, method: str, then: Callable[[], object]) -> list[str]:
+    """Have something happen when a bus is first asked by a method; return what becomes [method] by then."""
+    (bus,) = sending.work.rule_set().buses.values()
+    source: LogSource = sending.work.open_source(bus)
+    source.close()
+    kind, real, done = type(source), getattr(type(source), method), list[str]()
+
+    def asked(*arguments: Any) -> Any:
+        if not done:
+            done.append(method)
+            then()
+        return real(*arguments)
+
+    monkeypatch.setattr(kind, method, asked)
+    return done
+
+
+def test_a_batch_that_ends_while_its_rule_is_taken_over_does_not_come_twice(
+    sending: Sending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old runner commits its batch with the rule while the new one asks the bus for where that stands."""
+    sending.write(both("old", "old"))
+    sending.publish(4)
+    open_batch = listen(sending.work, "old")
+    assert open_batch is not None
+    sending.write(both("new", "old"))
+    done = in_between(monkeypatch, sending, "end", lambda: finish(sending, open_batch))
+
+    sending.deliver_batch("new")
+    assert done
+    sending.publish(3)
+    for runner in ("new", "old", "new"):
+        sending.deliver_batch(runner)
+
+    assert len(set(got(sending))) == len(got(sending)) == 7
+    assert audit(sending.work).differences == ()
+
+
+def test_a_batch_without_a_rule_that_is_taken_over_meanwhile_passes_nothing_over(
+    sending: Sending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old runner goes on without the rule while the new one asks the bus for its queues."""
+    sending.write(both("old", "old"))
+    sending.publish(4)
+    assert sending.deliver_batch("old")
+    sending.write(both("new", "old"))
+    sending.publish(3)
+    done = in_between(monkeypatch, sending, "queues", lambda: sending.deliver_batch("old"))
+
+    sending.deliver_batch("new")
+    assert done
+    sending.publish(2)
+    for runner in ("new", "old", "new"):
+        sending.deliver_batch(runner)
+
+    assert len(set(got(sending))) == len(got(sending)) == 9
     assert audit(sending.work).differences == ()
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from eventbridge.errors import RuleMovedError
-from eventbridge.model.assignment import LeftAt
+from eventbridge.model.assignment import Deliverers, LeftAt
 from eventbridge.model.batch import Batch
 from eventbridge.model.consumer_offset import ConsumerOffset
 from eventbridge.model.queue import Queue
@@ -45,32 +45,43 @@ class Handover:
 
 def arrivals(work: Runtime, rules: RuleSet, runner: str, bus: Bus, source: LogSource) -> list[Arrival]:
     """Return what comes to a runner from others on the same bus, or back to it after a batch that it took without."""
-    assigned = work.ledger.assignments()
-    groups = {row.group for row in work.ledger.consumer_offsets() if row.bus == bus.name}
+    # All of it at one moment, and after today's rules came into force: from then on the old runner plans without them.
+    known = work.ledger.deliverers()
+    groups = {row.group for row in known.offsets if row.bus == bus.name}
     found: dict[tuple[str, tuple[LeftAt, ...]], list[str]] = defaultdict(list)
     for rule in rules.rules.values():
         for target in rule.targets:
-            was = assigned.get((rule.name, target))
+            was = known.assignments.get((rule.name, target))
             if was is None or was.runner not in groups or (was.runner == runner and not was.left):
                 continue
             if rule.name not in found[was.runner, was.left]:
                 found[was.runner, was.left].append(rule.name)
-    return [_arrival(work, bus, source, old, left, names) for (old, left), names in found.items()]
+    queues = {queue for queue in source.queues() if queue.topic in bus.source.topics} if found else set()
+    return [
+        Arrival(old, tuple(names), *_line(work, bus, source, queues, known, old, left))
+        for (old, left), names in found.items()
+    ]
 
 
-def _arrival(
-    work: Runtime, bus: Bus, source: LogSource, old: str, left: tuple[LeftAt, ...], rules: Iterable[str]
-) -> Arrival:
-    existing = {queue for queue in source.queues() if queue.topic in bus.source.topics}
-    rows = work.ledger.consumer_offsets(old)
+def _line(
+    work: Runtime,
+    bus: Bus,
+    source: LogSource,
+    queues: Collection[Queue],
+    known: Deliverers,
+    old: str,
+    left: tuple[LeftAt, ...],
+) -> tuple[Mapping[Queue, int], Batch | None]:
     if left:
         rows = [ConsumerOffset(old, bus.name, *each[:2], "", work.clock(), each.bus_identity) for each in left]
-    line = {row.queue: standing(row, bus, source) for row in rows if row.queue in existing}
-    batch = None if left else work.ledger.unfinished_batch(old)
-    if batch is not None:
-        ends = {taken.queue: taken.end for taken in work.ledger.ranges(batch.batch_id)}
-        line |= {queue: ends[queue] for queue in line.keys() & ends.keys()}
-    return Arrival(old, tuple(rules), line, batch)
+    else:
+        rows = [row for row in known.offsets if row.group == old]
+    line = {row.queue: standing(row, bus, source) for row in rows if row.queue in queues}
+    at_work = None if left else known.open.get(old)
+    if at_work is None:
+        return line, None
+    ends = {taken.queue: taken.end for taken in at_work.ranges}
+    return line | {queue: ends[queue] for queue in line.keys() & ends.keys()}, at_work.batch
 
 
 def inherited_offsets(arriving: Iterable[Arrival]) -> dict[Queue, int]:

@@ -1,0 +1,65 @@
+"""Which runner delivers for which target, and where it left the target's rule, in the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from sqlalchemy import Connection
+
+from eventbridge.ledger.batches import ranges_of, unfinished_of
+from eventbridge.ledger.database import Database
+from eventbridge.ledger.offsets import offsets_of
+from eventbridge.ledger.statements import runners as statements
+from eventbridge.model.assignment import Assignment, Deliverers, LeftAt, OpenBatch
+from eventbridge.model.queue import Queue
+
+
+class Assignments(Database):
+    """The part of the ledger about which runner delivers for which target."""
+
+    def assignments(self) -> dict[tuple[str, str], Assignment]:
+        """Return which runner last took a batch for each (rule, target), and where it left the rule to another."""
+        with self._reading() as connection:
+            return _assignments(connection)
+
+    def runners_of_targets(self) -> dict[tuple[str, str], str]:
+        """Return which runner last took a batch for each (rule, target)."""
+        return {target: found.runner for target, found in self.assignments().items()}
+
+    def deliverers(self) -> Deliverers:
+        """Return assignments, and where their runners stand and what they are at, as all that was at one moment."""
+        with self._reading() as connection:
+            assigned = _assignments(connection)
+            found = {}
+            for runner in sorted({each.runner for each in assigned.values()}):
+                batch = unfinished_of(connection, runner)
+                if batch is not None:
+                    found[runner] = OpenBatch(batch, tuple(ranges_of(connection, batch.batch_id)))
+            return Deliverers(assigned, tuple(offsets_of(connection)), found)
+
+    def leave_targets(self, runner: str, targets: Iterable[tuple[str, str]], left: Sequence[LeftAt]) -> None:
+        """Note that a runner delivers for these (rule, target) up to there, and no further; nothing for others'."""
+        rows = [{"of_rule": r, "of_target": t, "of_runner": runner, "left": left} for r, t in sorted(set(targets))]
+        if rows:
+            with self._writing() as connection:
+                connection.execute(statements.LEAVE_TARGET, rows)
+
+    def assign_targets(self, runner: str, targets: Iterable[tuple[str, str]]) -> None:
+        """Note that a runner delivers for these (rule, target) from now on."""
+        now = self.now()
+        pairs = sorted(set(targets))
+        rows = [{"rule": r, "target": t, "runner": runner, "worker": None, "assigned_at": now} for r, t in pairs]
+        changes = [{"of_rule": r, "of_target": t, "to": runner, "now": now} for r, t in pairs]
+        if rows:
+            with self._writing() as connection:
+                connection.execute(statements.ASSIGN_TARGET, rows)
+                connection.execute(statements.REASSIGN_TARGET, changes)
+
+
+def _assignments(connection: Connection) -> dict[tuple[str, str], Assignment]:
+    return {
+        (row.rule, row.target): Assignment(
+            row.runner, tuple(LeftAt(Queue(*queue), offset, name) for queue, offset, name in row.left_at)
+        )
+        for row in connection.execute(statements.ASSIGNMENTS)
+    }
