@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from sqlalchemy import Connection
 
@@ -10,6 +10,7 @@ from eventbridge.ledger.batches import ranges_of, unfinished_of
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.offsets import offsets_of
 from eventbridge.ledger.statements import runners as statements
+from eventbridge.ledger.statements.rules import HOLD_RULES
 from eventbridge.model.assignment import Assignment, Deliverers, LeftAt, OpenBatch
 from eventbridge.model.queue import Queue
 
@@ -37,23 +38,45 @@ class Assignments(Database):
                     found[runner] = OpenBatch(batch, tuple(ranges_of(connection, batch.batch_id)))
             return Deliverers(assigned, tuple(offsets_of(connection)), found)
 
-    def leave_targets(self, runner: str, targets: Iterable[tuple[str, str]], left: Sequence[LeftAt]) -> None:
-        """Note that a runner delivers for these (rule, target) up to there, and no further; nothing for others'."""
-        rows = [{"of_rule": r, "of_target": t, "of_runner": runner, "left": left} for r, t in sorted(set(targets))]
-        if rows:
-            with self._writing() as connection:
-                connection.execute(statements.LEAVE_TARGET, rows)
+    def leave_targets(self, runner: str, targets: Iterable[tuple[str, str]], in_force: str) -> bool:
+        """Note that a runner delivers for these (rule, target) up to where it stands, and no further; not for others'.
 
-    def assign_targets(self, runner: str, targets: Iterable[tuple[str, str]]) -> None:
-        """Note that a runner delivers for these (rule, target) from now on."""
+        Returns whether it is so: only while `in_force` is the rule set in force, and no batch of the runner is open,
+        which may have these rules and moves where it stands.
+        """
+        pairs = sorted(set(targets))
+        if not pairs:
+            return True
+        with self._writing() as connection:
+            if not _held(connection, in_force) or unfinished_of(connection, runner) is not None:
+                return False
+            left = [LeftAt(row.queue, row.offset, row.bus_identity) for row in offsets_of(connection, runner)]
+            rows = [{"of_rule": r, "of_target": t, "of_runner": runner, "left": left} for r, t in pairs]
+            connection.execute(statements.LEAVE_TARGET, rows)
+            return True
+
+    def assign_targets(self, runner: str, targets: Iterable[tuple[str, str]], in_force: str) -> bool:
+        """Note that a runner delivers for these (rule, target) from now on.
+
+        Returns whether it does: only while `in_force` is the rule set in force, as they may be another's by a newer.
+        """
         now = self.now()
         pairs = sorted(set(targets))
+        if not pairs:
+            return True
         rows = [{"rule": r, "target": t, "runner": runner, "worker": None, "assigned_at": now} for r, t in pairs]
         changes = [{"of_rule": r, "of_target": t, "to": runner, "now": now} for r, t in pairs]
-        if rows:
-            with self._writing() as connection:
-                connection.execute(statements.ASSIGN_TARGET, rows)
-                connection.execute(statements.REASSIGN_TARGET, changes)
+        with self._writing() as connection:
+            if not _held(connection, in_force):
+                return False
+            connection.execute(statements.ASSIGN_TARGET, rows)
+            connection.execute(statements.REASSIGN_TARGET, changes)
+            return True
+
+
+def _held(connection: Connection, in_force: str) -> bool:
+    """Return whether a rule set is in force, and keep it so until the transaction ends; no batch is planned either."""
+    return connection.execute(HOLD_RULES, {"of_rule_set": in_force}).rowcount == 1
 
 
 def _assignments(connection: Connection) -> dict[tuple[str, str], Assignment]:

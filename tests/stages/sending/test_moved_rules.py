@@ -244,3 +244,45 @@ def test_a_rule_that_would_miss_events_at_its_new_runner_is_refused(sending: Sen
     assert sending.deliver_batch("ahead")
     crm = [request["webhook_id"] for request in sending.requests() if request["path"] == "/healthy/crm"]
     assert len(crm) == len(set(crm)) == 12
+
+
+def test_a_runner_that_stood_still_does_not_take_a_rule_back(sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it asks the bus its rule moves on to a third runner, which delivers: the rule stays with that one."""
+    sending.write(both("old", "old"))
+    sending.publish(4)
+    assert sending.deliver_batch("old")
+    sending.write(both("second", "second"))
+    sending.publish(3)
+
+    def move_on() -> None:
+        sending.write(both("third", "second"))
+        assert sending.deliver_batch("third")
+
+    done = in_between(monkeypatch, sending, "ends", move_on)
+    listen(sending.work, "second")
+
+    assert done
+    assert sending.work.ledger.runners_of_targets()["orders", "crm"] == "third"
+
+
+def test_a_rule_that_its_runner_has_again_is_not_left(sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attempt that knows it as another's notes nothing of it: the runner goes on with the rule."""
+    together = both("old", "old")
+    sending.write(together)
+    sending.publish(4)
+    assert sending.deliver_batch("old")
+    sending.write(both("new", "old"))
+    sending.publish(3)
+
+    def take_back() -> None:
+        sending.write(together)
+        assert listen(sending.work, "old")
+
+    done = in_between(monkeypatch, sending, "ends", take_back)
+    listen(sending.work, "old")
+    assert done
+    sending.publish(2)
+    while sending.deliver_batch("old"):
+        pass
+
+    assert len(set(got(sending))) == len(got(sending)) == 9

@@ -21,6 +21,7 @@ from eventbridge.model.queue import Queue
 from eventbridge.rule import Bus, RuleSet
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.guards.log_identity import standing
+from eventbridge.stages.ingest.reload import TakenUp
 from eventbridge.stages.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -133,23 +134,27 @@ def left_behind(arriving: Iterable[Arrival], runners: Mapping[str, str]) -> str 
     return next((each.batch.batch_id for each in arriving if each.batch is not None and each.old not in runners), None)
 
 
-def leave(work: Runtime, today: RuleSet, rules: RuleSet, runner: str, offsets: Iterable[ConsumerOffset]) -> None:
-    """Note where a runner stands that is about to plan without rules which today's files give to another one."""
+def leave(work: Runtime, taken: TakenUp, rules: RuleSet, runner: str) -> bool:
+    """Note where a runner stands that is about to plan without rules which today's files give to another one.
+
+    False if rule files have changed since, or another attempt has planned a batch: then there is nothing to plan.
+    """
     (bus,) = rules.buses
+    today = taken.rules.rules
     gone = [
         (rule, target)
         for (rule, target), was in work.ledger.assignments().items()
-        if was.runner == runner and not was.left and rule not in rules.rules and rule in today.rules
+        if was.runner == runner and not was.left and rule not in rules.rules and rule in today
     ]
-    moved = [each for each in gone if today.rules[each[0]].bus == bus]
-    if moved:
-        left = [LeftAt(row.queue, row.offset, row.bus_identity) for row in offsets]
-        work.ledger.leave_targets(runner, moved, left)
+    return work.ledger.leave_targets(runner, [each for each in gone if today[each[0]].bus == bus], taken.rule_set)
 
 
-def assign(work: Runtime, rules: RuleSet, runner: str) -> None:
-    """Note that a runner delivers for its rules from now on; writes only what changed."""
+def assign(work: Runtime, taken: TakenUp, rules: RuleSet, runner: str) -> bool:
+    """Note that a runner delivers for its rules from now on; writes only what changed.
+
+    False if rule files have changed since: then they may be another runner's by now, and there is nothing to plan.
+    """
     assigned = work.ledger.assignments()
     pairs = {(rule.name, target) for rule in rules.rules.values() for target in rule.targets}
-    changed = (pair for pair in pairs if pair not in assigned or assigned[pair].runner != runner or assigned[pair].left)
-    work.ledger.assign_targets(runner, changed)
+    changed = [pair for pair in pairs if pair not in assigned or assigned[pair].runner != runner or assigned[pair].left]
+    return work.ledger.assign_targets(runner, changed, taken.rule_set)

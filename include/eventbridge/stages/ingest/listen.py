@@ -71,10 +71,13 @@ def _listen(work: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None) -
             return _of_nobody(work, runner, arriving)
         offsets = _registered(work, runner, bus, source, arriving, known)
         refuse_other_log(work, runner, bus, source)
-        leave(work, taken.rules, rules, runner, work.ledger.consumer_offsets(runner))
+        # False: rule files changed, or another attempt planned a batch; this one stood still in between.
+        if not leave(work, taken, rules, runner):
+            return _listen(work, runner, pools)
         handover = hand_over(runner, offsets, arriving)
         rules = rules.without(handover.waiting)
-        assign(work, rules, runner)
+        if not assign(work, taken, rules, runner):
+            return _listen(work, runner, pools)
         most = events_to_hand_out(work, runner, rules, pools)
         plan = _plan(work, runner, bus, source, _Room(offsets, handover.until, most))
     if is_intake_stopped(work):
