@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any, TypeVar
 
@@ -43,6 +43,9 @@ def _again(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def call(*arguments: Any, **named: Any) -> Any:
         until = time.monotonic() + _SECONDS
+        # what can be gone through once would be empty the second time
+        arguments = tuple(_kept(each) for each in arguments)
+        named = {name: _kept(each) for name, each in named.items()}
         while True:
             committed = commits_of_this_thread()
             try:
@@ -53,3 +56,7 @@ def _again(method: Callable[..., Any]) -> Callable[..., Any]:
             time.sleep(random.uniform(0.01, 0.1))  # not both of two that waited for each other at once
 
     return call
+
+
+def _kept(argument: Any) -> Any:
+    return list(argument) if isinstance(argument, Iterator) else argument

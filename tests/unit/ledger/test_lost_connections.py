@@ -168,3 +168,17 @@ def crosswise(ledger: Ledger, *numbers: int) -> bool:
         return True
 
     return bool(_again(change)(ledger))
+
+
+def test_what_can_be_gone_through_once_is_there_the_second_time(url: str) -> None:
+    """Rows that a caller gives as they come are written, though the first transaction with them was lost."""
+    ledger = Ledger.open(url, Clock())
+    ledger.put_rules_in_force("cafe", {}, None, {})
+    fault_points.install(at(1, lambda: break_off(url)))
+    try:
+        assert ledger.assign_targets("flights", (pair for pair in [("late", "crm")]), "cafe")
+    finally:
+        fault_points.install(None)
+
+    assert ledger.runners_of_targets() == {("late", "crm"): "flights"}
+    ledger.close()
