@@ -17,7 +17,6 @@ from typing import Any
 from psycopg import Connection, Error, IsolationLevel, OperationalError, connect
 from psycopg.conninfo import make_conninfo
 from sqlalchemy import make_url
-from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from eventbridge.errors import BusError
 from eventbridge.server_away import NOTICES_DEATH, may_come_back
@@ -206,5 +205,6 @@ class BusServer:
 
 def _parts(url: str) -> Mapping[str, Any]:
     """Return libpq's options of a ledger's URL, read by the rules by which the ledger reads it."""
-    _, options = PGDialect_psycopg().create_connect_args(make_url(url))
+    parsed = make_url(url).set(drivername="postgresql+psycopg")
+    _, options = parsed.get_dialect()().create_connect_args(parsed)
     return dict(options)
