@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,12 +11,16 @@ import pytest
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
+from eventbridge.errors import BusError
 from eventbridge.model.batch import Batch, Range
 from eventbridge.model.parked import Parked
+from eventbridge.model.queue import Queue
 from eventbridge.orchestrate.bell import Bell, Seen, rings
 from eventbridge.orchestrate.names import runner_subject
 from eventbridge.orchestrate.watch import Watch
+from eventbridge.rule.model import Bus
 from eventbridge.sources.embedded.bus import EmbeddedBus
+from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.runtime.runtime import Runtime
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -262,3 +266,52 @@ def test_a_bus_that_does_not_answer_silences_no_other(watch: Watch, home: Path, 
     clock.later(3)
 
     assert set(watch.look()) == {runner_subject("orders"), runner_subject("night")}
+
+
+class KeepsItsError:
+    """A bus whose client, once it met an error, says nothing else until it is closed."""
+
+    def __init__(self, below: LogSource, brokers: dict[str, bool]) -> None:
+        self._below = below
+        self._brokers = brokers
+        self._met = False
+        self.is_closed = False
+
+    def ends(self) -> Mapping[Queue, int]:
+        """Return the ends, unless the client met an error, now or before."""
+        self._met = self._met or not self._brokers["up"]
+        if self._met:
+            raise BusError("the handshake failed")
+        return self._below.ends()
+
+    def earliest(self, queue: Queue) -> int:
+        """Return where a queue begins."""
+        return self._below.earliest(queue)
+
+    def close(self) -> None:
+        """Let go of the bus."""
+        self.is_closed = True
+        self._below.close()
+
+
+def test_a_bus_that_failed_once_is_opened_again(watch: Watch, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client may keep to an error for good; after the silence a new one asks."""
+    brokers = {"up": True}
+    opened: list[KeepsItsError] = []
+    open_source = watch.work.open_source
+
+    def open_stubborn(_work: Runtime, of: Bus) -> KeepsItsError:
+        opened.append(KeepsItsError(open_source(of), brokers))
+        return opened[-1]
+
+    monkeypatch.setattr(Runtime, "open_source", open_stubborn)
+    assert watch.look() == []
+    publish(watch)
+    brokers["up"] = False
+    clock.later(2)
+    assert watch.look() == []
+    brokers["up"] = True
+    clock.later(31)
+
+    assert sorted(watch.look()) == ["events_night", "events_orders"]
+    assert [each.is_closed for each in opened] == [True, False]

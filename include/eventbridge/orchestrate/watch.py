@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Hashable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -96,7 +97,16 @@ class Watch:
         except (BusError, UserError) as error:
             log.warning("the doorbell leaves the bus %s alone for %s: %s", bus, _SILENCE, error)
             self._silent[bus] = self.work.clock() + _SILENCE
+            self._drop(bus)
             return None
+
+    def _drop(self, bus: str) -> None:
+        """Close a bus that failed, to be opened again: its client may keep to the error that it met."""
+        self._ends.pop(bus, None)
+        source = self._sources.pop(bus, None)
+        if source is not None:
+            with suppress(BusError):
+                source.close()
 
     def _runner(self, rules: RuleSet, runner: str, bus: str, now: datetime) -> Seen:
         source = self._sources.get(bus)
