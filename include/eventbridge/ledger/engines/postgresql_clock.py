@@ -5,6 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
+
+from sqlalchemy import Engine
 
 from eventbridge.errors import LedgerError
 from eventbridge.ledger.engines.protocol import LedgerEngine
@@ -18,6 +21,9 @@ _KEPT_SECONDS = 60.0
 
 #: How soon a server that did not answer is asked again, while the last measurement goes on counting.
 _AGAIN_SECONDS = 5.0
+
+#: How long a server may take to say the time again.
+_ANSWER_SECONDS = 2.0
 
 
 class PostgresqlClock:
@@ -40,13 +46,17 @@ class PostgresqlClock:
         at, elapsed = measured
         return at + timedelta(seconds=_elapsed() - elapsed)
 
+    @cached_property
+    def _reader(self) -> Engine:
+        return self._engine.reader(_ANSWER_SECONDS)
+
     def _measure(self) -> tuple[datetime, float]:
         if not self._lock.acquire(blocking=self._measured is None):
             assert self._measured is not None
             return self._measured  # another thread is at it
         try:
             if self._measured is None or _elapsed() >= self._due:
-                self._measured, self._due = self._ask(), _elapsed() + _KEPT_SECONDS
+                self._measured, self._due = self._ask(self._measured is None), _elapsed() + _KEPT_SECONDS
         except LedgerError:
             if self._measured is None:
                 raise
@@ -56,9 +66,10 @@ class PostgresqlClock:
         assert self._measured is not None
         return self._measured
 
-    def _ask(self) -> tuple[datetime, float]:
+    def _ask(self, patient: bool) -> tuple[datetime, float]:
+        """Ask the server; only who is `patient` waits for one that is away: pushes go on by the last measurement."""
         with ledger_errors(self._engine):
-            connection = self._engine.connect()
+            connection = self._engine.connect() if patient else self._reader.connect()
             try:
                 before = _elapsed()
                 at = connection.exec_driver_sql("SELECT clock_timestamp()").scalar_one()

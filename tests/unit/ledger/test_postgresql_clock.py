@@ -1,0 +1,50 @@
+"""The clock of a server that is away goes on by its last measurement."""
+
+from __future__ import annotations
+
+import socket
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import make_url
+
+from eventbridge.errors import LedgerError
+from eventbridge.ledger.engines import postgresql
+from eventbridge.ledger.engines.postgresql import PostgresqlEngine
+from eventbridge.ledger.engines.postgresql_clock import PostgresqlClock, _elapsed
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+class Waited(Exception):
+    """Somebody waits for the server to come back."""
+
+
+@pytest.fixture
+def away(monkeypatch: pytest.MonkeyPatch) -> PostgresqlEngine:
+    """An engine that was connected to a server which is away; whoever waits for it raises Waited."""
+
+    def wait(_seconds: float) -> None:
+        raise Waited
+
+    monkeypatch.setattr(postgresql.time, "sleep", wait)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    engine = PostgresqlEngine(make_url(f"postgresql://nobody@127.0.0.1:{port}/ledger"), 30.0)
+    engine._was_connected = True
+    return engine
+
+
+def test_who_knows_the_time_does_not_wait_for_a_server_that_is_away(away: PostgresqlEngine) -> None:
+    """Push loops ask at each delivery: they must not stand still meanwhile."""
+    clock = PostgresqlClock(away)
+    clock._measured = (START, _elapsed())
+
+    assert START <= clock.now() < START + timedelta(seconds=5)
+
+
+def test_who_never_measured_waits(away: PostgresqlEngine) -> None:
+    """There is no other time to go on by."""
+    with pytest.raises((Waited, LedgerError)):
+        PostgresqlClock(away).now()
