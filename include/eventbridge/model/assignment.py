@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -44,3 +44,7 @@ class Deliverers(NamedTuple):
     assignments: Mapping[tuple[str, str], Assignment]
     offsets: tuple[ConsumerOffset, ...]
     open: Mapping[str, OpenBatch]
+
+    def left(self, rules: Collection[str]) -> list[LeftAt]:
+        """Return where rules of these names were left, of which their new runners have not taken anything yet."""
+        return [each for (rule, _), was in self.assignments.items() if rule in rules for each in was.left]

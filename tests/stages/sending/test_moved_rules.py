@@ -18,6 +18,7 @@ from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import push_and_settle
 from eventbridge.stages.route.stage import route
+from eventbridge.stages.upkeep.maintain import maintain
 
 CRM = {"crm": "/healthy/crm"}
 OTHER = (
@@ -286,3 +287,19 @@ def test_a_rule_that_its_runner_has_again_is_not_left(sending: Sending, monkeypa
         pass
 
     assert len(set(got(sending))) == len(got(sending)) == 9
+
+
+def test_what_a_rule_has_not_seen_stays_on_the_bus(sending: Sending, clock: RunningClock) -> None:
+    """Its old runner is past it, without the rule, and its new one has not come yet: no upkeep drops that."""
+    sending.write(both("old", "old"))
+    sending.publish(4)
+    assert sending.deliver_batch("old")
+    sending.write(both("new", "old"))
+    sending.publish(3)
+    assert sending.deliver_batch("old")
+    clock.advance(40 * 86_400)
+
+    assert maintain(sending.work).messages == {"orders": 4}
+
+    assert sending.deliver_batch("new")
+    assert len(set(got(sending))) == len(got(sending)) == 7

@@ -65,18 +65,23 @@ def _trim(work: Runtime) -> None:
 def _not_taken(work: Runtime, identities: Mapping[str, str]) -> dict[Queue, int]:
     """Return the lowest offset of each queue at which a runner stands that has, or hands over, a rule on the bus.
 
-    A rule that moved goes on where its old runner stands. A runner that no rule names needs nothing.
+    A rule that moved goes on where its old runner stands, or where that left it. A runner that no rule names needs
+    nothing.
     """
-    assigned = work.ledger.runners_of_targets()
-    runners = set()
-    for rule in work.rule_set().rules.values():
-        if rule.bus == OPERATIONS_BUS.name:
-            runners |= {rule.runner, *(assigned.get((rule.name, target), rule.runner) for target in rule.targets)}
+    known = work.ledger.deliverers()
+    rules = {rule.name: rule for rule in work.rule_set().rules.values() if rule.bus == OPERATIONS_BUS.name}
+    runners = {rule.runner for rule in rules.values()}
+    for (name, target), was in known.assignments.items():
+        if name in rules and target in rules[name].targets:
+            runners.add(was.runner)
     kept: dict[Queue, int] = {}
-    for row in work.ledger.consumer_offsets():
+    for row in known.offsets:
         counts = row.bus_identity in ("", identities.get(row.queue.topic))
         if row.bus == OPERATIONS_BUS.name and row.group in runners and counts:
             kept[row.queue] = min(row.offset, kept.get(row.queue, row.offset))
+    for left in known.left(rules):
+        if left.queue in kept and left.bus_identity in ("", identities.get(left.queue.topic)):
+            kept[left.queue] = min(left.offset, kept[left.queue])
     return kept
 
 

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 from eventbridge.decision.retention import LEAST_AGE
 from eventbridge.errors import BusError, UserError
+from eventbridge.model.assignment import LeftAt
 from eventbridge.model.consumer_offset import ConsumerOffset
 from eventbridge.model.queue import Queue
 from eventbridge.rule import Bus
@@ -27,19 +28,24 @@ def trim_buses(run: Run) -> None:
 
     The bus `eventbridge` is not among them: whoever publishes to it trims it.
     """
-    offsets = run.work.ledger.consumer_offsets()
-    for bus in run.work.rule_set().buses.values():
-        rows = [row for row in offsets if row.bus == bus.name and row.queue.topic in bus.source.topics]
+    known = run.work.ledger.deliverers()
+    rules = run.work.rule_set()
+    for bus in rules.buses.values():
+        left = known.left({rule.name for rule in rules.rules.values() if rule.bus == bus.name})
+        rows = [row for row in known.offsets if row.bus == bus.name and row.queue.topic in bus.source.topics]
         if bus.name != OPERATIONS_BUS.name and rows and not run.is_over():
             try:
                 with closing(run.work.open_source(bus)) as source:
-                    _trim(run, bus, source, rows)
+                    _trim(run, bus, source, rows, left)
             except (BusError, UserError) as error:
                 log.warning("the bus %s keeps what is past its retention for now: %s", bus.name, error)
 
 
-def _trim(run: Run, bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset]) -> None:
-    """Trim a bus below the lowest offset at which a registered runner stands, whether rules still name it or not."""
+def _trim(run: Run, bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset], left: Sequence[LeftAt]) -> None:
+    """Trim a bus below the lowest offset at which a registered runner stands, whether rules still name it or not.
+
+    Nor above where a rule was left, which goes on there when its new runner takes it.
+    """
     if not isinstance(source, Trimmable):  # it has a retention of its own
         return
     identities = source.identities()
@@ -50,6 +56,9 @@ def _trim(run: Run, bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset])
     taken: dict[Queue, int] = {}
     for row in rows:
         taken[row.queue] = min(row.offset, taken.get(row.queue, row.offset))
+    for each in left:
+        if each.queue in taken and each.bus_identity in ("", identities.get(each.queue.topic)):
+            taken[each.queue] = min(each.offset, taken[each.queue])
     first = {queue: source.earliest(queue) for queue in source.queues()}
     for queue, earliest in first.items():
         old = source.offset_at(queue, before)
