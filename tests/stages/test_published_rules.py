@@ -38,7 +38,7 @@ def test_what_is_published_is_what_every_host_has(work: Any, elsewhere: Any) -> 
 
     assert set(published.changed) == set(work.rule_files().rules)
     assert elsewhere.rule_set().rules.keys() == work.rule_files().rules.keys()
-    assert take_up_rules(elsewhere).hash == work.rule_set().hash
+    assert take_up_rules(elsewhere).rules.hash == work.rule_set().hash
     assert status(elsewhere).mistakes == ()
 
 
