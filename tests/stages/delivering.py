@@ -214,10 +214,13 @@ def operational_events(work: Runtime) -> list[dict[str, Any]]:
 
 
 def keeps(sent_at: list[datetime], rate: float) -> bool:
-    """Return whether in any t seconds there were at most `rate * (t + 1)` sends, and one."""
+    """Return whether in any t seconds there were at most `rate * (t + 2)` sends, and one.
+
+    Tokens of t + 1 seconds are leased in that time, and those of the second before it may be used in it.
+    """
     times = sorted(sent_at)
     return all(
-        end - start + 1 <= rate * ((times[end] - times[start]).total_seconds() + 1) + 1
+        end - start + 1 <= rate * ((times[end] - times[start]).total_seconds() + 2) + 1
         for start in range(len(times))
         for end in range(start, len(times))
     )
