@@ -12,6 +12,7 @@ from faults.tried import CRASH_MATRIX, Tried, in_all
 from s3proxy.forward import Forward
 from services.kafka import Kafka
 from services.postgresql import Postgresql, postgresql
+from services.rocketmq import RocketMQ
 from spark.own_server import ENDED_SERVER
 
 from eventbridge import fault_points
@@ -68,6 +69,13 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """A real Kafka broker for all tests of the session; it starts when the first one asks for it."""
     with Kafka(tmp_path_factory.mktemp("kafka")) as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def rocketmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RocketMQ]:
+    """A real RocketMQ for all tests of the session; it starts when the first one asks for it."""
+    with RocketMQ(tmp_path_factory.mktemp("rocketmq")) as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)

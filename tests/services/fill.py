@@ -11,10 +11,12 @@ from java_tools import ToolMissing
 from services.cache import CACHE
 from services.kafka import fetch_kafka
 from services.postgresql import fetch_postgresql
+from services.rocketmq import fetch_rocketmq
 
 SERVERS: Final[dict[str, Callable[[], Path]]] = {
     "Kafka": fetch_kafka,
     "PostgreSQL": fetch_postgresql,
+    "RocketMQ": fetch_rocketmq,
 }
 
 

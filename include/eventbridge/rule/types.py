@@ -135,6 +135,7 @@ SOURCE_TYPES: Final = Registry(
     {
         "embedded": "eventbridge.sources.embedded.fields:EMBEDDED",
         "kafka": "eventbridge.sources.kafka.fields:KAFKA",
+        "rocketmq": "eventbridge.sources.rocketmq.fields:ROCKETMQ",
     },
 )
 

@@ -75,7 +75,7 @@ FIELDS_LATER: Final[dict[str, tuple[str, ...]]] = {
     "a retry policy": (),
 }
 
-SOURCE_TYPES_LATER: Final = ("rocketmq", "sqs", "files")
+SOURCE_TYPES_LATER: Final = ("sqs", "files")
 TARGET_TYPES_LATER: Final = ("rocketmq", "sqs")
 ERRORS_TOLERANCE: Final = ("all", "none")
 SIGNATURES: Final = ("github", "stripe", "standard")

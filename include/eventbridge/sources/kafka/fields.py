@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from eventbridge.rule.fields import Fields
-from eventbridge.rule.model import EventMapping, Source
+from eventbridge.rule.model import Source
 from eventbridge.rule.types import SourceType
-from eventbridge.rule.vocabulary import FIELDS
+from eventbridge.sources.mapping import read_mapping
 
 
 class KafkaFields(Source):
@@ -21,18 +21,8 @@ def _read(fields: Fields) -> dict[str, Any]:
     return {
         "connection": fields.name("connection", required=True),
         "if_deleted": fields.choice("if_deleted", "earliest", ("fail", "earliest", "latest")),
-        "mapping": _mapping(fields),
+        "mapping": read_mapping(fields),
     }
-
-
-def _mapping(fields: Fields) -> EventMapping | None:
-    if fields.get("mapping") is None:
-        return None
-    own = fields.below("mapping", "a mapping")
-    texts = {name: own.text(name, required=name in ("type", "source")) for name in FIELDS["a mapping"]}
-    own.close()
-    required = {"type": texts.pop("type"), "source": texts.pop("source")}
-    return EventMapping(**required, **{name: text for name, text in texts.items() if text})
 
 
 KAFKA = SourceType(

@@ -1,0 +1,255 @@
+"""The client: which queues a topic has, their offsets, what a group has committed, reading by range, sending."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from threading import Lock
+from typing import Any, Final, TypeVar
+
+from eventbridge.rocketmq.remoting import codes
+from eventbridge.rocketmq.remoting.connection import Connection
+from eventbridge.rocketmq.remoting.errors import Malformed, NoRoute, Refused, RemotingError, TimedOut, Unreachable
+from eventbridge.rocketmq.remoting.frames import Answer
+from eventbridge.rocketmq.remoting.messages import Incoming, Outgoing
+from eventbridge.rocketmq.remoting.queues import TopicQueue
+from eventbridge.rocketmq.remoting.reading import pull_fields, pulled
+from eventbridge.rocketmq.remoting.sending import batch_request, place_of, send_request
+from eventbridge.rocketmq.remoting.settings import ClientSettings
+
+_READS, _WRITES = 4, 2
+_MASTER: Final = "0"
+_LOOK_SECONDS: Final = 0.05
+
+Value = TypeVar("Value")
+
+
+class _Line:
+    """A connection that is opened when it is needed, and again once it broke; one call at a time."""
+
+    def __init__(self, address: str, settings: ClientSettings) -> None:
+        self._address = address
+        self._settings = settings
+        self._lock = Lock()
+        self._connection: Connection | None = None
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        with self._lock:
+            if self._connection is None or not self._connection.is_usable():
+                self._drop()
+                self._connection = Connection(self._address, self._settings)
+            try:
+                yield self._connection
+            except BaseException:  # whatever is on its way is for nobody
+                self._drop()
+                raise
+
+    def close(self) -> None:
+        with self._lock:
+            self._drop()
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class Client:
+    """Asks name servers and brokers; nothing is opened before it is needed. Threads may share one.
+
+    Every call raises RemotingError: Unreachable (with TimedOut, HostUnknown, TlsFailed), Refused, NoRoute, Malformed.
+    """
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self.settings = settings
+        self._lines: dict[tuple[str, str], _Line] = {}
+        self._opening = Lock()
+        self._addresses: dict[str, str] = {}
+
+    def queues(self, topic: str, *, to_write: bool = False) -> list[TopicQueue]:
+        """Return the queues of a topic that can be read (or written) now, on all brokers; raises Refused (17)."""
+        route = self._route(topic)
+        asked, number = (_WRITES, "writeQueueNums") if to_write else (_READS, "readQueueNums")
+        return sorted(
+            TopicQueue(topic, str(each["brokerName"]), queue)
+            for each in route["queueDatas"]
+            if int(each["perm"]) & asked
+            for queue in range(int(each[number]))
+        )
+
+    def earliest(self, queue: TopicQueue) -> int:
+        """Return the first offset that is still held."""
+        return self._offset(queue, codes.MIN_OFFSET)
+
+    def end(self, queue: TopicQueue) -> int:
+        """Return the offset that the next message gets."""
+        return self._offset(queue, codes.MAX_OFFSET)
+
+    def ends(self, queues: Sequence[TopicQueue]) -> dict[TopicQueue, int]:
+        """Return the end of each queue; the questions to a broker go out together."""
+        found: dict[TopicQueue, int] = {}
+        for broker in sorted({queue.broker for queue in queues}):
+            mine = [queue for queue in queues if queue.broker == broker]
+            found |= self._again(partial(self._ends, mine))
+        return found
+
+    def offset_at(self, queue: TopicQueue, milliseconds: int) -> int:
+        """Return the offset of the first message that was stored at or after a time, since 1970; the end if none."""
+        return self._offset(queue, codes.SEARCH_OFFSET, timestamp=milliseconds)
+
+    def committed(self, group: str, queue: TopicQueue) -> int | None:
+        """Return what a group has committed for a queue, None if nothing."""
+        fields = {**_place(queue), "consumerGroup": group, "setZeroIfNotFound": "false"}
+        answer = self.ask_broker(queue, codes.QUERY_OFFSET, fields, (codes.SUCCESS, codes.NEVER_COMMITTED))
+        return _number(answer, "offset") if answer.code == codes.SUCCESS else None
+
+    def commit(self, group: str, queue: TopicQueue, offset: int) -> None:
+        """Record the offset (next to read) of a group; a group that is not known yet is made, if brokers do that."""
+        fields = {**_place(queue), "consumerGroup": group, "commitOffset": offset}
+        try:
+            self.ask_broker(queue, codes.UPDATE_OFFSET, fields)
+        except Refused as error:
+            if error.code != codes.NO_GROUP:
+                raise
+            first = pull_fields(group, queue, offset, 1)  # who pulls for the first time is taken down as a group
+            self.ask_broker(queue, codes.PULL, first, (codes.SUCCESS, codes.NOT_FOUND, codes.AGAIN, codes.MOVED))
+            self.ask_broker(queue, codes.UPDATE_OFFSET, fields)
+
+    def read(self, queue: TopicQueue, start: int, end: int) -> Iterator[list[Incoming]]:
+        """Yield what a queue holds of a range of offsets, in order, some messages at a time.
+
+        Offsets without a message are left out. Raises Refused (21) if the queue ends before the range does.
+        """
+        connection = self._again(lambda: self.open_to(queue))
+        try:
+            yield from pulled(connection, self.settings.read_group, queue, (start, end))
+        finally:
+            connection.close()
+
+    def send(self, queue: TopicQueue, message: Outgoing) -> int:
+        """Send a message and return its offset; raises Refused where it is not stored, TimedOut where it may be."""
+        return self._send(queue, send_request(queue, message))
+
+    def send_batch(self, queue: TopicQueue, messages: Sequence[Outgoing]) -> range:
+        """Send messages that are stored together, one after the other, and return their offsets."""
+        first = self._send(queue, batch_request(queue, messages))
+        return range(first, first + len(messages))
+
+    def open_to(self, queue: TopicQueue) -> Connection:
+        """Open a connection of the caller's own to the broker of a queue."""
+        return Connection(self._address(queue), self.settings)
+
+    def ask_broker(
+        self, queue: TopicQueue, code: int, fields: Mapping[str, object], accepted: Sequence[int] = (codes.SUCCESS,)
+    ) -> Answer:
+        """Ask the broker of a queue what may be asked twice."""
+        return self._again(lambda: self.ask(self._address(queue), code, fields, accepted))
+
+    def ask(
+        self,
+        address: str,
+        code: int,
+        fields: Mapping[str, object],
+        accepted: Sequence[int] = (codes.SUCCESS,),
+        body: bytes = b"",
+    ) -> Answer:
+        """Ask a server what may be asked twice: it is, while the server is busy. Raises Refused."""
+        end = time.monotonic() + self.settings.timeout_seconds
+        while True:
+            with self._line(address, "ask").connection() as connection:
+                answer = connection.call(code, fields, body)
+            if answer.code in accepted:
+                return answer
+            if answer.code != codes.BUSY or time.monotonic() > end:
+                raise Refused(address, answer.code, answer.remark)
+            time.sleep(_LOOK_SECONDS)
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        with self._opening:
+            lines, self._lines = self._lines, {}
+        for line in lines.values():
+            line.close()
+
+    def _again(self, call: Callable[[], Value]) -> Value:
+        """Make a call a second time if its connection broke, by a route that is looked up again."""
+        try:
+            return call()
+        except TimedOut:
+            raise
+        except Unreachable:
+            self._addresses.clear()
+            return call()
+
+    def _offset(self, queue: TopicQueue, code: int, **more: object) -> int:
+        return _number(self.ask_broker(queue, code, {**_place(queue), **more}), "offset")
+
+    def _ends(self, queues: Sequence[TopicQueue]) -> dict[TopicQueue, int]:
+        address = self._address(queues[0])
+        found: dict[TopicQueue, int] = {}
+        with self._line(address, "ask").connection() as connection:
+            asked = {connection.send(codes.MAX_OFFSET, _place(queue)): queue for queue in queues}
+            end = time.monotonic() + self.settings.timeout_seconds
+            while len(found) < len(asked):
+                answer = connection.receive(end - time.monotonic())
+                if answer is None:
+                    raise TimedOut(address, f"no answer within {self.settings.timeout_seconds:g} s")
+                if answer.code != codes.SUCCESS:
+                    raise Refused(address, answer.code, answer.remark)
+                if answer.opaque in asked:
+                    found[asked[answer.opaque]] = _number(answer, "offset")
+        return found
+
+    def _send(self, queue: TopicQueue, request: tuple[int, Mapping[str, object], bytes]) -> int:
+        address = self._address(queue)
+        with self._line(address, "send").connection() as connection:
+            answer = connection.call(*request)
+        if answer.code != codes.SUCCESS:
+            raise Refused(address, answer.code, answer.remark)
+        return place_of(answer)
+
+    def _route(self, topic: str) -> Mapping[str, Any]:
+        """Ask the name servers, one after the other, until one answers, and learn where brokers are."""
+        failed: RemotingError | None = None
+        for server in self.settings.name_servers:
+            try:
+                fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
+                route = json.loads(self.ask(server, codes.ROUTE, fields).body)
+                found = {
+                    str(each["brokerName"]): str(each["brokerAddrs"][_MASTER])
+                    for each in route["brokerDatas"]
+                    if _MASTER in each["brokerAddrs"]
+                }
+                self._addresses.update(found)
+                return {"queueDatas": [each for each in route["queueDatas"] if each["brokerName"] in found]}
+            except Unreachable as error:
+                failed = failed or error
+            except (ValueError, KeyError, TypeError) as error:
+                raise Malformed(f"{server}: a route that cannot be read: {error}") from None
+        raise failed or NoRoute("no name server is known")
+
+    def _address(self, queue: TopicQueue) -> str:
+        if queue.broker not in self._addresses:
+            self._route(queue.topic)
+        if queue.broker not in self._addresses:
+            raise NoRoute(f"no broker {queue.broker!r} has the topic {queue.topic!r} now")
+        return self._addresses[queue.broker]
+
+    def _line(self, address: str, purpose: str) -> _Line:
+        with self._opening:
+            return self._lines.setdefault((address, purpose), _Line(address, self.settings))
+
+
+def _place(queue: TopicQueue) -> dict[str, object]:
+    return {"topic": queue.topic, "queueId": queue.number, "bname": queue.broker}
+
+
+def _number(answer: Answer, name: str) -> int:
+    try:
+        return int(answer.fields[name])
+    except (KeyError, ValueError):
+        raise Malformed(f"an answer without the number {name!r}") from None

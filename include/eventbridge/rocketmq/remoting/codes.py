@@ -1,0 +1,25 @@
+"""Codes of the protocol: what is asked, and what is answered."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PULL: Final = 11
+QUERY_OFFSET: Final = 14
+UPDATE_OFFSET: Final = 15
+SEARCH_OFFSET: Final = 29
+MAX_OFFSET: Final = 30
+MIN_OFFSET: Final = 31
+ROUTE: Final = 105
+SEND: Final = 310
+SEND_BATCH: Final = 320
+
+SUCCESS: Final = 0
+BUSY: Final = 2
+NO_TOPIC: Final = 17
+#: Of a pull: nothing at this offset, or the end; what was asked for is not there, go on elsewhere.
+NOT_FOUND: Final = 19
+AGAIN: Final = 20
+MOVED: Final = 21
+NEVER_COMMITTED: Final = 22
+NO_GROUP: Final = 26

@@ -1,0 +1,119 @@
+"""One connection to a server: requests go out, answers come back in any order, each within its time."""
+
+from __future__ import annotations
+
+import itertools
+import select
+import socket
+import ssl
+import time
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+
+from eventbridge.rocketmq.remoting.errors import HostUnknown, Malformed, TimedOut, TlsFailed, Unreachable
+from eventbridge.rocketmq.remoting.frames import Answer, request, signed, take_frames
+from eventbridge.rocketmq.remoting.settings import ClientSettings
+
+_CHUNK = 1 << 18
+
+
+class Connection:
+    """A connection to `host:port`; one thread uses it at a time. Raises Unreachable where it cannot be opened.
+
+    What raised Unreachable or Malformed is of no more use: close it.
+    """
+
+    def __init__(self, address: str, settings: ClientSettings) -> None:
+        self.address = address
+        self._settings = settings
+        self._numbers = itertools.count(1)
+        self._received = bytearray()
+        self._answers: deque[Answer] = deque()
+        self._socket = self._opened()
+
+    def call(self, code: int, fields: Mapping[str, object], body: bytes = b"") -> Answer:
+        """Send one request and return its answer; raises Unreachable (TimedOut)."""
+        number = self.send(code, fields, body)
+        end = time.monotonic() + self._settings.timeout_seconds
+        while True:
+            answer = self.receive(end - time.monotonic())
+            if answer is None:
+                raise TimedOut(self.address, f"no answer within {self._settings.timeout_seconds:g} s")
+            if answer.opaque == number:
+                return answer
+
+    def send(self, code: int, fields: Mapping[str, object], body: bytes = b"") -> int:
+        """Send a request and return the number that its answer will have."""
+        texts = {name: str(value) for name, value in fields.items()}
+        if self._settings.access_key:
+            texts = signed(texts, body, self._settings.access_key, self._settings.secret_key)
+        number = next(self._numbers)
+        try:
+            self._socket.settimeout(self._settings.timeout_seconds)
+            self._socket.sendall(request(code, number, texts, body))
+        except OSError as error:
+            raise self._broken(error) from None
+        return number
+
+    def receive(self, wait_seconds: float) -> Answer | None:
+        """Return the next answer, None if none comes in time."""
+        end = time.monotonic() + wait_seconds
+        while not self._answers:
+            left = end - time.monotonic()
+            try:
+                self._socket.settimeout(max(0.0, left))
+                data = self._socket.recv(_CHUNK)
+            except (TimeoutError, BlockingIOError, ssl.SSLWantReadError):
+                if left <= 0:
+                    return None
+                continue
+            except OSError as error:
+                raise self._broken(error) from None
+            if not data:
+                raise Unreachable(self.address, "the connection was closed")
+            self._received += data
+            try:
+                self._answers += take_frames(self._received)
+            except Malformed as error:
+                raise Malformed(f"{self.address}: {error}") from None
+        return self._answers.popleft()
+
+    def is_usable(self) -> bool:
+        """Return whether an idle connection still stands: a server says nothing of itself but good-bye."""
+        try:
+            return not select.select([self._socket], [], [], 0)[0]
+        except (OSError, ValueError):
+            return False
+
+    def fileno(self) -> int:
+        """Return the number by which `select` knows it."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Let go of it."""
+        with suppress(OSError):
+            self._socket.close()
+
+    def _opened(self) -> socket.socket:
+        host, _, port = self.address.rpartition(":")
+        opened: socket.socket | None = None
+        try:
+            context = self._settings.tls.context() if self._settings.tls else None
+            opened = socket.create_connection((host.strip("[]"), int(port)), self._settings.timeout_seconds)
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return context.wrap_socket(opened, server_hostname=host) if context else opened
+        except (OSError, ValueError) as error:
+            if opened is not None:
+                opened.close()
+            raise self._broken(error) from None
+
+    def _broken(self, error: Exception) -> Unreachable:
+        if isinstance(error, ssl.SSLError):
+            return TlsFailed(self.address, f"TLS: {getattr(error, 'verify_message', '') or error.reason or error}")
+        if isinstance(error, socket.gaierror):
+            return HostUnknown(self.address, "no address is known by this name")
+        if isinstance(error, TimeoutError):
+            return TimedOut(self.address, f"no answer within {self._settings.timeout_seconds:g} s")
+        why = getattr(error, "strerror", None) or str(error)
+        return Unreachable(self.address, why.lower())

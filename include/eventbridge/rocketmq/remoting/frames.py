@@ -1,0 +1,91 @@
+"""Requests and answers as frames: a length, a JSON header, a body; and the signature of a request."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import struct
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from eventbridge.rocketmq.remoting.errors import Malformed
+
+_LENGTHS: Final = struct.Struct(">II")  # of all that follows; of the header, in the first byte its kind
+_JSON: Final = 0
+_IS_ANSWER: Final = 1
+#: What the client says of its own version: RocketMQ 5.1 or so.
+_VERSION: Final = 455
+
+#: A frame that is longer is none: brokers send 256 KiB at a time, and one message at least.
+MAX_FRAME: Final = 64 << 20
+
+
+class Answer(NamedTuple):
+    """What a server says to the request of the same `opaque` number."""
+
+    opaque: int
+    code: int
+    remark: str
+    fields: Mapping[str, str]
+    body: bytes
+
+
+def request(code: int, opaque: int, fields: Mapping[str, str], body: bytes = b"") -> bytes:
+    """Return a request as a frame."""
+    header = {
+        "code": code,
+        "language": "PYTHON",
+        "version": _VERSION,
+        "opaque": opaque,
+        "flag": 0,
+        "serializeTypeCurrentRPC": "JSON",
+        "extFields": fields,
+    }
+    text = json.dumps(header).encode("ascii")
+    return b"".join((_LENGTHS.pack(4 + len(text) + len(body), len(text)), text, body))
+
+
+def signed(fields: Mapping[str, str], body: bytes, access_key: str, secret_key: str) -> dict[str, str]:
+    """Return the fields of a request with who sends it, and the signature that proves it."""
+    found = {**fields, "AccessKey": access_key}
+    text = "".join(found[name] for name in sorted(found)).encode("utf-8", "replace")
+    digest = hmac.digest(secret_key.encode(), text + body, hashlib.sha1)
+    return {**found, "Signature": base64.b64encode(digest).decode("ascii")}
+
+
+def take_frames(data: bytearray) -> list[Answer]:
+    """Take the whole frames off the front of what was received; requests that a server sends of itself are dropped.
+
+    Raises Malformed for what is no frame.
+    """
+    found: list[Answer] = []
+    place = 0
+    while len(data) - place >= _LENGTHS.size:
+        length, head = _LENGTHS.unpack_from(data, place)
+        if not 4 <= length <= MAX_FRAME or (head & 0xFFFFFF) > length - 4:
+            raise Malformed(f"a frame of {length} bytes: is this a port of RocketMQ's remoting protocol?")
+        if len(data) - place < 4 + length:
+            break
+        begin = place + _LENGTHS.size
+        body = begin + (head & 0xFFFFFF)
+        place += 4 + length
+        answer = _answer(head >> 24, bytes(data[begin:body]), bytes(data[body:place]))
+        if answer is not None:
+            found.append(answer)
+    del data[:place]
+    return found
+
+
+def _answer(kind: int, text: bytes, body: bytes) -> Answer | None:
+    if kind != _JSON:
+        raise Malformed(f"a header of kind {kind}, and only JSON (0) was asked for")
+    try:
+        header = json.loads(text)
+        if not int(header["flag"]) & _IS_ANSWER:
+            return None
+        fields = header.get("extFields") or {}
+        return Answer(int(header["opaque"]), int(header["code"]), str(header.get("remark") or ""), fields, body)
+    except (ValueError, KeyError, TypeError) as error:
+        raise Malformed(f"a header that cannot be read: {error}") from None

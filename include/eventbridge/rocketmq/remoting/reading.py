@@ -1,0 +1,110 @@
+"""Reads a range of offsets of a queue: several pulls are on their way at a time, and what comes is put in order."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from eventbridge.rocketmq.remoting import codes
+from eventbridge.rocketmq.remoting.connection import Connection
+from eventbridge.rocketmq.remoting.errors import Malformed, Refused, TimedOut
+from eventbridge.rocketmq.remoting.frames import Answer
+from eventbridge.rocketmq.remoting.messages import Incoming, decoded
+from eventbridge.rocketmq.remoting.queues import TopicQueue
+
+#: A broker returns no more at a time, unless its own settings say so.
+_SLICE: Final = 32
+_ON_THEIR_WAY: Final = 8
+#: How long a broker may say nothing, or that it is busy.
+SILENCE_SECONDS: Final = 30.0
+
+_BUSY_SECONDS: Final = 0.02
+
+
+@dataclass
+class _Slice:
+    """Some offsets of the range: from `next` on they are still to come."""
+
+    next: int
+    end: int
+    found: list[Incoming] = field(default_factory=list)
+
+
+def pull_fields(group: str, queue: TopicQueue, offset: int, number: int) -> dict[str, object]:
+    """Return the fields of a request for messages from an offset on, whatever their tags; it commits nothing."""
+    return {
+        "consumerGroup": group,
+        "topic": queue.topic,
+        "queueId": queue.number,
+        "queueOffset": offset,
+        "maxMsgNums": number,
+        "sysFlag": 4,  # the subscription stands in the request
+        "commitOffset": 0,
+        "suspendTimeoutMillis": 0,
+        "subscription": "*",
+        "subVersion": 0,
+        "expressionType": "TAG",
+        "bname": queue.broker,
+    }
+
+
+def pulled(connection: Connection, group: str, queue: TopicQueue, offsets: tuple[int, int]) -> Iterator[list[Incoming]]:
+    """Yield what a queue holds of the offsets from the first on, before the second, in order."""
+    start, end = offsets
+    begins = iter(range(start, end, _SLICE))
+    in_order: deque[_Slice] = deque()
+    asked: dict[int, _Slice] = {}
+
+    def ask(part: _Slice) -> None:
+        fields = pull_fields(group, queue, part.next, part.end - part.next)
+        asked[connection.send(codes.PULL, fields)] = part
+
+    silence_ends = time.monotonic() + SILENCE_SECONDS
+    while True:
+        while len(asked) < _ON_THEIR_WAY and len(in_order) < 4 * _ON_THEIR_WAY:
+            begin = next(begins, None)
+            if begin is None:
+                break
+            in_order.append(_Slice(begin, min(begin + _SLICE, end)))
+            ask(in_order[-1])
+        if not in_order:
+            return
+        answer = connection.receive(silence_ends - time.monotonic())
+        if answer is None:
+            raise TimedOut(connection.address, f"no messages within {SILENCE_SECONDS:g} s")
+        part = asked.pop(answer.opaque, None)
+        if part is None:
+            continue
+        if _take(part, answer, connection.address):
+            silence_ends = time.monotonic() + SILENCE_SECONDS
+        elif time.monotonic() > silence_ends:
+            raise TimedOut(connection.address, f"nothing but excuses within {SILENCE_SECONDS:g} s")
+        if part.next < part.end:
+            ask(part)
+        while in_order and in_order[0].next >= in_order[0].end:
+            if found := in_order.popleft().found:
+                yield found
+                silence_ends = time.monotonic() + SILENCE_SECONDS  # to take it may have lasted
+
+
+def _take(part: _Slice, answer: Answer, address: str) -> bool:
+    """Take what an answer says of a slice; returns whether it came any further."""
+    if answer.code == codes.BUSY:
+        time.sleep(_BUSY_SECONDS)
+        return False
+    if answer.code not in (codes.SUCCESS, codes.NOT_FOUND, codes.AGAIN, codes.MOVED):
+        raise Refused(address, answer.code, answer.remark)
+    try:
+        goes_on_at = int(answer.fields["nextBeginOffset"])
+    except (KeyError, ValueError):
+        raise Malformed(f"{address}: the answer to a pull does not say where it goes on") from None
+    if answer.code == codes.MOVED and goes_on_at < part.next:
+        raise Refused(address, answer.code, f"the queue ends at {goes_on_at}, before offset {part.next}")
+    if answer.code == codes.SUCCESS:
+        part.found += [each for each in decoded(answer.body) if part.next <= each.offset < part.end]
+    came_further = goes_on_at > part.next
+    part.next = max(part.next, goes_on_at)
+    return came_further

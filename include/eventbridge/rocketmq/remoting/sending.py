@@ -1,0 +1,56 @@
+"""Requests that send messages, and what is answered."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from eventbridge.rocketmq.remoting import codes
+from eventbridge.rocketmq.remoting.errors import Malformed
+from eventbridge.rocketmq.remoting.frames import Answer
+from eventbridge.rocketmq.remoting.messages import Outgoing, batch_body, properties_text
+from eventbridge.rocketmq.remoting.queues import TopicQueue
+
+#: Brokers keep no account of it; a name is asked for.
+_PRODUCER: Final = "eventbridge"
+
+Request = tuple[int, Mapping[str, object], bytes]
+
+
+def send_request(queue: TopicQueue, message: Outgoing) -> Request:
+    """Return code, fields and body of the request that sends a message."""
+    if not message.body:  # a broker stumbles over it, unless it comes as a batch
+        return batch_request(queue, [message])
+    return codes.SEND, _fields(queue, properties_text(message.properties), is_batch=False), message.body
+
+
+def batch_request(queue: TopicQueue, messages: Sequence[Outgoing]) -> Request:
+    """Return the request that sends messages together."""
+    return codes.SEND_BATCH, _fields(queue, "", is_batch=True), batch_body(messages)
+
+
+def place_of(answer: Answer) -> int:
+    """Return the offset of what was sent, of a batch that of its first message."""
+    try:
+        return int(answer.fields["queueOffset"])
+    except (KeyError, ValueError):
+        raise Malformed("the answer to what was sent has no offset") from None
+
+
+def _fields(queue: TopicQueue, properties: str, *, is_batch: bool) -> dict[str, object]:
+    return {  # the names of this request's fields are letters
+        "a": _PRODUCER,
+        "b": queue.topic,
+        "c": "TBW102",  # after which a broker may make a topic that is not there
+        "d": 4,
+        "e": queue.number,
+        "f": 0,  # flags: neither compressed nor in a transaction
+        "g": time.time_ns() // 1_000_000,
+        "h": 0,
+        "i": properties,
+        "j": 0,  # not consumed yet
+        "k": "false",
+        "m": str(is_batch).lower(),
+        "n": queue.broker,
+    }

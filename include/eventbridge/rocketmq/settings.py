@@ -1,0 +1,62 @@
+"""From a connection to the settings of a RocketMQ client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from eventbridge.config.connection import Connection
+from eventbridge.errors import ConnectionUnusable
+from eventbridge.rocketmq.remoting.settings import ClientSettings, Tls
+
+_PORT: Final = 9876
+_ALLOWED: Final = ("ca_certificate", "certificate", "key", "check_name", "name_servers", "read_group", "tls")
+
+
+def client_settings(connection: Connection) -> ClientSettings:
+    """Return the settings of every client by a connection: where the name servers are, and who we are to the brokers.
+
+    `host` holds one name server or several, parted by commas or semicolons; those without a port get the
+    connection's, or 9876. Login and password are access key and secret key. Raises ConnectionUnusable, without
+    secrets.
+    """
+    extra = connection.extra
+    for name in extra:
+        if name not in _ALLOWED:
+            raise _unusable(connection, f"its extra holds {name!r}, which is not for a connection", "Remove it")
+    servers = _servers(str(extra.get("name_servers") or connection.host), connection.port or _PORT)
+    if not servers:
+        raise _unusable(connection, "it names no name server", "Give it a host, or name_servers in its extra")
+    if bool(connection.login) != bool(connection.password):
+        raise _unusable(connection, "of access key and secret key one is missing", "Give it login and password")
+    settings = ClientSettings(servers, connection.login, connection.password, _tls(connection, extra))
+    return replace(settings, read_group=str(extra.get("read_group") or settings.read_group))
+
+
+def _servers(text: str, port: int) -> tuple[str, ...]:
+    named = [each.strip() for each in text.replace(";", ",").split(",") if each.strip()]
+    return tuple(each if ":" in each else f"{each}:{port}" for each in named)
+
+
+def _tls(connection: Connection, extra: Mapping[str, Any]) -> Tls | None:
+    files = {name: str(extra.get(name) or "") for name in ("ca_certificate", "certificate", "key")}
+    if not _is_true(extra.get("tls", any(files.values()))):
+        return None
+    tls = Tls(files["ca_certificate"], files["certificate"], files["key"], _is_true(extra.get("check_name", True)))
+    try:
+        tls.context()
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise _unusable(
+            connection, f"its certificates cannot be used: {why}", "Correct the files in its extra"
+        ) from None
+    return tls
+
+
+def _is_true(value: object) -> bool:
+    return str(value).lower() in ("true", "1", "yes")
+
+
+def _unusable(connection: Connection, what: str, remedy: str) -> ConnectionUnusable:
+    return ConnectionUnusable(f"Connection {connection.id!r} cannot be used for RocketMQ: {what}. {remedy}.")

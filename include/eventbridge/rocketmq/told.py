@@ -1,0 +1,48 @@
+"""What a RocketMQ client met, as an error of a bus that says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from eventbridge.errors import BusError
+from eventbridge.rocketmq.remoting.errors import HostUnknown, Refused, RemotingError, TlsFailed, Unreachable
+
+_START: Final = "Start the name servers and brokers, or correct the connection's host"
+_REMEDIES: Final = {
+    13: "Send smaller messages, or let the broker take larger ones (maxMessageSize)",
+    16: "Correct login and password of the connection, or let its access key read and write the topic and its group",
+    17: "Make the topic, or start its brokers, or correct topics in the rule file",
+    26: "Make the consumer group: mqadmin updateSubGroup -n NAME_SERVER -c CLUSTER -g GROUP",
+}
+
+
+@contextmanager
+def as_bus_errors(servers: str, doing: str) -> Iterator[None]:
+    """Raise BusError, with the remedy, for what a client meets in the block that is `doing` something."""
+    try:
+        yield
+    except RemotingError as error:
+        raise bus_error(servers, doing, error) from None
+
+
+def bus_error(servers: str, doing: str, error: RemotingError) -> BusError:
+    """Return the error to raise for what a client met while it was `doing` something."""
+    said = " ".join(str(error).split())[:300].rstrip(". ")
+    remedy = _remedy(error)
+    return BusError(f"RocketMQ at {servers}: {doing}: {said}." + (f" {remedy}." if remedy else ""))
+
+
+def _remedy(error: RemotingError) -> str:
+    match error:
+        case Refused():
+            return _REMEDIES.get(error.code, "")
+        case TlsFailed():
+            return "Correct tls and ca_certificate in the connection's extra"
+        case HostUnknown():
+            return "Correct the connection's host"
+        case Unreachable():
+            return _START
+        case _:
+            return ""

@@ -1,0 +1,18 @@
+"""How plain JSON becomes events, as the rule file of a source says it; for every type whose messages may be that."""
+
+from __future__ import annotations
+
+from eventbridge.rule.fields import Fields
+from eventbridge.rule.model import EventMapping
+from eventbridge.rule.vocabulary import FIELDS
+
+
+def read_mapping(fields: Fields) -> EventMapping | None:
+    """Return the field `mapping` of a source; what is wrong with it is noted there."""
+    if fields.get("mapping") is None:
+        return None
+    own = fields.below("mapping", "a mapping")
+    texts = {name: own.text(name, required=name in ("type", "source")) for name in FIELDS["a mapping"]}
+    own.close()
+    required = {"type": texts.pop("type"), "source": texts.pop("source")}
+    return EventMapping(**required, **{name: text for name, text in texts.items() if text})

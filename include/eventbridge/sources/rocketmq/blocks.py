@@ -1,0 +1,77 @@
+"""Messages of RocketMQ as Arrow blocks; properties of CloudEvents under the names by which headers have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from eventbridge.rocketmq.remoting.messages import Incoming
+from eventbridge.sources.messages import message_block
+
+#: A block ends at whichever comes first: this many messages, or this many bytes of bodies.
+BLOCK_MESSAGES: Final = 5_000
+BLOCK_BYTES: Final = 4 << 20
+
+#: What CloudEvents' SDK calls attributes, and the media type of the data or of the whole event.
+_PREFIX: Final = "CE_"
+_MEDIA_TYPES: Final = ("CE_contenttype", "CE_datacontenttype", "contenttype")
+
+#: What clients and brokers write for themselves.
+_OF_THE_BUS: Final = frozenset(
+    {
+        "CLUSTER",
+        "DELAY",
+        "INNER_NUM",
+        "MIN_OFFSET",
+        "MAX_OFFSET",
+        "MSG_REGION",
+        "PGROUP",
+        "TRACE_ON",
+        "UNIQ_KEY",
+        "WAIT",
+    }
+)
+
+
+def blocks_of(parts: Iterable[Sequence[Incoming]]) -> Iterator[pa.RecordBatch]:
+    """Yield messages, which come some at a time, as blocks."""
+    found: list[Incoming] = []
+    size = 0
+    for part in parts:
+        for message in part:
+            found.append(message)
+            size += len(message.body)
+            if size >= BLOCK_BYTES or len(found) >= BLOCK_MESSAGES:
+                yield _block(found)
+                found, size = [], 0
+    if found:
+        yield _block(found)
+
+
+def headers_of(properties: Mapping[str, str]) -> list[tuple[str, bytes]]:
+    """Return properties as headers: `CE_type` as `ce_type`, a media type as `content-type`, others by their names."""
+    return [
+        (_header(name), value.encode("utf-8", "replace"))
+        for name, value in properties.items()
+        if name not in _OF_THE_BUS
+    ]
+
+
+def _header(name: str) -> str:
+    if name in _MEDIA_TYPES:
+        return "content-type"
+    return f"ce_{name[len(_PREFIX) :]}" if name.startswith(_PREFIX) else name
+
+
+def _block(messages: Sequence[Incoming]) -> pa.RecordBatch:
+    headers = [headers_of(message.properties) or None for message in messages]
+    keys = [message.properties.get("KEYS") for message in messages]
+    return message_block(
+        [message.offset for message in messages],
+        [message.stored_at * 1_000 for message in messages],
+        [message.body for message in messages],
+        [None if key is None else key.encode("utf-8", "replace") for key in keys],
+        headers if any(headers) else None,
+    )

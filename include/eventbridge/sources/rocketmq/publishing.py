@@ -1,0 +1,82 @@
+"""Publishes to topics of a RocketMQ cluster: the records of a queue together, in their order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from itertools import count
+from typing import Final
+
+from eventbridge import fault_points
+from eventbridge.model.queue import Queue
+from eventbridge.rocketmq.remoting.client import Client
+from eventbridge.rocketmq.remoting.messages import Outgoing
+from eventbridge.rocketmq.remoting.queues import TopicQueue
+from eventbridge.rocketmq.told import as_bus_errors
+from eventbridge.sources.embedded.places import queue_of_key
+
+#: What goes out together: a broker takes 4 MiB at a time unless its settings say otherwise.
+_BATCH_BYTES: Final = 256 << 10
+_BATCH_MESSAGES: Final = 500
+_MEDIA_TYPE: Final = "application/cloudevents+json; charset=UTF-8"
+_HOLD_SECONDS: Final = 5.0
+
+_Numbered = tuple[int, Outgoing]
+
+
+class Publishing:
+    """Publishes by a client; threads may share it."""
+
+    def __init__(self, client: Client, servers: str) -> None:
+        self._client = client
+        self._servers = servers
+        self._turns = count()
+        self._known: dict[str, tuple[list[TopicQueue], float]] = {}
+
+    def publish(self, topic: str, records: Sequence[tuple[bytes, str | None]]) -> list[tuple[Queue, int]]:
+        """Append records to the queues of a topic, by key or in turn, and return where each of them lies."""
+        fault_points.reach("bus.publish")
+        places: dict[int, tuple[Queue, int]] = {}
+        with as_bus_errors(self._servers, f"to publish to {topic!r}"):
+            for queue, mine in self._by_queue(self._queues(topic), records).items():
+                for part in _parts(mine):
+                    offsets = self._send(queue, [message for _, message in part])
+                    places |= {index: (Queue(*queue), at) for (index, _), at in zip(part, offsets, strict=True)}
+        fault_points.reach("bus.publish.done")
+        return [places[index] for index in range(len(records))]
+
+    def _by_queue(
+        self, queues: Sequence[TopicQueue], records: Sequence[tuple[bytes, str | None]]
+    ) -> dict[TopicQueue, list[_Numbered]]:
+        found: dict[TopicQueue, list[_Numbered]] = {}
+        for index, (body, key) in enumerate(records):
+            number = next(self._turns) % len(queues) if key is None else queue_of_key(key, len(queues))
+            properties = {"CE_contenttype": _MEDIA_TYPE} | ({} if key is None else {"KEYS": key})
+            found.setdefault(queues[number], []).append((index, Outgoing(body, properties)))
+        return found
+
+    def _send(self, queue: TopicQueue, messages: Sequence[Outgoing]) -> Sequence[int]:
+        if len(messages) == 1:
+            return [self._client.send(queue, messages[0])]
+        return self._client.send_batch(queue, messages)
+
+    def _queues(self, topic: str) -> Sequence[TopicQueue]:
+        queues, until = self._known.get(topic, ([], 0.0))
+        if time.monotonic() >= until:
+            queues = self._client.queues(topic, to_write=True)
+            self._known[topic] = queues, time.monotonic() + _HOLD_SECONDS
+        return queues
+
+
+def _parts(messages: Sequence[_Numbered]) -> Iterator[list[_Numbered]]:
+    """Yield messages in their order, as many as go out together."""
+    part: list[_Numbered] = []
+    size = 0
+    for each in messages:
+        if part and (size + len(each[1].body) > _BATCH_BYTES or len(part) == _BATCH_MESSAGES):
+            yield part
+            part, size = [], 0
+        part.append(each)
+        size += len(each[1].body)
+    if part:
+        yield part

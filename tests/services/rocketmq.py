@@ -1,0 +1,282 @@
+"""A real RocketMQ for tests: a name server and one broker, reached by free ports of 127.0.0.1."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, Self
+
+import certificates
+from demo.ports import reserve
+from java_tools import ToolMissing, fetch, java_program, require
+from services.cache import CACHE
+from services.own_network import OwnNetwork
+
+from eventbridge.rocketmq.remoting.client import Client
+from eventbridge.rocketmq.remoting.errors import RemotingError
+from eventbridge.rocketmq.remoting.messages import Outgoing
+from eventbridge.rocketmq.remoting.settings import ClientSettings
+
+HERE: Final = Path(__file__).parent
+VERSION: Final = "5.5.0"
+JARS: Final = CACHE / f"rocketmq-{VERSION}"
+BROKER: Final = "broker-a"
+#: Who may come in where `secured`.
+USER: Final = "flights"
+PASSWORD: Final = "a-secret-of-the-tests"
+
+#: The log of all messages is cut into files of so many bytes; retention drops whole files.
+_FILE_BYTES: Final = 2 << 20
+_FILLER: Final = "filler"
+
+_BROKER = """\
+brokerClusterName=tests
+brokerName={name}
+brokerId=0
+namesrvAddr=127.0.0.1:{names}
+brokerIP1=127.0.0.1
+brokerIP2=127.0.0.1
+bindAddress=127.0.0.1
+listenPort={broker}
+haListenPort=10912
+autoCreateTopicEnable=false
+autoCreateSubscriptionGroup=true
+storePathRootDir={folder}/store
+storePathCommitLog={folder}/store/commitlog
+mappedFileSizeCommitLog={file_bytes}
+mappedFileSizeConsumeQueue=600000
+maxMessageSize=1500000
+maxHashSlotNum=50000
+maxIndexNum=100000
+mappedFileSizeTimerLog=1048576
+diskMaxUsedSpaceRatio=99
+flushConsumerOffsetInterval=500
+flushDelayOffsetInterval=1000
+"""
+_SECURED = """\
+authenticationEnabled=true
+authenticationProvider=org.apache.rocketmq.auth.authentication.provider.DefaultAuthenticationProvider
+authenticationMetadataProvider=org.apache.rocketmq.auth.authentication.provider.LocalAuthenticationMetadataProvider
+initAuthenticationUser={user}
+innerClientAuthenticationCredentials={inner}
+"""
+_TLS = """\
+tls.test.mode.enable=false
+tls.server.need.client.auth=none
+tls.server.keyPath={folder}/key.pem
+tls.server.certPath={folder}/certificate.pem
+"""
+_OPTIONS: Final = (
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:MaxDirectMemorySize=128m",
+    "-Djava.net.preferIPv4Stack=true",
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+)
+_START_SECONDS = 90.0
+
+
+@dataclass
+class RocketMQ:
+    """A name server and a broker with its data in a folder; the broker may be killed and started again.
+
+    Both ports take TLS as well as plain connections. `secured`: who comes in must sign as USER.
+    """
+
+    folder: Path
+    secured: bool = False
+    ports: dict[str, int] = field(default_factory=lambda: {name: reserve() for name in ("names", "broker")})
+    _stack: ExitStack = field(default_factory=ExitStack)
+    _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _network: OwnNetwork | None = None
+
+    def __enter__(self) -> Self:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._write_settings()
+        # its replication listens on all addresses, and no setting changes that
+        self._network = self._stack.enter_context(OwnNetwork(list(self.ports.values())))
+        self._run("names", "org.apache.rocketmq.namesrv.NamesrvStartup", 64)
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes.values():  # to end as an operator ends it takes ten seconds
+            process.kill()
+            process.wait()
+        self._stack.close()
+
+    @property
+    def servers(self) -> str:
+        """Where clients reach the name server."""
+        return f"127.0.0.1:{self.ports['names']}"
+
+    @property
+    def connection(self) -> str:
+        """The connection to it, as a URI."""
+        return f"rocketmq://{self.servers}"
+
+    @property
+    def authority(self) -> Path:
+        """The certificate that vouches for it."""
+        return self.folder / "authority.pem"
+
+    def start(self) -> None:
+        """Start the broker and wait until it answers; raises ToolMissing if it does not."""
+        self._run("broker", "org.apache.rocketmq.broker.BrokerStartup", 256)
+        client = self.client()
+        _wait(lambda: self._is_known(client), "the name server does not hear of the broker")
+        client.close()
+
+    def kill(self) -> None:
+        """Kill the broker, as a loss of power does, but for what the operating system has."""
+        self._processes["broker"].kill()
+        self._processes["broker"].wait()
+
+    def client(self) -> Client:
+        """Return a client that may do all."""
+        login = (USER, PASSWORD) if self.secured else ("", "")
+        return Client(ClientSettings((self.servers,), access_key=login[0], secret_key=login[1]))
+
+    def admin(self, *words: str) -> str:
+        """Return what RocketMQ's own tool says (`mqadmin WORDS`)."""
+        command = [java_program("java"), "-Xmx128m", *_OPTIONS, f"-Duser.home={self.folder}"]
+        command += [f"-Drocketmq.namesrv.addr={self.servers}", "-cp", f"{fetch_rocketmq()}/*"]
+        command += ["org.apache.rocketmq.tools.command.MQAdminStartup", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+    def _is_known(self, client: Client) -> bool:
+        """Return whether the name server knows the broker, which else tells it of itself every ten seconds."""
+        client.ask(_address(self), 25, {}, body=b"brokerPermission=6")
+        return bool(client.queues(BROKER))
+
+    def _run(self, name: str, program: str, heap: int) -> None:
+        log = self.folder / f"{name}.out"
+        port = self.ports[name]
+        options = [f"-Xms{heap // 2}m", f"-Xmx{heap}m", *_OPTIONS, f"-Duser.home={self.folder}"]
+        options += [f"-Drocketmq.home.dir={self.folder}", f"-Dtls.config.file={self.folder}/tls.properties"]
+        assert self._network is not None
+        command = self._network.command(java_program("java"), *options, "-cp", f"{fetch_rocketmq()}/*", program)
+        with log.open("wb") as output:
+            self._processes[name] = process = subprocess.Popen(
+                [*command, "-c", str(self.folder / f"{name}.conf")],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        end = time.monotonic() + _START_SECONDS
+        while b"boot success" not in log.read_bytes():
+            if process.poll() is not None or time.monotonic() > end:
+                words = log.read_text(errors="replace").strip()[-500:]
+                raise ToolMissing(f"RocketMQ does not start: {words or f'{port} is silent'} Use Java 17 or later.")
+            time.sleep(0.05)
+
+    def _write_settings(self) -> None:
+        places = {"folder": self.folder, "file_bytes": _FILE_BYTES, "name": BROKER, **self.ports}
+        settings = _BROKER.format(**places)
+        if self.secured:
+            user = json.dumps({"username": USER, "password": PASSWORD})
+            inner = json.dumps({"accessKey": USER, "secretKey": PASSWORD})
+            settings += _SECURED.format(user=user, inner=inner)
+        (self.folder / "broker.conf").write_text(settings)
+        (self.folder / "names.conf").write_text(f"listenPort={self.ports['names']}\nbindAddress=127.0.0.1\n")
+        (self.folder / "tls.properties").write_text(_TLS.format(folder=self.folder))
+        authority = certificates.authority()
+        self.authority.write_bytes(authority.certificate)
+        own = certificates.vouched_for(authority)
+        (self.folder / "certificate.pem").write_bytes(own.certificate)
+        (self.folder / "key.pem").write_bytes(own.private())
+
+
+def make_topics(server: RocketMQ, *topics: str, queues: int = 1) -> None:
+    """Make topics, empty; those there are made again."""
+    client = server.client()
+    try:
+        for topic in topics:
+            _delete(server, client, topic)
+            _make(server, client, topic, queues)
+    finally:
+        client.close()
+
+
+def set_queues(server: RocketMQ, topic: str, queues: int) -> None:
+    """Let a topic have so many queues."""
+    client = server.client()
+    try:
+        _make(server, client, topic, queues)
+    finally:
+        client.close()
+
+
+def _address(server: RocketMQ) -> str:
+    return f"127.0.0.1:{server.ports['broker']}"
+
+
+def _delete(server: RocketMQ, client: Client, topic: str) -> None:
+    client.ask(_address(server), 215, {"topic": topic})
+    client.ask(server.servers, 216, {"topic": topic})
+
+
+def _make(server: RocketMQ, client: Client, topic: str, queues: int) -> None:
+    fields = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": queues, "writeQueueNums": queues, "perm": 6}
+    fields |= {"topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false"}
+    client.ask(_address(server), 17, fields)
+    _wait(lambda: len(client.queues(topic)) == queues, f"the topic {topic!r} does not appear")
+
+
+def _wait(is_so: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + 30
+    while True:
+        try:
+            if is_so():
+                return
+        except RemotingError:
+            pass
+        if time.monotonic() > end:
+            raise AssertionError(what)
+        time.sleep(0.01)
+
+
+def begin_file(server: RocketMQ) -> None:
+    """Have what is published from now on lie in another file of the broker than what was before."""
+    client = server.client()
+    try:
+        try:
+            client.queues(_FILLER)
+        except RemotingError:
+            _make(server, client, _FILLER, 1)
+        (queue,) = client.queues(_FILLER)
+        for _ in range(2):  # each takes more than half a file
+            client.send(queue, Outgoing(b"x" * (_FILE_BYTES * 6 // 10)))
+    finally:
+        client.close()
+
+
+def drop_old_files(server: RocketMQ, before: datetime) -> None:
+    """Let the broker be without the files that were full before a time, as its retention does it."""
+    server.kill()
+    files = sorted((server.folder / "store" / "commitlog").iterdir())
+    for file, after in pairwise(files):
+        begun = int.from_bytes(after.read_bytes()[56:64], "big")  # the first message's time; 0: made in advance
+        if 0 < begun <= before.timestamp() * 1_000:
+            file.unlink()
+    server.start()
+
+
+def fetch_rocketmq() -> Path:
+    """Return the folder of RocketMQ's jars, which Maven fills if they are not there; raises ToolMissing."""
+    require(java_program("java"), "Java, 17 or later,", "openjdk-17-jre-headless")
+    require("nsenter", "nsenter", "util-linux")
+    done = JARS / ".fetched"
+    if not done.exists():
+        fetch("RocketMQ", HERE / "rocketmq-pom.xml", JARS)
+        done.touch()
+    return JARS
