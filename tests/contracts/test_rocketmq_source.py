@@ -1,0 +1,202 @@
+"""What only RocketMQ has: properties, compressed bodies, several name servers, access keys and TLS, its own tools."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+from demo.ports import reserve
+from services.rocketmq import BROKER, PASSWORD, USER, RocketMQ, make_topics, set_queues
+
+from eventbridge.config.connection import Connection
+from eventbridge.errors import BusError, OffsetGapError
+from eventbridge.model.queue import Queue
+from eventbridge.rocketmq.remoting.messages import Outgoing
+from eventbridge.rocketmq.remoting.queues import TopicQueue
+from eventbridge.rocketmq.remoting.sending import send_request
+from eventbridge.rocketmq.settings import client_settings
+from eventbridge.sources.rocketmq.log import RocketmqLog
+from eventbridge.testing.messages import messages_of
+
+QUEUE = Queue("flights", BROKER, 0)
+
+
+def opened(server: RocketMQ, topic: str = "flights", **fields: object) -> RocketmqLog:
+    settings = client_settings(Connection("shop", "rocketmq", server.servers, **fields))  # type: ignore[arg-type]
+    return RocketmqLog(replace(settings, timeout_seconds=5.0), [topic])
+
+
+@pytest.fixture
+def log(rocketmq: RocketMQ) -> Iterator[RocketmqLog]:
+    """Open a topic of one queue that was made just now."""
+    make_topics(rocketmq, "flights")
+    with closing(opened(rocketmq)) as log:
+        yield log
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RocketMQ]:
+    """A broker whose requests must be signed, with a topic."""
+    with RocketMQ(tmp_path_factory.mktemp("secured"), secured=True) as server:
+        make_topics(server, "flights")
+        yield server
+
+
+def offsets(log: RocketmqLog, start: int, end: int, queue: Queue = QUEUE) -> list[int]:
+    return [message.offset for message in messages_of(log.read(queue, start, end))]
+
+
+def test_a_long_range_is_read_in_order(log: RocketmqLog) -> None:
+    """Many pulls are on their way at a time, and a broker answers each with as much as it likes."""
+    bodies = [str(number).encode() * (1 + number % 300) for number in range(6_000)]
+    log.publish([(body, "a") for body in bodies])
+
+    assert [message.body for message in messages_of(log.read(QUEUE, 0, 6_000))] == bodies
+    assert offsets(log, 17, 5_431) == list(range(17, 5_431))
+
+
+def test_who_stops_within_a_block_goes_on_there(log: RocketmqLog) -> None:
+    """As the buffer stage does at the end of a file."""
+    log.publish([(str(number).encode() * 100, None) for number in range(12_000)])
+    seen: list[int] = []
+    start = 0
+    while start < 12_000:
+        with closing(log.read(QUEUE, start, 12_000)) as blocks:  # type: ignore[type-var]
+            block = next(blocks)
+        taken = block.slice(0, max(1, block.num_rows // 2))["offset"].to_pylist()
+        seen += taken
+        start = taken[-1] + 1
+
+    assert seen == list(range(12_000))
+
+
+def test_properties_come_along(rocketmq: RocketMQ, log: RocketmqLog) -> None:
+    """Tags and keys by their names, CloudEvents' attributes as headers have them; what the bus says itself does not."""
+    properties = {"TAGS": "late", "KEYS": "LH400 LH401", "CE_type": "order", "CE_contenttype": "text/plain", "a": "ü"}
+    with closing(rocketmq.client()) as client:
+        client.send(TopicQueue(*QUEUE), Outgoing(b"1", properties))
+        client.send(TopicQueue(*QUEUE), Outgoing(b"2"))
+
+    first, second = messages_of(log.read(QUEUE, 0, 2))
+    assert dict(first.headers or ()) == {
+        "TAGS": b"late",
+        "KEYS": b"LH400 LH401",
+        "ce_type": b"order",
+        "content-type": b"text/plain",
+        "a": "ü".encode(),
+    }
+    assert (first.key, second.key, second.headers or []) == (b"LH400 LH401", None, [])
+
+
+def test_a_compressed_body_is_read_as_it_was(rocketmq: RocketMQ, log: RocketmqLog) -> None:
+    """Producers of RocketMQ's own compress what is longer than 4 KiB."""
+    text = b'{"amount": 10}' * 1_000
+    code, fields, body = send_request(TopicQueue(*QUEUE), Outgoing(zlib.compress(text)))
+    with closing(rocketmq.client()) as client, closing(client.open_to(TopicQueue(*QUEUE))) as connection:
+        connection.call(code, {**fields, "f": 1 | 3 << 8}, body)
+
+    assert [message.body for message in messages_of(log.read(QUEUE, 0, 1))] == [text]
+
+
+def test_a_topic_made_again_is_shorter(rocketmq: RocketMQ, log: RocketmqLog) -> None:
+    """A range of the old one is refused by the new one."""
+    log.publish([(b"1", None)] * 3)
+    make_topics(rocketmq, "flights")
+
+    with pytest.raises(OffsetGapError, match="0 to 3 of flights/broker-a/0 are wanted, and it ends at 0"):
+        log.read(QUEUE, 0, 3)
+
+
+def test_queues_may_be_added(rocketmq: RocketMQ, log: RocketmqLog) -> None:
+    """They are there with the next question for queues, and can be read and published to."""
+    log.publish([(b"1", None)])
+    set_queues(rocketmq, "flights", 3)
+
+    assert len(log.queues()) == len(log.ends()) == 3
+    with closing(opened(rocketmq)) as other:
+        places = other.publish([(b"2", None)] * 3)
+    assert {queue.queue_id for queue, _ in places} == {0, 1, 2}
+
+
+def test_reading_goes_on_after_a_restart(rocketmq: RocketMQ, log: RocketmqLog) -> None:
+    """What was published before the broker was killed is there, and the same client reads and publishes on."""
+    log.publish([(b"1", None)])
+    assert offsets(log, 0, 1) == [0]
+    rocketmq.kill()
+    rocketmq.start()
+    log.publish([(b"2", None)])
+
+    assert offsets(log, 0, 2) == [0, 1]
+
+
+def test_the_tools_of_rocketmq_show_the_lag(rocketmq: RocketMQ, log: RocketmqLog) -> None:
+    """Of a group that no consumer ever joined."""
+    log.publish([(b"1", None)] * 5)
+    log.commit("crm", {QUEUE: 2})
+
+    said = rocketmq.admin("consumerProgress", "-g", "crm", "-t", "flights")
+    (line,) = [line.split() for line in said.splitlines() if line.startswith("flights ")]
+    assert line[1:6] == [BROKER, "0", "5", "2", "3"]
+
+
+def test_a_name_server_that_is_down_is_passed_over(rocketmq: RocketMQ, log: RocketmqLog) -> None:
+    """The next one is asked."""
+    connection = Connection("shop", "rocketmq", f"127.0.0.1:{reserve()};{rocketmq.servers}")
+    with closing(RocketmqLog(client_settings(connection), ["flights"])) as other:
+        assert list(other.queues()) == [QUEUE]
+
+
+def test_a_login_over_tls(secured: RocketMQ) -> None:
+    """Access key, secret key and authority by the connection: publishes, reads, commits."""
+    extra = {"ca_certificate": str(secured.authority)}
+    with closing(opened(secured, login=USER, password=PASSWORD, extra=extra)) as log:
+        log.publish([(b"1", "a")])
+        log.commit("crm", {QUEUE: 1})
+        assert offsets(log, log.end(QUEUE) - 1, log.end(QUEUE))
+        assert log.committed("crm") == {QUEUE: 1}
+
+
+Ask = Callable[[RocketmqLog], object]
+ASK: dict[str, Ask] = {
+    "end": lambda log: log.end(QUEUE),
+    "publish": lambda log: log.publish([(b"1", None)]),
+}
+
+
+@pytest.mark.parametrize("ask", ASK.values(), ids=ASK)
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"login": USER, "password": "a wrong one"}, r"\(NO_PERMISSION\)\. Correct login and password"),
+        ({"login": "nobody", "password": "a wrong one"}, r"\(NO_PERMISSION\)\. Correct login and password"),
+        ({}, r"\(NO_PERMISSION\)\. Correct login and password"),
+        ({"extra": {"tls": True}}, r"TLS: .*Correct tls and ca_certificate"),
+    ],
+)
+def test_who_is_not_let_in_is_told_at_once(secured: RocketMQ, fields: dict[str, object], said: str, ask: Ask) -> None:
+    """With what to correct, and without the password."""
+    begun = time.monotonic()
+    with closing(opened(secured, **fields)) as log, pytest.raises(BusError, match=said) as caught:
+        ask(log)
+
+    assert time.monotonic() - begun < 10
+    assert "a wrong one" not in str(caught.value)
+
+
+@pytest.mark.parametrize("ask", ASK.values(), ids=ASK)
+def test_a_topic_that_is_not_there_is_named(rocketmq: RocketMQ, ask: Ask) -> None:
+    """And what to do."""
+    with closing(opened(rocketmq, "trains")) as log, pytest.raises(BusError, match=r"'trains'.*Make the topic, or"):
+        ask(log)
+
+
+@pytest.mark.parametrize("ask", ASK.values(), ids=ASK)
+def test_servers_that_are_down_are_named(ask: Ask) -> None:
+    """At once, with what to start or correct."""
+    settings = client_settings(Connection("shop", "rocketmq", "127.0.0.1", reserve()))
+    with closing(RocketmqLog(settings, ["flights"])) as log, pytest.raises(BusError, match=r"127.*Start the name serv"):
+        ask(log)

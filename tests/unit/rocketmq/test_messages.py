@@ -1,0 +1,124 @@
+"""Messages of RocketMQ: what a broker stores is read back, whatever is in it, and what is none is refused."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eventbridge.rocketmq.remoting import messages
+from eventbridge.rocketmq.remoting.errors import Malformed
+from eventbridge.rocketmq.remoting.messages import Incoming, Outgoing, batch_body, decoded, properties_text
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02"), min_size=1, max_size=20)
+PROPERTIES = st.dictionaries(TEXT, TEXT, max_size=4)
+
+
+def stored(
+    offset: int,
+    body: bytes,
+    properties: Mapping[str, str] = {},  # noqa: B006 - nobody changes it
+    *,
+    flags: int = 0,
+    magic: int = 0xDAA320A7,
+    topic: str = "flights",
+) -> bytes:
+    """Return a message as a broker stores it."""
+    text = properties_text(properties).encode()
+    head = struct.pack(">IIIIQQIQ", magic, zlib.crc32(body), 3, 0, offset, 77, flags, 1_700_000_000_000)
+    head += b"\0" * (20 if flags & 0x10 else 8) + struct.pack(">Q", 1_700_000_000_123)
+    head += b"\0" * (20 if flags & 0x20 else 8) + struct.pack(">IQI", 2, 0, len(body)) + body
+    head += len(topic).to_bytes(2 if magic == 0xDAA320AB else 1, "big") + topic.encode()
+    head += len(text).to_bytes(2, "big") + text
+    return (len(head) + 4).to_bytes(4, "big") + head
+
+
+@given(
+    st.lists(st.tuples(st.binary(max_size=200), PROPERTIES), max_size=5),
+    st.sampled_from([0, 0x10, 0x20, 0x30]),
+    st.sampled_from([0xDAA320A7, 0xDAA320AB]),
+)
+def test_what_is_stored_is_read(each: Sequence[tuple[bytes, dict[str, str]]], flags: int, magic: int) -> None:
+    """Bodies, properties, offsets and times; with addresses of either length, in both formats."""
+    data = b"".join(
+        stored(number, body, properties, flags=flags, magic=magic) for number, (body, properties) in enumerate(each)
+    )
+
+    assert list(decoded(data)) == [
+        Incoming(number, 1_700_000_000_123, 1_700_000_000_000, 2, body, properties)
+        for number, (body, properties) in enumerate(each)
+    ]
+
+
+@given(st.lists(st.tuples(st.binary(max_size=100), PROPERTIES), min_size=1, max_size=5))
+def test_a_batch_is_its_messages(each: Sequence[tuple[bytes, dict[str, str]]]) -> None:
+    """Each has an offset of its own, from that of the batch on."""
+    body = batch_body([Outgoing(*one) for one in each])
+    found = list(decoded(stored(10, body, {"INNER_NUM": str(len(each))}, flags=0x40)))
+
+    assert [(one.offset, one.body, one.properties) for one in found] == [
+        (10 + number, *one) for number, one in enumerate(each)
+    ]
+
+
+@given(st.binary(max_size=300))
+def test_what_is_no_message_is_refused(data: bytes) -> None:
+    """Whatever bytes come, they are messages or an error that says so."""
+    try:
+        list(decoded(data))
+    except Malformed as error:
+        assert str(error)
+
+
+@given(st.integers(0, 200))
+def test_a_message_that_is_cut_off_is_refused(length: int) -> None:
+    """None of its bytes is passed on."""
+    whole = stored(0, b"x" * 50, {"KEYS": "a"})
+    if length == 0 or length >= len(whole):
+        return
+    with pytest.raises(Malformed):
+        list(decoded(whole[:length]))
+
+
+@pytest.mark.parametrize(("codec", "kind"), [("zlib", 0), ("lz4", 1), ("zstd", 2), ("zlib", 3)])
+def test_compressed_bodies_are_decompressed(codec: str, kind: int) -> None:
+    """By whichever of RocketMQ's codecs; with none named it is zlib."""
+    text = b'{"amount": 10}' * 1_000
+    if codec == "zlib":
+        packed = zlib.compress(text)
+    else:
+        sink = pa.BufferOutputStream()
+        with pa.CompressedOutputStream(sink, codec) as stream:
+            stream.write(text)
+        packed = sink.getvalue().to_pybytes()
+
+    (found,) = decoded(stored(0, packed, flags=1 | kind << 8))
+    assert found.body == text
+
+
+@pytest.mark.parametrize("kind", range(8))
+def test_a_body_that_cannot_be_decompressed_is_left_as_it_is(kind: int) -> None:
+    """So it becomes a dead letter of its own, and stops nobody."""
+    (found,) = decoded(stored(0, b"neither of them", flags=1 | kind << 8))
+    assert found.body == b"neither of them"
+
+
+@pytest.mark.parametrize("codec", ["zlib", "zstd"])
+def test_a_body_that_would_become_too_large_is_left_as_it_is(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few bytes may stand for gigabytes."""
+    monkeypatch.setattr(messages, "MAX_BODY", 1_000)
+    text = b"x" * 10_000
+    packed = zlib.compress(text) if codec == "zlib" else pa.compress(text, codec, asbytes=True)
+
+    (found,) = decoded(stored(0, packed, flags=1 | (3 if codec == "zlib" else 2) << 8))
+    assert found.body == packed
+
+
+def test_what_parts_properties_cannot_be_in_one() -> None:
+    """It becomes a space."""
+    assert properties_text({"a\x01": "b\x02c"}) == "a \x01b c\x02"
