@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import pyarrow as pa
 import pytest
@@ -22,7 +23,7 @@ PROPERTIES = st.dictionaries(TEXT, TEXT, max_size=4)
 def stored(
     offset: int,
     body: bytes,
-    properties: Mapping[str, str] = {},  # noqa: B006 - nobody changes it
+    properties: Mapping[str, str] = {},
     *,
     flags: int = 0,
     magic: int = 0xDAA320A7,
@@ -69,10 +70,8 @@ def test_a_batch_is_its_messages(each: Sequence[tuple[bytes, dict[str, str]]]) -
 @given(st.binary(max_size=300))
 def test_what_is_no_message_is_refused(data: bytes) -> None:
     """Whatever bytes come, they are messages or an error that says so."""
-    try:
+    with suppress(Malformed):
         list(decoded(data))
-    except Malformed as error:
-        assert str(error)
 
 
 @given(st.integers(0, 200))
