@@ -317,6 +317,35 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "scopes": ["str"],
         "expires_at": "str",
     },
+    ("figures",): {
+        "since": "str",
+        "until": "str",
+        "rules": [
+            {
+                "day": "str",
+                "bus": "str",
+                "rule": "str",
+                "matched": "int",
+                "delivered": "int",
+                "dead_lettered": "int",
+                "parked": "int",
+                "size": "int",
+                "cpu_seconds": "float",
+                "mean_seconds": "float",
+            }
+        ],
+        "buses": [
+            {
+                "day": "str",
+                "bus": "str",
+                "valid": "int",
+                "duplicate": "int",
+                "malformed": "int",
+                "gap": "int",
+                "size": "int",
+            }
+        ],
+    },
     ("tokens", "list"): [],
     ("targets", "check", "all-orders", "gone"): {
         "rule": "str",

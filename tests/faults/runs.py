@@ -13,7 +13,7 @@ from faults.look import look
 from faults.world import MOVED_RUNNER, RUNNER, Clock, World, valid_events_of
 
 from eventbridge.stages.letters.reader import letters
-from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.audit import Audit, audit
 from eventbridge.stages.operate.deliver import deliver_until_idle
 from eventbridge.stages.operate.deliver_redrive import deliver_redrive
 from eventbridge.stages.operate.deliver_replay import deliver_replay
@@ -22,6 +22,9 @@ from eventbridge.stages.redrive.marks import Marks
 from eventbridge.stages.replay.account import account_of
 from eventbridge.stages.upkeep.maintain import maintain
 from eventbridge.stages.why.explain import why
+
+#: What figures and books call the same.
+OUTCOMES = {"delivered": "delivered", "dead": "dead_lettered"}
 
 Tell = Callable[[list[Any]], None]
 
@@ -92,11 +95,30 @@ def _books(work: World) -> dict[str, Any]:
             *_replayed_wrong(work),
             *_left_behind(work),
             *_not_indexed(work),
+            *_figured_wrong(work, books),
         ],
         "open": books.open_batches,
         "events": books.events,
         "deliveries": books.deliveries,
     }
+
+
+def _figured_wrong(work: World, books: Audit) -> Iterator[str]:
+    """Yield where the figures of rules' targets, or of buses, say something else than the books."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for each in work.ledger.figures("target"):
+        key = each.key
+        counts[key.rule, key.target, key.outcome] += each.count
+    for key, sums in books.deliveries.items():
+        rule, _, target = key.partition("/")
+        found = {name: counts[rule, target, outcome] for name, outcome in OUTCOMES.items()}
+        if found != (wanted := {name: sums[name] for name in OUTCOMES}):
+            yield f"figures of {key} are {found}, the books {wanted}"
+    for outcome in OUTCOMES.values():
+        of_targets = sum(count for (_, _, name), count in counts.items() if name == outcome)
+        of_buses = sum(each.count for each in work.ledger.figures("bus") if each.key.outcome == outcome)
+        if of_targets != of_buses:
+            yield f"{of_targets} are {outcome} by target, and {of_buses} by bus"
 
 
 def _unrecorded(work: World) -> Iterator[str]:

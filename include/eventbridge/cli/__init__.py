@@ -19,6 +19,7 @@ from eventbridge.cli import (
     compile,
     dead_letters,
     deliver,
+    figures,
     init_airflow,
     ledger,
     maintain,
@@ -68,6 +69,7 @@ app.add_typer(batch.app, name="batch")
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(replay.app, name="replay")
 app.add_typer(quality.app, name="quality")
+app.command("figures", short_help="Show what each rule cost, day by day.")(figures.figures)
 app.add_typer(targets.app, name="targets")
 app.command("serve", short_help="Serve the HTTP API: publish events.")(serve.serve)
 app.add_typer(tokens.app, name="tokens")

@@ -100,17 +100,22 @@ class Chunks(Database):
                 return None
             return _find(connection, batch_id, chunk_id)
 
-    def record_segment(self, file: BatchFile, chunk_id: int, claim: int) -> bool:
+    def record_segment(self, file: BatchFile, chunk_id: int, claim: int, cpu: int = 0) -> bool:
         """Record an outcome segment, only while its batch is routed and the chunk stands under this claim.
 
-        False if not: the claim is lost, and the worker must stop. False also for a key that is taken.
+        `cpu`: microseconds that it took, which the chunk adds up. False if not: the claim is lost, and the worker must
+        stop. False also for a key that is taken.
         """
         with self._writing() as connection:
-            return (
+            recorded = (
                 in_state(connection, file.batch_id, "routed")
                 and _claimed(connection, file.batch_id, chunk_id, claim)
                 and record(connection, file)
             )
+            if recorded and cpu:
+                spent = {"of_batch": file.batch_id, "of_chunk": chunk_id, "more": cpu}
+                connection.execute(statements.SPEND_CPU, spent)
+            return recorded
 
     def end_chunk(
         self,

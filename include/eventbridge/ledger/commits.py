@@ -10,12 +10,14 @@ from sqlalchemy import Connection
 from eventbridge.errors import BooksError, NotFoundError
 from eventbridge.ledger.batches import prove_settled_by, to_batch
 from eventbridge.ledger.database import Database
+from eventbridge.ledger.figures import add_figures
 from eventbridge.ledger.offsets import move_offset
 from eventbridge.ledger.quality import hold_by_expectation
 from eventbridge.ledger.statements import batches as statements
 from eventbridge.ledger.statements import parking as parking_statements
 from eventbridge.ledger.statements import references as reference_statements
 from eventbridge.model.batch import Batch, Range
+from eventbridge.model.figure import Figure
 
 
 class Commits(Database):
@@ -29,11 +31,13 @@ class Commits(Database):
         now: datetime,
         settlement: str,
         failed: Mapping[str, str] | None = None,
+        figures: Sequence[Figure] = (),
     ) -> bool:
         """Commit a settled batch: move the runner's offsets over its ranges, close what it had taken up.
 
         `settlement`: the key of the first one that its books were proved with. `failed`: what failed of the `expect` of
-        rules, which are held from now on. All in one transaction; False if the batch is committed already.
+        rules, which are held from now on. `figures` are added to those of the minute.
+        All in one transaction; False if the batch is committed already.
         Raises BooksError, and changes nothing, if the batch is not settling or an offset
         does not stand where its range starts; SettledAnewError if it has another settlement now; NotFoundError.
         """
@@ -47,6 +51,7 @@ class Commits(Database):
             connection.execute(parking_statements.CLOSE_PARKED, {"of_batch": batch_id})
             connection.execute(reference_statements.CLOSE_REFERENCES, {"of_batch": batch_id})
             hold_by_expectation(connection, failed or {}, batch_id, now)
+            add_figures(connection, figures, now)
             return True
 
     def prove_settled_by(self, batch_id: str, settlement: str) -> None:

@@ -16,6 +16,10 @@ metadata = MetaData(
 )
 
 
+#: How a table is kept whose long key is most of a row: by that, and not by a number beside it.
+BY_KEY: dict[str, Any] = {"sqlite_with_rowid": False}
+
+
 def word(name: str) -> ColumnElement[str]:
     """Return a fixed word of the schema as SQL text, never a parameter: only so can a partial index be used."""
     return literal_column(f"'{name}'", Text)

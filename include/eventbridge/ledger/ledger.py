@@ -13,6 +13,7 @@ from eventbridge.ledger.database import Clock
 from eventbridge.ledger.deadlines import Deadlines
 from eventbridge.ledger.engines.registry import BUSY_TIMEOUT_SECONDS
 from eventbridge.ledger.event_index import EventIndex
+from eventbridge.ledger.figures import Figures
 from eventbridge.ledger.intake import Intake
 from eventbridge.ledger.kept_answers import KeptAnswers
 from eventbridge.ledger.offsets import Offsets
@@ -54,6 +55,7 @@ class Ledger(
     Rules,
     Retention,
     EventIndex,
+    Figures,
     Quality,
     Intake,
     ApiTokens,

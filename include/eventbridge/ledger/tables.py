@@ -24,6 +24,7 @@ from eventbridge.ledger.columns import FileDetailText, JsonText, Message, RowId,
 from eventbridge.ledger.definitions import metadata as metadata
 from eventbridge.ledger.definitions import one_of, partial, word
 from eventbridge.ledger.event_index_tables import event_index as event_index
+from eventbridge.ledger.figure_table import figure as figure
 from eventbridge.ledger.intake_table import intake_stop as intake_stop
 from eventbridge.ledger.operator_tables import operator_state as operator_state
 from eventbridge.ledger.parked_table import DUE as DUE
@@ -187,6 +188,7 @@ delivery_chunk = Table(
     Column("succeeded", BigInteger, nullable=False),
     Column("failed", BigInteger, nullable=False),
     Column("error", Message, nullable=False),
+    Column("cpu", BigInteger, nullable=False, server_default="0"),  # microseconds that its pushes took
     Column("pieces", JsonText, nullable=False),  # last: what comes after a long column is slow to reach
     PrimaryKeyConstraint("batch_id", "chunk_id"),
     one_of("state", ChunkState),

@@ -56,6 +56,7 @@ class Chunk:
     succeeded: int = 0
     failed: int = 0
     error: str = ""
+    cpu: int = 0  # microseconds that its pushes took
 
 
 class ChunkTotal(NamedTuple):

@@ -32,6 +32,7 @@ class Routed(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="r
     failed: dict[str, int] = {}  # how many could not be rendered
     failed_rows: str = ""  # these, as a row set; they are in no piece
     pieces: tuple[RoutedPiece, ...] = ()
+    cpu: int = 0  # microseconds that it took
 
 
 class RoutedSlice(Routed, frozen=True, kw_only=True, omit_defaults=True, tag="slice"):

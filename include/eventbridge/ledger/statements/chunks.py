@@ -90,6 +90,9 @@ END_CHUNK = (
     )
 )
 
+#: Adds to the CPU time of a chunk.
+SPEND_CPU = update(delivery_chunk).where(_CHUNK).values(cpu=delivery_chunk.c.cpu + bindparam("more"))
+
 _UNDER_WAY = delivery_chunk.c.state == "STARTED"
 
 #: Takes all chunks of a batch from whoever works on them; those that are not ended then ended without a word.

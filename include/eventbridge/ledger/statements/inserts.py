@@ -1,8 +1,11 @@
-"""The two ways to insert: a row that must be new, and a row that may be there already."""
+"""The ways to insert: a row that must be new, one that may be there already, and one that adds to what is there."""
 
 from __future__ import annotations
 
-from sqlalchemy import Insert, Table
+from collections.abc import Collection
+from typing import Any
+
+from sqlalchemy import Insert, Select, Table
 from sqlalchemy.dialects import postgresql
 
 
@@ -17,3 +20,15 @@ def insert_or_skip(table: Table) -> Insert:
     PostgreSQL's construct, as SQLite's compiler takes it too but not the other way round.
     """
     return postgresql.insert(table).on_conflict_do_nothing().inline().execution_options(preserve_rowcount=True)
+
+
+def insert_or_add(table: Table, sums: Collection[str], rows: Select[Any] | None = None) -> Insert:
+    """Return the statement that adds rows or, to those that are there, the numbers of the columns `sums`.
+
+    `rows`: what is inserted, with all columns in their order; None: what is given when it is run.
+    """
+    made = postgresql.insert(table)
+    if rows is not None:
+        made = made.from_select(table.columns.keys(), rows)
+    added = {name: table.c[name] + made.excluded[name] for name in sums}
+    return made.on_conflict_do_update(index_elements=list(table.primary_key), set_=added).inline()

@@ -17,6 +17,7 @@ from eventbridge.model.reference import Reference
 from eventbridge.model.routed import RoutedSlice
 from eventbridge.stages.commit.books import books_of
 from eventbridge.stages.commit.deficit import close_deficit
+from eventbridge.stages.commit.figures import figures_of
 from eventbridge.stages.guards.log_identity import refuse_other_log
 from eventbridge.stages.notify.publish import publish_operational_events
 from eventbridge.stages.runtime.damaged_files import naming_the_repair
@@ -88,7 +89,9 @@ def _prove_and_commit(work: Runtime, batch: Batch) -> None:
     for rule, detail in failed.items():
         log.error("ALARM the rule %s is held from batch %s on: %s", rule, batch.batch_id, detail)
     ranges = work.ledger.ranges(batch.batch_id)
-    work.ledger.commit_batch(batch.batch_id, batch.runner, ranges, work.clock(), first, failed)
+    now = work.clock()
+    figures = figures_of(work, batch, now)
+    work.ledger.commit_batch(batch.batch_id, batch.runner, ranges, now, first, failed, figures)
 
 
 def _write_manifest(work: Runtime, batch: Batch, books: Books, first: str) -> None:

@@ -103,6 +103,7 @@ class _Push:
         self._stop = stop
         self._rows = OutcomeRows(work.settings.segment_answers)
         self._segment_number = 0
+        self._cpu_told = time.process_time()
         self._stale = False
         self._stopped_at: float | None = None
         self._threads: Callable[[], list[threading.Thread]] = list
@@ -205,7 +206,10 @@ class _Push:
                 self._work.ledger.set_target_status(row.rule, row.target, "disabled", "the target answered 410")
         table = pa.concat_tables([*tables, outcome_table(rows)])
         chunk = self._chunk
-        recorded = write_segment(self._work, self._batch, chunk.chunk_id, chunk.claim, self._segment_number, table)
+        cpu, self._cpu_told = time.process_time() - self._cpu_told, time.process_time()
+        recorded = write_segment(
+            self._work, self._batch, chunk.chunk_id, chunk.claim, self._segment_number, table, round(cpu * 1e6)
+        )
         self._segment_number += 1
         if not recorded:
             log.warning(

@@ -36,15 +36,18 @@ def segment_key(chunk_id: int, claim: int, number: int) -> str:
     return f"{chunk_id:06d}-{claim:06d}-{number:06d}"
 
 
-def write_segment(work: Runtime, batch: Batch, chunk_id: int, claim: int, number: int, rows: pa.Table) -> bool:
+def write_segment(
+    work: Runtime, batch: Batch, chunk_id: int, claim: int, number: int, rows: pa.Table, cpu: int = 0
+) -> bool:
     """Make rows of schema OUTCOME durable and record them under a claim; False = it is stale, they count for nothing.
 
-    The file comes first, its record second: a segment counts if and only if the ledger names it.
+    The file comes first, its record second: a segment counts if and only if the ledger names it. `cpu`: microseconds
+    that it took.
     """
     path = layout.outcomes(batch.planned_at, batch.batch_id, chunk_id, claim, number)
     write_table(work.store, path, rows, row_group_rows=_GROUP_ROWS)
     file = BatchFile(batch.batch_id, "outcome", segment_key(chunk_id, claim, number), path, rows.num_rows)
-    return work.ledger.record_segment(file, chunk_id, claim)
+    return work.ledger.record_segment(file, chunk_id, claim, cpu)
 
 
 def segments(work: Runtime, batch_id: str, chunk_id: int | None = None) -> list[BatchFile]:

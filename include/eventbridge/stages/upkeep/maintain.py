@@ -15,6 +15,7 @@ from eventbridge.stages.runtime.told import told
 from eventbridge.stages.upkeep.batches import prune_batches
 from eventbridge.stages.upkeep.buses import trim_buses
 from eventbridge.stages.upkeep.event_index import index_events
+from eventbridge.stages.upkeep.figures import fold_figures
 from eventbridge.stages.upkeep.history import prune_history
 from eventbridge.stages.upkeep.lost_files import sweep_expired, sweep_lost
 from eventbridge.stages.upkeep.retentions import Retentions
@@ -35,6 +36,7 @@ def maintain(work: Runtime, *, dry_run: bool = False, budget: timedelta | None =
     retentions = Retentions(work, run.now)
     prune_batches(run, retentions)
     prune_history(run, retentions)
+    fold_figures(run)
     sweep_lost(run)
     sweep_expired(run, retentions)
     trim_buses(run)

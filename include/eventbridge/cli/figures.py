@@ -1,0 +1,85 @@
+"""`eventbridge figures`: what each rule cost, day by day."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eventbridge.cli.output import JsonOption, say, show_json
+from eventbridge.cli.runtime import runtime
+from eventbridge.cli.table import show_table
+
+if TYPE_CHECKING:
+    from eventbridge.stages.operate.figures import Figures
+
+
+def figures(
+    days: Annotated[int, typer.Option("--days", min=1, max=800, metavar="N", help="How many days, with today.")] = 7,
+    rule: Annotated[str | None, typer.Option("--rule", metavar="RULE", help="Only this rule.")] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print the rules' days as CSV, for a spreadsheet.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what each rule cost, by day in UTC: deliveries, payload bytes, CPU time of routing and pushing.
+
+    The figures are written as batches are committed, and stay when these are pruned.
+    """
+    from eventbridge.stages.operate.figures import daily_figures
+
+    if as_csv and as_json:
+        raise typer.BadParameter("give --csv or --json, not both", param_hint="--csv")
+    with runtime(looking=True) as work:
+        found = daily_figures(work, days, rule)
+    if as_json:
+        show_json(found)
+    elif as_csv:
+        _show_csv(found)
+    else:
+        _show(found)
+
+
+def _show(found: Figures) -> None:
+    rows = [
+        [
+            f"{each.day:%Y-%m-%d}",
+            each.rule,
+            *(each.matched, each.delivered, each.parked, each.dead_lettered, each.size),
+            f"{each.cpu_seconds:,.3f}",
+            None if each.mean_seconds is None else f"{each.mean_seconds:,.1f}",
+        ]
+        for each in found.rules
+    ]
+    columns = ["day", "rule", "matched", "delivered", "parked", "dead-lettered", "bytes", "CPU s", "mean s"]
+    show_table("Rules", columns, rows)
+    say()
+    events = [
+        [f"{each.day:%Y-%m-%d}", each.bus, each.valid, each.duplicate, each.malformed, each.gap, each.size]
+        for each in found.buses
+    ]
+    show_table("Events landed", ["day", "bus", "valid", "duplicate", "malformed", "gaps", "bytes"], events)
+
+
+def _show_csv(found: Figures) -> None:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(
+        [
+            "day",
+            "bus",
+            "rule",
+            "matched",
+            "delivered",
+            "parked",
+            "dead_lettered",
+            "bytes",
+            "cpu_seconds",
+            "mean_seconds",
+        ]
+    )
+    for each in found.rules:
+        counts = [each.matched, each.delivered, each.parked, each.dead_lettered, each.size]
+        mean = "" if each.mean_seconds is None else f"{each.mean_seconds:.3f}"
+        writer.writerow([f"{each.day:%Y-%m-%d}", each.bus, each.rule, *counts, f"{each.cpu_seconds:.6f}", mean])
+    say(text.getvalue().rstrip("\n"))

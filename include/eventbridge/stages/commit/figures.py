@@ -1,0 +1,226 @@
+"""The figures of a batch: what commit adds to those of its minute, counted from the files of its books."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import accumulate, pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from eventbridge.model.batch import Batch
+from eventbridge.model.chunk import Chunk
+from eventbridge.model.figure import BOUNDS_MS, BUCKETS, Figure, FigureKey, Scope
+from eventbridge.model.landed import LandedRange
+from eventbridge.model.routed import Routed
+from eventbridge.model.row_vectors import Rows
+from eventbridge.rule import RuleSet
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.settle.settlement import settlements
+from eventbridge.store.columns import NO_TIME, codes_of, times_of
+
+_COLUMNS = ("rule", "target", "verdict", "published_at", "settled_at")
+_OUTCOMES: Mapping[str, str] = {
+    "Delivered": "delivered",
+    "DeadLettered": "dead_lettered",
+    "RetryAt": "parked",
+    "Unknown": "parked",
+}
+_BOUNDS = np.array(BOUNDS_MS, np.int64) * 1_000
+_MICROSECOND = timedelta(microseconds=1)
+
+_Of = tuple[str, str]  # rule, target
+_Outcome = tuple[str, str, str]  # and what became of it
+
+
+class _Sums:
+    """Sums of one key, in plain numbers: those of `Figure` without its key."""
+
+    __slots__ = ("buckets", "count", "cpu", "latency", "matched", "size")
+
+    def __init__(self) -> None:
+        self.count = self.matched = self.size = self.cpu = self.latency = 0
+        self.buckets = [0] * BUCKETS
+
+    def add(self, other: _Sums) -> None:
+        self.count += other.count
+        self.matched += other.matched
+        self.size += other.size
+        self.cpu += other.cpu
+        self.latency += other.latency
+        self.buckets = [one + two for one, two in zip(self.buckets, other.buckets, strict=True)]
+
+    def observe(self, passed: timedelta) -> None:
+        """Count a time."""
+        micros = max(0, passed // _MICROSECOND)
+        self.count += 1
+        self.latency += micros
+        self.buckets[int(np.searchsorted(_BOUNDS, micros))] += 1
+
+    def figure(self, scope: Scope, bus: str, named: _Outcome) -> Figure:
+        key = FigureKey(scope, bus, *named)
+        return Figure(key, self.count, self.matched, self.size, self.cpu, self.latency, tuple(self.buckets))
+
+
+def figures_of(work: Runtime, batch: Batch, now: datetime) -> list[Figure]:
+    """Return the figures of a settled batch that is committed at a time.
+
+    One of each target and outcome, and what they and the batch's events come to by bus. Raises StoreError.
+    """
+    chunks = work.ledger.chunks(batch.batch_id)
+    by_outcome = _deliveries(work, batch)
+    routing, unmatched = _routing_cpu(work, batch)
+    _share_out(by_outcome, _sizes(chunks), _cpu(chunks, routing))
+    rules = work.rules_of(batch)
+    buses: dict[tuple[str, str], _Sums] = defaultdict(_Sums)
+    found = []
+    for named, sums in by_outcome.items():
+        bus = _bus_of(rules, named[0], batch.bus)
+        found.append(sums.figure("target", bus, named))
+        buses[bus, named[2]].add(sums)
+    for outcome, sums in [*_events(work, batch, unmatched), *_stages(work, batch, chunks, now)]:
+        buses[batch.bus, outcome].add(sums)
+    return found + [sums.figure("bus", bus, ("", "", outcome)) for (bus, outcome), sums in buses.items()]
+
+
+def _bus_of(rules: RuleSet, rule: str, otherwise: str) -> str:
+    found = rules.rules.get(rule)
+    return found.bus if found is not None else otherwise
+
+
+def _deliveries(work: Runtime, batch: Batch) -> dict[_Outcome, _Sums]:
+    found: dict[_Outcome, _Sums] = defaultdict(_Sums)
+    for _, table in settlements(work, batch.batch_id, _COLUMNS):
+        _count(table, found)
+    if batch.routes:
+        for sums in found.values():
+            sums.matched = sums.count
+    return found
+
+
+def _count(table: pa.Table, found: dict[_Outcome, _Sums]) -> None:
+    """Add the rows of a settlement, as vectors: their number, and how long after publishing they were settled."""
+    rule_of, rules = codes_of(table["rule"])
+    target_of, targets = codes_of(table["target"])
+    verdict_of, verdicts = codes_of(table["verdict"])
+    codes = (rule_of * len(targets) + target_of) * len(verdicts) + verdict_of
+    groups, group_of = _groups(codes, len(rules) * len(targets) * len(verdicts))
+    settled, published = times_of(table["settled_at"]), times_of(table["published_at"])
+    timed = (settled != NO_TIME) & np.array([name == "Delivered" for name in [*verdicts, ""]])[verdict_of]
+    passed = np.maximum(settled[timed] - published[timed], 0)
+    counts = np.bincount(group_of, minlength=len(groups))
+    latencies = np.bincount(group_of[timed], weights=passed, minlength=len(groups))
+    places = group_of[timed] * BUCKETS + np.searchsorted(_BOUNDS, passed)
+    buckets = np.bincount(places, minlength=len(groups) * BUCKETS).reshape(-1, BUCKETS)
+    for number, code in enumerate(groups.tolist()):
+        pair, verdict = divmod(code, len(verdicts))
+        rule, target = divmod(pair, len(targets))
+        sums = _Sums()
+        sums.count, sums.latency = int(counts[number]), round(latencies[number])
+        sums.buckets = buckets[number].tolist()
+        found[rules[rule], targets[target], _OUTCOMES[verdicts[verdict]]].add(sums)
+
+
+def _groups(codes: Rows, most: int) -> tuple[Rows, Rows]:
+    """Return the codes that are there, and of each row which one it has; without sorting where they are few."""
+    if most > 4 * len(codes) + 1_000:
+        groups, group_of = np.unique(codes, return_inverse=True)
+        return groups, group_of
+    groups = np.flatnonzero(np.bincount(codes, minlength=most))
+    place = np.zeros(most + 1, np.int64)
+    place[groups] = np.arange(len(groups))
+    return groups, place[codes]
+
+
+def _sizes(chunks: Iterable[Chunk]) -> dict[_Of, int]:
+    sizes: Counter[_Of] = Counter()
+    for chunk in chunks:
+        for piece in chunk.pieces:
+            sizes[piece.rule, piece.target] += piece.size
+    return sizes
+
+
+def _routing_cpu(work: Runtime, batch: Batch) -> tuple[dict[_Of, int], int]:
+    """Return what routing took by target, by its share of what a task matched, and what matched nothing took."""
+    found: Counter[_Of] = Counter()
+    unmatched = 0
+    for file in work.ledger.files(batch.batch_id, "delivery"):
+        if not isinstance(file.detail, Routed):
+            continue
+        matched = {key: ids.count for key, ids in file.detail.matched.items() if ids.count}
+        if not matched:
+            unmatched += file.detail.cpu
+        for key, part in zip(matched, _parts(file.detail.cpu, list(matched.values())), strict=False):
+            rule, _, target = key.partition("/")
+            found[rule, target] += part
+    return found, unmatched
+
+
+def _cpu(chunks: Iterable[Chunk], routing: Mapping[_Of, int]) -> dict[_Of, int]:
+    found = Counter(routing)
+    for chunk in chunks:
+        if chunk.cpu:
+            parts = _parts(chunk.cpu, [piece.count for piece in chunk.pieces])
+            for piece, part in zip(chunk.pieces, parts, strict=False):
+                found[piece.rule, piece.target] += part
+    return found
+
+
+def _share_out(by_outcome: Mapping[_Outcome, _Sums], sizes: Mapping[_Of, int], cpu: Mapping[_Of, int]) -> None:
+    """Share what is known of targets out among their outcomes, by how many deliveries each has."""
+    outcomes: dict[_Of, list[_Sums]] = defaultdict(list)
+    for (rule, target, _), sums in by_outcome.items():
+        outcomes[rule, target].append(sums)
+    for of, shares in outcomes.items():
+        counts = [each.count for each in shares]
+        for each, size, took in zip(
+            shares, _parts(sizes.get(of, 0), counts), _parts(cpu.get(of, 0), counts), strict=True
+        ):
+            each.size, each.cpu = size, took
+
+
+def _parts(total: int, weights: Sequence[int]) -> list[int]:
+    """Share a number out by weights, without losing anything of it; nothing if there are no weights."""
+    whole = sum(weights)
+    if len(weights) < 2 or not whole:
+        return [total] * len(weights[:1]) + [0] * len(weights[1:])
+    ends = [total * part // whole for part in accumulate(weights)]
+    return [end - start for start, end in pairwise([0, *ends])]
+
+
+def _events(work: Runtime, batch: Batch, routing_cpu: int) -> Iterator[tuple[str, _Sums]]:
+    """Yield what a batch landed; with the CPU time of routing what no rule wanted."""
+    counts: Counter[str] = Counter()
+    size = 0
+    if batch.kind == "normal":
+        for file in work.ledger.files(batch.batch_id, "buffer"):
+            if isinstance(landed := file.detail, LandedRange):
+                counts["valid"] += landed.valid
+                counts["duplicate"] += landed.duplicate
+                counts["malformed"] += landed.malformed
+                counts["gap"] += sum(end - start for start, end in landed.gaps)
+                size += landed.size
+    for outcome in ("valid", "duplicate", "malformed", "gap"):
+        sums = _Sums()
+        sums.count = counts[outcome]
+        if outcome == "valid":
+            sums.size, sums.cpu = size, routing_cpu
+        if sums.count or sums.size or sums.cpu:
+            yield outcome, sums
+
+
+def _stages(work: Runtime, batch: Batch, chunks: Sequence[Chunk], now: datetime) -> Iterator[tuple[str, _Sums]]:
+    """Yield how long the parts of a batch took: planned to routed, to the last push's end, to committed."""
+    budget = timedelta(seconds=work.settings.batch_deadline_seconds)
+    routed = batch.planned_at if batch.deadline_at is None else max(batch.planned_at, batch.deadline_at - budget)
+    pushed = max((chunk.ended_at for chunk in chunks if chunk.ended_at is not None), default=routed)
+    for outcome, begin, end in (
+        ("stage_prepare", batch.planned_at, routed),
+        ("stage_push", routed, max(routed, pushed)),
+        ("stage_settle", max(routed, pushed), now),
+    ):
+        sums = _Sums()
+        sums.observe(end - begin)
+        yield outcome, sums

@@ -1,0 +1,110 @@
+"""What rules and buses came to by day: the cost of each rule, from the figures of the ledger."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from eventbridge.model.figure import EVENT_OUTCOMES, FigureAt
+from eventbridge.stages.operate.find import find_rule
+from eventbridge.stages.runtime.runtime import Runtime
+
+
+@dataclass(frozen=True)
+class RuleDay:
+    """What a rule cost on a day (UTC): `matched` counts deliveries that it asked for, `size` bytes of payloads.
+
+    `parked` counts each time that one was put off. `mean_seconds`: from published to delivered, None without any.
+    """
+
+    day: datetime
+    bus: str
+    rule: str
+    matched: int
+    delivered: int
+    dead_lettered: int
+    parked: int
+    size: int
+    cpu_seconds: float
+    mean_seconds: float | None
+
+
+@dataclass(frozen=True)
+class BusDay:
+    """What a bus had on a day (UTC): events that its runners landed, and their bytes."""
+
+    day: datetime
+    bus: str
+    valid: int
+    duplicate: int
+    malformed: int
+    gap: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What `eventbridge figures` shows; days in UTC, the last one until now."""
+
+    since: datetime
+    until: datetime
+    rules: tuple[RuleDay, ...]
+    buses: tuple[BusDay, ...]
+
+
+def daily_figures(work: Runtime, days: int, rule: str | None = None) -> Figures:
+    """Return the figures of the last days, today included; `rule`: of this one only. Raises NotFoundError."""
+    if rule is not None:
+        find_rule(work.rule_set(), rule)
+    now = work.clock()
+    since = _day(now) - timedelta(days=days - 1)
+    of_rules: dict[tuple[datetime, str, str], list[FigureAt]] = defaultdict(list)
+    for each in work.ledger.figures_between("target", since, now):
+        if rule is None or each.figure.key.rule == rule:
+            of_rules[_day(each.at), each.figure.key.bus, each.figure.key.rule].append(each)
+    of_buses: dict[tuple[datetime, str], list[FigureAt]] = defaultdict(list)
+    for each in work.ledger.figures_between("bus", since, now) if rule is None else ():
+        if each.figure.key.outcome in EVENT_OUTCOMES:
+            of_buses[_day(each.at), each.figure.key.bus].append(each)
+    return Figures(
+        since,
+        now,
+        tuple(_rule_day(*key, found) for key, found in sorted(of_rules.items())),
+        tuple(_bus_day(*key, found) for key, found in sorted(of_buses.items())),
+    )
+
+
+def _rule_day(day: datetime, bus: str, rule: str, found: list[FigureAt]) -> RuleDay:
+    counts = _counts(found)
+    latency = sum(each.figure.latency for each in found)
+    timed = sum(sum(each.figure.buckets) for each in found)
+    return RuleDay(
+        day=day,
+        bus=bus,
+        rule=rule,
+        matched=sum(each.figure.matched for each in found),
+        delivered=counts["delivered"],
+        dead_lettered=counts["dead_lettered"],
+        parked=counts["parked"],
+        size=sum(each.figure.size for each in found),
+        cpu_seconds=sum(each.figure.cpu for each in found) / 1e6,
+        mean_seconds=latency / timed / 1e6 if timed else None,
+    )
+
+
+def _bus_day(day: datetime, bus: str, found: list[FigureAt]) -> BusDay:
+    counts = _counts(found)
+    valid, duplicate, malformed, gap = (counts[outcome] for outcome in EVENT_OUTCOMES)
+    return BusDay(day, bus, valid, duplicate, malformed, gap, sum(each.figure.size for each in found))
+
+
+def _counts(found: list[FigureAt]) -> dict[str, int]:
+    counts: dict[str, int] = defaultdict(int)
+    for each in found:
+        counts[each.figure.key.outcome] += each.figure.count
+    return counts
+
+
+def _day(at: datetime) -> datetime:
+    return at.replace(hour=0, minute=0, second=0, microsecond=0)

@@ -1,0 +1,44 @@
+"""Folds figures into hours, days and what was ever, so that they take bounded room and lose nothing of their sums."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Final
+
+from eventbridge.model.figure import Grain, Scope
+from eventbridge.stages.upkeep.run import Run
+
+#: How long figures stay as they are before they are folded, by scope: a bus has few, rules' targets may be thousands.
+KEPT: Final[Mapping[Scope, Mapping[Grain, timedelta]]] = {
+    "bus": {"minute": timedelta(days=2), "hour": timedelta(days=62), "day": timedelta(days=800)},
+    "target": {"minute": timedelta(hours=3), "hour": timedelta(days=8), "day": timedelta(days=400)},
+}
+#: Figures of a scope that are kept at most; of more, what is older than a half, a quarter ... of its time is folded.
+MOST_ROWS: Final = 1_000_000
+
+_LONGER: Final[Mapping[Grain, Grain]] = {"minute": "hour", "hour": "day", "day": "ever"}
+#: So often the time is halved: minutes are then folded when they are over.
+_HALVINGS: Final = 8
+
+
+def fold_figures(run: Run, most_rows: int = MOST_ROWS) -> None:
+    """Fold what is old, and more where a scope has more rows than `most_rows`; a dry run changes nothing."""
+    if run.dry_run:
+        return
+    for scope, kept in KEPT.items():
+        for halved in range(_HALVINGS):
+            for grain, age in kept.items():
+                if not _fold(run, scope, grain, age / 2**halved):
+                    return
+            if run.work.ledger.figure_rows(scope) <= most_rows:
+                break
+
+
+def _fold(run: Run, scope: Scope, grain: Grain, age: timedelta) -> bool:
+    """Fold what of a grain is older than an age; False: the time of the run is over."""
+    while run.work.ledger.fold_figures(scope, grain, _LONGER[grain], run.now - age) is not None:
+        run.progressed()
+        if run.is_over():
+            return False
+    return True

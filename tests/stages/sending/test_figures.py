@@ -1,0 +1,152 @@
+"""Figures: what commit counts, that it is what the books say, and that folding and pruning lose nothing of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from stages.delivering import RunningClock, Sending, http
+
+from eventbridge.model.figure import BOUNDS_MS, Scope
+from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.figures import daily_figures
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.upkeep import figures as upkeep
+from eventbridge.stages.upkeep.maintain import maintain
+from eventbridge.stages.upkeep.run import Run
+
+OUTCOMES = {"delivered": "delivered", "dead_lettered": "dead", "parked": "parked"}
+
+
+def counted(work: Runtime, scope: Scope) -> dict[str, int]:
+    """Return the counts of a scope by outcome, those of no delivery included."""
+    found: Counter[str] = Counter()
+    for each in work.ledger.figures(scope):
+        found[each.key.outcome] += each.count
+    return dict(found)
+
+
+def of_targets(work: Runtime) -> dict[str, dict[str, int]]:
+    """Return the counts of targets, by `<rule>/<target>` and by the books' names of outcomes."""
+    found: dict[str, dict[str, int]] = {}
+    for each in work.ledger.figures("target"):
+        of = found.setdefault(f"{each.key.rule}/{each.key.target}", dict.fromkeys(OUTCOMES.values(), 0))
+        of[OUTCOMES[each.key.outcome]] += each.count
+    return found
+
+
+def test_figures_are_the_books(sending: Sending, clock: RunningClock) -> None:
+    """Delivered and given up over a batch and the retries of it; parked counts each time."""
+    sending.begin(20, b"not json", crm="/healthy/crm", bad="/bad/x", late=http("/flaky/late"))
+    work = sending.work
+    sending.deliver()
+    clock.advance(4_000)
+    sending.deliver()
+    clock.advance(4_000)
+    sending.deliver()
+
+    books = audit(work)
+    assert books.differences == ()
+    found = of_targets(work)
+    for key, sums in books.deliveries.items():
+        assert {name: found[key][name] for name in ("delivered", "dead")} == {
+            name: sums[name] for name in ("delivered", "dead")
+        }
+        matched = sum(
+            each.matched for each in work.ledger.figures("target") if f"{each.key.rule}/{each.key.target}" == key
+        )
+        assert matched == sums["matched"]
+    buses = counted(work, "bus")
+    assert {name: buses[name] for name in ("valid", "malformed")} == {"valid": 20, "malformed": 1}
+    assert counted(work, "target") == {name: buses[name] for name in counted(work, "target")}
+
+
+def test_latency_bytes_and_cpu_are_counted(sending: Sending) -> None:
+    """What was delivered has a time since it was published, its payload's bytes, and the CPU time of both stages."""
+    sending.begin(30, crm="/healthy/crm")
+    sending.deliver()
+
+    (figure,) = sending.work.ledger.figures("target")
+    assert sum(figure.buckets) == figure.count == figure.matched == 30
+    assert 0 < figure.latency < 30 * BOUNDS_MS[-1] * 1_000
+    assert figure.size == sum(len(sending.order(number)) for number in range(1, 31))
+    (batch,) = sending.work.ledger.batches()
+    routing = sum(file.detail.cpu for file in sending.work.ledger.files(batch.batch_id, "delivery"))
+    pushing = sum(chunk.cpu for chunk in sending.work.ledger.chunks(batch.batch_id))
+    assert routing > 0
+    assert pushing > 0
+    assert figure.cpu == routing + pushing
+    stages = {each.key.outcome: sum(each.buckets) for each in sending.work.ledger.figures("bus")}
+    assert stages["stage_prepare"] == stages["stage_push"] == stages["stage_settle"] == 1
+
+
+def test_a_commit_that_dies_anywhere_counts_once(
+    sending: Sending, dying_everywhere: Callable[..., Iterator[Any]]
+) -> None:
+    """Killed at any of its points and run again, the figures are those of the books."""
+    batch = sending.routed(8, crm="/healthy/crm", bad="/bad/x")
+    sending.push(batch)
+    sending.settle(batch)
+
+    for wreck in dying_everywhere(sending.site, lambda work: commit(work, batch.batch_id)):
+        commit(wreck.work, batch.batch_id)
+
+        assert of_targets(wreck.work) == {
+            "orders/bad": {"delivered": 0, "dead": 8, "parked": 0},
+            "orders/crm": {"delivered": 8, "dead": 0, "parked": 0},
+        }
+        assert counted(wreck.work, "bus")["valid"] == 8
+
+
+@pytest.mark.parametrize("days", [1, 9, 100, 1_000])
+def test_folding_keeps_every_sum(sending: Sending, clock: RunningClock, days: int) -> None:
+    """After days, and years, in which batches are pruned, the sums are what they were."""
+    sending.begin(6, crm="/healthy/crm", bad="/bad/x")
+    sending.deliver()
+    clock.advance(90)
+    sending.publish(2)
+    sending.deliver()
+    before = {scope: sending.work.ledger.figures(scope) for scope in upkeep.KEPT}
+
+    clock.advance(timedelta(days=days).total_seconds())
+    maintain(sending.work)
+
+    assert {scope: sending.work.ledger.figures(scope) for scope in upkeep.KEPT} == before
+    kept = sending.work.ledger.figures_between("target", clock() - timedelta(days=2_000), clock())
+    assert {each.grain for each in kept} == {1: {"hour"}, 9: {"day"}, 100: {"day"}, 1_000: set()}[days]
+
+
+def test_the_table_is_bounded(sending: Sending, clock: RunningClock) -> None:
+    """Of more rows than are kept, what is younger is folded too, and nothing is lost."""
+    sending.begin(crm="/healthy/crm")
+    for _ in range(4):
+        sending.publish(1)
+        sending.deliver()
+        clock.advance(120)
+    clock.advance(3_600)
+    work = sending.work
+    assert work.ledger.figure_rows("target") == 4
+    before = work.ledger.figures("target")
+
+    upkeep.fold_figures(Run(work, 60, dry_run=False), most_rows=2)
+
+    assert work.ledger.figure_rows("target") <= 2
+    assert work.ledger.figures("target") == before
+
+
+def test_a_day_of_a_rule_is_what_was_delivered(sending: Sending) -> None:
+    """What the command shows: by day and rule, and the events by bus."""
+    sending.begin(5, b"not json", crm="/healthy/crm")
+    sending.deliver()
+
+    found = daily_figures(sending.work, 1, "orders")
+    (day,) = found.rules
+    assert (day.rule, day.matched, day.delivered, day.parked, day.dead_lettered) == ("orders", 5, 5, 0, 0)
+    assert day.cpu_seconds > 0
+    assert day.mean_seconds is not None
+    (bus,) = daily_figures(sending.work, 1).buses
+    assert (bus.bus, bus.valid, bus.malformed) == ("orders", 5, 1)
