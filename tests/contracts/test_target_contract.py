@@ -15,10 +15,14 @@ from pathlib import Path
 import certificates
 import pytest
 from services.kafka import Kafka, make_topics
+from services.rocketmq import RocketMQ
+from services.rocketmq import make_topics as make_rocketmq_topics
 
 from eventbridge import fault_points
 from eventbridge.config.connection import Connection
+from eventbridge.rocketmq.remoting.settings import ClientSettings
 from eventbridge.sources.kafka.log import KafkaLog
+from eventbridge.sources.rocketmq.log import RocketmqLog
 from eventbridge.stages.push.admission_gate import Feed
 from eventbridge.targets.file.fields import FileFields
 from eventbridge.targets.http_batch import Batching
@@ -26,6 +30,7 @@ from eventbridge.targets.http_fields import HttpFields
 from eventbridge.targets.kafka.fields import KafkaFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
+from eventbridge.targets.rocketmq.fields import RocketmqFields
 from eventbridge.testing.messages import messages_of
 from eventbridge.testing.receiver import ADDRESSES, Receiver
 from eventbridge.testing.targets import InMemoryTarget
@@ -142,6 +147,20 @@ def kafka_kit(broker: Kafka) -> Kit:
     return Kit(lambda clock: open_target("r", rule, lambda _: connection, clock), received)
 
 
+def rocketmq_kit(server: RocketMQ) -> Kit:
+    """A topic of two queues that was made just now."""
+    make_rocketmq_topics(server, "crm", queues=2)
+    rule = RocketmqFields(name="crm", connection="shop", topic="crm", max_in_flight=100)
+    connection = Connection("shop", "rocketmq", server.servers)
+
+    def received() -> list[bytes]:
+        with closing(RocketmqLog(ClientSettings((server.servers,)), ["crm"])) as log:
+            blocks = [block for queue, end in log.ends().items() for block in log.read(queue, 0, end)]
+            return [message.body or b"" for message in messages_of(blocks)]
+
+    return Kit(lambda clock: open_target("r", rule, lambda _: connection, clock), received)
+
+
 def memory_kit(folder: Path, receivers: Receivers) -> Kit:
     opened: list[InMemoryTarget] = []
 
@@ -174,11 +193,13 @@ def receivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receivers]:
         yield Receivers(plain, secure, own)
 
 
-@pytest.fixture(params=[*KITS, "kafka"])
+@pytest.fixture(params=[*KITS, "kafka", "rocketmq"])
 def kit(request: pytest.FixtureRequest, tmp_path: Path, receivers: Receivers) -> Kit:
     """Return each kind of target, with nothing delivered to it yet."""
     if request.param == "kafka":
         return kafka_kit(request.getfixturevalue("kafka"))
+    if request.param == "rocketmq":
+        return rocketmq_kit(request.getfixturevalue("rocketmq"))
     return KITS[request.param](tmp_path, receivers)
 
 

@@ -13,7 +13,8 @@ class Answer(NamedTuple):
     None where there was no response; then `error_class` names what happened instead
     (`Timeout`, `ConnectionRefused`, `HostUnknown`, `TlsError`, `Interrupted`, `NetworkError`, `FileError`;
     `AddressRefused`: it would have gone inside; `NoToken`: its credentials could not be had;
-    `InvalidHeader`: it cannot be sent as it is, now or later; of Kafka targets those of `docs/connectors/kafka.md`).
+    `InvalidHeader`: it cannot be sent as it is, now or later; of Kafka and RocketMQ targets those of
+    their pages in `docs/connectors`).
     """
 
     accepted: bool

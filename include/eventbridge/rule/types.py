@@ -125,6 +125,7 @@ TARGET_TYPES: Final = Registry(
         "http": "eventbridge.targets.http_fields:HTTP",
         "file": "eventbridge.targets.file.fields:FILE",
         "kafka": "eventbridge.targets.kafka.fields:KAFKA",
+        "rocketmq": "eventbridge.targets.rocketmq.fields:ROCKETMQ",
     },
 )
 

@@ -76,7 +76,7 @@ FIELDS_LATER: Final[dict[str, tuple[str, ...]]] = {
 }
 
 SOURCE_TYPES_LATER: Final = ("sqs", "files")
-TARGET_TYPES_LATER: Final = ("rocketmq", "sqs")
+TARGET_TYPES_LATER: Final = ("sqs",)
 ERRORS_TOLERANCE: Final = ("all", "none")
 SIGNATURES: Final = ("github", "stripe", "standard")
 CONTENT_MODES: Final = ("structured", "binary", "data")

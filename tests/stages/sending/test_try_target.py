@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 from services.kafka import Kafka, make_topics
+from services.rocketmq import RocketMQ
+from services.rocketmq import make_topics as make_rocketmq_topics
 from stages.delivering import REFUSED, Sending, http
 
 from eventbridge.errors import EventError, NotFoundError
@@ -58,6 +60,24 @@ def test_what_is_in_the_way_is_told(sending: Sending, kafka: Kafka, target: str,
     found = check_target(sending.work, "orders", "crm")
     assert found is not None
     assert said in found
+
+
+def test_topics_of_rocketmq_are_tried(sending: Sending, rocketmq: RocketMQ, order: Order) -> None:
+    """One that is there takes an event; one that is not, and servers that are down, are told."""
+    make_rocketmq_topics(rocketmq, "crm")
+    sending.site.environ["EVENTBRIDGE_CONN_SHOP"] = rocketmq.connection
+    sending.site.environ["EVENTBRIDGE_CONN_WRONG"] = "rocketmq://127.0.0.1:1"
+    sending.rules(
+        there="{type: rocketmq, connection: shop, topic: crm}",
+        nowhere="{type: rocketmq, connection: shop, topic: trains}",
+        down="{type: rocketmq, connection: wrong, topic: crm}",
+    )
+
+    found = [check_target(sending.work, "orders", name) for name in ("there", "nowhere", "down")]
+    assert found[0] is None
+    assert "Make the topic, or" in (found[1] or "")
+    assert "Start the name servers" in (found[2] or "")
+    assert send_event(sending.work, "orders", "there", order("1")).accepted
 
 
 def test_an_answer_is_shown_as_it_is(sending: Sending, order: Order) -> None:

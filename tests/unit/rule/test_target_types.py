@@ -109,7 +109,7 @@ def test_an_unknown_type_is_told_with_those_of_packages(tmp_path: Path) -> None:
     assert said_about(tmp_path / "rules", "type: listd, list_name: a, timeout: 5s") == [
         "7:20: $.rules.r.targets.t.type: 'listd' is no type of a target. Did you mean listed?",
     ]
-    assert TARGET_TYPES.names() == ["http", "file", "kafka", "listed"]
+    assert TARGET_TYPES.names() == ["http", "file", "kafka", "rocketmq", "listed"]
 
 
 @pytest.mark.parametrize(

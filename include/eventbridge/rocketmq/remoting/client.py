@@ -143,6 +143,15 @@ class Client:
         """Open a connection of the caller's own to the broker of a queue."""
         return Connection(self._address(queue), self.settings)
 
+    def greet(self, topic: str) -> None:
+        """Make sure that all brokers of a topic can be reached, know us, and let the topic be written to at all."""
+        queues = self.queues(topic, to_write=True)
+        if not queues:
+            raise NoRoute(f"no queue of the topic {topic!r} can be written to")
+        said = {"clientID": "eventbridge", "producerDataSet": [{"groupName": "eventbridge"}], "consumerDataSet": []}
+        for broker in sorted({queue.broker for queue in queues}):
+            self.ask(self._addresses[broker], codes.HEARTBEAT, {}, body=json.dumps(said).encode())
+
     def ask_broker(
         self, queue: TopicQueue, code: int, fields: Mapping[str, object], accepted: Sequence[int] = (codes.SUCCESS,)
     ) -> Answer:

@@ -10,6 +10,7 @@ UPDATE_OFFSET: Final = 15
 SEARCH_OFFSET: Final = 29
 MAX_OFFSET: Final = 30
 MIN_OFFSET: Final = 31
+HEARTBEAT: Final = 34
 ROUTE: Final = 105
 SEND: Final = 310
 SEND_BATCH: Final = 320

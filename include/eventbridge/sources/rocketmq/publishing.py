@@ -11,9 +11,8 @@ from eventbridge import fault_points
 from eventbridge.model.queue import Queue
 from eventbridge.rocketmq.remoting.client import Client
 from eventbridge.rocketmq.remoting.messages import Outgoing
-from eventbridge.rocketmq.remoting.queues import TopicQueue
+from eventbridge.rocketmq.remoting.queues import TopicQueue, queue_of_key
 from eventbridge.rocketmq.told import as_bus_errors
-from eventbridge.sources.embedded.places import queue_of_key
 
 #: What goes out together: a broker takes 4 MiB at a time unless its settings say otherwise.
 _BATCH_BYTES: Final = 256 << 10
@@ -50,9 +49,9 @@ class Publishing:
     ) -> dict[TopicQueue, list[_Numbered]]:
         found: dict[TopicQueue, list[_Numbered]] = {}
         for index, (body, key) in enumerate(records):
-            number = next(self._turns) % len(queues) if key is None else queue_of_key(key, len(queues))
+            queue = queues[next(self._turns) % len(queues)] if key is None else queue_of_key(queues, key)
             properties = {"CE_contenttype": _MEDIA_TYPE} | ({} if key is None else {"KEYS": key})
-            found.setdefault(queues[number], []).append((index, Outgoing(body, properties)))
+            found.setdefault(queue, []).append((index, Outgoing(body, properties)))
         return found
 
     def _send(self, queue: TopicQueue, messages: Sequence[Outgoing]) -> Sequence[int]:

@@ -1,0 +1,1 @@
+"""Targets of the type `rocketmq`: deliveries are messages of a topic."""

@@ -1,0 +1,45 @@
+"""What a rule file says of a target of the type `rocketmq`; read wherever rules are, so it imports no more."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from eventbridge.rule.fields import Fields
+from eventbridge.rule.model import Target, Transform
+from eventbridge.rule.types import BUNDLED_CHUNK, ChunkSize, TargetType
+from eventbridge.rule.vocabulary import CONTENT_MODES
+
+
+class RocketmqFields(Target):
+    """A topic that deliveries are sent to; `connection` names where it is and who we are to it."""
+
+    type: Literal["rocketmq"] = "rocketmq"
+    connection: str = ""
+    topic: str = ""
+    tag: str = ""
+
+
+def _read(fields: Fields, transform: Transform | None) -> dict[str, Any]:
+    mode = {} if transform is None else {"content_mode": fields.choice("content_mode", "structured", CONTENT_MODES)}
+    return {
+        "connection": fields.name("connection", required=True),
+        "topic": fields.name("topic", required=True),
+        "tag": fields.name("tag"),
+        "timeout_seconds": fields.duration("timeout", 10.0, 1.0, 30.0),
+        "max_in_flight": fields.whole("max_in_flight", 100, 1, 10_000),
+        **mode,
+    }
+
+
+def _chunk_size(_: RocketmqFields) -> ChunkSize:
+    return BUNDLED_CHUNK  # a push sends thousands a second, and holds each as an object
+
+
+ROCKETMQ = TargetType(
+    "rocketmq",
+    RocketmqFields,
+    "eventbridge.targets.rocketmq.open:open_rocketmq",
+    chunk_size=_chunk_size,
+    read=_read,
+    words=("connection", "topic", "tag", "timeout", "max_in_flight", "content_mode"),
+)

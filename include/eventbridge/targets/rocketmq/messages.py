@@ -1,0 +1,23 @@
+"""A delivery as a message of RocketMQ."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+from eventbridge.rocketmq.remoting.messages import Outgoing
+from eventbridge.targets.protocol import Request
+
+
+def message_of(request: Request, tag: str) -> Outgoing:
+    """Return the message: its key is the delivery id, its properties are headers, those of CloudEvents by its SDK."""
+    properties = {"KEYS": request.delivery_id, "CE_contenttype": request.content_type}
+    if tag:
+        properties["TAGS"] = tag
+    if request.order_key is not None:
+        properties["__SHARDINGKEY"] = request.order_key
+    for name, value in request.headers.items():
+        if name.lower().startswith("ce-"):
+            properties[f"CE_{name[3:]}"] = unquote(value)  # HTTP escapes what RocketMQ need not
+        else:
+            properties[name] = value
+    return Outgoing(request.payload, properties)

@@ -1,0 +1,124 @@
+"""The RocketMQ target: sends each delivery as a message, and waits for its broker's acknowledgement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from datetime import datetime
+from typing import Final
+
+from eventbridge.errors import BusError
+from eventbridge.fault_points import reach
+from eventbridge.model.answer import Answer
+from eventbridge.rocketmq.remoting.errors import RemotingError
+from eventbridge.rocketmq.remoting.settings import ClientSettings
+from eventbridge.rocketmq.told import as_bus_errors
+from eventbridge.targets.protocol import Request
+from eventbridge.targets.rocketmq.answers import error_class
+from eventbridge.targets.rocketmq.lines import Lines
+from eventbridge.targets.rocketmq.messages import message_of
+
+_WAIT_SECONDS: Final = 0.05
+
+
+class RocketmqTarget:
+    """Sends to one topic, with one tag or none, at most `max_in_flight` messages at a time.
+
+    A message's key is its delivery id. What is ordered lies in the queue that its order key leads to; of one order key
+    the caller has one message on its way at a time. `settings` have the time that a delivery may take.
+    """
+
+    flush_every = 1
+    more_of_answer = 0
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        topic_and_tag: tuple[str, str],
+        *,
+        max_in_flight: int,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._servers = ",".join(settings.name_servers)
+        self._topic, self._tag = topic_and_tag
+        self._lines = Lines(settings, self._topic)
+        self._max_in_flight = max_in_flight
+        self._clock = clock
+        self._flying: dict[int, datetime] = {}  # since when, by index
+
+    def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Answer], None, None]:
+        """Send every request as `protocol.Target` says; an answer is the broker's acknowledgement of that message."""
+        waiting = iter(requests)
+        try:
+            more = True
+            while more or self._flying:
+                if more and len(self._flying) < self._max_in_flight:
+                    more = yield from self._fill(waiting, until)
+                if self._flying:
+                    yield from self._answers()
+                if self._clock() >= until:
+                    break
+            yield from self._interrupted()
+        finally:
+            if self._flying:
+                self._drop()
+
+    def flush(self) -> None:
+        """Return at once: an acknowledgement says that the broker has the message, as its settings have it."""
+
+    def check(self) -> str | None:
+        """Return why the topic cannot be sent to: name servers, brokers, login, topic."""
+        try:
+            with as_bus_errors(self._servers, f"to ask about the topic {self._topic!r}"):
+                self._lines.client.greet(self._topic)
+        except BusError as error:
+            return str(error)
+        return None
+
+    def close(self) -> None:
+        """Let go of name servers and brokers."""
+        self._drop()
+        self._lines.client.close()
+
+    def _fill(self, waiting: Iterator[Request], until: datetime) -> Generator[tuple[int, Answer], None, bool]:
+        """Send while there is room and time; returns whether there may be more to send."""
+        while len(self._flying) < self._max_in_flight:
+            if self._clock() >= until:
+                return False
+            request = next(waiting, None)
+            if request is None:
+                return False
+            reach("target.send")
+            self._flying[request.index] = self._clock()
+            try:
+                self._lines.send(request.index, message_of(request, self._tag), request.order_key)
+            except RemotingError as error:
+                yield self._answered(request.index, error)
+        return True
+
+    def _answers(self) -> Iterator[tuple[int, Answer]]:
+        for index, error in self._lines.ended(_WAIT_SECONDS):
+            yield self._answered(index, error)
+
+    def _answered(self, index: int, error: RemotingError | None) -> tuple[int, Answer]:
+        started_at = self._flying.pop(index)
+        reach("target.answered")
+        if error is None:
+            return index, Answer(True, started_at, self._since(started_at))
+        said = " ".join(str(error).split())[:300]
+        return index, Answer(False, started_at, self._since(started_at), error_class=error_class(error), error=said)
+
+    def _interrupted(self) -> Iterator[tuple[int, Answer]]:
+        """Give up what is in flight, and answer so."""
+        given_up = dict(self._flying)
+        if given_up:
+            self._drop()
+        for index, started_at in given_up.items():
+            duration_ms = self._since(started_at)
+            yield index, Answer(False, started_at, duration_ms, error_class="Interrupted", error="the push had to stop")
+
+    def _since(self, started_at: datetime) -> float:
+        return max(0.0, (self._clock() - started_at).total_seconds() * 1_000)
+
+    def _drop(self) -> None:
+        self._flying.clear()
+        self._lines.drop()
