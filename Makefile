@@ -22,7 +22,7 @@ PARKED ?= 1000000
 
 .PHONY: help setup demo up down test test-deep test-s3 services check screenshots oracle fix bench-latency bench-match \
   bench-push bench-isolation bench-retry-lane bench-many-rules bench-batch bench-looking bench-why \
-  bench-doorbell bench-replay bench-api bench-backtest bench-fairness requirements
+  bench-doorbell bench-replay bench-api bench-backtest bench-fairness bench-sources requirements
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/' \
@@ -124,6 +124,9 @@ bench-batch: setup ## CPU and memory of each stage of a batch of 500,000 events,
 
 bench-replay: setup ## what a replay costs live traffic beside it, how fast it is, and what it reads of the archive
 	@exec $(BIN)/python -m benchmarks.bench_replay
+
+bench-sources: setup ## what it costs to land a broker's backlog in the store, beside reading it alone
+	@PYTHONPATH=tests exec $(BIN)/python -m benchmarks.bench_sources
 
 bench-backtest: setup ## what a backtest of ten million events costs beside reading and matching them
 	@exec $(BIN)/python -m benchmarks.bench_backtest

@@ -88,7 +88,7 @@ def main() -> int:
         print(error, file=sys.stderr)  # noqa: T201
         return 1
     table, kept = _table(rows)
-    Console(width=120).print(table)
+    Console(width=140).print(table)
     for row in rows:
         for failure in row.found.failed:
             print(f"{row.what}, {row.rules:,} rules: a push failed: {failure}")  # noqa: T201

@@ -85,10 +85,11 @@ class Site:
         types: Mapping[str, list[str]] | None = None,
         more: Mapping[str, Mapping[str, Any]] | None = None,
         topics: Sequence[str] = ("events",),
+        source: Mapping[str, Any] | None = None,
     ) -> None:
         """Write the rule file: per rule its targets, and `more` fields of it.
 
-        A rule matches events of the type `bench`, or of its `types`.
+        A rule matches events of the type `bench`, or of its `types`. The bus is embedded, or has another `source`.
         """
         folder = self.folder / "rules"
         folder.mkdir(parents=True, exist_ok=True)
@@ -98,7 +99,8 @@ class Site:
             | (more or {}).get(name, {})
             for name, targets in rules.items()
         }
-        bus = {"source": {"type": "embedded", "start_at": "earliest", "queues": 4, "topics": list(topics)}}
+        embedded = {"type": "embedded", "start_at": "earliest", "queues": 4, "topics": list(topics)}
+        bus = {"source": dict(source or embedded)}
         text = json.dumps({"buses": {BUS: bus}, "rules": found})  # JSON is YAML
         (folder / "bench.yaml").write_text(text)
 

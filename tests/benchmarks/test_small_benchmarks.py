@@ -58,6 +58,10 @@ _SMALL = {
             *("p99 beside a hot topic", "set priority", "every word holds within 1 s"),
         ],
     ),
+    "bench_sources": (
+        ["--events", "200", "--rounds", "1"],
+        ["a backlog of 200 events of 1,024 bytes", "goal: kafka: 80,000 a CPU-second"],
+    ),
     "bench_batch": (
         ["--events", "400", "--fanned", "20"],
         ["400 events of 1,024 bytes, 200 deliveries", "400 deliveries: 20 targets each", "commit", "peak of a stage"],
@@ -69,7 +73,7 @@ _SMALL = {
 def test_a_small_benchmark_prints_its_table(name: str, tmp_path: Path) -> None:
     """Every line of the table is there, and no goal is judged: the exit code says only whether they are reached."""
     arguments, wanted = _SMALL[name]
-    path = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    path = os.pathsep.join([str(_ROOT), str(_ROOT / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-m", f"benchmarks.{name}", *arguments]
 
     done = subprocess.run(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True)

@@ -1,0 +1,153 @@
+"""`make bench-sources`: what it costs to land events of a broker in the store, beside reading them alone.
+
+A real broker holds a backlog. A process reads all of it, block by block, and drops it; another plans one batch, checks
+every event and lands it as Parquet, as the stages listen and buffer do. They take turns, as a machine's speed changes
+in minutes. CPU time is theirs; the broker's own is not in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.bench_site import BUS, RUNNER, Cost, Site, event, measured, site
+from rich.console import Console
+from rich.table import Table
+from services.kafka import Kafka, make_topics
+
+from eventbridge.stages.ingest.buffer import buffer
+from eventbridge.stages.ingest.listen import listen
+
+#: Landing reaches so many events a CPU-second, or the share of reading alone.
+GOALS = {"kafka": 80_000}
+SHARE_GOAL = 0.3
+
+_TOPIC = "events"
+_QUEUES = 4
+_AT_ONCE = 5_000
+
+
+class Broker(NamedTuple):
+    """A broker that runs: the connection to it, and the bus's source in a rule file."""
+
+    connection: str
+    source: Mapping[str, Any]
+
+
+class Row(NamedTuple):
+    """What one source's backlog cost, by what was done: events a CPU-second of each round."""
+
+    name: str
+    reading: list[float]
+    landing: list[float]
+    landing_wall: list[float]
+    peak_mib: float
+
+    @property
+    def share(self) -> float:
+        """Landing as a share of reading alone: the median of the rounds."""
+        return statistics.median(ours / alone for ours, alone in zip(self.landing, self.reading, strict=True))
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether a goal is reached, the one of speed or the one of share."""
+        return statistics.median(self.landing) >= GOALS[self.name] or self.share >= SHARE_GOAL
+
+
+def main() -> int:
+    """Measure each source and print the table; 1 if one reaches neither goal."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--events", type=int, default=500_000, help="in the backlog (default: 500000)")
+    parser.add_argument("--bytes", type=int, default=1024, help="size of an event (default: 1024)")
+    parser.add_argument("--rounds", type=int, default=3, help="of reading and landing (default: 3)")
+    options = parser.parse_args()
+    rows = [_row(name, begin, options) for name, begin in BROKERS.items()]
+    Console(width=140).print(_table(rows, options))
+    for row in rows:
+        found = f"{statistics.median(row.landing):,.0f} a CPU-second, {row.share:.2f} of reading alone"
+        goal = f"{GOALS[row.name]:,} a CPU-second, or {SHARE_GOAL:g} of reading alone"
+        print(f"goal: {row.name}: {goal}: {found}: {'kept' if row.is_kept else 'NOT KEPT'}")  # noqa: T201
+    return 0 if all(row.is_kept for row in rows) else 1
+
+
+@contextmanager
+def _kafka() -> Iterator[Broker]:
+    with (
+        tempfile.TemporaryDirectory(dir=".", prefix=".bench-kafka-") as folder,
+        Kafka(Path(folder).absolute()) as kafka,
+    ):
+        make_topics(kafka, _TOPIC, queues=_QUEUES)
+        source = {"type": "kafka", "connection": "broker", "topics": [_TOPIC], "start_at": "earliest"}
+        yield Broker(kafka.connection, source)
+
+
+#: The brokers that hold a backlog, each for a block.
+BROKERS: Mapping[str, Callable[[], AbstractContextManager[Broker]]] = {"kafka": _kafka}
+
+
+def _row(name: str, begin: Callable[[], AbstractContextManager[Broker]], options: argparse.Namespace) -> Row:
+    reading: list[Cost] = []
+    landing: list[Cost] = []
+    with begin() as broker:
+        with _installation(broker) as place:
+            measured(partial(_publish, place, options.events, options.bytes))
+        for _ in range(options.rounds):
+            for costs, work in ((reading, _read), (landing, _land)):
+                with _installation(broker) as place:
+                    costs.append(measured(partial(work, place)))
+                if costs[-1].result != options.events:
+                    raise RuntimeError(f"{name}: {costs[-1].result:,} of {options.events:,} events came")
+    rates = [[options.events / cost.cpu for cost in costs] for costs in (reading, landing)]
+    walls = [options.events / cost.wall for cost in landing]
+    return Row(name, rates[0], rates[1], walls, max(cost.peak_mib for cost in landing))
+
+
+@contextmanager
+def _installation(broker: Broker) -> Iterator[Site]:
+    """Make an installation that has seen nothing of the broker's backlog."""
+    with site(conn_broker=broker.connection) as place:
+        place.write_rules({"none": {"log": {"type": "file", "path": str(place.folder / "log")}}}, source=broker.source)
+        yield place
+
+
+def _publish(place: Site, count: int, size: int) -> None:
+    with closing(place.open()) as work, closing(work.open_publisher(work.rule_set().buses[BUS])) as bus:
+        for start in range(0, count, _AT_ONCE):
+            bus.publish([(event(number, size), None) for number in range(start, min(start + _AT_ONCE, count))])
+
+
+def _read(place: Site) -> int:
+    with closing(place.open()) as work, closing(work.open_source(work.rule_set().buses[BUS])) as source:
+        found = 0
+        for queue in source.queues():
+            found += sum(block.num_rows for block in source.read(queue, source.earliest(queue), source.end(queue)))
+        return found
+
+
+def _land(place: Site) -> int:
+    with closing(place.open()) as work:
+        batch_id = listen(work, RUNNER)
+        assert batch_id is not None, "events were published"
+        buffer(work, batch_id)
+        return sum(file.rows for file in work.ledger.files(batch_id, "buffer"))
+
+
+def _table(rows: list[Row], options: argparse.Namespace) -> Table:
+    table = Table(title=f"a backlog of {options.events:,} events of {options.bytes:,} bytes in {_QUEUES} queues")
+    for title in ("source", "read, events/CPU-s", "landed, events/CPU-s", "landed, events/s", "share", "peak MiB"):
+        table.add_column(title, justify="left" if title == "source" else "right")
+    for row in rows:
+        middle = [f"{statistics.median(each):,.0f}" for each in (row.reading, row.landing, row.landing_wall)]
+        table.add_row(row.name, *middle, f"{row.share:.2f}", f"{row.peak_mib:.0f}")
+    return table
+
+
+if __name__ == "__main__":
+    sys.exit(main())
