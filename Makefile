@@ -22,7 +22,8 @@ PARKED ?= 1000000
 
 .PHONY: help setup demo up down test test-deep test-s3 services check screenshots oracle fix bench-latency bench-match \
   bench-push bench-isolation bench-retry-lane bench-many-rules bench-batch bench-looking bench-why \
-  bench-doorbell bench-replay bench-api bench-backtest bench-fairness bench-sources requirements
+  bench-doorbell bench-replay bench-api bench-backtest bench-fairness bench-sources \
+  bench-end-to-end requirements
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/' \
@@ -127,6 +128,9 @@ bench-replay: setup ## what a replay costs live traffic beside it, how fast it i
 
 bench-sources: setup ## what it costs to land a broker's backlog in the store, beside reading it alone
 	@PYTHONPATH=tests exec $(BIN)/python -m benchmarks.bench_sources
+
+bench-end-to-end: setup ## a broker's backlog of 2,000,000 events through Airflow to a file, beside landing alone
+	@PYTHONPATH=tests exec $(BIN)/python -m benchmarks.bench_end_to_end
 
 bench-backtest: setup ## what a backtest of ten million events costs beside reading and matching them
 	@exec $(BIN)/python -m benchmarks.bench_backtest

@@ -99,7 +99,7 @@ def _row(name: str, begin: Callable[[], AbstractContextManager[Broker]], options
         with _installation(broker) as place:
             measured(partial(_publish, place, options.events, options.bytes))
         for _ in range(options.rounds):
-            for costs, work in ((reading, _read), (landing, _land)):
+            for costs, work in ((reading, _read), (landing, land)):
                 with _installation(broker) as place:
                     costs.append(measured(partial(work, place)))
                 if costs[-1].result != options.events:
@@ -131,7 +131,8 @@ def _read(place: Site) -> int:
         return found
 
 
-def _land(place: Site) -> int:
+def land(place: Site) -> int:
+    """Plan one batch of what a bus holds and land it; return how many events."""
     with closing(place.open()) as work:
         batch_id = listen(work, RUNNER)
         assert batch_id is not None, "events were published"

@@ -1,0 +1,250 @@
+"""`make bench-end-to-end`: a broker's backlog through Airflow to a file, from the first batch to the last commit.
+
+The demo's services run with the product's own settings. One rule takes every other event of the backlog. Beside it
+stand what landing alone takes in the same run, and what a fixed loop of Python takes, so that machines can be compared.
+The file says whether anything was lost or came twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+from benchmarks.bench_site import BUS, Cost, event, measured, site
+from benchmarks.bench_sources import BROKERS, Broker, land
+from demo.places import FOLDER, DemoError, fresh, product_settings
+from demo.services import Services, left_behind
+from rich.console import Console
+from rich.table import Table
+
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
+from eventbridge.errors import EventBridgeError
+from eventbridge.model.batch import Batch
+from eventbridge.sources.protocol import Publisher
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.store.columns import NO_TIME, time_at, times_of
+from eventbridge.store.parquet import read_table
+
+#: Events that go in, a second, from the first batch's plan to the last commit.
+GOAL = 40_000
+AIM = 60_000
+#: The wall time of it all, as a multiple of landing alone.
+TIMES_AIM = 2.5
+
+_LOOP_TURNS = 20_000_000
+_AT_ONCE = 5_000
+_STALL_SECONDS = 150.0
+
+STAGES = ("wait", "listen and land", "route", "push", "settle and commit")
+
+
+@dataclass(frozen=True)
+class Passage:
+    """When a batch passed each stage: planned, landed, routed, pushed, committed."""
+
+    times: tuple[datetime, ...]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What one broker's backlog came to; seconds of wall clock."""
+
+    name: str
+    events: int
+    passages: Sequence[Passage]
+    landing_alone: float
+    lost: int
+    twice: int
+    differences: int
+
+    @property
+    def seconds(self) -> float:
+        """From the plan of the first batch to the last commit."""
+        return (self.passages[-1].times[-1] - self.passages[0].times[0]).total_seconds()
+
+    @property
+    def rate(self) -> float:
+        """Events that went in, a second."""
+        return self.events / self.seconds
+
+    def shares(self) -> list[float]:
+        """Return which share of the time each of STAGES took."""
+        parts = [0.0] * len(STAGES)
+        for before, passage in zip([None, *self.passages], self.passages, strict=False):
+            if before is not None:
+                parts[0] += (passage.times[0] - before.times[-1]).total_seconds()
+            for number, (began, ended) in enumerate(pairwise(passage.times), start=1):
+                parts[number] += (ended - began).total_seconds()
+        return [part / self.seconds for part in parts]
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the goal is reached, and nothing is lost or came twice."""
+        return self.rate >= GOAL and not (self.lost or self.twice or self.differences)
+
+
+def main() -> int:
+    """Measure each broker and print the table; 1 if a goal is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--events", type=int, default=2_000_000, help="in the backlog (default: 2000000)")
+    parser.add_argument("--bytes", type=int, default=1024, help="size of an event (default: 1024)")
+    parser.add_argument("--alone", type=int, default=500_000, help="events that are landed alone (default: 500000)")
+    parser.add_argument("--sources", nargs="*", default=list(BROKERS), choices=list(BROKERS), help="default: all")
+    options = parser.parse_args()
+    loop = _loop_seconds()
+    try:
+        if left_behind():
+            raise DemoError("An environment is running already: `make down` ends it.")
+        found = [_measure(name, options) for name in options.sources]
+    except (DemoError, EventBridgeError) as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 1
+    Console(width=140).print(_table(found))
+    print(f"a fixed loop of {_LOOP_TURNS:,} turns takes {loop:.2f} s here")  # noqa: T201
+    for each in found:
+        _print_verdict(each)
+    return 0 if all(each.is_kept for each in found) else 1
+
+
+def _loop_seconds() -> float:
+    began = time.perf_counter()
+    total = 0
+    for number in range(_LOOP_TURNS):
+        total += number
+    return time.perf_counter() - began
+
+
+def _measure(name: str, options: argparse.Namespace) -> Found:
+    with BROKERS[name]() as broker, tempfile.TemporaryDirectory(dir=".", prefix=".bench-flow-") as made:
+        folder = Path(made).absolute()
+        rules = folder / "rules"
+        rules.mkdir()
+        output = folder / "half.jsonl"
+        (rules / "flow.yaml").write_text(_rules(broker, output))
+        # Tasks know connections by Airflow's names, the command line by the product's.
+        names = {"EVENTBRIDGE_CONN_BROKER": broker.connection, "AIRFLOW_CONN_BROKER": broker.connection}
+        alone = _landing_alone(broker, options)
+        services = Services(fresh(FOLDER, rules_folder=rules, settings=names))
+        try:
+            passages, differences = _deliver(services, options)
+        finally:
+            services.stop()
+        numbers = Counter(json.loads(line)["id"] for line in output.open())
+        return Found(
+            name,
+            options.events,
+            passages,
+            landing_alone=alone.wall * options.events / min(options.alone, options.events),
+            lost=(options.events + 1) // 2 - len(numbers),
+            twice=sum(numbers.values()) - len(numbers),
+            differences=differences,
+        )
+
+
+def _rules(broker: Broker, output: Path) -> str:
+    target = {"type": "file", "path": str(output)}
+    rule = {"bus": BUS, "pattern": {"type": ["bench"]}, "targets": {"file": target}}
+    return json.dumps({"buses": {BUS: {"source": dict(broker.source)}}, "rules": {"half": rule}})  # JSON is YAML
+
+
+def _landing_alone(broker: Broker, options: argparse.Namespace) -> Cost:
+    """Publish as much as is landed alone, land it, and publish the rest."""
+    with site(conn_broker=broker.connection) as place:
+        place.write_rules({"none": {"log": {"type": "file", "path": str(place.folder / "log")}}}, source=broker.source)
+        first = min(options.alone, options.events)
+        with closing(place.open()) as work, closing(work.open_publisher(work.rule_set().buses[BUS])) as bus:
+            _publish(bus, range(first), options.bytes)
+            cost = measured(partial(land, place))
+            _publish(bus, range(first, options.events), options.bytes)
+    return cost
+
+
+def _publish(bus: Publisher, numbers: range, size: int) -> None:
+    for start in range(numbers.start, numbers.stop, _AT_ONCE):
+        some = range(start, min(start + _AT_ONCE, numbers.stop))
+        bus.publish([(event(number, size, "other" if number % 2 else "bench"), None) for number in some])
+
+
+def _deliver(services: Services, options: argparse.Namespace) -> tuple[list[Passage], int]:
+    """Run the services until the backlog is committed; return how its batches passed, and differences in the books."""
+    services.start()
+    settings = product_settings(services.places)
+    with closing(Runtime.open(Settings.from_mapping(settings), connections_from_environment(settings))) as work:
+        _wait(work, services, options.events)
+        services.stop()
+        books = audit(work)
+        batches = [batch for batch in work.ledger.batches(limit=None) if batch.kind == "normal"]
+        return sorted((_passage(work, each) for each in batches), key=lambda each: each.times), len(books.differences)
+
+
+def _wait(work: Runtime, services: Services, events: int) -> None:
+    """Return when so many events are committed; raises DemoError where nothing moves."""
+    moved, seen = time.monotonic(), -1
+    while (done := _committed(work)) < events:
+        services.check()
+        if done != seen:
+            moved, seen = time.monotonic(), done
+        if time.monotonic() - moved > _STALL_SECONDS:
+            raise DemoError(f"Nothing has been committed for {_STALL_SECONDS:g} s: {done:,} of {events:,} events are.")
+        time.sleep(0.5)
+
+
+def _committed(work: Runtime) -> int:
+    return sum(
+        sum(file.rows for file in work.ledger.files(batch.batch_id, "buffer"))
+        for batch in work.ledger.batches(limit=None)
+        if batch.kind == "normal" and batch.committed_at is not None
+    )
+
+
+def _passage(work: Runtime, batch: Batch) -> Passage:
+    assert batch.deadline_at is not None
+    assert batch.committed_at is not None
+    routed = batch.deadline_at - timedelta(seconds=work.settings.batch_deadline_seconds)
+    ended = [chunk.ended_at for chunk in work.ledger.chunks(batch.batch_id) if chunk.ended_at is not None]
+    return Passage((batch.planned_at, _landed_at(work, batch), routed, max([routed, *ended]), batch.committed_at))
+
+
+def _landed_at(work: Runtime, batch: Batch) -> datetime:
+    found = batch.planned_at
+    for file in work.ledger.files(batch.batch_id, "buffer"):
+        if file.path is not None:
+            codes = times_of(read_table(work.store, file.path, ["arrived_at"])["arrived_at"])
+            found = max([found, *(time_at(int(code)) for code in codes[-1:] if code != NO_TIME)])
+    return found
+
+
+def _table(found: Sequence[Found]) -> Table:
+    table = Table(title=f"{found[0].events:,} events of a backlog through Airflow, every other one to a file")
+    for title in ("source", "s", "events/s", "times landing", "batches", *STAGES):
+        table.add_column(title, justify="left" if title == "source" else "right")
+    for each in found:
+        shares = [f"{share:.0%}" for share in each.shares()]
+        times = f"{each.seconds / each.landing_alone:.1f}"
+        table.add_row(each.name, f"{each.seconds:.1f}", f"{each.rate:,.0f}", times, f"{len(each.passages):,}", *shares)
+    return table
+
+
+def _print_verdict(found: Found) -> None:
+    kept = "kept" if found.is_kept else "NOT KEPT"
+    books = f"{found.lost:,} lost, {found.twice:,} twice, {found.differences:,} differences in the books"
+    print(f"goal: {found.name}: at least {GOAL:,} events/s, none lost or twice: {found.rate:,.0f}, {books}: {kept}")  # noqa: T201
+    times = found.seconds / found.landing_alone
+    print(f"aim: {found.name}: {AIM:,} events/s, {TIMES_AIM:g} times landing alone: {found.rate:,.0f}, {times:.1f}")  # noqa: T201
+
+
+if __name__ == "__main__":
+    sys.exit(main())
