@@ -86,7 +86,7 @@ def test_airflow_has_a_section_for_the_settings(venv: FreshVenv) -> None:
 
     assert f"rules_folder = {venv.work / 'rules'}" in printed
     assert "push_budget_seconds = 20" in printed
-    assert venv.run("airflow", "config", "get-value", "eventbridge", "batch_max_events").splitlines()[-1] == "50000"
+    assert venv.run("airflow", "config", "get-value", "eventbridge", "batch_max_events").splitlines()[-1] == "500000"
 
 
 def test_airflow_makes_the_dags_of_the_rule_files(venv: FreshVenv) -> None:

@@ -66,16 +66,19 @@ class Settings(BaseModel):
         MIB, "bytes", "The largest event taken; a larger one is a dead letter Malformed. Bounds memory.", ge=1024
     )
     batch_max_events: Count = _setting(
-        50_000,
+        500_000,
         "events",
-        "The most one batch takes, however quick it is; a replay's or a redrive's takes as many.",
+        "The most one batch takes, however quick it is; a replay's or a redrive's takes at most 50,000 of them.",
         ge=1,
     )
     batch_target_seconds: Seconds = _setting(
         15.0, "seconds", "In what time 80 % of a batch's answers are to be there: batches follow it.", gt=0, le=600
     )
     batch_max_bytes: Size = _setting(
-        64 * MIB, "bytes", "The most one batch takes, for large events; bounds what a worker holds at a time.", ge=MIB
+        1024 * MIB,
+        "bytes",
+        "The most one batch takes, for large events; a replay's or a redrive's takes 64MiB.",
+        ge=MIB,
     )
     batch_max_deliveries: Count = _setting(
         1_000_000,

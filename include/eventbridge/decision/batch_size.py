@@ -81,6 +81,10 @@ def events_within(max_events: int, max_bytes: int, mean_bytes: float | None) -> 
     return max(1, min(max_events, int(max_bytes / mean_bytes)))
 
 
+#: What a batch of a replay or a redrive takes at most: whoever plans it holds it, which listen does not.
+HELD_EVENTS = 50_000
+HELD_BYTES = 64 << 20
+
 #: What a runner's first batch takes at most, and the least that a slow one is brought down to.
 FIRST_EVENTS = 50_000
 _LEAST_EVENTS = 1_000

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from eventbridge.decision.archive_cover import take_once
+from eventbridge.decision.batch_size import HELD_EVENTS
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model import rowset
 from eventbridge.model.backtested import BacktestedSlice
@@ -117,7 +118,7 @@ class _Run:
     def go(self) -> None:
         """Look at all of it, turn by turn."""
         rows = sum(file.rows for file, _ in self.files)
-        turn_rows = self.work.settings.batch_max_events if any(self._apart) else _ROWS_OF_TURN
+        turn_rows = min(self.work.settings.batch_max_events, HELD_EVENTS) if any(self._apart) else _ROWS_OF_TURN
         done = 0
         try:
             for turn in turns_of(parts_of(self.files), turn_rows):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
+from eventbridge.decision.batch_size import HELD_BYTES, HELD_EVENTS
 from eventbridge.decision.chunking import PoolSlots
 from eventbridge.decision.hold_reason import delivery_hold_reason
 from eventbridge.model import rowset
@@ -66,7 +67,9 @@ class Search:
 
     def _first_readable(self) -> list[Letter]:
         settings = self._work.settings
-        most = min(settings.batch_max_events, self._work.chunk_sizes.small.deliveries * settings.batch_max_chunks)
+        most = min(
+            settings.batch_max_events, HELD_EVENTS, self._work.chunk_sizes.small.deliveries * settings.batch_max_chunks
+        )
         if self._redrive.rate is not None:
             seconds = min(_RATE_WINDOW_SECONDS, settings.push_budget_seconds / 2)
             most = max(1, min(most, int(self._redrive.rate * seconds)))
@@ -75,7 +78,7 @@ class Search:
         for letter in self._whole(self._alike()):
             kept.append(letter)
             size += len(letter.record["event"]) + len(letter.record["request"] or b"")
-            if len(kept) >= most or size >= settings.batch_max_bytes:
+            if len(kept) >= most or size >= min(settings.batch_max_bytes, HELD_BYTES):
                 break
         return kept
 

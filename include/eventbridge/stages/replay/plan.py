@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eventbridge.decision.batch_size import HELD_BYTES, HELD_EVENTS
 from eventbridge.decision.chunking import PoolSlots
 from eventbridge.errors import UserError
 from eventbridge.event.ids import new_batch_id
@@ -156,7 +157,6 @@ class _Turn:
     def _look(self) -> bool:
         """Take events until the batch is full or there are no more of this part; return whether there are no more."""
         chooser = Chooser(self._work, self._replay, self._part)
-        settings = self._work.settings
         for found, first in files_from(self._work, self._replay, self._replay.position):
             file = found[0]
             if not self._part.rule_set:
@@ -176,7 +176,7 @@ class _Turn:
                 self._enter(file.path, first, end, events, rows)
                 at = file.planned_at.isoformat()
                 self._position = ReplayPosition(self._replay.position.part, file.path, end, at)
-            if end < file.rows or self._count >= self._most or self._size >= settings.batch_max_bytes:
+            if end < file.rows or self._count >= self._most or self._size >= self._most_bytes:
                 return False
             self._looked_at += file.rows - first
             if self._looked_at >= _LOOKED_AT:
@@ -205,15 +205,20 @@ class _Turn:
 
     def _room(self, events: pa.Table) -> int:
         """Return how many of these events the batch has room for; the first one always has."""
-        left = self._work.settings.batch_max_bytes - self._size
+        left = self._most_bytes - self._size
         sizes = np.cumsum(pc.binary_length(events["body"]).to_numpy().astype(np.int64))
         by_size = int(np.searchsorted(sizes, left, side="right"))
         return int(max(min(by_size, self._most - self._count, events.num_rows), 0 if self._count else 1))
 
     @property
+    def _most_bytes(self) -> int:
+        return min(self._work.settings.batch_max_bytes, HELD_BYTES)
+
+    @property
     def _most(self) -> int:
         settings = self._work.settings
-        most: int = min(settings.batch_max_events, self._work.chunk_sizes.small.deliveries * settings.batch_max_chunks)
+        handed_out: int = self._work.chunk_sizes.small.deliveries * settings.batch_max_chunks
+        most = min(settings.batch_max_events, HELD_EVENTS, handed_out)
         if self._replay.rate is None:
             return most
         seconds = min(_RATE_WINDOW_SECONDS, settings.push_budget_seconds / 2)
