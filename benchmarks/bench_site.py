@@ -29,6 +29,7 @@ from eventbridge.config.settings import Settings
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.ingest import pace
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.push.stage import push
@@ -142,10 +143,14 @@ def site(*, large: bool = True, **settings: str) -> Iterator[Site]:
     `large`: batches are as large as what was published, and have an hour; else the settings are the product's own.
     """
     folder = Path(tempfile.mkdtemp(dir=Path.cwd(), prefix=".bench-"))
+    first = pace.FIRST_EVENTS
     try:
+        if large:
+            pace.FIRST_EVENTS = int(_SETTINGS["EVENTBRIDGE_BATCH_MAX_EVENTS"])  # there is no batch to be paced by
         named = {f"EVENTBRIDGE_{name.upper()}": value for name, value in settings.items()}
         yield Site(folder, (_SETTINGS if large else {}) | named)
     finally:
+        pace.FIRST_EVENTS = first
         shutil.rmtree(folder)
 
 

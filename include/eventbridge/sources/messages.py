@@ -58,5 +58,8 @@ def _array(values: Sequence[object] | pa.Array, type_: pa.DataType) -> pa.Array:
 def _headers(headers: Sequence[Sequence[tuple[str, bytes | None]] | None] | pa.Array) -> pa.Array:
     if isinstance(headers, pa.Array):
         return headers
-    listed = [None if one is None else [{"name": name, "value": value} for name, value in one] for one in headers]
-    return pa.array(listed, HEADERS)
+    # Most messages of a block have the same few: each is made once, and taken as often as it stands there.
+    places: dict[tuple[tuple[str, bytes | None], ...] | None, int] = {}
+    taken = [places.setdefault(None if one is None else tuple(one), len(places)) for one in headers]
+    listed = [None if one is None else [{"name": name, "value": value} for name, value in one] for one in places]
+    return pa.array(listed, HEADERS).take(pa.array(taken, pa.int64()))
