@@ -158,3 +158,21 @@ def test_a_topic_that_was_made_again_stops_the_runner(on_kafka: Any, kafka: Kafk
 
     with pytest.raises(OffsetGapError, match="the bus was deleted or replaced"):
         deliver(on_kafka)
+
+
+def test_the_products_own_bus_may_be_a_topic(on_kafka: Any, kafka: Kafka, tmp_path: Path) -> None:
+    """Operational events go where the files say that the bus `eventbridge` is, and rules deliver them from there."""
+    make_topics(kafka, "operations")
+    source = {"type": "kafka", "connection": "shop_kafka", "topics": ["operations"], "start_at": "earliest"}
+    target = {"type": "file", "path": str(tmp_path / "told.jsonl")}
+    rule = {"bus": "eventbridge", "pattern": {"type": ["delivery.dead_lettered"]}, "targets": {"log": target}}
+    own = {"buses": {"eventbridge": {"source": source}}, "rules": {"tell": rule}}
+    (Path(on_kafka.work.settings.rules_folder) / "operations.yaml").write_text(json.dumps(own))
+    publish(on_kafka, b"no event")
+    deliver(on_kafka)
+
+    deliver_until_idle(on_kafka.work, "eventbridge", InProcessRouter(on_kafka.work.store))
+
+    (event,) = [json.loads(line) for line in (tmp_path / "told.jsonl").read_text().splitlines()]
+    assert (event["type"], event["data"]["reason"]) == ("delivery.dead_lettered", "Malformed")
+    assert not (on_kafka.work.settings.bus_folder / "eventbridge.sqlite").exists()

@@ -144,17 +144,22 @@ class _Definitions:
 
 def _read(definitions: _Definitions, mistakes: list[Mistake]) -> RuleSet:
     """Return the buses and rules of files, noting what is wrong with each of them and with their names."""
-    buses = dict(definitions.buses)
-    for node in buses.pop(OPERATIONS_BUS.name, ()):
-        message = f"the bus {OPERATIONS_BUS.name!r} is the product's own"
-        mistakes.append(node.mistake_at_key(message, "Remove it: it is always there, and rules can name it"))
-    rules = _merged(definitions.rules, "rule", read_rule, mistakes)
-    return RuleSet(buses=_merged(buses, "bus", read_bus, mistakes), rules=rules)
+    buses = _merged(definitions.buses, "bus", read_bus, mistakes)
+    own = buses.get(OPERATIONS_BUS.name)
+    if own is not None:
+        node = definitions.buses[own.name][0]
+        message = f"the bus {own.name!r} is the product's own"
+        if own.source.type == OPERATIONS_BUS.source.type:
+            remedy = "Remove it: it is always there, and rules can name it. Or give it a source of another type"
+            mistakes.append(node.mistake_at_key(message, remedy))
+        if own.webhooks:
+            mistakes.append(node.mistake_at_key(f"{message}, and has no webhooks", "Name them below another bus"))
+    return RuleSet(buses=buses, rules=_merged(definitions.rules, "rule", read_rule, mistakes))
 
 
 def _together(read: RuleSet) -> RuleSet:
-    """Return the rule set of all files: with the product's own bus, if a rule names it."""
-    if all(rule.bus != OPERATIONS_BUS.name for rule in read.rules.values()):
+    """Return the rule set of all files: with the product's own bus, if a rule names it and no file says where it is."""
+    if OPERATIONS_BUS.name in read.buses or all(rule.bus != OPERATIONS_BUS.name for rule in read.rules.values()):
         return read
     return RuleSet(buses={**read.buses, OPERATIONS_BUS.name: OPERATIONS_BUS}, rules=read.rules)
 

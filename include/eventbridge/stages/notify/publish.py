@@ -15,10 +15,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from eventbridge.decision.operational_event import OperationalEvent, of_dead_letters
-from eventbridge.errors import BusError, RuleFileError
+from eventbridge.errors import BusError, UserError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.batch import Batch
 from eventbridge.model.queue import Queue
+from eventbridge.rule import Bus
 from eventbridge.rule.operations_bus import OPERATIONS_BUS
 from eventbridge.sources.protocol import Trimmable
 from eventbridge.stages.runtime.runtime import Runtime
@@ -31,35 +32,37 @@ _AT_ONCE = 500
 def publish_operational_events(work: Runtime) -> int:
     """Publish what waits and return how many events that are; a bus that does not take them is an alarm, no failure."""
     published = 0
+    operations = None
     while events := work.ledger.waiting_operational_events(_AT_ONCE):
+        operations = operations or work.operations_bus()
         try:
-            with closing(work.open_publisher(OPERATIONS_BUS)) as bus:
+            with closing(work.open_publisher(operations)) as bus:
                 bus.publish([(event.body(), event.subject) for event in events])
-        except BusError as error:
+        except (BusError, UserError) as error:
             log.error("ALARM %d operational events or more wait in the ledger: %s", len(events), error)
             return published
         work.ledger.drop_operational_events([event.event_id for event in events])
         published += len(events)
-    if published:  # nothing else lets the bus grow
-        _trim(work)
+    if operations is not None:  # nothing else lets the bus grow
+        _trim(work, operations)
     return published
 
 
-def _trim(work: Runtime) -> None:
+def _trim(work: Runtime, operations: Bus) -> None:
     """Drop from the bus what is older than its retention and was taken by every runner whose rules name it today.
 
     Where that cannot be told, or the bus does not answer, nothing is dropped now.
     """
-    before = work.clock() - timedelta(seconds=OPERATIONS_BUS.retention_seconds)
+    before = work.clock() - timedelta(seconds=operations.retention_seconds)
     try:
-        with closing(work.open_source(OPERATIONS_BUS)) as bus:
+        with closing(work.open_source(operations)) as bus:
             if not isinstance(bus, Trimmable):  # it has a retention of its own
                 return
             if all(bus.offset_at(queue, before) == bus.earliest(queue) for queue in bus.queues()):
                 return
             bus.trim(before, _not_taken(work, bus.identities()))
-    except (BusError, RuleFileError) as error:
-        log.warning("the bus %s keeps what is older than its retention for now: %s", OPERATIONS_BUS.name, error)
+    except (BusError, UserError) as error:
+        log.warning("the bus %s keeps what is older than its retention for now: %s", operations.name, error)
 
 
 def _not_taken(work: Runtime, identities: Mapping[str, str]) -> dict[Queue, int]:

@@ -17,6 +17,7 @@ from eventbridge.model.batch import Batch
 from eventbridge.rule import Bus, RuleSet, load_rules
 from eventbridge.rule import Target as TargetRule
 from eventbridge.rule.chunk_sizes import ChunkSizes
+from eventbridge.rule.operations_bus import OPERATIONS_BUS
 from eventbridge.sources.open import open_log, open_publisher
 from eventbridge.sources.protocol import LogSource, Publisher
 from eventbridge.store.open import open_store
@@ -80,6 +81,13 @@ class Runtime:
             if known is None:
                 raise
             return self.in_force(frozen_rules(self.store, known.rule_set))
+
+    def operations_bus(self) -> Bus:
+        """Return the bus `eventbridge`: where today's rules say that it is, else the embedded one of that name."""
+        try:
+            return self.rule_set().buses.get(OPERATIONS_BUS.name, OPERATIONS_BUS)
+        except (RuleFileError, NotFoundError):  # none ever were good
+            return OPERATIONS_BUS
 
     def _published_rules(self) -> RuleSet:
         known = self.ledger.rules_in_force()
