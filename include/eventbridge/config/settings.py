@@ -75,10 +75,7 @@ class Settings(BaseModel):
         15.0, "seconds", "In what time 80 % of a batch's answers are to be there: batches follow it.", gt=0, le=600
     )
     batch_max_bytes: Size = _setting(
-        1024 * MIB,
-        "bytes",
-        "The most one batch takes, for large events; a replay's or a redrive's takes 64MiB.",
-        ge=MIB,
+        1 << 30, "bytes", "The most one batch takes, for large events; a replay's or a redrive's takes 64MiB.", ge=MIB
     )
     batch_max_deliveries: Count = _setting(
         1_000_000,
