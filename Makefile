@@ -13,6 +13,7 @@ INSTALLED := $(VENV)/.installed
 export EVENTS ?= 60000
 export STORE ?= file
 export LEDGER ?= sqlite
+export BUS ?= embedded
 PAIRS ?= 10000000
 DOCUMENTS ?= 1000000
 SCHEDULES ?= 1000
@@ -50,7 +51,7 @@ $(INSTALLED): requirements.txt pyproject.toml
 	$(BIN)/eventbridge compile
 	touch $@
 
-demo: setup ## deliver EVENTS flights (60000, or all) through Airflow and Spark, prove that none is lost; STORE=s3, LEDGER=postgresql
+demo: setup ## deliver EVENTS flights (60000, or all) through Airflow and Spark, prove that none is lost; STORE=s3, LEDGER=postgresql, BUS=kafka|rocketmq
 	@exec $(BIN)/python -m demo.run
 
 up: setup ## start Airflow, Spark and the receiver and leave them running; prints URL, user and password

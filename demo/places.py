@@ -42,6 +42,11 @@ USER = "admin"
 STORES = ("file", "s3")
 #: What the ledger may be: a file, or a database of a PostgreSQL server of the environment's own.
 LEDGERS = ("sqlite", "postgresql")
+#: What the bus may be: the embedded one, or a topic of a broker of the environment's own, with so many ports.
+BUSES = {"embedded": 0, "kafka": 3, "rocketmq": 2}
+#: The source of the shipped rule files, what stands there instead, and the connection that it names.
+EMBEDDED = "source: {type: embedded, start_at: earliest}"
+ON_BROKER = "source: {{type: {bus}, connection: demo_bus, topics: [flights], start_at: earliest}}"
 BUCKET = "eventbridge"
 
 
@@ -67,6 +72,9 @@ class Places:
     s3_port: int = 0
     #: Where the PostgreSQL server listens that holds ledger and buses; 0: they are files.
     ledger_port: int = 0
+    #: What the bus is, and where its broker listens; the first port is the one that clients are told.
+    bus: str = "embedded"
+    bus_ports: list[int] = field(default_factory=list)
 
     @property
     def airflow_home(self) -> Path:
@@ -92,7 +100,8 @@ class Places:
     def rules(self) -> str:
         """The folder of the rule files, and what is to be known about it."""
         if self.rules_folder.is_relative_to(self.folder):
-            return f"{self.rules_folder}, a copy that names the receiver's port {self.receiver_port}"
+            named = f"the receiver's port {self.receiver_port}" + f" and {self.bus}" * bool(self.bus_ports)
+            return f"{self.rules_folder}, a copy that names {named}"
         return str(self.rules_folder)
 
     @property
@@ -117,6 +126,7 @@ def fresh(
     settings: Mapping[str, str] | None = None,
     store: str = STORES[0],
     ledger: str = LEDGERS[0],
+    bus: str = "embedded",
 ) -> Places:
     """Empty the folder and return the places of a new environment, whose ports and files no other one has.
 
@@ -128,13 +138,18 @@ def fresh(
         raise DemoError(f"STORE is {store!r}; it must be {' or '.join(STORES)}")
     if ledger not in LEDGERS:
         raise DemoError(f"LEDGER is {ledger!r}; it must be {' or '.join(LEDGERS)}")
+    if bus not in BUSES:
+        raise DemoError(f"BUS is {bus!r}; it must be {', '.join(BUSES)}")
     _keep(folder)
     for left in folder.iterdir():
         shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
     usual = folder == FOLDER
     receiver_port = reserve(RECEIVER_PORT if usual else None)
-    if not usual or receiver_port != RECEIVER_PORT:
-        rules_folder = _own_rules(folder, ROOT / rules_folder, receiver_port)
+    if not usual or receiver_port != RECEIVER_PORT or BUSES[bus]:
+        changes = {f"127.0.0.1:{RECEIVER_PORT}": f"127.0.0.1:{receiver_port}", FILES: str(folder / "files")}
+        if BUSES[bus]:
+            changes[EMBEDDED] = ON_BROKER.format(bus=bus)
+        rules_folder = _own_rules(folder, ROOT / rules_folder, changes)
     places = Places(
         folder,
         airflow_port=reserve(AIRFLOW_PORT if usual else None),
@@ -147,12 +162,20 @@ def fresh(
         settings=dict(settings or {}),
         s3_port=reserve() if store == "s3" else 0,
         ledger_port=reserve() if ledger == "postgresql" else 0,
+        bus=bus,
+        bus_ports=[reserve() for _ in range(BUSES[bus])],
     )
     for made in (places.airflow_home, places.home, places.logs):
         made.mkdir(parents=True)
     (places.airflow_home / "config").symlink_to(ROOT / "config", target_is_directory=True)
     (places.airflow_home / "passwords.json").write_text(json.dumps({USER: places.password}))
     return places
+
+
+def chosen() -> Places:
+    """Return the places of a new environment of the kind that STORE, LEDGER and BUS of the environment name."""
+    wanted = {name: os.environ.get(name.upper(), "") for name in ("store", "ledger", "bus")}
+    return fresh(**{name: value for name, value in wanted.items() if value})  # type: ignore[arg-type]
 
 
 def _keep(folder: Path) -> None:
@@ -170,15 +193,17 @@ def _keep(folder: Path) -> None:
     _kept[folder] = descriptor
 
 
-def _own_rules(folder: Path, rules_folder: Path, receiver_port: int) -> Path:
-    """Copy the rule files into the folder, with its receiver and its files instead of those that they name."""
+def _own_rules(folder: Path, rules_folder: Path, changes: Mapping[str, str]) -> Path:
+    """Copy the rule files into the folder, with its receiver, files and bus instead of those that they name."""
     own = folder / "rules"
     for file in rules_folder.rglob("*"):
         if file.suffix in SUFFIXES:
             copy = own / file.relative_to(rules_folder)
             copy.parent.mkdir(parents=True, exist_ok=True)
-            text = file.read_text().replace(f"127.0.0.1:{RECEIVER_PORT}", f"127.0.0.1:{receiver_port}")
-            copy.write_text(text.replace(FILES, str(folder / "files")))
+            text = file.read_text()
+            for named, own_one in changes.items():
+                text = text.replace(named, own_one)
+            copy.write_text(text)
     return own
 
 
@@ -209,6 +234,7 @@ def environment(places: Places, environ: Mapping[str, str]) -> dict[str, str]:
         "AIRFLOW_CONN_EVENTBRIDGE_AIRFLOW": f"http://{USER}:{places.password}@127.0.0.1:{places.airflow_port}/http",
         "AIRFLOW_CONN_EVENTBRIDGE_SPARK": f"spark-connect://127.0.0.1:{places.spark_port}",
         "AIRFLOW_CONN_FLIGHTS_RECEIVER": _receiver_connection(places),
+        **({"AIRFLOW_CONN_DEMO_BUS": bus_connection(places)} if places.bus_ports else {}),
         **({"AIRFLOW_CONN_EVENTBRIDGE_STORE": connection_uri(places.s3_port)} if places.s3_port else {}),
         **{f"AIRFLOW__{name}": value for name, value in _airflow_options(places).items()},
     }
@@ -222,6 +248,7 @@ def product_settings(places: Places) -> dict[str, str]:
         "EVENTBRIDGE_HOME": str(places.home),
         "EVENTBRIDGE_RULES_FOLDER": str(places.rules_folder),
         "EVENTBRIDGE_CONN_FLIGHTS_RECEIVER": _receiver_connection(places),
+        **({"EVENTBRIDGE_CONN_DEMO_BUS": bus_connection(places)} if places.bus_ports else {}),
         **_ledger_settings(places),
         **store_settings(places),
     }
@@ -244,6 +271,11 @@ def store_settings(places: Places) -> dict[str, str]:
         "EVENTBRIDGE_STORE_URI": f"s3://eventbridge_store@{BUCKET}/demo",
         "EVENTBRIDGE_CONN_EVENTBRIDGE_STORE": connection_uri(places.s3_port),
     }
+
+
+def bus_connection(places: Places) -> str:
+    """Return the connection to the environment's own broker."""
+    return f"{places.bus}://127.0.0.1:{places.bus_ports[0]}"
 
 
 def _ledger_settings(places: Places) -> dict[str, str]:

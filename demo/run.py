@@ -13,7 +13,7 @@ from types import FrameType
 
 from demo.airflow import Airflow
 from demo.flights import publish_flights
-from demo.places import RECEIVER_PORT, ROOT, DemoError, Places, fresh, product_settings
+from demo.places import RECEIVER_PORT, ROOT, DemoError, Places, chosen, product_settings
 from demo.progress import watch
 from demo.receipts import compare, duplicates, read_record
 from demo.services import Services, left_behind
@@ -43,7 +43,7 @@ def main() -> int:
         total = _how_many(os.environ.get("EVENTS", "60000"))
         if left_behind():
             raise DemoError("An environment is running already: `make down` ends it.")
-        services = Services(fresh(store=os.environ.get("STORE") or "file", ledger=os.environ.get("LEDGER") or "sqlite"))
+        services = Services(chosen())
         return _demo(services, total)
     except (DemoError, EventBridgeError) as error:
         _say(f"\n{error}")
@@ -62,6 +62,7 @@ def _demo(services: Services, total: int) -> int:
     places = services.places
     began = time.monotonic()
     more = ", an S3 server" * bool(places.s3_port) + ", PostgreSQL" * bool(places.ledger_port)
+    more += f", {places.bus}" * bool(places.bus_ports)
     _say(f"Starting Airflow, Spark Connect{more} and the receiver ...")
     services.start()
     _say(f"Up after {time.monotonic() - began:.0f} s: {places.url}, user admin, password {places.password}")
@@ -71,7 +72,7 @@ def _demo(services: Services, total: int) -> int:
     with closing(Runtime.open(settings, connections_from_environment(product_settings(places)))) as work:
         _deliver(services, work, total)
         _say("Everything that can be delivered is; ending the services, then auditing what they left:")
-        services.stop(but=["s3", "postgresql"])  # they hold the store and the ledger that are audited
+        services.stop(but=["s3", "postgresql", "bus"])  # they hold what is audited
         return _prove(work, places)
 
 

@@ -65,6 +65,8 @@ class Services:
                 self._start_s3()
             if self.places.ledger_port:
                 self._start_postgresql()
+            if self.places.bus_ports:
+                self._start_broker()
             self._make_ledger()
             self._airflow("db", "migrate")
             for command in AIRFLOW:
@@ -164,6 +166,18 @@ class Services:
             self.check()
             if time.monotonic() > until:
                 raise DemoError(f"After {_READY_SECONDS:g} s the PostgreSQL server does not answer.")
+            time.sleep(0.1)
+
+    def _start_broker(self) -> None:
+        """Start the broker of the bus, which is fetched if it is not there, and wait until its topic is made."""
+        bus, folder = self.places.bus, self.places.folder / "broker"
+        program = [sys.executable, "-m", "services.run_broker", bus, str(folder), *map(str, self.places.bus_ports)]
+        self._spawn("bus", program, {"PYTHONPATH": f"tests{os.pathsep}."})
+        until = time.monotonic() + _READY_SECONDS
+        while not (folder / "ready").exists():
+            self.check()
+            if time.monotonic() > until:
+                raise DemoError(f"After {_READY_SECONDS:g} s the {bus} broker does not answer.")
             time.sleep(0.1)
 
     def _make_ledger(self) -> None:

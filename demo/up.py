@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 
-from demo.places import USER, DemoError, fresh
+from demo.places import USER, DemoError, chosen
 from demo.services import Services, left_behind
 
 
@@ -16,7 +15,7 @@ def main() -> int:
     try:
         if left_behind():
             raise DemoError("An environment is running already: `make down` ends it.")
-        places = fresh(store=os.environ.get("STORE") or "file", ledger=os.environ.get("LEDGER") or "sqlite")
+        places = chosen()
         print("Starting Airflow, Spark Connect and the receiver ...", flush=True)  # noqa: T201
         Services(places).start()
     except DemoError as error:

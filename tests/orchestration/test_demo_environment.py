@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +19,7 @@ import psutil
 import pytest
 from demo import places, services
 from demo.places import DemoError, environment, fresh, load, save
-from demo.ports import reserve
+from demo.ports import listens, reserve
 from demo.progress import takes_all
 from demo.receipts import compare, duplicates, read_record
 from demo.services import left_behind, stop_groups
@@ -26,10 +27,12 @@ from demo.standings import standings, unexpected
 from demo.tally import Tally
 
 from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
 from eventbridge.errors import LedgerError
 from eventbridge.ledger import Ledger
 from eventbridge.model.target_state import TargetStatus
 from eventbridge.rule import RuleSet, load_rules
+from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.open import open_store
 from eventbridge.targets.file.fields import FileFields
 
@@ -163,6 +166,29 @@ def test_the_ledgers_server_asks_for_the_password_and_ends(tmp_path: Path) -> No
         running.stop()
     with pytest.raises(LedgerError, match="Connection refused"):
         Ledger.open(url, busy_timeout_seconds=0.1)
+
+
+@pytest.mark.parametrize("bus", ["kafka", "rocketmq"])
+def test_a_bus_on_a_broker_is_known_to_all_and_ends(tmp_path: Path, bus: str) -> None:
+    """BUS=...: the copy of the rules names it, the connection leads to it, and it is gone when the others are."""
+    made = fresh(tmp_path / "demo", bus=bus)
+    running = services.Services(made)
+    given = environment(made, {})
+    try:
+        running._start_broker()
+        running._make_ledger()
+        work = Runtime.open(Settings.from_mapping(given), connections_from_environment(given))
+        with closing(work), closing(work.open_publisher(work.rule_set().buses["flights"])) as publisher:
+            places_of = publisher.publish([(b"{}", None)] * 4)
+    finally:
+        running.stop()
+
+    assert {queue.queue_id for queue, _ in places_of} == {0, 1, 2, 3}
+    assert given["AIRFLOW_CONN_DEMO_BUS"] == given["EVENTBRIDGE_CONN_DEMO_BUS"]
+    assert "AIRFLOW_CONN_DEMO_BUS" not in environment(fresh(tmp_path / "other"), {})
+    assert not any(listens(port) for port in made.bus_ports)
+    with pytest.raises(DemoError, match="BUS is 'sqs'; it must be embedded, kafka, rocketmq"):
+        fresh(tmp_path / "demo", bus="sqs")
 
 
 def test_a_store_of_another_kind_is_refused_before_anything_is_emptied(tmp_path: Path) -> None:

@@ -1,0 +1,37 @@
+"""Runs a broker for the demo until SIGTERM: its kind, its folder and its ports are the arguments."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import Final
+
+from services import kafka, rocketmq
+
+#: The topic of the demo, and its queues.
+TOPIC: Final = "flights"
+QUEUES: Final = 4
+
+
+def main() -> None:
+    """Run the broker, make the topic, and say so by the file `ready` in the folder."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    kind, folder, ports = sys.argv[1], Path(sys.argv[2]), [int(port) for port in sys.argv[3:]]
+    if kind == "kafka":
+        with kafka.Kafka(folder, dict(zip(("open", "secure", "controller"), ports, strict=True))) as broker:
+            kafka.make_topics(broker, TOPIC, queues=QUEUES)
+            _wait(folder)
+    else:
+        with rocketmq.RocketMQ(folder, ports=dict(zip(("names", "broker"), ports, strict=True))) as server:
+            rocketmq.make_topics(server, TOPIC, queues=QUEUES)
+            _wait(folder)
+
+
+def _wait(folder: Path) -> None:
+    (folder / "ready").touch()
+    signal.pause()
+
+
+if __name__ == "__main__":
+    main()
