@@ -60,6 +60,7 @@ EXTRAS = {
     "fastapi": "api",
     "great_expectations": "quality",
     "pandas": "spark",
+    "prometheus_client": "api",
     "psycopg": "postgresql",
     "pyspark": "spark",
     "uvicorn": "api",

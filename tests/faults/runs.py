@@ -17,6 +17,7 @@ from eventbridge.stages.operate.audit import Audit, audit
 from eventbridge.stages.operate.deliver import deliver_until_idle
 from eventbridge.stages.operate.deliver_redrive import deliver_redrive
 from eventbridge.stages.operate.deliver_replay import deliver_replay
+from eventbridge.stages.operate.metrics import books_difference
 from eventbridge.stages.push import stage as push_stage
 from eventbridge.stages.redrive.marks import Marks
 from eventbridge.stages.replay.account import account_of
@@ -114,6 +115,8 @@ def _figured_wrong(work: World, books: Audit) -> Iterator[str]:
         found = {name: counts[rule, target, outcome] for name, outcome in OUTCOMES.items()}
         if found != (wanted := {name: sums[name] for name in OUTCOMES}):
             yield f"figures of {key} are {found}, the books {wanted}"
+    if difference := books_difference(work.ledger.moment(of_targets=False)):
+        yield f"{difference} deliveries are neither ended nor parked, by the figures"
     for outcome in OUTCOMES.values():
         of_targets = sum(count for (_, _, name), count in counts.items() if name == outcome)
         of_buses = sum(each.count for each in work.ledger.figures("bus") if each.key.outcome == outcome)

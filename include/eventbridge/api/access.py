@@ -12,7 +12,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from eventbridge.api.buses import BELIEVED_SECONDS
 from eventbridge.api.refusal import Refused, believed
-from eventbridge.model.api_token import ApiToken
+from eventbridge.model.api_token import METRICS, ApiToken
 from eventbridge.stages.operate.api_tokens import valid_token
 from eventbridge.stages.runtime.runtime import Runtime
 
@@ -61,6 +61,15 @@ def check_scope(token: ApiToken, action: str, bus: str) -> None:
         raise Refused(
             HTTPStatus.FORBIDDEN,
             f"The token {token.name!r} has no scope {action}:{bus}. It has {', '.join(token.scopes)}",
+        )
+
+
+def check_metrics(token: ApiToken) -> None:
+    """Raise Refused if a token does not allow to read metrics."""
+    if METRICS not in token.scopes:
+        raise Refused(
+            HTTPStatus.FORBIDDEN,
+            f"The token {token.name!r} has no scope {METRICS}. It has {', '.join(token.scopes)}",
         )
 
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 
-from eventbridge.api import health, hooks, publish
+from eventbridge.api import health, hooks, metrics, publish
 from eventbridge.api.access import Access
 from eventbridge.api.buses import Buses
 from eventbridge.api.idempotency import Idempotency
@@ -43,4 +43,5 @@ def create_app(work: Runtime) -> FastAPI:
     app.include_router(publish.router)
     app.include_router(hooks.router)
     app.include_router(health.router)
+    app.include_router(metrics.router)
     return app

@@ -22,7 +22,11 @@ def _group() -> None:
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Whose token it is.")],
     scope: Annotated[
-        list[str], typer.Option(metavar="publish:BUS", help="What it allows; may be given again. publish:* is any bus.")
+        list[str],
+        typer.Option(
+            metavar="publish:BUS",
+            help="What it allows; may be given again. publish:* is any bus, metrics is GET /metrics.",
+        ),
     ],
     expires: Annotated[str | None, typer.Option(metavar="TIME", help="How long it counts, e.g. 90d.")] = None,
     as_json: JsonOption = False,

@@ -16,6 +16,7 @@ from eventbridge.ledger.event_index import EventIndex
 from eventbridge.ledger.figures import Figures
 from eventbridge.ledger.intake import Intake
 from eventbridge.ledger.kept_answers import KeptAnswers
+from eventbridge.ledger.moments import Moments
 from eventbridge.ledger.offsets import Offsets
 from eventbridge.ledger.operations import Operations
 from eventbridge.ledger.operator_states import OperatorWords
@@ -60,6 +61,7 @@ class Ledger(
     Intake,
     ApiTokens,
     KeptAnswers,
+    Moments,
     Revision,
 ):
     """The state of all runners.

@@ -12,6 +12,9 @@ PREFIX: Final = "ebt_"
 #: What a scope may allow: the word before its colon.
 PUBLISH: Final = "publish"
 
+#: The scope to read metrics; it is of no bus.
+METRICS: Final = "metrics"
+
 #: Stands for every bus in a scope.
 ANY_BUS: Final = "*"
 
@@ -20,7 +23,8 @@ ANY_BUS: Final = "*"
 class ApiToken:
     """A token by its name, without its secret, of which the ledger keeps a hash only.
 
-    `scopes`: what it allows, each `<action>:<bus>`. Times are aware; None: it never expires, it was not revoked.
+    `scopes`: what it allows, each `<action>:<bus>`, or `metrics`. Times are aware; None: it never expires, it was not
+    revoked.
     """
 
     name: str

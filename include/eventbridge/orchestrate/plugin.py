@@ -2,16 +2,48 @@
 
 from __future__ import annotations
 
+import sys
+from importlib.util import find_spec
 from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
+#: Below it Airflow's api-server answers what of our HTTP API is mounted there.
+URL_PREFIX = "/eventbridge"
+
+
+class _MountedApps:
+    """The list of applications, made when somebody asks for it in the api-server: other processes have none."""
+
+    def __get__(self, instance: object, owner: type[Any]) -> list[dict[str, Any]]:
+        """Return one application, or none where the extra `api` is not installed."""
+        if "fastapi" not in sys.modules or find_spec("prometheus_client") is None:
+            return []
+        if not hasattr(self, "_made"):
+            self._made = [{"name": "EventBridge", "app": _application(), "url_prefix": URL_PREFIX}]
+        return self._made
+
 
 class EventBridgePlugin(AirflowPlugin):
-    """Adds the menu item *Browse > EventBridge*: the list of EventBridge's own DAGs."""
+    """Adds the menu item *Browse > EventBridge*, the list of EventBridge's own DAGs, and `/eventbridge/metrics`."""
 
     name = "eventbridge"
     # Without a leading slash: it is below the path that Airflow's `[api] base_url` has.
     external_views: list[Any] = [  # noqa: RUF012
         {"name": "EventBridge", "href": "dags?tags=eventbridge", "destination": "nav", "category": "browse"}
     ]
+    fastapi_apps = _MountedApps()
+
+
+def _application() -> Any:
+    from eventbridge.api.mounted import create_mounted_app
+
+    return create_mounted_app(_open_work)
+
+
+def _open_work() -> Any:
+    from eventbridge.orchestrate.connections import airflow_connection
+    from eventbridge.orchestrate.settings import configured_settings
+    from eventbridge.stages.runtime.runtime import Runtime
+
+    return Runtime.open(configured_settings(), airflow_connection)

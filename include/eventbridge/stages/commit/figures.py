@@ -12,11 +12,12 @@ import pyarrow as pa
 
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk
-from eventbridge.model.figure import BOUNDS_MS, BUCKETS, Figure, FigureKey, Scope
+from eventbridge.model.figure import AGAIN, BOUNDS_MS, BUCKETS, Figure, FigureKey, Scope
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.routed import Routed
 from eventbridge.model.row_vectors import Rows
 from eventbridge.rule import RuleSet
+from eventbridge.stages.letters.queue_copies import COPY
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.settle.settlement import settlements
 from eventbridge.store.columns import NO_TIME, codes_of, times_of
@@ -80,6 +81,8 @@ def figures_of(work: Runtime, batch: Batch, now: datetime) -> list[Figure]:
         bus = _bus_of(rules, named[0], batch.bus)
         found.append(sums.figure("target", bus, named))
         buses[bus, named[2]].add(sums)
+    for bus, sums in _again(work, batch, found, rules):
+        buses[bus, AGAIN].add(sums)
     for outcome, sums in [*_events(work, batch, unmatched), *_stages(work, batch, chunks, now)]:
         buses[batch.bus, outcome].add(sums)
     return found + [sums.figure("bus", bus, ("", "", outcome)) for (bus, outcome), sums in buses.items()]
@@ -179,6 +182,22 @@ def _share_out(by_outcome: Mapping[_Outcome, _Sums], sizes: Mapping[_Of, int], c
             shares, _parts(sizes.get(of, 0), counts), _parts(cpu.get(of, 0), counts), strict=True
         ):
             each.size, each.cpu = size, took
+
+
+def _again(work: Runtime, batch: Batch, found: Iterable[Figure], rules: RuleSet) -> Iterator[tuple[str, _Sums]]:
+    """Yield what comes into the books without being matched: what is redriven, and copies for dead letter queues."""
+    if batch.kind == "redrive" and not batch.routes:
+        for figure in found:
+            yield figure.key.bus, _counted(figure.count)
+    for row in work.ledger.parked_of(batch.batch_id):
+        if row.reason == COPY:
+            yield _bus_of(rules, row.rule, batch.bus), _counted(row.count)
+
+
+def _counted(count: int) -> _Sums:
+    sums = _Sums()
+    sums.count = count
+    return sums
 
 
 def _parts(total: int, weights: Sequence[int]) -> list[int]:

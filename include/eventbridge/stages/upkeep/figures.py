@@ -11,7 +11,7 @@ from eventbridge.stages.upkeep.run import Run
 
 #: How long figures stay as they are before they are folded, by scope: a bus has few, rules' targets may be thousands.
 KEPT: Final[Mapping[Scope, Mapping[Grain, timedelta]]] = {
-    "bus": {"minute": timedelta(days=2), "hour": timedelta(days=62), "day": timedelta(days=800)},
+    "bus": {"minute": timedelta(hours=26), "hour": timedelta(days=32), "day": timedelta(days=800)},
     "target": {"minute": timedelta(hours=3), "hour": timedelta(days=8), "day": timedelta(days=400)},
 }
 #: Figures of a scope that are kept at most; of more, what is older than a half, a quarter ... of its time is folded.

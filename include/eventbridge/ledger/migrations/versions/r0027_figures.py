@@ -13,7 +13,7 @@ _SUMS = ("count", "matched", "size", "cpu", "latency", *(f"within_{bound}" for b
 
 
 def upgrade() -> None:
-    """Add both; of what was committed before nothing is counted."""
+    """Add both; of what was committed before only what still waits is counted."""
     op.add_column("delivery_chunk", sa.Column("cpu", sa.BigInteger(), nullable=False, server_default="0"))
     op.create_table(
         "figure",
@@ -27,4 +27,11 @@ def upgrade() -> None:
         *(sa.Column(name, sa.BigInteger(), nullable=False) for name in _SUMS),
         sa.PrimaryKeyConstraint("scope", "grain", "at", "bus", "rule", "target", "outcome", name="pk_figure"),
         sqlite_with_rowid=False,
+    )
+    # What waits today came into the books before they were counted.
+    op.execute(
+        f"INSERT INTO figure (scope, grain, at, bus, rule, target, outcome, {', '.join(_SUMS)}) "
+        "SELECT 'bus', 'ever', 0, '', '', '', 'again', sum(parked.count), "
+        f"{', '.join('0' for _ in _SUMS[1:])} FROM parked JOIN batch ON batch.batch_id = parked.batch_id "
+        "WHERE parked.state <> 'closed' AND batch.state = 'committed' HAVING count(*) > 0"
     )

@@ -1,0 +1,41 @@
+"""`GET /metrics`: the metrics of an installation, for Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+
+from eventbridge.api.access import caller, check_metrics
+from eventbridge.api.exposition import exposition
+from eventbridge.model.api_token import ApiToken
+from eventbridge.stages.operate.metrics import metrics as metrics_of
+from eventbridge.stages.runtime.runtime import Runtime
+
+router = APIRouter()
+
+_RESPONSES: dict[int | str, dict[str, object]] = {
+    200: {"description": "The metrics, all of one moment of the ledger.", "content": {"text/plain": {}}},
+    401: {"description": "No token, or one that is unknown, revoked or expired."},
+    403: {"description": "The token has no scope metrics."},
+    503: {"description": "The ledger or the rules fail."},
+}
+
+
+@router.get("/metrics", summary="Tell the metrics of the installation", response_class=Response, responses=_RESPONSES)
+async def metrics(
+    request: Request,
+    token: Annotated[ApiToken, Depends(caller)],
+    targets: Annotated[bool, Query(description="With the counters of each target of each rule.")] = False,
+    accept: Annotated[str, Header()] = "",
+) -> Response:
+    """Answer in the text format of Prometheus, or in OpenMetrics if that is accepted."""
+    check_metrics(token)
+    work: Runtime = request.app.state.work
+
+    def render() -> tuple[bytes, str]:
+        return exposition(metrics_of(work, of_targets=targets), accept)
+
+    body, content_type = await asyncio.to_thread(render)
+    return Response(body, media_type=content_type)

@@ -1,0 +1,50 @@
+"""The part of the API that another web server mounts: it opens the installation at the first call, not before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from fastapi import Depends, FastAPI, Request
+from starlette.exceptions import HTTPException
+
+from eventbridge.api import metrics
+from eventbridge.api.access import Access
+from eventbridge.api.refusal import Refused, refused
+from eventbridge.errors import EventBridgeError
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.version import __version__
+
+
+def create_mounted_app(open_work: Callable[[], Runtime]) -> FastAPI:
+    """Return the application; what `open_work` returns is closed when the server ends."""
+    opening = asyncio.Lock()
+
+    async def opened(request: Request) -> None:
+        """Open the installation, once; where that fails, the next call tries again."""
+        app: FastAPI = request.app
+        async with opening:
+            if getattr(app.state, "work", None) is None:
+                app.state.work = await asyncio.to_thread(open_work)
+                app.state.access = Access(app.state.work)
+
+    @asynccontextmanager
+    async def closed(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        if (work := getattr(app.state, "work", None)) is not None:
+            work.close()
+
+    app = FastAPI(
+        title="EventBridge for Airflow and Spark",
+        version=__version__,
+        lifespan=closed,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        dependencies=[Depends(opened)],
+    )
+    for kind in (Refused, EventBridgeError, HTTPException):
+        app.add_exception_handler(kind, refused)
+    app.include_router(metrics.router)
+    return app

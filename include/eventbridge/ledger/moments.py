@@ -1,0 +1,50 @@
+"""The ledger at one moment: all that metrics tell of it, read in one transaction."""
+
+from __future__ import annotations
+
+from eventbridge.ledger.batches import to_batch
+from eventbridge.ledger.database import Database
+from eventbridge.ledger.figures import figures_ever
+from eventbridge.ledger.offsets import offsets_of
+from eventbridge.ledger.statements import intake as intake_statements
+from eventbridge.ledger.statements import moment as statements
+from eventbridge.ledger.statements import targets as target_statements
+from eventbridge.model.batch import Range
+from eventbridge.model.figure import Scope
+from eventbridge.model.moment import Moment, ParkedSum
+from eventbridge.model.queue import Queue
+from eventbridge.model.target_state import TargetStatus
+
+
+class Moments(Database):
+    """The part of the ledger that is read as a whole."""
+
+    def moment(self, *, of_targets: bool) -> Moment:
+        """Return the ledger at one moment: whatever is changed meanwhile, its numbers fit together.
+
+        `of_targets`: with the figures of each target.
+        """
+        now = self.now()
+        scopes: tuple[Scope, ...] = ("bus", "target") if of_targets else ("bus",)
+        with self._reading() as connection:
+            return Moment(
+                now=now,
+                figures=tuple(each for scope in scopes for each in figures_ever(connection, scope)),
+                parked=tuple(
+                    ParkedSum(row.rule, row.target, row.state, int(row.waiting))
+                    for row in connection.execute(statements.PARKED_SUMS)
+                ),
+                offsets=tuple(offsets_of(connection)),
+                open_batches=tuple(map(to_batch, connection.execute(statements.OPEN_BATCHES))),
+                ranges=tuple(
+                    (
+                        row.runner,
+                        Range(Queue(row.topic_name, row.broker_name, row.queue_id), row.start_offset, row.end_offset),
+                    )
+                    for row in connection.execute(statements.OPEN_RANGES)
+                ),
+                targets=tuple(
+                    TargetStatus(**row._mapping) for row in connection.execute(target_statements.TARGET_STATUSES)
+                ),
+                intake_stopped=connection.execute(intake_statements.INTAKE_STOP).first() is not None,
+            )

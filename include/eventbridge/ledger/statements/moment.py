@@ -1,0 +1,24 @@
+"""Statements about the ledger at one moment: what of it no other noun has."""
+
+from __future__ import annotations
+
+from sqlalchemy import func, select
+
+from eventbridge.ledger.tables import UNCOMMITTED, WAITING, batch, batch_range, parked
+
+#: What waits of committed batches, by target and state.
+PARKED_SUMS = (
+    select(parked.c.rule, parked.c.target, parked.c.state, func.sum(parked.c.count).label("waiting"))
+    .join(batch, batch.c.batch_id == parked.c.batch_id)
+    .where(WAITING, batch.c.state == "committed")
+    .group_by(parked.c.rule, parked.c.target, parked.c.state)
+    .order_by(parked.c.rule, parked.c.target, parked.c.state)
+)
+
+#: Batches that are not committed, oldest first.
+OPEN_BATCHES = select(batch).where(UNCOMMITTED).order_by(batch.c.planned_at, batch.c.batch_id)
+
+#: The ranges of batches that are not committed, with their runners.
+OPEN_RANGES = (
+    select(batch.c.runner, batch_range).join(batch, batch.c.batch_id == batch_range.c.batch_id).where(UNCOMMITTED)
+)

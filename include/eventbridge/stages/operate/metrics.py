@@ -1,0 +1,258 @@
+"""What an installation tells a monitoring system: one moment of the ledger, and where its buses and its disk stand."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import accumulate
+
+from eventbridge.errors import BusError, StoreError, UserError
+from eventbridge.model.figure import AGAIN, BOUNDS_MS, DELIVERY_OUTCOMES, EVENT_OUTCOMES, STAGE_OUTCOMES, Figure
+from eventbridge.model.metric import Family, MetricKind, Sample
+from eventbridge.model.moment import Moment
+from eventbridge.model.queue import Queue
+from eventbridge.rule import RuleSet
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.version import __version__
+
+log = logging.getLogger(__name__)
+
+_PREFIX = "eventbridge_"
+_BOUNDS = (*(bound / 1_000 for bound in BOUNDS_MS), math.inf)
+_PARKED_STATES = ("due", "held", "taken")
+_TARGET_STATES = ("degraded", "half-open", "disabled")
+
+
+def metrics(work: Runtime, *, of_targets: bool = False) -> list[Family]:
+    """Return the metrics of an installation; `of_targets`: with the counters of each target of each rule.
+
+    All that the ledger tells is of one moment, whatever goes on; the ends of buses are read after it, so that no lag
+    is too small. A bus that does not answer has no lag, and `eventbridge_bus_up` 0.
+    """
+    moment = work.ledger.moment(of_targets=of_targets)
+    rules = work.rule_set()
+    ends = _ends(work, rules)
+    return [
+        _family("info", "gauge", "The version of the product.", ("version",), [Sample((__version__,), 1.0)]),
+        *_of_buses([each for each in moment.figures if each.key.scope == "bus"]),
+        *_of_targets([each for each in moment.figures if each.key.scope == "target"], asked_for=of_targets),
+        *_of_runners(moment, rules, ends),
+        *_of_waiting(moment, rules),
+        *_of_installation(work, moment),
+    ]
+
+
+@dataclass(frozen=True)
+class _Ends:
+    """Where the queues of a bus end; None: it did not answer."""
+
+    by_bus: Mapping[str, Mapping[Queue, int] | None]
+
+
+def _ends(work: Runtime, rules: RuleSet) -> _Ends:
+    found: dict[str, Mapping[Queue, int] | None] = {}
+    for name in sorted(set(rules.runners().values())):
+        try:
+            with closing(work.open_source(rules.buses[name])) as source:
+                found[name] = source.ends()
+        except (BusError, UserError) as error:
+            log.warning("metrics: the bus %s does not answer: %s", name, error)
+            found[name] = None
+    return _Ends(found)
+
+
+def _family(name: str, kind: MetricKind, text: str, labels: tuple[str, ...], samples: Iterable[Sample]) -> Family:
+    return Family(_PREFIX + name, kind, text, labels, tuple(samples))
+
+
+def _of_buses(figures: list[Figure]) -> Iterator[Family]:
+    deliveries = [each for each in figures if each.key.outcome in DELIVERY_OUTCOMES]
+    events = [each for each in figures if each.key.outcome in EVENT_OUTCOMES]
+    yield _family(
+        "events_total",
+        "counter",
+        "Events that committed batches landed, by outcome; gap: offsets that the log had lost.",
+        ("bus", "outcome"),
+        [Sample((each.key.bus, each.key.outcome), each.count) for each in events],
+    )
+    yield _summed("event_bytes_total", "Bytes of events that committed batches landed.", events, "size")
+    yield _family(
+        "deliveries_total",
+        "counter",
+        "Deliveries of committed batches, by outcome; parked counts each time that one is put off.",
+        ("bus", "outcome"),
+        [Sample((each.key.bus, each.key.outcome), each.count) for each in deliveries],
+    )
+    yield _summed("matched_total", "Deliveries that events gave rise to.", deliveries, "matched")
+    yield _summed("delivery_bytes_total", "Payload bytes of deliveries, each time in a batch.", deliveries, "size")
+    yield _summed("cpu_seconds_total", "CPU time of routing and pushing.", deliveries + events, "cpu", 1e-6)
+    yield _family(
+        "publish_to_delivered_seconds",
+        "histogram",
+        "From published to delivered.",
+        ("bus",),
+        [_histogram((each.key.bus,), each) for each in deliveries if each.key.outcome == "delivered"],
+    )
+    yield _family(
+        "stage_seconds",
+        "histogram",
+        "Parts of a batch's time: planned to routed, to the end of its last push, to committed.",
+        ("bus", "stage"),
+        [
+            _histogram((each.key.bus, each.key.outcome.removeprefix("stage_")), each)
+            for each in figures
+            if each.key.outcome in STAGE_OUTCOMES
+        ],
+    )
+
+
+def _summed(name: str, text: str, figures: Iterable[Figure], field: str, unit: float = 1.0) -> Family:
+    sums: Counter[str] = Counter()
+    for each in figures:
+        sums[each.key.bus] += getattr(each, field)
+    return _family(name, "counter", text, ("bus",), [Sample((bus,), sum_ * unit) for bus, sum_ in sorted(sums.items())])
+
+
+def _histogram(labels: tuple[str, ...], figure: Figure) -> Sample:
+    buckets = tuple(zip(_BOUNDS, accumulate(figure.buckets), strict=True))
+    return Sample(labels, figure.latency / 1e6, buckets)
+
+
+def _of_targets(figures: list[Figure], *, asked_for: bool) -> Iterator[Family]:
+    if not asked_for:
+        return
+    labels = ("bus", "rule", "target", "outcome")
+
+    def of(name: str, text: str, field: str, unit: float = 1.0) -> Family:
+        samples = [
+            Sample((each.key.bus, each.key.rule, each.key.target, each.key.outcome), getattr(each, field) * unit)
+            for each in figures
+        ]
+        return _family(name, "counter", text, labels, samples)
+
+    yield of("target_deliveries_total", "Deliveries of committed batches, by target.", "count")
+    yield of("target_matched_total", "Deliveries that events gave rise to, by target.", "matched")
+    yield of("target_bytes_total", "Payload bytes, by target.", "size")
+    yield of("target_cpu_seconds_total", "CPU time of routing and pushing, by target.", "cpu", 1e-6)
+
+
+def _of_runners(moment: Moment, rules: RuleSet, ends: _Ends) -> Iterator[Family]:
+    names = ("runner", "bus")
+    lag: list[Sample] = []
+    flying: list[Sample] = []
+    available: list[Sample] = []
+    changed: list[Sample] = []
+    pulled = {(runner, part.queue): part.end for runner, part in moment.ranges}
+    for runner, bus in sorted(rules.runners().items()):
+        rows = [row for row in moment.offsets if row.group == runner and row.bus == bus]
+        if not rows:
+            continue
+        changed.append(Sample((runner, bus), max(row.changed_at for row in rows).timestamp()))
+        taken = {row.queue: max(row.offset, pulled.get((runner, row.queue), row.offset)) for row in rows}
+        flying.append(Sample((runner, bus), sum(taken[row.queue] - row.offset for row in rows)))
+        known = ends.by_bus.get(bus)
+        if known is None:
+            continue
+        topics = rules.buses[bus].source.topics
+        counted = [
+            (row, max(known.get(row.queue, row.offset), row.offset)) for row in rows if row.queue.topic in topics
+        ]
+        lag.append(Sample((runner, bus), sum(end - row.offset for row, end in counted)))
+        available.append(Sample((runner, bus), sum(max(0, end - taken[row.queue]) for row, end in counted)))
+    yield _family("lag_events", "gauge", "Events of the bus that no committed batch has.", names, lag)
+    yield _family("in_flight_events", "gauge", "Events of batches that are not committed.", names, flying)
+    yield _family("available_events", "gauge", "Events that no batch has taken.", names, available)
+    yield _family(
+        "runner_moved_timestamp_seconds", "gauge", "When a runner's offsets moved last, or it began.", names, changed
+    )
+    up = [Sample((bus,), float(known is not None)) for bus, known in sorted(ends.by_bus.items())]
+    yield _family("bus_up", "gauge", "Whether the bus answered.", ("bus",), up)
+    ages: dict[tuple[str, str], float] = {}
+    for batch in moment.open_batches:
+        age = (moment.now - batch.planned_at).total_seconds()
+        key = (batch.runner, batch.kind)
+        ages[key] = max(ages.get(key, 0.0), age)
+    yield _family(
+        "open_batch_age_seconds",
+        "gauge",
+        "Age of the oldest batch that is not committed.",
+        ("runner", "kind"),
+        [Sample(key, age) for key, age in sorted(ages.items())],
+    )
+
+
+def _of_waiting(moment: Moment, rules: RuleSet) -> Iterator[Family]:
+    waiting: Counter[tuple[str, str]] = Counter()
+    for each in moment.parked:
+        rule = rules.rules.get(each.rule)
+        waiting["" if rule is None else rule.bus, each.state] += each.count
+    for bus in sorted(set(rules.runners().values())):
+        waiting.update({(bus, state): 0 for state in _PARKED_STATES})
+    yield _family(
+        "parked_deliveries",
+        "gauge",
+        "Deliveries that wait to be tried again (due), for a person (held), or are in a batch (taken).",
+        ("bus", "state"),
+        [Sample(key, count) for key, count in sorted(waiting.items())],
+    )
+    states = Counter[str](each.state for each in moment.targets)
+    yield _family(
+        "targets",
+        "gauge",
+        "Targets that are not ok, by what their breaker says.",
+        ("state",),
+        [Sample((state,), states[state]) for state in _TARGET_STATES],
+    )
+    yield _family(
+        "target_not_ok",
+        "gauge",
+        "1 for each target that is not ok.",
+        ("rule", "target", "state"),
+        [Sample((each.rule, each.target, each.state), 1.0) for each in moment.targets if each.state != "ok"],
+    )
+    yield _family(
+        "books_difference",
+        "gauge",
+        "Matched deliveries that are neither delivered nor dead letters nor parked: not 0 is an error.",
+        (),
+        [Sample((), books_difference(moment))],
+    )
+
+
+def books_difference(moment: Moment) -> int:
+    """Return how many deliveries that were matched, or taken up again, are neither ended nor parked."""
+    owed = 0
+    for each in moment.figures:
+        if each.key.scope == "bus":
+            owed += each.matched + (each.count if each.key.outcome == AGAIN else 0)
+            owed -= each.count if each.key.outcome in ("delivered", "dead_lettered") else 0
+    return owed - sum(each.count for each in moment.parked)
+
+
+def _of_installation(work: Runtime, moment: Moment) -> Iterator[Family]:
+    stopped = Sample((), float(moment.intake_stopped))
+    yield _family("intake_stopped", "gauge", "1 while no runner takes new events, for want of room.", (), [stopped])
+    skew = moment.now.timestamp() - time.time()
+    yield _family(
+        "clock_skew_seconds", "gauge", "The ledger's clock less that of the host that answers.", (), [Sample((), skew)]
+    )
+    try:
+        free = work.store.free_bytes()
+    except StoreError as error:
+        log.warning("metrics: the store does not answer: %s", error)
+        free = None
+    samples = [] if free is None else [Sample((), float(free))]
+    yield _family("store_free_bytes", "gauge", "Free space of the store, where it has an end.", (), samples)
+    least = float(work.settings.disk_free_min_bytes)
+    yield _family(
+        "store_free_minimum_bytes",
+        "gauge",
+        "Below it no new events are taken.",
+        (),
+        [Sample((), least)] if samples else [],
+    )

@@ -1,0 +1,123 @@
+"""`GET /metrics`: what the official parser reads, by whom, and that it is the books whatever process died."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from api.server import Installation, Server, order
+from prometheus_client.openmetrics import parser as openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.operate.deliver import deliver_until_idle
+from eventbridge.stages.runtime.runtime import Runtime
+
+OUR_OWN = "eventbridge_"
+HEADERS = {"content-type": "application/cloudevents-batch+json"}
+
+
+@pytest.fixture
+def work(server: Server) -> Iterator[Runtime]:
+    """What the server's installation is worked on with, beside it."""
+    environ = {**os.environ, **server.installation.environ}
+    settings = Settings.from_mapping({name: value for name, value in environ.items() if name.startswith("EVENTBRIDGE")})
+    opened = Runtime.open(settings, connections_from_environment(environ))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def scraper(server: Server, tmp_path: Path) -> Iterator[httpx.Client]:
+    """A client whose token may read metrics, and nothing else."""
+    with server.client(server.installation.token(f"prometheus-{tmp_path.name}", "metrics")) as opened:
+        yield opened
+
+
+def values(answer: httpx.Response) -> dict[tuple[str, ...], float]:
+    """Return the samples of an answer by name and the values of their labels, in the order of the labels' names."""
+    assert answer.status_code == 200, answer.text
+    return {
+        (sample.name.removeprefix(OUR_OWN), *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+
+
+def test_no_token_no_figures(server: Server, scraper: httpx.Client, client: httpx.Client) -> None:
+    """Without a token 401, with one for something else 403; the scraper's publishes nothing."""
+    with server.client() as nobody:
+        assert nobody.get("/metrics").status_code == 401
+    refused = client.get("/metrics")
+    assert refused.status_code == 403
+    assert "no scope metrics" in refused.json()["detail"]
+    assert scraper.post("/buses/orders/events", json=[order()], headers=HEADERS).status_code == 403
+
+
+def test_a_scrape_is_what_was_delivered(
+    server: Server, scraper: httpx.Client, client: httpx.Client, work: Runtime
+) -> None:
+    """Counters, lag and the histogram, read by the official parsers of both formats."""
+    before = values(scraper.get("/metrics"))
+    assert ("lag_events", "orders", "orders") not in before, "no runner is registered yet"
+    client.post("/buses/orders/events", json=[order(number) for number in range(7)], headers=HEADERS)
+    deliver_until_idle(work, "orders", InProcessRouter(work.store))
+    client.post("/buses/orders/events", json=[order(7)], headers=HEADERS)
+
+    found = values(scraper.get("/metrics"))
+
+    assert found["events_total", "orders", "valid"] == 7
+    assert found["deliveries_total", "orders", "delivered"] == 7
+    assert found["matched_total", "orders"] == 7
+    assert found["publish_to_delivered_seconds_count", "orders"] == 7
+    assert found["publish_to_delivered_seconds_bucket", "orders", "+Inf"] == 7
+    assert 0 < found["publish_to_delivered_seconds_sum", "orders"] < 600
+    assert found["stage_seconds_count", "orders", "push"] == 1
+    assert found["lag_events", "orders", "orders"] == found["available_events", "orders", "orders"] == 1
+    assert found["in_flight_events", "orders", "orders"] == 0
+    assert found["books_difference",] == 0
+    assert found["bus_up", "orders"] == 1
+    assert not any(name == "target_deliveries_total" for name, *_ in found)
+    by_target = values(scraper.get("/metrics", params={"targets": "true"}))
+    assert by_target["target_deliveries_total", "orders", "delivered", "all-orders", "archive"] == 7
+    assert by_target["target_cpu_seconds_total", "orders", "delivered", "all-orders", "archive"] > 0
+
+
+def test_openmetrics_is_spoken(scraper: httpx.Client) -> None:
+    """To a scraper that asks for it, as Prometheus does."""
+    accept = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    answer = scraper.get("/metrics", headers={"accept": accept})
+
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    names = {family.name for family in openmetrics.text_string_to_metric_families(answer.text)}
+    assert {"eventbridge_events", "eventbridge_books_difference"} <= names
+
+
+def test_every_metric_is_on_the_page(scraper: httpx.Client) -> None:
+    """docs/monitoring/metrics.md names each family, and no other."""
+    page = (Path(__file__).parents[2] / "docs" / "monitoring" / "metrics.md").read_text()
+    answer = scraper.get("/metrics", params={"targets": "true"})
+    found = {line.split()[2] for line in answer.text.splitlines() if line.startswith("# TYPE")}
+
+    named = {"eventbridge_" + part.partition("`")[0] for part in page.split("| `eventbridge_")[1:]}
+    assert named == found
+
+
+def test_a_process_that_was_killed_loses_nothing(tmp_path: Path) -> None:
+    """The figures are the ledger's: another server tells what the first one told."""
+    made = Installation(tmp_path)
+    with Server(made) as server, server.client(made.token("prometheus", "metrics")) as scraper:
+        first = values(scraper.get("/metrics"))
+        server.process.kill()
+    with Server(made) as server, server.client(made.token("other", "metrics")) as scraper:
+        second = values(scraper.get("/metrics"))
+
+    assert {key: value for key, value in first.items() if key[0].endswith("_total")} == {
+        key: value for key, value in second.items() if key[0].endswith("_total")
+    }
+    assert second["books_difference",] == 0

@@ -1,0 +1,69 @@
+"""What Airflow's api-server answers of ours: `/eventbridge/metrics`, with a token of ours and no session."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
+from eventbridge.orchestrate.plugin import URL_PREFIX
+from eventbridge.stages.operate.api_tokens import create_token
+from eventbridge.stages.runtime.runtime import Runtime
+
+# Airflow's own application imports Starlette's test client, which warns of the client library that it finds.
+pytestmark = pytest.mark.filterwarnings("ignore::starlette.exceptions.StarletteDeprecationWarning")
+
+RULES = """
+buses: {orders: {source: {type: embedded}}}
+rules:
+  all: {bus: orders, pattern: {}, targets: {file: {type: file, path: /tmp/never-written/x.jsonl}}}
+"""
+
+
+@pytest.fixture
+def token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A token of an installation that Airflow's processes are told of by their environment."""
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / "rules.yaml").write_text(RULES)
+    environ = {"EVENTBRIDGE_HOME": str(tmp_path / "home"), "EVENTBRIDGE_RULES_FOLDER": str(tmp_path / "rules")}
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    work = Runtime.open(Settings.from_mapping(environ), connections_from_environment(environ))
+    _, secret = create_token(work, "prometheus", ["metrics"], None)
+    work.close()
+    return secret
+
+
+def answers(*calls: dict[str, str], path: str = "/metrics") -> list[httpx.Response]:
+    """Return the answers of Airflow's own application, with the plug-in's mounted as Airflow mounts it."""
+    from airflow.api_fastapi.app import create_app
+
+    async def ask() -> list[httpx.Response]:
+        transport = httpx.ASGITransport(create_app())
+        async with httpx.AsyncClient(transport=transport, base_url="http://airflow") as client:
+            return [await client.get(URL_PREFIX + path, headers=headers) for headers in calls]
+
+    return asyncio.run(ask())
+
+
+def test_airflow_answers_metrics_to_a_token_of_ours(token: str) -> None:
+    """No login of Airflow is asked for; without the token nothing is told."""
+    refused, wrong, answer = answers({}, {"authorization": "Bearer ebt_x"}, {"authorization": f"Bearer {token}"})
+
+    assert (refused.status_code, wrong.status_code) == (401, 401)
+    assert answer.status_code == 200
+    names = {family.name for family in text_string_to_metric_families(answer.text)}
+    assert "eventbridge_books_difference" in names
+
+
+def test_nothing_else_of_ours_is_mounted(token: str) -> None:
+    """Events are published to `eventbridge serve` alone."""
+    (answer,) = answers({"authorization": f"Bearer {token}"}, path="/buses/orders/events")
+
+    assert answer.status_code == 404
