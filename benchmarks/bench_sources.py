@@ -20,13 +20,14 @@ from typing import Any, NamedTuple
 from benchmarks.bench_site import BUS, RUNNER, Cost, Site, event, measured, site
 from rich.console import Console
 from rich.table import Table
+from services import rocketmq
 from services.kafka import Kafka, make_topics
 
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 
 #: Landing reaches so many events a CPU-second, or the share of reading alone.
-GOALS = {"kafka": 80_000}
+GOALS = {"kafka": 80_000, "rocketmq": 60_000}
 SHARE_GOAL = 0.3
 
 _TOPIC = "events"
@@ -67,8 +68,9 @@ def main() -> int:
     parser.add_argument("--events", type=int, default=500_000, help="in the backlog (default: 500000)")
     parser.add_argument("--bytes", type=int, default=1024, help="size of an event (default: 1024)")
     parser.add_argument("--rounds", type=int, default=3, help="of reading and landing (default: 3)")
+    parser.add_argument("--sources", nargs="*", default=list(BROKERS), choices=list(BROKERS), help="default: all")
     options = parser.parse_args()
-    rows = [_row(name, begin, options) for name, begin in BROKERS.items()]
+    rows = [_row(name, BROKERS[name], options) for name in options.sources]
     Console(width=140).print(_table(rows, options))
     for row in rows:
         found = f"{statistics.median(row.landing):,.0f} a CPU-second, {row.share:.2f} of reading alone"
@@ -88,8 +90,19 @@ def _kafka() -> Iterator[Broker]:
         yield Broker(kafka.connection, source)
 
 
+@contextmanager
+def _rocketmq() -> Iterator[Broker]:
+    with (
+        tempfile.TemporaryDirectory(dir=".", prefix=".bench-rocketmq-") as folder,
+        rocketmq.RocketMQ(Path(folder).absolute(), file_bytes=64 << 20) as server,
+    ):
+        rocketmq.make_topics(server, _TOPIC, queues=_QUEUES)
+        source = {"type": "rocketmq", "connection": "broker", "topics": [_TOPIC], "start_at": "earliest"}
+        yield Broker(server.connection, source)
+
+
 #: The brokers that hold a backlog, each for a block.
-BROKERS: Mapping[str, Callable[[], AbstractContextManager[Broker]]] = {"kafka": _kafka}
+BROKERS: Mapping[str, Callable[[], AbstractContextManager[Broker]]] = {"kafka": _kafka, "rocketmq": _rocketmq}
 
 
 def _row(name: str, begin: Callable[[], AbstractContextManager[Broker]], options: argparse.Namespace) -> Row:

@@ -90,10 +90,12 @@ class RocketMQ:
     """A name server and a broker with its data in a folder; the broker may be killed and started again.
 
     Both ports take TLS as well as plain connections. `secured`: who comes in must sign as USER.
+    `file_bytes`: how large the files are in which all messages lie.
     """
 
     folder: Path
     secured: bool = False
+    file_bytes: int = _FILE_BYTES
     ports: dict[str, int] = field(default_factory=lambda: {name: reserve() for name in ("names", "broker")})
     _stack: ExitStack = field(default_factory=ExitStack)
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -180,7 +182,7 @@ class RocketMQ:
             time.sleep(0.05)
 
     def _write_settings(self) -> None:
-        places = {"folder": self.folder, "file_bytes": _FILE_BYTES, "name": BROKER, **self.ports}
+        places = {"folder": self.folder, "file_bytes": self.file_bytes, "name": BROKER, **self.ports}
         settings = _BROKER.format(**places)
         if self.secured:
             user = json.dumps({"username": USER, "password": PASSWORD})
@@ -255,7 +257,7 @@ def begin_file(server: RocketMQ) -> None:
             _make(server, client, _FILLER, 1)
         (queue,) = client.queues(_FILLER)
         for _ in range(2):  # each takes more than half a file
-            client.send(queue, Outgoing(b"x" * (_FILE_BYTES * 6 // 10)))
+            client.send(queue, Outgoing(b"x" * (server.file_bytes * 6 // 10)))
     finally:
         client.close()
 

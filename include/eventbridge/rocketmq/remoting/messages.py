@@ -5,14 +5,20 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from eventbridge.rocketmq.remoting.errors import Malformed
 
-#: Total length, magic, checksum, queue, flag, queue offset, place in the log, system flag, born (ms since 1970).
-_HEAD: Final = struct.Struct(">IIIIIQQIQ")
-#: Times it was consumed again, place of its transaction, length of the body.
-_TAIL: Final = struct.Struct(">IQI")
+#: Total length, magic, checksum, queue, flag, queue offset, place in the log, system flag, born (ms since 1970), host
+#: of the producer; stored, host of the broker; times it was consumed again, place of its transaction, body's length.
+_FIXED: Final = struct.Struct(">IIIIIQQIQ8xQ8xIQI")
+#: The same where hosts have addresses of IPv6, by the bits of the system flag that say so.
+_FIXED_IPV6: Final = {
+    0x10: struct.Struct(">IIIIIQQIQ20xQ8xIQI"),
+    0x20: struct.Struct(">IIIIIQQIQ8xQ20xIQI"),
+    0x30: struct.Struct(">IIIIIQQIQ20xQ20xIQI"),
+}
 #: Of a batch: length, magic, checksum, flag, length of the body.
 _IN_BATCH: Final = struct.Struct(">IIIII")
 
@@ -20,8 +26,7 @@ _IN_BATCH: Final = struct.Struct(">IIIII")
 _TOPIC_LENGTHS: Final = {0xDAA320A7: 1, 0xDAA320AB: 2}
 
 _COMPRESSED: Final = 0x1
-_BORN_IPV6: Final = 0x10
-_STORED_IPV6: Final = 0x20
+_IPV6: Final = 0x30
 _IS_BATCH: Final = 0x40
 #: Bits 8 to 10 of the system flag.
 _CODECS: Final = {0: "zlib", 1: "lz4", 2: "zstd", 3: "zlib"}
@@ -51,45 +56,41 @@ class Outgoing(NamedTuple):
     properties: Mapping[str, str] = {}
 
 
-def decoded(data: bytes) -> Iterator[Incoming]:
-    """Yield the messages of the body of a pull's answer; those of a batch one by one.
+def decoded(data: bytes) -> list[Incoming]:
+    """Return the messages of the body of a pull's answer; those of a batch one by one.
 
     A body that cannot be decompressed is as it lies. Raises Malformed for what is no message.
     """
-    place = 0
+    found: list[Incoming] = []
+    place, size = 0, len(data)
     try:
-        while place < len(data):
-            total = int.from_bytes(data[place : place + 4], "big")
-            if total < _HEAD.size or place + total > len(data):
-                raise Malformed(f"a message of {total} bytes within {len(data) - place}")
-            yield from _decoded(data, place)
+        while place < size:
+            fixed = _FIXED.unpack_from(data, place)
+            form = _FIXED_IPV6[fixed[7] & _IPV6] if fixed[7] & _IPV6 else _FIXED
+            if form is not _FIXED:
+                fixed = form.unpack_from(data, place)
+            total, magic, _, _, _, offset, _, flags, born_at, stored_at, reconsumed, _, length = fixed
+            width = _TOPIC_LENGTHS.get(magic)
+            if width is None:
+                raise Malformed(f"a message of the format {magic:#x}")
+            begin = place + form.size
+            end = begin + length
+            after = end + width + int.from_bytes(data[end : end + width], "big")
+            last = after + 2 + int.from_bytes(data[after : after + 2], "big")
             place += total
-    except (struct.error, IndexError) as error:
+            if last > place or place > size:
+                raise Malformed(f"a message of {total} bytes that says it is longer, or is cut off")
+            body, properties = data[begin:end], properties_of(data[after + 2 : last])
+            if flags & _COMPRESSED:
+                body = decompressed(body, _CODECS.get(flags >> 8 & 7, ""))
+            if not flags & _IS_BATCH:
+                found.append(Incoming(offset, stored_at, born_at, reconsumed, body, properties))
+                continue
+            for number, each in enumerate(_of_batch(body)):
+                found.append(Incoming(offset + number, stored_at, born_at, reconsumed, each.body, each.properties))
+    except struct.error as error:
         raise Malformed(f"a message that is cut off: {error}") from None
-
-
-def _decoded(data: bytes, place: int) -> Iterator[Incoming]:
-    _, magic, _, _, _, offset, _, flags, born_at = _HEAD.unpack_from(data, place)
-    if magic not in _TOPIC_LENGTHS:
-        raise Malformed(f"a message of the format {magic:#x}")
-    place += _HEAD.size + (20 if flags & _BORN_IPV6 else 8)
-    stored_at = int.from_bytes(data[place : place + 8], "big")
-    place += 8 + (20 if flags & _STORED_IPV6 else 8)
-    reconsumed, _, length = _TAIL.unpack_from(data, place)
-    place += _TAIL.size
-    body = data[place : place + length]
-    place += length
-    width = _TOPIC_LENGTHS[magic]
-    place += width + int.from_bytes(data[place : place + width], "big")
-    length = int.from_bytes(data[place : place + 2], "big")
-    properties = properties_of(data[place + 2 : place + 2 + length])
-    if flags & _COMPRESSED:
-        body = decompressed(body, _CODECS.get(flags >> 8 & 7, ""))
-    if flags & _IS_BATCH:
-        for number, each in enumerate(_of_batch(body)):
-            yield Incoming(offset + number, stored_at, born_at, reconsumed, each.body, each.properties)
-    else:
-        yield Incoming(offset, stored_at, born_at, reconsumed, body, properties)
+    return found
 
 
 def decompressed(body: bytes, codec: str) -> bytes:
@@ -108,8 +109,9 @@ def decompressed(body: bytes, codec: str) -> bytes:
         return body
 
 
-def properties_of(data: bytes) -> dict[str, str]:
-    """Return properties by name, as brokers store them."""
+@lru_cache(maxsize=256)  # most messages of a topic have the same few
+def properties_of(data: bytes) -> Mapping[str, str]:
+    """Return properties by name, as brokers store them; nobody changes what is returned."""
     if not data:
         return {}
     pairs = data.decode("utf-8", "replace").split(_BETWEEN_PROPERTIES)

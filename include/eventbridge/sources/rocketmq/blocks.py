@@ -66,7 +66,10 @@ def _header(name: str) -> str:
 
 
 def _block(messages: Sequence[Incoming]) -> pa.RecordBatch:
-    headers = [headers_of(message.properties) or None for message in messages]
+    # equal properties are mostly the same object, as long as their messages are there
+    made = {id(message.properties): message.properties for message in messages}
+    named = {which: headers_of(properties) or None for which, properties in made.items()}
+    headers = [named[id(message.properties)] for message in messages]
     keys = [message.properties.get("KEYS") for message in messages]
     return message_block(
         [message.offset for message in messages],
