@@ -33,7 +33,7 @@ def test_schemathesis_finds_nothing(described: Server, tmp_path: Path) -> None:
     (tmp_path / "schemathesis.toml").write_text(
         '[parameters]\n"path.bus" = "orders"\n"path.name" = "code"\n"query.topic" = "placed"\n'
     )
-    token = described.installation.token("schemathesis", "publish:orders")
+    token = described.installation.token("schemathesis", "publish:orders", "metrics")
     command = [Path(sys.executable).with_name("schemathesis"), "run", f"{described.url}/openapi.json"]
     command += ["--header", f"Authorization: Bearer {token}", "--checks", ",".join(CHECKS)]
     command += ["--phases", "examples,coverage,fuzzing", "--max-examples", "60", "--seed", "7", "--no-shrink"]
@@ -49,7 +49,7 @@ def test_every_call_is_described(described: Server) -> None:
     with described.client() as client:
         paths = client.get("/openapi.json").json()["paths"]
 
-    assert sorted(paths) == ["/buses/{bus}/events", "/health", "/hooks/{name}"]
+    assert sorted(paths) == ["/buses/{bus}/events", "/health", "/hooks/{name}", "/metrics"]
     publish = paths["/buses/{bus}/events"]["post"]
     assert {"200", "207", "400", "401", "403", "404", "409", "413", "415", "422", "429", "503"} <= set(
         publish["responses"]

@@ -11,11 +11,13 @@ from java_tools import ToolMissing
 from services.cache import CACHE
 from services.kafka import fetch_kafka
 from services.postgresql import fetch_postgresql
+from services.prometheus import fetch_prometheus
 from services.rocketmq import fetch_rocketmq
 
 SERVERS: Final[dict[str, Callable[[], Path]]] = {
     "Kafka": fetch_kafka,
     "PostgreSQL": fetch_postgresql,
+    "Prometheus": fetch_prometheus,
     "RocketMQ": fetch_rocketmq,
 }
 

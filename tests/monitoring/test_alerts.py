@@ -1,0 +1,54 @@
+"""docs/monitoring/alerts.yaml: what makes each alert fire, and a runbook that says what to do."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import yaml
+from services.prometheus import fetch_prometheus
+
+FOLDER = Path(__file__).parents[2] / "docs" / "monitoring"
+ALERTS: list[dict[str, Any]] = yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"][0]["rules"]
+NAMES = [each["alert"] for each in ALERTS]
+
+
+def test_each_alert_fires_when_it_should() -> None:
+    """By Prometheus' own tool, on series of its own."""
+    done = subprocess.run(
+        [fetch_prometheus() / "promtool", "test", "rules", "alerts_test.yaml"],
+        cwd=FOLDER,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_each_alert_has_a_test_of_both_kinds() -> None:
+    """One in which it fires, and one in which it does not; but for the one that always does."""
+    tests = yaml.safe_load((FOLDER / "alerts_test.yaml").read_text())["tests"]
+    asked = [(each["alertname"], bool(each.get("exp_alerts"))) for test in tests for each in test["alert_rule_test"]]
+
+    wanted = {(name, fires) for name in NAMES for fires in (True, False)} - {("EventBridgeWatchdog", False)}
+    assert set(asked) == wanted
+
+
+def test_each_alert_links_to_its_section_of_the_runbook() -> None:
+    """And the runbook has no other."""
+    sections = re.findall(r"^## (EventBridge\w+)$", (FOLDER / "runbook.md").read_text(), re.MULTILINE)
+
+    assert sections == NAMES
+    for each in ALERTS:
+        assert each["annotations"]["runbook"] == f"docs/monitoring/runbook.md#{each['alert'].lower()}"
+
+
+def test_alerts_ask_for_metrics_that_there_are() -> None:
+    """Every metric of an alert is on docs/monitoring/metrics.md, which a test compares with a scrape."""
+    page = (FOLDER / "metrics.md").read_text()
+    asked = {name for each in ALERTS for name in re.findall(r"eventbridge_\w+", each["expr"])}
+
+    assert [name for name in sorted(asked) if f"`{name}`" not in page] == []
