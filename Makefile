@@ -21,7 +21,7 @@ SPARK_SCHEDULES ?= 20
 DELIVERIES ?= 100000
 PARKED ?= 1000000
 
-.PHONY: help setup demo up down test test-deep test-s3 services check screenshots oracle fix bench-latency bench-match \
+.PHONY: help setup demo up down env up-production smoke-production test test-deep test-s3 services check screenshots oracle fix bench-latency bench-match \
   bench-push bench-isolation bench-retry-lane bench-many-rules bench-batch bench-looking bench-why \
   bench-doorbell bench-replay bench-api bench-backtest bench-fairness bench-sources \
   bench-end-to-end requirements
@@ -56,6 +56,16 @@ demo: setup ## deliver EVENTS flights (60000, or all) through Airflow and Spark,
 
 up: setup ## start Airflow, Spark and the receiver and leave them running; prints URL, user and password
 	@exec $(BIN)/python -m demo.up
+
+env: setup ## write .env, with random passwords, for docker-compose.yaml; never over one that is there
+	@exec $(BIN)/python -m demo.production.env
+
+up-production: setup ## run every service of docker-compose.yaml natively until Ctrl-C; WORKERS=8, SCHEDULERS=2
+	@PYTHONPATH=tests:. exec $(BIN)/python -m demo.production.run
+
+smoke-production: EVENTS = 10000
+smoke-production: setup ## deliver EVENTS flights (10000) by those services, kill two workers meanwhile, prove that none is lost
+	@PYTHONPATH=tests:. exec $(BIN)/python -m demo.production.run --smoke $(EVENTS)
 
 down: ## end what `make up` started
 	@[ -x $(BIN)/python ] || { echo "Nothing was running."; exit 0; }

@@ -43,7 +43,7 @@ def s3proxy(folder: Path) -> Iterator[int]:
 
     Raises ToolMissing where it cannot be had, or does not start.
     """
-    jar = _jar()
+    jar = fetch_s3proxy()
     (folder / "data").mkdir(parents=True)
     port = reserve()
     configuration = folder / "s3proxy.conf"
@@ -80,7 +80,8 @@ def _listens(port: int) -> bool:
         return client.connect_ex(("127.0.0.1", port)) == 0
 
 
-def _jar() -> Path:
+def fetch_s3proxy() -> Path:
+    """Return the jar, which Maven fetches if it is not there; raises ToolMissing."""
     require(java_program("java"), "Java, 17 or later,", "openjdk-17-jre-headless")
     if not JAR.exists():
         shutil.rmtree(FETCHED, ignore_errors=True)

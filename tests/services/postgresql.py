@@ -98,7 +98,7 @@ class Postgresql:
         words = [word for name, value in _OPTIONS.items() for word in ("-c", f"{name}={value}")]
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                [*_as_nobody(), self._program("postgres"), "-D", f"{self.folder}/data", "-p", str(self.port), *words],
+                [*as_nobody(), self._program("postgres"), "-D", f"{self.folder}/data", "-p", str(self.port), *words],
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -137,7 +137,7 @@ class Postgresql:
         self.folder.mkdir(parents=True, exist_ok=True)
         if os.getuid() == 0:
             shutil.chown(self.folder, "nobody", "nogroup")
-        command = [*_as_nobody(), self._program("initdb"), "-D", str(self.folder / "data"), "-U", USER]
+        command = [*as_nobody(), self._program("initdb"), "-D", str(self.folder / "data"), "-U", USER]
         command += ["-E", "UTF8", "--locale=C.UTF-8", "--no-sync", "--no-instructions"]
         secret = self.folder / "password"
         secret.touch(0o600)
@@ -151,15 +151,7 @@ class Postgresql:
             raise ToolMissing(f"PostgreSQL's folder cannot be made: {(made.stdout + made.stderr).strip()[-500:]}")
 
     def _program(self, name: str) -> str:
-        """Return the path of a program; of a copy, where `nobody` may not enter the checkout."""
-        fetched = fetch_postgresql()
-        reaches = subprocess.run([*_as_nobody(), "test", "-x", str(fetched / name)], check=False).returncode == 0
-        if reaches:
-            return str(fetched / name)
-        copied = self.folder / "programs"
-        if not copied.exists():
-            shutil.copytree(FETCHED, copied, symlinks=True)
-        return str(copied / fetched.relative_to(FETCHED) / name)
+        return str(reachable_programs(self.folder) / name)
 
     def _answers(self) -> bool:
         from psycopg import OperationalError
@@ -217,7 +209,19 @@ def _fetch(folder: Path) -> None:
                 )
 
 
-def _as_nobody() -> tuple[str, ...]:
+def reachable_programs(folder: Path) -> Path:
+    """Return the folder of the programs; of a copy below `folder`, where `nobody` may not enter the checkout."""
+    fetched = fetch_postgresql()
+    if subprocess.run([*as_nobody(), "test", "-x", str(fetched / "postgres")], check=False).returncode == 0:
+        return fetched
+    copied = folder / "programs"
+    if not copied.exists():
+        shutil.copytree(FETCHED, copied, symlinks=True)
+    return copied / fetched.relative_to(FETCHED)
+
+
+def as_nobody() -> tuple[str, ...]:
+    """Return what stands before a command of the server's, which refuses root."""
     return _NOBODY if os.getuid() == 0 else ()
 
 

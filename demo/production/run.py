@@ -1,0 +1,113 @@
+"""`make up-production`: runs every service of docker-compose.yaml natively until Ctrl-C, and says where they are.
+
+With `--smoke EVENTS` it delivers so many flights, kills a Celery worker and a Spark worker meanwhile, proves that the
+books balance, and ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from java_tools import ToolMissing
+from s3proxy.server import fetch_s3proxy
+from services.kafka import fetch_kafka
+from services.postgresql import fetch_postgresql
+
+from demo.places import ROOT, DemoError
+from demo.production.env import random_secrets
+from demo.production.smoke import smoke
+from demo.production.supervisor import Supervisor
+from eventbridge.errors import EventBridgeError
+
+FOLDER: Final = ROOT / ".production"
+#: The variables of `.env` that may be given to it, besides the secrets, which are always new.
+GIVEN: Final = (
+    "RULES_FOLDER",
+    "TOPICS",
+    "PARTITIONS",
+    "SCHEDULERS",
+    "WORKERS",
+    "WORKER_CONCURRENCY",
+    "PARALLELISM",
+    "SPARK_WORKERS",
+    "SPARK_CORES",
+    "SPARK_MEMORY",
+    "ALLOW_ADDRESSES",
+    "KEEP_DAYS",
+)
+_LOOK_SECONDS = 1.0
+
+
+def main() -> int:
+    """Return the exit code: 0 if it was ended, or if the smoke's books balance; 1 if not or if something failed."""
+    parser = argparse.ArgumentParser(prog="python -m demo.production.run")
+    parser.add_argument("--smoke", type=int, metavar="EVENTS", help="deliver so many flights, prove it, and end")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where everything is kept (default: .production)")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, _interrupt)
+    supervisor = None
+    try:
+        for fetch in (fetch_postgresql, fetch_kafka, fetch_s3proxy):
+            fetch()
+        supervisor = _begin(options.folder.resolve())
+        if options.smoke:
+            return smoke(supervisor, options.smoke, _say)
+        while True:
+            supervisor.look()
+            time.sleep(_LOOK_SECONDS)
+    except (DemoError, EventBridgeError, ToolMissing) as error:
+        _say(f"\n{error}")
+        return 1
+    except KeyboardInterrupt:
+        _say("\nInterrupted.")
+        return 1 if options.smoke else 0
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave half of them running
+        if supervisor is not None:
+            supervisor.stop()
+            _say("All services are ended.")
+
+
+def _begin(folder: Path) -> Supervisor:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700)
+    variables = {name: os.environ[name] for name in GIVEN if os.environ.get(name)} | random_secrets()
+    supervisor = Supervisor.of(variables, folder, _say)
+    _say(f"Starting {len(supervisor.services)} services of docker-compose.yaml natively ...")
+    began = time.monotonic()
+    try:
+        supervisor.start()
+    except BaseException:
+        supervisor.stop()
+        raise
+    _say(
+        f"Up after {time.monotonic() - began:.0f} s.\n"
+        f"  Airflow   http://{supervisor.native.address('airflow-api')}:8080  "
+        f"user admin  password {variables['AIRFLOW_PASSWORD']}\n"
+        f"  HTTP API  http://{supervisor.native.address('eventbridge-api')}:8090\n"
+        f"  Kafka     {supervisor.native.address('kafka')}:9092\n"
+        f"  rules     {supervisor.environment('eventbridge-api')['EVENTBRIDGE_RULES_FOLDER']}\n"
+        f"  logs      {folder / 'logs'}\n"
+        "Ctrl-C ends it."
+    )
+    return supervisor
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)  # noqa: T201 - it is what a person waits for
+
+
+if __name__ == "__main__":
+    sys.exit(main())

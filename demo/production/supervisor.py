@@ -1,0 +1,151 @@
+"""Starts the services of the compose file in their order, starts again those that died, and ends them all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from demo.places import ROOT, DemoError
+from demo.production.compose import Service, services
+from demo.production.images import PORTS, follow_up, image_of, prepare
+from demo.production.native import Native, Process
+from demo.services import stop_groups
+
+_READY_SECONDS: Final = 240.0
+_LOOK_SECONDS: Final = 0.5
+_CHECK_SECONDS: Final = 20.0
+
+
+@dataclass
+class Supervisor:
+    """The running services; each process is a process group of its own, as a container would be."""
+
+    folder: Path
+    services: Mapping[str, Service]
+    native: Native
+    say: Callable[[str], None]
+    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _processes: dict[str, Process] = field(default_factory=dict)
+    _well: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, variables: Mapping[str, str], folder: Path, say: Callable[[str], None]) -> Supervisor:
+        """Read the compose file with these variables, for a new environment in an empty folder."""
+        found = services(variables)
+        for made in ("logs", "home", "airflow", "spark", "volumes"):
+            (folder / made).mkdir(parents=True)
+        native = Native(found, folder)
+        for service in found.values():
+            for name in service.volumes.values():
+                native.volume(name).mkdir(parents=True, exist_ok=True)
+        return cls(folder, found, native, say)
+
+    def start(self) -> None:
+        """Start everything, each once what it waits for is well; return once all are. Raises DemoError."""
+        until = time.monotonic() + _READY_SECONDS
+        while waiting := [name for name in self.services if not self._is_well(name)]:
+            for name in waiting:
+                if not self._is_started(name) and self._may_start(name):
+                    for process in self.native.processes(self.services[name]):
+                        self._processes[process.name] = process
+                        self._spawn(process)
+            self._check_ends()
+            if time.monotonic() > until:
+                raise DemoError(f"After {_READY_SECONDS:g} s {', '.join(waiting)} is not well yet: {self.folder}/logs")
+            time.sleep(_LOOK_SECONDS)
+
+    def look(self) -> None:
+        """Start those again that have ended, as an engine does for `restart: unless-stopped`."""
+        for name, running in list(self.running.items()):
+            if running.poll() is not None and self._processes[name].service.restarts:
+                stop_groups({name: running.pid})  # what is left of its group would have gone with its container
+                self.say(f"{name} ended with {running.returncode} and is started again")
+                self._spawn(self._processes[name])
+
+    def kill(self, name: str) -> None:
+        """Kill a process with all of its group, as the loss of its container does."""
+        os.killpg(self.running[name].pid, signal.SIGKILL)
+
+    def environment(self, service: str) -> dict[str, str]:
+        """Return the environment of a service, for a command that shall see what it sees."""
+        return dict(self.native.processes(self.services[service])[0].environment)
+
+    def stop(self) -> None:
+        """End all processes, those that serve others last."""
+        servers = {name for name in self.running if not self._processes[name].service.is_own}
+        for group in (set(self.running) - servers, servers):
+            stop_groups({name: self.running[name].pid for name in group})
+        for running in self.running.values():
+            running.wait()
+        linked = self.folder / "volumes" / "postgresql" / "folder"
+        if linked.is_symlink():
+            shutil.rmtree(linked.resolve(), ignore_errors=True)
+
+    def _spawn(self, process: Process) -> None:
+        if not process.service.is_own:
+            (volume,) = process.service.volumes.values()
+            process = prepare(process, self.native.volume(volume))
+        with (self.folder / "logs" / f"{process.name}.log").open("ab") as output:
+            self.running[process.name] = subprocess.Popen(
+                process.command,
+                env=dict(process.environment),
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def _check_ends(self) -> None:
+        for name, running in self.running.items():
+            if running.poll() not in (None, 0) or (running.returncode == 0 and not self._processes[name].service.once):
+                log = self.folder / "logs" / f"{name}.log"
+                words = log.read_text(errors="replace").strip()[-1500:]
+                raise DemoError(f"{name} ended with {running.returncode}: {words} ({log})")
+
+    def _is_started(self, name: str) -> bool:
+        return any(process.service.name == name for process in self._processes.values())
+
+    def _may_start(self, name: str) -> bool:
+        return all(self._is_well(other) for other in self.services[name].waits_for_end)
+
+    def _is_well(self, name: str) -> bool:
+        if name not in self._well and self._is_started(name) and self._passes(name):
+            self._well.add(name)
+        return name in self._well
+
+    def _passes(self, name: str) -> bool:
+        mine = [process for process in self._processes.values() if process.service.name == name]
+        service = self.services[name]
+        if service.once:
+            return all(self.running[process.name].poll() == 0 for process in mine)
+        if not service.is_own:
+            return all(self._listens(process) for process in mine)
+        if not service.check:
+            return True
+        command = self.native.here(service, service.check)
+        done = subprocess.run(
+            [sys.executable if command[0] == "python" else command[0], *command[1:]],
+            env=dict(mine[0].environment),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_CHECK_SECONDS,
+            check=False,
+        )
+        return done.returncode == 0
+
+    def _listens(self, process: Process) -> bool:
+        with socket.socket() as client:
+            if client.connect_ex((process.address, PORTS[image_of(process)])):
+                return False
+        follow_up(process)
+        return True

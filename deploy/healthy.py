@@ -1,0 +1,35 @@
+"""Tells a health check by its exit code whether a service is well; it imports little, for it runs every few seconds.
+
+healthy.py tcp://HOST:PORT          somebody listens there
+healthy.py http://HOST:PORT/PATH    it answers with success
+healthy.py URL COMPONENT            it is Airflow's health, and this component of it is healthy
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import urllib.request
+from urllib.parse import urlsplit
+
+_SECONDS = 5.0
+
+
+def main(url: str, component: str = "") -> None:
+    """Return, or raise what is wrong."""
+    address = urlsplit(url)
+    if address.scheme == "tcp":
+        socket.create_connection((address.hostname or "", address.port or 0), _SECONDS).close()
+        return
+    with urllib.request.urlopen(url, timeout=_SECONDS) as answer:
+        found = json.load(answer) if component else {}
+    if component and found[component]["status"] != "healthy":
+        raise SystemExit(f"{component} is {found[component]['status']}")
+
+
+if __name__ == "__main__":
+    try:
+        main(*sys.argv[1:])
+    except OSError as error:
+        raise SystemExit(f"{sys.argv[1]}: {error}") from None

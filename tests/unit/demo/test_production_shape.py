@@ -1,0 +1,140 @@
+"""docker-compose.yaml is sound, keeps its doors shut, and says the same as `make up-production` runs."""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import jsonschema
+import pytest
+from demo.places import DemoError
+from demo.production import env
+from demo.production.compose import FILE, Service, document, put_in, services
+from demo.production.native import ADDED, Native
+from services.compose_schema import compose_schema
+
+SECRETS = env.random_secrets()
+WHOLE = document(SECRETS)
+
+
+@pytest.fixture
+def native(tmp_path: Path) -> Native:
+    """What `make up-production` makes of the file."""
+    return Native(services(SECRETS), tmp_path)
+
+
+def test_the_file_is_what_the_compose_specification_wants() -> None:
+    """Its JSON schema finds nothing."""
+    schema = compose_schema()
+    found = {name: value for name, value in WHOLE.items() if name != "name"}  # newer than that schema
+
+    assert [error.message for error in jsonschema.Draft7Validator(schema).iter_errors(found)] == []
+    assert WHOLE["name"] == "eventbridge"
+
+
+def test_only_the_ui_and_the_api_are_published_and_on_this_machine_alone() -> None:
+    """No other service has a port outside, and none uses the host's network."""
+    published = {name: fields["ports"] for name, fields in WHOLE["services"].items() if "ports" in fields}
+
+    assert published == {"airflow-api": ["127.0.0.1:8080:8080"], "eventbridge-api": ["127.0.0.1:8090:8090"]}
+    assert not any(fields.get("network_mode") or fields.get("privileged") for fields in WHOLE["services"].values())
+
+
+@pytest.mark.parametrize("name", sorted(SECRETS))
+def test_no_secret_has_a_default(name: str) -> None:
+    """Without it the file is refused, by the name of the variable and with what to do."""
+    with pytest.raises(DemoError, match=f"{name} is not set: run make env"):
+        services({key: value for key, value in SECRETS.items() if key != name})
+
+
+def test_the_example_names_every_variable_and_no_secret() -> None:
+    """What the file asks for is in .env.example, with the same default, and secrets are empty there."""
+    example = dict(re.findall(r"(?m)^([A-Z_0-9]+)=(.*)$", env.EXAMPLE.read_text()))
+    asked = {name: other for name, _, other in re.findall(r"\$\{([A-Z_0-9]+)(:[-?])?([^}]*)\}", FILE.read_text())}
+
+    assert set(example) == set(asked)
+    assert {name: example[name] for name in SECRETS} == dict.fromkeys(SECRETS, "")
+    assert {name: value for name, value in example.items() if name not in SECRETS} == {
+        name: other for name, other in asked.items() if name not in SECRETS
+    }
+
+
+def test_make_env_writes_random_secrets_for_the_owner_alone_and_never_again(tmp_path: Path) -> None:
+    """A second call changes nothing: the passwords are in use."""
+    env.write(file=tmp_path / ".env")
+    written = (tmp_path / ".env").read_text()
+    env.write(file=tmp_path / "other")
+
+    with pytest.raises(FileExistsError):
+        env.write(file=tmp_path / ".env")
+    assert (tmp_path / ".env").read_text() == written
+    assert stat.S_IMODE((tmp_path / ".env").stat().st_mode) == 0o600
+    values = [
+        dict(re.findall(r"(?m)^([A-Z_0-9]+)=(.*)$", text)) for text in (written, (tmp_path / "other").read_text())
+    ]
+    assert all(len(value[name]) >= 32 for value in values for name in SECRETS)
+    assert all(values[0][name] != values[1][name] for name in SECRETS)
+
+
+def test_what_is_waited_for_can_be_told() -> None:
+    """A service that others wait for has a health check, or is one that ends; every volume is named."""
+    for fields in WHOLE["services"].values():
+        for other, how in fields.get("depends_on", {}).items():
+            ends = how["condition"] == "service_completed_successfully"
+            assert ends == (WHOLE["services"][other]["restart"] == "no")
+            assert ends or "healthcheck" in WHOLE["services"][other]
+    mounted = {each.split(":")[0] for fields in WHOLE["services"].values() for each in fields.get("volumes", [])}
+    assert {name for name in mounted if not name.startswith((".", "/"))} == set(WHOLE["volumes"])
+
+
+def test_both_shapes_run_the_same_commands_with_the_same_settings(native: Native) -> None:
+    """What runs natively is the file's own command and environment once addresses and folders are named back."""
+    for service in services(SECRETS).values():
+        for process in native.processes(service):
+            own = {name: value for name, value in process.environment.items() if name not in ADDED}
+            back = _named_back(native, service, process.address)
+            assert {name: back(value) for name, value in own.items()} == {
+                name: back(value) for name, value in service.environment.items()
+            }
+            assert [back(word) for word in process.command] == [back(word) for word in service.command]
+
+
+def test_every_setting_of_ours_reaches_every_process_of_ours() -> None:
+    """Whoever opens the ledger or the store sees the same: scheduler, workers, triggerer, API, Spark."""
+    own = [service for service in services(SECRETS).values() if service.is_own and service.name != "s3"]
+    settings = WHOLE["x-settings"]
+
+    assert len(own) >= 10
+    for service in own:
+        assert settings.items() <= service.environment.items(), service.name
+
+
+def test_an_empty_variable_takes_the_default_and_two_dollars_are_one() -> None:
+    """As the specification has it."""
+    assert put_in("${A:-one} ${B:-two} $$HOME", {"A": "", "B": "2"}) == "one 2 $HOME"
+
+
+def test_only_hosts_are_replaced_by_addresses(native: Native) -> None:
+    """A bucket, a path and a word that look like a service's name stay as they are."""
+    service = services(SECRETS)["s3"]
+    texts = ("s3://store@eventbridge/x", "http://s3:9000", "kafka://kafka:9092", "-Dx=/tmp/s3", "1@kafka:9093")
+    s3, kafka = native.address("s3"), native.address("kafka")
+
+    assert native.here(service, texts) == (
+        "s3://store@eventbridge/x",
+        f"http://{s3}:9000",
+        f"kafka://{kafka}:9092",
+        "-Dx=/tmp/s3",
+        f"1@{kafka}:9093",
+    )
+
+
+def _named_back(native: Native, service: Service, address: str) -> Callable[[str], str]:
+    """Return what turns addresses and folders of this machine into the file's own words, and leaves those."""
+    names = {native.address(other.name, 0): other.name for other in services(SECRETS).values()}
+    names |= {address: service.name, "0.0.0.0": service.name}
+    names |= {str(folder): path for path, folder in native.paths(service).items()}
+    pattern = re.compile("|".join(rf"{re.escape(each)}(?![\w.])" for each in sorted(names, key=len, reverse=True)))
+    return lambda text: pattern.sub(lambda found: names[found[0]], text)
