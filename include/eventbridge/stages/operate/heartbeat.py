@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from http.client import HTTPException
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 
 from eventbridge.errors import InfrastructureError, UserError
 from eventbridge.model.metric import Family
@@ -66,6 +66,11 @@ def send_heartbeat(url: str, beat: Heartbeat) -> None:
         request = urllib.request.Request(url, beat.body(), headers, method="POST")
         with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:
             answer.read(1)
+    except HTTPError as error:
+        error.close()  # it is the answer, too
+        raise InfrastructureError(
+            f"the address of the heartbeat answered {error.code} {error.reason}. Look at that service"
+        ) from None
     except (URLError, HTTPException, OSError, ValueError) as error:
         raise InfrastructureError(
             f"the heartbeat was not taken by its address: {error}. Look at that service"

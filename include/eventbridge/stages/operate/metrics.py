@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from eventbridge.errors import BusError, StoreError, UserError
-from eventbridge.model.figure import AGAIN, BOUNDS_MS, DELIVERY_OUTCOMES, EVENT_OUTCOMES, STAGE_OUTCOMES, Figure
+from eventbridge.model.figure import (
+    AGAIN,
+    BOUNDS_MS,
+    DELIVERY_OUTCOMES,
+    EVENT_OUTCOMES,
+    STAGE_OUTCOMES,
+    Figure,
+    FigureKey,
+)
 from eventbridge.model.metric import Family, MetricKind, Sample
 from eventbridge.model.moment import Moment
 from eventbridge.model.queue import Queue
@@ -39,7 +47,7 @@ def metrics(work: Runtime, *, of_targets: bool = False) -> list[Family]:
     ends = _ends(work, rules)
     return [
         _family("info", "gauge", "The version of the product.", ("version",), [Sample((__version__,), 1.0)]),
-        *_of_buses([each for each in moment.figures if each.key.scope == "bus"]),
+        *_of_buses(_with_zeros(moment, rules)),
         *_of_targets([each for each in moment.figures if each.key.scope == "target"], asked_for=of_targets),
         *_of_runners(moment, rules, ends),
         *_of_waiting(moment, rules),
@@ -68,6 +76,16 @@ def _ends(work: Runtime, rules: RuleSet) -> _Ends:
 
 def _family(name: str, kind: MetricKind, text: str, labels: tuple[str, ...], samples: Iterable[Sample]) -> Family:
     return Family(_PREFIX + name, kind, text, labels, tuple(samples))
+
+
+def _with_zeros(moment: Moment, rules: RuleSet) -> list[Figure]:
+    """Return the figures of buses, with a zero of each outcome that none had: a rate would not see the first one."""
+    found = {each.key: each for each in moment.figures if each.key.scope == "bus"}
+    for bus in set(rules.runners().values()):
+        for outcome in (*DELIVERY_OUTCOMES, *EVENT_OUTCOMES, *STAGE_OUTCOMES):
+            key = FigureKey("bus", bus, "", "", outcome)
+            found.setdefault(key, Figure(key))
+    return sorted(found.values(), key=lambda each: (each.key.bus, each.key.outcome))
 
 
 def _of_buses(figures: list[Figure]) -> Iterator[Family]:
