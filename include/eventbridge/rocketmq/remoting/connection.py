@@ -53,6 +53,7 @@ class Connection:
             self._socket.settimeout(self._settings.timeout_seconds)
             self._socket.sendall(request(code, number, texts, body))
         except OSError as error:
+            self.close()  # half a request may be out: nothing can follow it
             raise self._broken(error) from None
         return number
 
