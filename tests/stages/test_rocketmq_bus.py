@@ -92,21 +92,22 @@ def test_events_come_in_every_form(on_rocketmq: Any, rocketmq: RocketMQ, order: 
     on_rocketmq.write_rules(
         (on_rocketmq.folder / "rules" / "rules.yaml")
         .read_text()
-        .replace("start_at: earliest", "start_at: earliest, mapping: {type: order.placed, source: /old, id: $.no}")
+        .replace("start_at: earliest", "start_at: earliest, mapping: {type: $header.TAGS, source: /old, id: $.no}")
     )
     attributes = {"CE_specversion": "1.0", "CE_type": "order.placed", "CE_source": "/shop", "CE_id": "b"}
     with closing(rocketmq.client()) as client:
         queue = client.queues("orders")[0]
         client.send(queue, Outgoing(b'{"amount": 2000}', attributes))
         client.send(queue, Outgoing(order("s", 2000), {"CE_contenttype": "application/cloudevents+json"}))
-        client.send(queue, Outgoing(b'{"no": 17, "amount": 2000}', {"TAGS": "placed"}))
-        client.send(queue, Outgoing(b'{"amount": 2000}'))
+        client.send(queue, Outgoing(b'{"no": 17, "amount": 2000}', {"TAGS": "order.placed"}))
+        client.send(queue, Outgoing(b'{"amount": 2000}', {"TAGS": "order.placed"}))
+        client.send(queue, Outgoing(b'{"no": 18, "amount": 2000}'))
         client.send(queue, Outgoing(b"no JSON"))
     deliver(on_rocketmq)
 
     letters = {letter["detail"] for letter in dead_letters(on_rocketmq.work)}
     assert delivered(tmp_path) == ["17", "b", "s"]
-    assert {letter.partition(":")[0] for letter in letters} == {"mapping of id", "data"}
+    assert {letter.partition(":")[0] for letter in letters} == {"mapping of id", "mapping of type", "data"}
     assert audit(on_rocketmq.work).differences == ()
 
 

@@ -23,6 +23,9 @@ Form = Literal["structured", "binary", "plain"]
 _PREFIX: Final = "ce_"
 _STRUCTURED: Final = "application/cloudevents"
 
+#: What a mapping says where it means a header of the message.
+_OF_HEADER: Final = "$header."
+
 
 class Place(NamedTuple):
     """Where a message lies and since when: what an event gets of which its body does not say so."""
@@ -55,17 +58,18 @@ def of_binary(headers: Headers, body: bytes | None) -> bytes:
     return _event(members, _data(media_type, body))
 
 
-def of_plain(mapping: Mapping[str, str], body: bytes | None, place: Place) -> bytes:
+def of_plain(mapping: Mapping[str, str], body: bytes | None, place: Place, headers: Headers = ()) -> bytes:
     """Return the event that a mapping makes of a JSON value: attributes as it says, and the value as data.
 
-    An attribute is a text, or, beginning with `$.`, the path of a member of the value. The id is the message's place
-    and the time when it was published unless the mapping says otherwise. Raises EventError for a value that is not
-    JSON, and for a path that leads to nothing, an object or an array.
+    An attribute is a text, or, beginning with `$.`, the path of a member of the value, or, with `$header.`, a header.
+    The id is the message's place and the time when it was published unless the mapping says otherwise. Raises
+    EventError for a value that is not JSON, for a path that leads to nothing, an object or an array, and for a header
+    that is not there.
     """
     if body is None:
         raise EventError("the message has no body: it is a tombstone, which holds no event")
     value = _json(body)
-    members = [("specversion", "1.0"), *_mapped(mapping, value)]
+    members = [("specversion", "1.0"), *_mapped(mapping, value, headers)]
     if "id" not in mapping:
         members.append(("id", place.id))
     if "time" not in mapping:
@@ -74,9 +78,19 @@ def of_plain(mapping: Mapping[str, str], body: bytes | None, place: Place) -> by
     return _event(members, b'"data":' + body)
 
 
-def _mapped(mapping: Mapping[str, str], value: Any) -> Iterator[tuple[str, str]]:
+def _mapped(mapping: Mapping[str, str], value: Any, headers: Headers) -> Iterator[tuple[str, str]]:
     for name, said in mapping.items():
-        yield name, _found(value, name, said) if said.startswith("$.") else said
+        if said.startswith(_OF_HEADER):
+            yield name, _header(headers, name, said.removeprefix(_OF_HEADER))
+        else:
+            yield name, _found(value, name, said) if said.startswith("$.") else said
+
+
+def _header(headers: Headers, name: str, wanted: str) -> str:
+    for found, value in headers:
+        if found == wanted and value is not None:
+            return _text(found, value)
+    raise EventError(f"mapping of {name}: the message has no header {wanted}")
 
 
 def _found(value: Any, name: str, path: str) -> str:

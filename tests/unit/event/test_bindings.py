@@ -113,3 +113,16 @@ def test_what_a_mapping_does_not_find_is_told(body: bytes | None, said: str) -> 
     """With the attribute and the path."""
     with pytest.raises(EventError, match=said):
         of_plain({"type": "t", "source": "/s", "id": "$.n"}, body, PLACE)
+
+
+def test_a_mapping_may_name_headers() -> None:
+    """The first of a name that has a value; one that is not there, or no UTF-8, is told."""
+    mapping = {"type": "$header.TAGS", "source": "/s", "id": "$header.KEYS"}
+    headers: Headers = [("TAGS", None), ("TAGS", b"late"), ("TAGS", b"later"), ("KEYS", "ü".encode())]
+    made = json.loads(of_plain(mapping, b"{}", PLACE, headers))
+
+    assert (made["type"], made["id"]) == ("late", "ü")
+    with pytest.raises(EventError, match="mapping of id: the message has no header KEYS"):
+        of_plain(mapping, b"{}", PLACE, headers[:3])
+    with pytest.raises(EventError, match="header KEYS: it is not UTF-8"):
+        of_plain(mapping, b"{}", PLACE, [*headers[:3], ("KEYS", b"\xff")])

@@ -32,7 +32,7 @@ def as_events(messages: pa.Table, queue: Queue, mapping: EventMapping | None) ->
                 bodies[row] = of_binary(headers, bodies[row])
             elif form == "plain" and attributes is not None:
                 place = Place("-".join(str(part) for part in (*queue, offsets[row]) if part != ""), times[row])
-                bodies[row] = of_plain(attributes, bodies[row], place)
+                bodies[row] = of_plain(attributes, bodies[row], place, headers)
         except EventError as error:
             refused[row] = str(error)
     column = messages.schema.get_field_index("body")
