@@ -27,7 +27,9 @@ from eventbridge.rocketmq.remoting.settings import ClientSettings
 HERE: Final = Path(__file__).parent
 VERSION: Final = "5.5.0"
 JARS: Final = CACHE / f"rocketmq-{VERSION}"
-BROKER: Final = "broker-a"
+#: The brokers, by the names of their ports; the second is there where it is wanted.
+BROKERS: Final = {"broker": "broker-a", "second": "broker-b"}
+BROKER: Final = BROKERS["broker"]
 #: Who may come in where `secured`.
 USER: Final = "flights"
 PASSWORD: Final = "a-secret-of-the-tests"
@@ -44,12 +46,12 @@ namesrvAddr=127.0.0.1:{names}
 brokerIP1=127.0.0.1
 brokerIP2=127.0.0.1
 bindAddress=127.0.0.1
-listenPort={broker}
-haListenPort=10912
+listenPort={port}
+haListenPort={replication}
 autoCreateTopicEnable=false
 autoCreateSubscriptionGroup=true
-storePathRootDir={folder}/store
-storePathCommitLog={folder}/store/commitlog
+storePathRootDir={folder}/{store}
+storePathCommitLog={folder}/{store}/commitlog
 mappedFileSizeCommitLog={file_bytes}
 mappedFileSizeConsumeQueue=600000
 maxMessageSize=1500000
@@ -87,7 +89,9 @@ _START_SECONDS = 90.0
 
 @dataclass
 class RocketMQ:
-    """A name server and a broker with its data in a folder; the broker may be killed and started again.
+    """A name server and brokers with their data in a folder; those may be killed and started again.
+
+    There is one broker, unless `ports` has one for a `second` too.
 
     Both ports take TLS as well as plain connections. `secured`: who comes in must sign as USER.
     `file_bytes`: how large the files are in which all messages lie.
@@ -107,7 +111,9 @@ class RocketMQ:
         # its replication listens on all addresses, and no setting changes that
         self._network = self._stack.enter_context(OwnNetwork(list(self.ports.values())))
         self._run("names", "org.apache.rocketmq.namesrv.NamesrvStartup", 64)
-        self.start()
+        for which in self.ports:
+            if which != "names":
+                self.start(which)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -131,17 +137,17 @@ class RocketMQ:
         """The certificate that vouches for it."""
         return self.folder / "authority.pem"
 
-    def start(self) -> None:
-        """Start the broker and wait until it answers; raises ToolMissing if it does not."""
-        self._run("broker", "org.apache.rocketmq.broker.BrokerStartup", 256)
+    def start(self, which: str = "broker") -> None:
+        """Start a broker and wait until it answers; raises ToolMissing if it does not."""
+        self._run(which, "org.apache.rocketmq.broker.BrokerStartup", 256)
         client = self.client()
-        _wait(lambda: self._is_known(client), "the name server does not hear of the broker")
+        _wait(lambda: self._is_known(client, which), "the name server does not hear of the broker")
         client.close()
 
-    def kill(self) -> None:
-        """Kill the broker, as a loss of power does, but for what the operating system has."""
-        self._processes["broker"].kill()
-        self._processes["broker"].wait()
+    def kill(self, which: str = "broker") -> None:
+        """Kill a broker, as a loss of power does, but for what the operating system has."""
+        self._processes[which].kill()
+        self._processes[which].wait()
 
     def client(self) -> Client:
         """Return a client that may do all."""
@@ -155,10 +161,10 @@ class RocketMQ:
         command += ["org.apache.rocketmq.tools.command.MQAdminStartup", *words]
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 
-    def _is_known(self, client: Client) -> bool:
-        """Return whether the name server knows the broker, which else tells it of itself every ten seconds."""
-        client.ask(_address(self), 25, {}, body=b"brokerPermission=6")
-        return bool(client.queues(BROKER))
+    def _is_known(self, client: Client, which: str) -> bool:
+        """Return whether the name server knows a broker, which else tells it of itself every ten seconds."""
+        client.ask(_address(self, which), 25, {}, body=b"brokerPermission=6")
+        return bool(client.queues(BROKERS[which]))
 
     def _run(self, name: str, program: str, heap: int) -> None:
         log = self.folder / f"{name}.out"
@@ -182,13 +188,15 @@ class RocketMQ:
             time.sleep(0.05)
 
     def _write_settings(self) -> None:
-        places = {"folder": self.folder, "file_bytes": self.file_bytes, "name": BROKER, **self.ports}
-        settings = _BROKER.format(**places)
-        if self.secured:
-            user = json.dumps({"username": USER, "password": PASSWORD})
-            inner = json.dumps({"accessKey": USER, "secretKey": PASSWORD})
-            settings += _SECURED.format(user=user, inner=inner)
-        (self.folder / "broker.conf").write_text(settings)
+        for number, (which, name) in enumerate(BROKERS.items()):
+            own = {"name": name, "port": self.ports.get(which), "replication": 10912 + number}
+            own |= {"store": "store" if which == "broker" else f"store-{which}"}
+            settings = _BROKER.format(folder=self.folder, file_bytes=self.file_bytes, names=self.ports["names"], **own)
+            if self.secured:
+                user = json.dumps({"username": USER, "password": PASSWORD})
+                inner = json.dumps({"accessKey": USER, "secretKey": PASSWORD})
+                settings += _SECURED.format(user=user, inner=inner)
+            (self.folder / f"{which}.conf").write_text(settings)
         (self.folder / "names.conf").write_text(f"listenPort={self.ports['names']}\nbindAddress=127.0.0.1\n")
         (self.folder / "tls.properties").write_text(_TLS.format(folder=self.folder))
         authority = certificates.authority()
@@ -218,20 +226,26 @@ def set_queues(server: RocketMQ, topic: str, queues: int) -> None:
         client.close()
 
 
-def _address(server: RocketMQ) -> str:
-    return f"127.0.0.1:{server.ports['broker']}"
+def _address(server: RocketMQ, which: str = "broker") -> str:
+    return f"127.0.0.1:{server.ports[which]}"
+
+
+def _brokers(server: RocketMQ) -> list[str]:
+    return [which for which in BROKERS if which in server.ports]
 
 
 def _delete(server: RocketMQ, client: Client, topic: str) -> None:
-    client.ask(_address(server), 215, {"topic": topic})
+    for which in _brokers(server):
+        client.ask(_address(server, which), 215, {"topic": topic})
     client.ask(server.servers, 216, {"topic": topic})
 
 
 def _make(server: RocketMQ, client: Client, topic: str, queues: int) -> None:
     fields = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": queues, "writeQueueNums": queues, "perm": 6}
     fields |= {"topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false"}
-    client.ask(_address(server), 17, fields)
-    _wait(lambda: len(client.queues(topic)) == queues, f"the topic {topic!r} does not appear")
+    for which in _brokers(server):
+        client.ask(_address(server, which), 17, fields)
+    _wait(lambda: len(client.queues(topic)) == queues * len(_brokers(server)), f"the topic {topic!r} does not appear")
 
 
 def _wait(is_so: Callable[[], bool], what: str) -> None:

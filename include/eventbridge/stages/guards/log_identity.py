@@ -30,11 +30,14 @@ def refuse_other_log(work: Runtime, runner: str, bus: Bus, source: LogSource) ->
 def offset_gaps(bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset]) -> Mapping[Queue, str]:
     """Return why offsets do not count on this log, with the remedy, for those queues of the bus where it is so.
 
-    A topic that the rule file no longer names is not consumed, and not looked at.
+    A topic that the rule file no longer names is not consumed, and not looked at; nor is a queue of a broker that the
+    bus does not name now: it is away, and so is what lies there.
     """
     identities, ends = source.identities(), source.ends()
     found = {}
     for row in rows:
+        if row.queue.broker and row.queue not in ends:
+            continue
         identity, end = identities.get(row.queue.topic, ""), ends.get(row.queue, 0)
         if row.queue.topic in bus.source.topics and not _counts(row, identity, end):
             found[row.queue] = _told(row, source, identity, end)

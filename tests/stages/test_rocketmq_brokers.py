@@ -1,0 +1,71 @@
+"""A bus whose topic lies on two brokers: both are read, and the one that is away holds up nobody."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from demo.ports import reserve
+from services.rocketmq import BROKERS, RocketMQ, make_topics
+
+from eventbridge.rocketmq.remoting.messages import Outgoing
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.deliver import deliver_until_idle
+
+RULES = """
+buses:
+  orders: {{source: {{type: rocketmq, connection: shop, topics: [orders], start_at: earliest}}}}
+rules:
+  all:
+    bus: orders
+    pattern: {{}}
+    targets: {{log: {{type: file, path: {folder}/all.jsonl}}}}
+"""
+
+Order = Callable[..., bytes]
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RocketMQ]:
+    """A name server with two brokers."""
+    ports = {name: reserve() for name in ("names", "broker", "second")}
+    with RocketMQ(tmp_path_factory.mktemp("two"), ports=ports) as server:
+        yield server
+
+
+def send(server: RocketMQ, broker: str, body: bytes) -> None:
+    """Send an event to a broker."""
+    with closing(server.client()) as client:
+        queue = next(queue for queue in client.queues("orders") if queue.broker == broker)
+        client.send(queue, Outgoing(body))
+
+
+def test_what_two_brokers_have_is_delivered(two: RocketMQ, site: Any, order: Order, tmp_path: Path) -> None:
+    """Published to both, read from both; while one is dead the other goes on, and what the dead one had comes later."""
+    make_topics(two, "orders", queues=2)
+    site.environ["EVENTBRIDGE_CONN_SHOP"] = two.connection
+    site.write_rules(RULES.format(folder=tmp_path))
+
+    def delivered() -> list[str]:
+        deliver_until_idle(site.work, "orders", InProcessRouter(site.work.store))
+        return sorted(json.loads(line)["id"] for line in (tmp_path / "all.jsonl").read_text().splitlines())
+
+    with closing(site.work.open_publisher(site.work.rule_set().buses["orders"])) as publisher:
+        places = publisher.publish([(order(str(number)), None) for number in range(8)])
+    assert {queue.broker for queue, _ in places} == set(BROKERS.values())
+    assert delivered() == [str(number) for number in range(8)]
+
+    send(two, "broker-b", order("8"))
+    two.kill("second")
+    send(two, "broker-a", order("9"))
+    site.reopen()
+    assert "9" in delivered()
+    two.start("second")
+    site.reopen()
+    assert delivered() == [str(number) for number in range(10)]
+    assert audit(site.work).differences == ()
