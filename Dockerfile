@@ -18,14 +18,15 @@ COPY requirements.txt /opt/eventbridge/requirements.txt
 RUN uv pip install --system --no-cache --require-hashes -r /opt/eventbridge/requirements.txt
 
 COPY . /opt/eventbridge
-WORKDIR /opt/eventbridge
-# Spark's processes and all others belong to one user without rights. What volumes are mounted on is that user's.
-RUN uv pip install --system --no-cache --no-deps . \
-  && eventbridge compile \
-  && useradd --uid 50000 --create-home eventbridge \
-  && install -d -o eventbridge /opt/airflow/state /opt/airflow/logs /var/lib/eventbridge /var/lib/spark /var/lib/s3 \
-  && chown eventbridge /opt/airflow
 COPY --from=s3proxy /build/s3proxy.jar /opt/s3proxy/s3proxy.jar
+WORKDIR /opt/eventbridge
+# All processes belong to one user without rights, and so do the folders that volumes are mounted on.
+ENV AIRFLOW_HOME=/opt/airflow NUMBA_CACHE_DIR=/var/cache/eventbridge PYTHONUNBUFFERED=1
+RUN uv pip install --system --no-cache --no-deps . \
+  && useradd --uid 50000 --create-home eventbridge \
+  && install -d -o eventbridge /opt/airflow /opt/airflow/state /opt/airflow/logs "$NUMBA_CACHE_DIR" \
+    /var/lib/eventbridge /var/lib/spark /var/lib/s3
 
-ENV AIRFLOW_HOME=/opt/airflow PYTHONUNBUFFERED=1
 USER eventbridge
+# By the user who needs it: forty seconds once, that no first event waits for.
+RUN eventbridge compile

@@ -7,7 +7,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from demo.services import stop_groups
 
 _READY_SECONDS: Final = 240.0
 _LOOK_SECONDS: Final = 0.5
-_CHECK_SECONDS: Final = 20.0
+_CHECK_SECONDS: Final = 60.0
 
 
 @dataclass
@@ -40,7 +39,11 @@ class Supervisor:
     @classmethod
     def of(cls, variables: Mapping[str, str], folder: Path, say: Callable[[str], None]) -> Supervisor:
         """Read the compose file with these variables, for a new environment in an empty folder."""
-        found = services(variables)
+        return cls.of_services(services(variables), folder, say)
+
+    @classmethod
+    def of_services(cls, found: Mapping[str, Service], folder: Path, say: Callable[[str], None]) -> Supervisor:
+        """Make what these services need of folders."""
         for made in ("logs", "home", "airflow", "spark", "volumes"):
             (folder / made).mkdir(parents=True)
         native = Native(found, folder)
@@ -58,7 +61,7 @@ class Supervisor:
                     for process in self.native.processes(self.services[name]):
                         self._processes[process.name] = process
                         self._spawn(process)
-            self._check_ends()
+            self.check()
             if time.monotonic() > until:
                 raise DemoError(f"After {_READY_SECONDS:g} s {', '.join(waiting)} is not well yet: {self.folder}/logs")
             time.sleep(_LOOK_SECONDS)
@@ -70,6 +73,14 @@ class Supervisor:
                 stop_groups({name: running.pid})  # what is left of its group would have gone with its container
                 self.say(f"{name} ended with {running.returncode} and is started again")
                 self._spawn(self._processes[name])
+
+    def check(self) -> None:
+        """Raise DemoError, with its last words, if a process has ended that should not have."""
+        for name, running in self.running.items():
+            if running.poll() not in (None, 0) or (running.returncode == 0 and not self._processes[name].service.once):
+                log = self.folder / "logs" / f"{name}.log"
+                words = log.read_text(errors="replace").strip()[-1500:]
+                raise DemoError(f"{name} ended with {running.returncode}: {words} ({log})")
 
     def kill(self, name: str) -> None:
         """Kill a process with all of its group, as the loss of its container does."""
@@ -105,13 +116,6 @@ class Supervisor:
                 start_new_session=True,
             )
 
-    def _check_ends(self) -> None:
-        for name, running in self.running.items():
-            if running.poll() not in (None, 0) or (running.returncode == 0 and not self._processes[name].service.once):
-                log = self.folder / "logs" / f"{name}.log"
-                words = log.read_text(errors="replace").strip()[-1500:]
-                raise DemoError(f"{name} ended with {running.returncode}: {words} ({log})")
-
     def _is_started(self, name: str) -> bool:
         return any(process.service.name == name for process in self._processes.values())
 
@@ -130,17 +134,25 @@ class Supervisor:
             return all(self.running[process.name].poll() == 0 for process in mine)
         if not service.is_own:
             return all(self._listens(process) for process in mine)
-        if not service.check:
+        return all(self._passes_check(process, replica) for replica, process in enumerate(mine))
+
+    def _passes_check(self, process: Process, replica: int) -> bool:
+        """Run the health check of the file, as an engine does inside the container."""
+        if not process.service.check:
             return True
-        command = self.native.here(service, service.check)
-        done = subprocess.run(
-            [sys.executable if command[0] == "python" else command[0], *command[1:]],
-            env=dict(mine[0].environment),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=_CHECK_SECONDS,
-            check=False,
-        )
+        command = self.native.here(process.service, process.service.check, replica)
+        try:
+            done = subprocess.run(
+                command,
+                env=dict(process.environment),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=_CHECK_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return False
         return done.returncode == 0
 
     def _listens(self, process: Process) -> bool:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 import stat
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 import jsonschema
 import pytest
-from demo.places import DemoError
+from demo.places import ROOT, DemoError
 from demo.production import env
 from demo.production.compose import FILE, Service, document, put_in, services
 from demo.production.native import ADDED, Native
+from s3proxy.server import JAR, SHA256
 from services.compose_schema import compose_schema
 
 SECRETS = env.random_secrets()
@@ -76,6 +78,20 @@ def test_make_env_writes_random_secrets_for_the_owner_alone_and_never_again(tmp_
     ]
     assert all(len(value[name]) >= 32 for value in values for name in SECRETS)
     assert all(values[0][name] != values[1][name] for name in SECRETS)
+
+
+def test_the_image_has_what_its_services_run() -> None:
+    """The file that says what goes into it lets through what is copied, and no more than there is; versions agree."""
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    let_through = re.findall(r"(?m)^!(.+)$", (ROOT / ".dockerignore").read_text())
+    own = [fields for fields in WHOLE["services"].values() if fields["image"].startswith("eventbridge:")]
+    used = re.findall(r"/opt/eventbridge/([\w/.]+)", " ".join(str(fields) for fields in own))
+
+    assert all((ROOT / path).exists() for path in [*let_through, *used])
+    assert {path.split("/")[0] for path in used} <= set(let_through)
+    assert set(re.findall(r"(?m)^COPY ([\w./]+) ", dockerfile)) - {"."} <= set(let_through)
+    assert {fields["image"] for fields in own} == {f"eventbridge:{version('eventbridge')}"}
+    assert f"{SHA256}  /build/{JAR.name.split('-')[0]}.jar" in dockerfile
 
 
 def test_what_is_waited_for_can_be_told() -> None:
