@@ -1,0 +1,41 @@
+"""The doorbell of a runner whose bus is a topic of a real RocketMQ."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from services.rocketmq import RocketMQ, make_topics
+
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
+from eventbridge.orchestrate.names import runner_subject
+from eventbridge.orchestrate.watch import Watch
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.runtime.runtime import Runtime
+
+RULES = """
+buses: {trains: {source: {type: rocketmq, connection: shop, topics: [trains], start_at: earliest}}}
+rules: {all: {bus: trains, pattern: {}, targets: {log: {type: file, path: /tmp/never-written/trains.jsonl}}}}
+"""
+
+
+def test_the_bell_rings_for_what_is_published(rocketmq: RocketMQ, tmp_path: Path) -> None:
+    """Not while nothing waits; once a message is there."""
+    make_topics(rocketmq, "trains", queues=2)
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / "trains.yaml").write_text(RULES)
+    now = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    settings = Settings(home=tmp_path / "home", rules_folder=tmp_path / "rules")
+    connections = connections_from_environment({"EVENTBRIDGE_CONN_SHOP": rocketmq.connection})
+    work = Runtime.open(settings, connections, lambda: now)
+    with closing(Watch(work)) as watch:
+        assert listen(work, "trains") is None, "it registers the queues"
+        now += timedelta(seconds=2)
+        assert list(watch.look()) == []
+
+        with closing(work.open_publisher(work.rule_set().buses["trains"])) as publisher:
+            publisher.publish([(b"{}", None)])
+        now += timedelta(seconds=2)
+        assert list(watch.look()) == [runner_subject("trains")]
