@@ -140,9 +140,7 @@ def fresh(
         raise DemoError(f"LEDGER is {ledger!r}; it must be {' or '.join(LEDGERS)}")
     if bus not in BUSES:
         raise DemoError(f"BUS is {bus!r}; it must be {', '.join(BUSES)}")
-    _keep(folder)
-    for left in folder.iterdir():
-        shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
+    empty(folder)
     usual = folder == FOLDER
     receiver_port = reserve(RECEIVER_PORT if usual else None)
     if not usual or receiver_port != RECEIVER_PORT or BUSES[bus]:
@@ -178,7 +176,14 @@ def chosen() -> Places:
     return fresh(**{name: value for name, value in wanted.items() if value})  # type: ignore[arg-type]
 
 
-def _keep(folder: Path) -> None:
+def empty(folder: Path) -> None:
+    """Take a folder for this process, until it ends, and remove what is in it; raises DemoError if another has it."""
+    keep(folder)
+    for left in folder.iterdir():
+        shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
+
+
+def keep(folder: Path) -> None:
     """Make the folder and lock it until this process ends."""
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)  # the password and the logs are nobody else's

@@ -223,10 +223,7 @@ class Services:
 
     def _note_pids(self) -> None:
         if self.places.folder.exists():
-            started = {name: [pid, _started(pid)] for name, pid in list(self.groups.items())}
-            beside = self.places.folder / f"{_PIDS}.new"
-            beside.write_text(json.dumps(started))
-            beside.replace(self.places.folder / _PIDS)  # whoever reads it finds the old or the new, never half of it
+            note_groups(self.places.folder, self.groups)
 
     def _wait_for_airflow(self) -> None:
         until = time.monotonic() + _READY_SECONDS
@@ -238,6 +235,14 @@ class Services:
             if time.monotonic() > until:
                 raise DemoError(f"After {_READY_SECONDS:g} s {', '.join(waiting)} of Airflow is not healthy yet.")
             time.sleep(0.3)
+
+
+def note_groups(folder: Path, groups: Mapping[str, int]) -> None:
+    """Write down process groups by name, with when they began, so that `left_behind` knows them again."""
+    started = {name: [pid, _started(pid)] for name, pid in list(groups.items())}
+    beside = folder / f"{_PIDS}.new"
+    beside.write_text(json.dumps(started))
+    beside.replace(folder / _PIDS)  # whoever reads it finds the old or the new, never half of it
 
 
 def left_behind(folder: Path = FOLDER) -> dict[str, int]:

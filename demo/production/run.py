@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
+import shlex
 import signal
 import sys
 import time
@@ -21,10 +21,11 @@ from s3proxy.server import fetch_s3proxy
 from services.kafka import fetch_kafka
 from services.postgresql import fetch_postgresql
 
-from demo.places import ROOT, DemoError
+from demo.places import ROOT, DemoError, empty, keep
 from demo.production.env import random_secrets
 from demo.production.smoke import smoke
 from demo.production.supervisor import Supervisor
+from demo.services import left_behind, stop_groups
 from eventbridge.errors import EventBridgeError
 
 FOLDER: Final = ROOT / ".production"
@@ -77,10 +78,12 @@ def main() -> int:
 
 
 def _begin(folder: Path) -> Supervisor:
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(mode=0o700)
+    keep(folder)
+    stop_groups(left_behind(folder))  # of one that was killed itself
+    empty(folder)
     variables = {name: os.environ[name] for name in GIVEN if os.environ.get(name)} | random_secrets()
     supervisor = Supervisor.of(variables, folder, _say)
+    _save_settings(supervisor, folder / "settings.sh")
     _say(f"Starting {len(supervisor.services)} services of docker-compose.yaml natively ...")
     began = time.monotonic()
     try:
@@ -96,9 +99,16 @@ def _begin(folder: Path) -> Supervisor:
         f"  Kafka     {supervisor.native.address('kafka')}:9092\n"
         f"  rules     {supervisor.environment('eventbridge-api')['EVENTBRIDGE_RULES_FOLDER']}\n"
         f"  logs      {folder / 'logs'}\n"
-        "Ctrl-C ends it."
+        f"`source {folder.name}/settings.sh` shows it to the command line eventbridge; Ctrl-C ends it."
     )
     return supervisor
+
+
+def _save_settings(supervisor: Supervisor, file: Path) -> None:
+    """Write down what makes the command line see what the services see."""
+    environ = supervisor.environment("eventbridge-api").items()
+    ours = [f"export {name}={shlex.quote(value)}\n" for name, value in environ if name.startswith("EVENTBRIDGE_")]
+    file.write_text("".join(ours))
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -17,7 +17,7 @@ from demo.places import ROOT, DemoError
 from demo.production.compose import Service, services
 from demo.production.images import PORTS, follow_up, image_of, prepare
 from demo.production.native import Native, Process
-from demo.services import stop_groups
+from demo.services import note_groups, stop_groups
 
 _READY_SECONDS: Final = 240.0
 _LOOK_SECONDS: Final = 0.5
@@ -115,6 +115,7 @@ class Supervisor:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        note_groups(self.folder, {name: running.pid for name, running in self.running.items()})
 
     def _is_started(self, name: str) -> bool:
         return any(process.service.name == name for process in self._processes.values())
