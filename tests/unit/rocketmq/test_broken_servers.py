@@ -150,6 +150,19 @@ def test_a_broker_that_is_no_master_is_none() -> None:
         client.greet("flights")
 
 
+@pytest.mark.parametrize(("perm", "to_write", "said"), [(4, True, "written to"), (2, False, "read")])
+def test_a_topic_without_such_queues_is_told(perm: int, to_write: bool, said: str) -> None:
+    """Operators close a topic for writers before they take it away."""
+    found = json.loads(route("127.0.0.1:1"))
+    found["queueDatas"][0]["perm"] = perm
+    with (
+        server(say(json.dumps(found).encode())) as address,
+        asking(address) as client,
+        pytest.raises(NoRoute, match=f"no queue of the topic 'flights' can be {said} now"),
+    ):
+        client.queues("flights", to_write=to_write)
+
+
 def test_a_broker_that_says_half_of_a_message_is_told() -> None:
     """A frame may be whole and what is in it not."""
 

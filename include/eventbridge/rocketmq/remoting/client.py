@@ -71,15 +71,21 @@ class Client:
         self._addresses: dict[str, str] = {}
 
     def queues(self, topic: str, *, to_write: bool = False) -> list[TopicQueue]:
-        """Return the queues of a topic that can be read (or written) now, on all brokers; raises Refused (17)."""
+        """Return the queues of a topic that can be read (or written) now, on all brokers.
+
+        Raises Refused (17) for a topic that is not there, NoRoute where there is no such queue.
+        """
         route = self._route(topic)
         asked, number = (_WRITES, "writeQueueNums") if to_write else (_READS, "readQueueNums")
-        return sorted(
+        found = sorted(
             TopicQueue(topic, str(each["brokerName"]), queue)
             for each in route["queueDatas"]
             if int(each["perm"]) & asked
             for queue in range(int(each[number]))
         )
+        if not found:
+            raise NoRoute(f"no queue of the topic {topic!r} can be {'written to' if to_write else 'read'} now")
+        return found
 
     def earliest(self, queue: TopicQueue) -> int:
         """Return the first offset that is still held."""
@@ -146,8 +152,6 @@ class Client:
     def greet(self, topic: str) -> None:
         """Make sure that all brokers of a topic can be reached, know us, and let the topic be written to at all."""
         queues = self.queues(topic, to_write=True)
-        if not queues:
-            raise NoRoute(f"no queue of the topic {topic!r} can be written to")
         said = {"clientID": "eventbridge", "producerDataSet": [{"groupName": "eventbridge"}], "consumerDataSet": []}
         for broker in sorted({queue.broker for queue in queues}):
             self.ask(self._addresses[broker], codes.HEARTBEAT, {}, body=json.dumps(said).encode())

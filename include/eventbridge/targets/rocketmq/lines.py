@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from eventbridge.rocketmq.remoting import codes
 from eventbridge.rocketmq.remoting.client import Client
 from eventbridge.rocketmq.remoting.connection import Connection
-from eventbridge.rocketmq.remoting.errors import NoRoute, Refused, RemotingError, TimedOut
+from eventbridge.rocketmq.remoting.errors import Refused, RemotingError, TimedOut
 from eventbridge.rocketmq.remoting.messages import Outgoing
 from eventbridge.rocketmq.remoting.queues import TopicQueue, queue_of_key
 from eventbridge.rocketmq.remoting.sending import send_request
@@ -111,8 +111,6 @@ class Lines:
         if time.monotonic() >= self._known_until:
             try:
                 self._queues, self._failed = self.client.queues(self._topic, to_write=True), None
-                if not self._queues:
-                    self._failed = NoRoute(f"no queue of the topic {self._topic!r} can be written to")
             except RemotingError as error:
                 self._failed = error
             self._known_until = time.monotonic() + (_FAILURE_HOLDS_SECONDS if self._failed else _HOLD_SECONDS)
