@@ -24,7 +24,7 @@ from services.postgresql import fetch_postgresql
 from demo.places import ROOT, DemoError, empty, keep
 from demo.production.env import random_secrets
 from demo.production.smoke import smoke
-from demo.production.supervisor import Supervisor
+from demo.production.supervisor import Supervisor, remove_data
 from demo.services import left_behind, stop_groups
 from eventbridge.errors import EventBridgeError
 
@@ -80,6 +80,7 @@ def main() -> int:
 def _begin(folder: Path) -> Supervisor:
     keep(folder)
     stop_groups(left_behind(folder))  # of one that was killed itself
+    remove_data(folder)
     empty(folder)
     variables = {name: os.environ[name] for name in GIVEN if os.environ.get(name)} | random_secrets()
     supervisor = Supervisor.of(variables, folder, _say)

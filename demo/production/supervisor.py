@@ -97,9 +97,7 @@ class Supervisor:
             stop_groups({name: self.running[name].pid for name in group})
         for running in self.running.values():
             running.wait()
-        linked = self.folder / "volumes" / "postgresql" / "folder"
-        if linked.is_symlink():
-            shutil.rmtree(linked.resolve(), ignore_errors=True)
+        remove_data(self.folder)
 
     def _spawn(self, process: Process) -> None:
         if not process.service.is_own:
@@ -162,3 +160,10 @@ class Supervisor:
                 return False
         follow_up(process)
         return True
+
+
+def remove_data(folder: Path) -> None:
+    """Remove what an environment keeps outside of its folder: the data of the server that runs as another user."""
+    linked = folder / "volumes" / "postgresql" / "folder"
+    if linked.is_symlink():
+        shutil.rmtree(linked.resolve(), ignore_errors=True)
