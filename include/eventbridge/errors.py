@@ -59,6 +59,7 @@ EXTRAS = {
     "confluent_kafka": "kafka",
     "fastapi": "api",
     "great_expectations": "quality",
+    "opentelemetry": "otel",
     "pandas": "spark",
     "prometheus_client": "api",
     "psycopg": "postgresql",

@@ -37,11 +37,12 @@ def runtime(*, looking: bool = False) -> Iterator[Runtime]:
     """
     from eventbridge.config.connection import connections_from_environment
     from eventbridge.stages.runtime.runtime import Runtime
+    from eventbridge.telemetry.chosen import chosen_telemetry
 
     chosen = settings()
     path = Path(chosen.ledger_url.removeprefix(_SQLITE)) if chosen.ledger_url.startswith(_SQLITE) else None
     missing = looking and path is not None and not path.exists()
-    work = Runtime.open(chosen, connections_from_environment(os.environ))
+    work = Runtime.open(chosen, connections_from_environment(os.environ), telemetry=chosen_telemetry(os.environ))
     try:
         if missing:
             note(f"{path} was not there: this is a new, empty ledger. EVENTBRIDGE_HOME says where yours is")

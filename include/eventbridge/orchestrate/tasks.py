@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from eventbridge.decision.chunking import PoolSlots
     from eventbridge.orchestrate.pools import AirflowPools
     from eventbridge.stages.runtime.runtime import Runtime
+    from eventbridge.telemetry.chosen import chosen_telemetry
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +47,7 @@ def stage() -> Iterator[Runtime]:
     # This process ends with its task: no garbage collection need look through what it began with, for 0.3 s.
     gc.freeze()
     try:
-        work = Runtime.open(airflow_settings(), airflow_connection)
+        work = Runtime.open(airflow_settings(), airflow_connection, telemetry=chosen_telemetry(os.environ))
         try:
             yield work
         finally:

@@ -23,6 +23,7 @@ from eventbridge.routing.order_keys import order_keys, shards_of
 from eventbridge.routing.pieces import AT_ONCE
 from eventbridge.routing.program import Route, RouteProgram
 from eventbridge.routing.replay_header import with_replay_id
+from eventbridge.routing.trace_header import with_traceparent
 from eventbridge.store.schemas import DELIVERY
 from eventbridge.transform import Rendered, Scope
 from eventbridge.transform.kernel.operate import HANDED_BACK
@@ -149,6 +150,7 @@ class _Made:
     def columns(self) -> dict[str, pa.Array]:
         """Return the columns that transforms decide."""
         replay_id = self._origin.replay_id
+        self._pass_traces_on()
         headers = self._headers.changed(partial(with_replay_id, replay_id=replay_id)) if replay_id else self._headers
         return {
             "payload": self._payload,
@@ -157,6 +159,15 @@ class _Made:
             "failure": self.failures.array(),
             "not_before": self._times(),
         }
+
+    def _pass_traces_on(self) -> None:
+        brought = self._events.traceparents
+        if not brought:
+            return
+        before = self._headers.array().to_pylist()
+        for index, number in enumerate(self._deliveries.events.tolist()):
+            if number in brought:
+                self._headers.put(index, with_traceparent(before[index], brought[number]))
 
     def _times(self) -> pa.Array:
         if not self.waits.any():

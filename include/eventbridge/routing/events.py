@@ -16,6 +16,7 @@ from eventbridge.event.cloudevent import Event, parse_event
 from eventbridge.match.leaves import flatten
 from eventbridge.match.reference import matches_leaves
 from eventbridge.routing.program import RouteProgram
+from eventbridge.routing.trace_header import traceparents
 from eventbridge.scan.texts import Texts, padded_texts
 from eventbridge.store.parquet import read_span
 from eventbridge.store.protocol import Store
@@ -86,6 +87,11 @@ class SliceEvents:
         """Return when each event arrived, in microseconds since 1970."""
         times: npt.NDArray[np.int64] = self.table["arrived_at"].cast(pa.int64()).to_numpy()
         return times
+
+    @cached_property
+    def traceparents(self) -> dict[int, str]:
+        """Return what events bring as `traceparent`, by their numbers."""
+        return traceparents(self.table["body"])
 
     def only(self, name: str) -> str | None:
         """Return the one text that a column holds, None if it holds several."""

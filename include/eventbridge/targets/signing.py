@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import binascii
 import hmac
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -12,10 +11,10 @@ from typing import Literal
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from eventbridge.errors import ConnectionUnusable
+from eventbridge.event.traceparent import is_traceparent
 
 _HMAC, _ED25519, _PUBLIC = "whsec_", "whsk_", "whpk_"
 # W3C Trace Context level 1: version 00, no all-zero ids
-_TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,7 @@ def traceparent(delivery_id: str, headers: Mapping[str, str]) -> str:
     if headers:
         for name in ("traceparent", "ce-traceparent"):
             brought = headers.get(name)
-            if brought is not None and _TRACEPARENT.fullmatch(brought):
+            if brought is not None and is_traceparent(brought):
                 return brought
     digits = delivery_id.replace("-", "")
     return f"00-{digits}-{digits[16:]}-01"

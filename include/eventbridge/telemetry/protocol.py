@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 
@@ -56,6 +56,41 @@ class LookEnded:
     error: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class AttemptMade:
+    """One attempt at a delivery; `number` counts over all batches."""
+
+    number: int
+    started_at: datetime
+    duration: timedelta
+    outcome: str
+    code: int | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverySettled:
+    """What a committed batch came to for one delivery that is traced; `traceparent`: what its event brought.
+
+    `verdict`: Delivered, DeadLettered, or RetryAt and Unknown, after which another batch goes on.
+    """
+
+    batch_id: str
+    delivery_id: bytes
+    traceparent: str | None
+    bus: str
+    rule: str
+    target: str
+    source: str
+    event_id: str
+    published_at: datetime
+    arrived_at: datetime
+    settled_at: datetime | None
+    verdict: str
+    reason: str | None
+    attempts: tuple[AttemptMade, ...]
+
+
 class Telemetry(Protocol):
     """Who is told; called by the thread that did the work, so it must be quick and keep what takes long for later.
 
@@ -71,6 +106,12 @@ class Telemetry(Protocol):
     def look_ended(self, ended: LookEnded) -> None:
         """Take note of a look of the doorbell: several a second."""
 
+    def traces(self, delivery_id: bytes, traceparent: str | None) -> bool:
+        """Return whether a delivery is traced: asked for each one of a committed batch."""
+
+    def delivery_settled(self, settled: DeliverySettled) -> None:
+        """Take note of a delivery that is traced; its batch is committed."""
+
     def close(self) -> None:
         """Send what is kept: the process is about to end."""
 
@@ -85,6 +126,13 @@ class NoTelemetry:
         """Do nothing."""
 
     def look_ended(self, ended: LookEnded) -> None:
+        """Do nothing."""
+
+    def traces(self, delivery_id: bytes, traceparent: str | None) -> bool:
+        """Return that it is not."""
+        return False
+
+    def delivery_settled(self, settled: DeliverySettled) -> None:
         """Do nothing."""
 
     def close(self) -> None:

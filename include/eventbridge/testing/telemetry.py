@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eventbridge.telemetry.protocol import LookEnded, PushEnded, StageEnded
+from eventbridge.telemetry.protocol import DeliverySettled, LookEnded, PushEnded, StageEnded
 
 
 class KeptTelemetry:
@@ -12,6 +12,7 @@ class KeptTelemetry:
         self.told: list[StageEnded | PushEnded | LookEnded] = []
         self.error: Exception | None = None
         self.closed = False
+        self.settled: list[DeliverySettled] = []
 
     def stage_ended(self, ended: StageEnded) -> None:
         """Keep it."""
@@ -24,6 +25,14 @@ class KeptTelemetry:
     def look_ended(self, ended: LookEnded) -> None:
         """Keep it."""
         self._keep(ended)
+
+    def traces(self, delivery_id: bytes, traceparent: str | None) -> bool:
+        """Return that everything is traced."""
+        return True
+
+    def delivery_settled(self, settled: DeliverySettled) -> None:
+        """Keep it, apart from stages."""
+        self.settled.append(settled)
 
     def close(self) -> None:
         """Remember that it was closed."""

@@ -18,6 +18,7 @@ from eventbridge.model.routed import RoutedSlice
 from eventbridge.stages.commit.books import books_of
 from eventbridge.stages.commit.deficit import close_deficit
 from eventbridge.stages.commit.figures import figures_of
+from eventbridge.stages.commit.traces import tell_traces
 from eventbridge.stages.guards.log_identity import refuse_other_log
 from eventbridge.stages.notify.publish import publish_operational_events
 from eventbridge.stages.runtime.damaged_files import naming_the_repair
@@ -26,6 +27,7 @@ from eventbridge.stages.runtime.told import told
 from eventbridge.stages.settle.settlement import first_settlement
 from eventbridge.store import layout
 from eventbridge.store.formats import FORMAT, require_known_format
+from eventbridge.telemetry.protocol import NO_TELEMETRY
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +46,8 @@ def commit(work: Runtime, batch_id: str) -> bool:
     if batch.state == "settling":
         _prove_and_commit(work, batch)
         batch = work.ledger.batch(batch_id)
+        if work.telemetry is not NO_TELEMETRY and batch.state == "committed":
+            tell_traces(work, batch)
     publish_operational_events(work)
     if batch.state != "committed":
         return False

@@ -1,0 +1,58 @@
+"""Sends metrics by OTLP while `eventbridge serve` runs, if the usual OTEL_* variables name a collector."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from eventbridge.errors import EventBridgeError, SettingsError
+from eventbridge.stages.operate.metrics import metrics
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.telemetry.chosen import sends
+
+log = logging.getLogger(__name__)
+
+_INTERVAL = "OTEL_METRIC_EXPORT_INTERVAL"
+
+
+@contextmanager
+def pushed_metrics(work: Runtime) -> Iterator[None]:
+    """Send metrics each OTEL_METRIC_EXPORT_INTERVAL, and once more at the end of the block; raises SettingsError."""
+    if not sends("metrics", os.environ):
+        yield
+        return
+    seconds = _seconds()
+    stop = threading.Event()
+    thread = threading.Thread(target=_send, args=(work, seconds, stop), name="otlp metrics", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(seconds)
+
+
+def _send(work: Runtime, seconds: float, stop: threading.Event) -> None:
+    from eventbridge.telemetry.otlp_metrics import MetricsSender
+
+    sender = MetricsSender()
+    while True:
+        stopped = stop.wait(seconds)
+        try:
+            if not sender.send(metrics(work)):
+                log.warning("the collector of OpenTelemetry did not take the metrics")
+        except EventBridgeError as error:
+            log.warning("metrics are not sent: %s", error)
+        if stopped:
+            sender.close()
+            return
+
+
+def _seconds() -> float:
+    text = os.environ.get(_INTERVAL, "60000")
+    if not text.isdecimal() or not int(text):
+        raise SettingsError(f"{_INTERVAL} is {text!r}. Write milliseconds, such as 60000")
+    return int(text) / 1_000

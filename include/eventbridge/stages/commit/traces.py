@@ -1,0 +1,98 @@
+"""Tells the telemetry of the deliveries of a committed batch that are traced: from its files, so nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from eventbridge.errors import StoreError
+from eventbridge.event.traceparent import TRACEPARENT, is_traceparent
+from eventbridge.model.batch import Batch
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.told import tell
+from eventbridge.stages.segments.segments import segments
+from eventbridge.stages.settle.deliveries import batch_deliveries
+from eventbridge.stages.settle.settlement import settlements
+from eventbridge.store.columns import column_of
+from eventbridge.store.parquet import read_table
+from eventbridge.telemetry.protocol import AttemptMade, DeliverySettled
+
+log = logging.getLogger(__name__)
+
+_COLUMNS = ["delivery_id", "rule", "target", "bus", "source", "event_id", "published_at", "arrived_at", "headers"]
+_ATTEMPTS = ["delivery_id", "attempt", "started_at", "duration_ms", "outcome", "code", "error", "sent"]
+_VERDICTS = ["delivery_id", "verdict", "reason", "settled_at"]
+
+
+def tell_traces(work: Runtime, batch: Batch) -> None:
+    """Tell of each delivery of a committed batch that is traced; what cannot be read is logged, and not told."""
+    try:
+        _tell_traces(work, batch)
+    except StoreError as error:
+        log.warning("deliveries of batch %s are not traced: %s", batch.batch_id, error)
+
+
+def _tell_traces(work: Runtime, batch: Batch) -> None:
+    traced = {row["delivery_id"]: row for row in _traced(work, batch)}
+    if not traced:
+        return
+    attempts = _attempts(work, batch, set(traced))
+    for row in _rows_of(work, batch, set(traced)):
+        of = traced[row["delivery_id"]]
+        settled = DeliverySettled(
+            batch_id=batch.batch_id,
+            traceparent=of.pop("traceparent"),
+            settled_at=row["settled_at"],
+            verdict=row["verdict"],
+            reason=row["reason"],
+            attempts=tuple(sorted(attempts[row["delivery_id"]], key=lambda each: each.number)),
+            **of,
+        )
+        tell(work.telemetry.delivery_settled, settled)
+
+
+def _traced(work: Runtime, batch: Batch) -> Iterator[dict[str, Any]]:
+    traces = work.telemetry.traces
+    for _, _, table in batch_deliveries(work, batch, _COLUMNS):
+        brought = [_brought(text) for text in table["headers"].to_pylist()]
+        ids = table["delivery_id"].to_pylist()
+        chosen = [number for number, each in enumerate(ids) if traces(each, brought[number])]
+        if chosen:
+            for number, row in zip(
+                chosen, table.take(column_of(np.array(chosen), pa.int64())).to_pylist(), strict=True
+            ):
+                row.pop("headers")
+                yield row | {"traceparent": brought[number]}
+
+
+def _brought(headers: str | None) -> str | None:
+    if not headers or TRACEPARENT not in headers:
+        return None
+    known = json.loads(headers)
+    return next((text for name in (TRACEPARENT, f"ce-{TRACEPARENT}") if is_traceparent(text := known.get(name))), None)
+
+
+def _rows_of(work: Runtime, batch: Batch, ids: set[bytes]) -> Iterator[dict[str, Any]]:
+    for _, table in settlements(work, batch.batch_id, _VERDICTS):
+        yield from (row for row in table.to_pylist() if row["delivery_id"] in ids)
+
+
+def _attempts(work: Runtime, batch: Batch, ids: set[bytes]) -> dict[bytes, list[AttemptMade]]:
+    found: dict[bytes, list[AttemptMade]] = defaultdict(list)
+    for file in segments(work, batch.batch_id):
+        rows = read_table(work.store, file.path, columns=_ATTEMPTS).to_pylist() if file.path else ()
+        for row in rows:
+            if row["delivery_id"] in ids and row["sent"]:
+                duration = timedelta(milliseconds=row["duration_ms"])
+                made = AttemptMade(
+                    row["attempt"], row["started_at"], duration, row["outcome"], row["code"], row["error"]
+                )
+                found[row["delivery_id"]].append(made)
+    return found
