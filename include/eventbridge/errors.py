@@ -56,6 +56,7 @@ EXTRAS = {
     "airflow": "airflow",
     "boto3": "s3",
     "botocore": "s3",
+    "celery": "celery",
     "confluent_kafka": "kafka",
     "fastapi": "api",
     "great_expectations": "quality",
