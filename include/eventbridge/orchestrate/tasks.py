@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from eventbridge.decision.chunking import PoolSlots
     from eventbridge.orchestrate.pools import AirflowPools
     from eventbridge.stages.runtime.runtime import Runtime
-    from eventbridge.telemetry.chosen import chosen_telemetry
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +42,7 @@ def stage() -> Iterator[Runtime]:
     """Open the runtime for one stage; what a person must mend fails the task at once, without further tries."""
     from eventbridge.orchestrate.connections import airflow_connection
     from eventbridge.stages.runtime.runtime import Runtime
+    from eventbridge.telemetry.chosen import chosen_telemetry
 
     # This process ends with its task: no garbage collection need look through what it began with, for 0.3 s.
     gc.freeze()
