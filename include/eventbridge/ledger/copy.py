@@ -20,16 +20,20 @@ _ROWS_AT_ONCE = 1_000
 def copy_ledger(from_url: str, to_url: str) -> dict[str, int]:
     """Copy every row of a ledger into one that is empty, and return how many rows each table has, by name.
 
-    The copy is the same ledger: it has its id, and goes on with its numbers. Nobody can write to either meanwhile; all
-    of it is there afterwards, or nothing. Raises UserError where there is nothing to copy from, or something at the
-    other end, LedgerError where the counts differ or a database fails.
+    The copy is the same ledger: it has its id, and goes on with its numbers. It is as of one moment, and all of it is
+    there afterwards, or nothing. Nobody can write to a file that is copied. A server goes on writing: what others
+    commit there after that moment is not in the copy, so end the processes that use it first. Raises UserError where
+    there is nothing to copy from, or something at the other end, LedgerError where the counts differ or a database
+    fails.
     """
     source, destination = Ledger.open(from_url), Ledger.open(to_url)
     try:
         if source.ledger_id == destination.ledger_id:
             raise UserError("Both URLs name one ledger: there is nothing to copy.")
-        # the source is not changed; as a writer's, its transaction keeps others from changing it
-        with source._writing() as there, destination._writing() as here:
+        # The source is not changed. A writer's transaction keeps others from changing a file. On a server it would not,
+        # and each of its statements would see another moment: only a reader's sees the same one throughout.
+        reading = source._reading() if source._engine.spans_hosts else source._writing()
+        with reading as there, destination._writing() as here:
             _refuse_full(here, destination)
             here.execute(identity.delete())
             counts = {each.name: _copy(each, there, here) for each in metadata.sorted_tables}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from contracts.ledger_samples import (
@@ -18,6 +19,7 @@ from contracts.ledger_samples import (
     settle,
 )
 from services.postgresql import Postgresql
+from sqlalchemy import Engine, event
 
 from eventbridge.decision.breaker import Count, Tally
 from eventbridge.errors import LedgerError, UserError
@@ -83,6 +85,33 @@ def test_a_copy_is_the_same_ledger(file: str, server_url: str) -> None:
     }
     assert counts["delivery_chunk"] > 0
     assert counts["target_window"] > 0
+
+
+def test_a_copy_of_a_server_is_of_one_moment(file: str, server_url: str, postgresql_server: Postgresql) -> None:
+    """A delivery that another process parks while the copy is made is not in the copy, and does not break it."""
+    copy_ledger(file, server_url)
+    before = everything(server_url)
+    second_url = postgresql_server.new_database()
+    Ledger.migrate(second_url)
+    other = Ledger.open(server_url, Clock())
+    parked: list[str] = []
+
+    def park(*told: Any) -> None:
+        statement: str = told[2]
+        if statement.startswith("SELECT parked.") and statement.endswith("FROM parked") and not parked:
+            parked.append("meanwhile")
+            other.park([a_parked(9)])
+
+    event.listen(Engine, "after_cursor_execute", park)
+    try:
+        copy_ledger(server_url, second_url)
+    finally:
+        event.remove(Engine, "after_cursor_execute", park)
+        other.close()
+
+    assert parked == ["meanwhile"]
+    assert everything(second_url) == before != everything(server_url)
+    postgresql_server.drop_database(second_url)
 
 
 def test_a_copy_goes_on_with_its_numbers(file: str, server_url: str) -> None:
