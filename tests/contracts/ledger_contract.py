@@ -22,6 +22,7 @@ from contracts.ledger_replays_contract import ReplaysContract
 from contracts.ledger_retention_contract import RetentionContract
 from contracts.ledger_route_tries_contract import RouteTriesContract
 from contracts.ledger_samples import Clock
+from contracts.ledger_shifts_contract import ShiftsContract
 from contracts.ledger_targets_contract import TargetsContract
 
 from eventbridge.ledger import Ledger
@@ -40,6 +41,7 @@ class LedgerContract(
     ReplaysContract,
     RetentionContract,
     RouteTriesContract,
+    ShiftsContract,
     TargetsContract,
 ):
     """All of the contract; a subclass gives the fixture `open_ledger`."""

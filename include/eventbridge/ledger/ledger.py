@@ -32,12 +32,14 @@ from eventbridge.ledger.revision import Revision
 from eventbridge.ledger.route_tries import RouteTries
 from eventbridge.ledger.rules import Rules
 from eventbridge.ledger.run_again import runs_lost_transactions_again
+from eventbridge.ledger.shifts import Shifts
 from eventbridge.ledger.targets import Targets
 
 
 @runs_lost_transactions_again
 class Ledger(
     Batches,
+    Shifts,
     Chunks,
     RouteTries,
     References,

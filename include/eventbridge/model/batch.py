@@ -11,7 +11,7 @@ from eventbridge.model.queue import Queue
 from eventbridge.model.retention import Kept
 
 BatchKind = Literal["normal", "retry", "replay", "redrive"]
-BatchState = Literal["planned", "buffered", "routed", "settling", "committed"]
+BatchState = Literal["open", "planned", "buffered", "routed", "settling", "committed"]
 FileKind = Literal["buffer", "delivery", "outcome", "settlement", "dead_letter"]
 
 

@@ -36,6 +36,11 @@ def outcomes(planned_at: datetime, batch_id: str, chunk_id: int, claim: int, num
     return f"outcomes/date={planned_at.astimezone(UTC):%Y-%m-%d}/{batch_id}/{chunk_id}-{claim}-{number}.parquet"
 
 
+def open_outcomes(planned_at: datetime, batch_id: str, number: int) -> str:
+    """Return the path of one outcome segment of a batch that is open, and has no chunks yet."""
+    return f"outcomes/date={planned_at.astimezone(UTC):%Y-%m-%d}/{batch_id}/shift-{number}.parquet"
+
+
 def settlement(planned_at: datetime, batch_id: str, supplement: int = 0) -> str:
     """Return the path of a batch's settlement (0) or of its n-th supplement."""
     suffix = f"-{supplement}" if supplement else ""

@@ -34,6 +34,7 @@ from eventbridge.ledger.statements import (
     retention,
     route_tries,
     rules,
+    shifts,
     targets,
 )
 from eventbridge.ledger.tables import metadata, parked
@@ -53,6 +54,7 @@ MODULES = [
     retention,
     route_tries,
     rules,
+    shifts,
     targets,
 ]
 ARGUMENTS: dict[str, list[object]] = {
@@ -114,7 +116,7 @@ def test_every_statement_is_valid_in_both_databases(dialect: sqlite.dialect | po
     written += [str(CreateIndex(index).compile(dialect=dialect)) for index in indexes]
 
     assert all(written)
-    assert sum("ON CONFLICT DO NOTHING" in text for text in written) == 16
+    assert sum("ON CONFLICT DO NOTHING" in text for text in written) == 17
     partial = [text for text in written if text.startswith("CREATE") and " WHERE " in text]
     assert len(partial) == 26
     assert not any("?" in text or "%(" in text for text in partial)

@@ -29,6 +29,7 @@ from eventbridge.stages.ingest.handover import (
     leave,
     left_behind,
 )
+from eventbridge.stages.ingest.open_batch import end_open
 from eventbridge.stages.ingest.pace import events_in_time
 from eventbridge.stages.ingest.reload import take_up_rules
 from eventbridge.stages.ingest.short_disk import is_intake_stopped
@@ -43,6 +44,8 @@ log = logging.getLogger(__name__)
 def listen(work: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None = None) -> str | None:
     """Return the id of the runner's unfinished batch, else of a new one, else None: nothing to take, or no room for it.
 
+    None also while a shift delivers the runner's events; what a shift left open when it ended is finished first.
+
     Today's rule files are read for a new batch only; with mistakes in them it takes the last ones without.
     It takes as many events as settings allow, and as the last batches' deliveries say can be handed out: `pools` holds
     the Airflow pools as they stand, None: not known, they bound nothing.
@@ -53,12 +56,16 @@ def listen(work: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None = N
 
 
 def _listen(work: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None) -> str | None:
+    shift = work.ledger.shift(runner)
+    if shift is not None:
+        log.info("runner %s: %s delivers its events, until %s at least", runner, shift.holder, shift.until)
+        return None
     repeat_bus_commits(work, runner)
     unfinished = work.ledger.unfinished_batch(runner)
     if unfinished is not None:
         claim_runner(work, runner)
         refuse_lost_ledger(work)
-        return unfinished.batch_id
+        return unfinished.batch_id if end_open(work, unfinished) else None
     taken = take_up_rules(work)
     rules = taken.rules.for_runner(runner)
     if not rules.buses:

@@ -21,6 +21,7 @@ from eventbridge.model.routed import RoutedSlice
 from eventbridge.routing.job import Router, Slice
 from eventbridge.stages.commit.books import books_of
 from eventbridge.stages.commit.stage import FILE_KINDS, commit
+from eventbridge.stages.ingest.open_batch import closed
 from eventbridge.stages.letters import batch_files as of_letters
 from eventbridge.stages.operate.manifest import manifest_differences, write_manifest_again
 from eventbridge.stages.replay import batch_file as of_events
@@ -66,12 +67,12 @@ def repair_batch(work: Runtime, batch_id: str, router: Router, *, dry_run: bool)
     from what its readable segments show: a delivery without an answer is Unknown and tried again under the same id.
     Raises BooksError for what cannot be made again: put that file back from a copy of the store.
     """
-    batch = work.ledger.batch(batch_id)
-    if batch.kept != "all":
+    if (batch := work.ledger.batch(batch_id)).kept != "all":
         raise UserError(
             f"batch {batch_id} is past its retention, and files of it were removed: there is nothing to repair. "
             f"`eventbridge audit --batch {batch_id}` proves what is left of it"
         )
+    batch = batch if dry_run else closed(work, batch)
     old = first_settlement(work, batch)
     unreadable = {kind: list(_unreadable(work, batch, kind)) for kind in FILE_KINDS}
     _refuse(batch, unreadable)
@@ -122,7 +123,7 @@ def _refuse(batch: Batch, unreadable: dict[FileKind, list[BatchFile]]) -> None:
     lost = [file for kind in ("buffer", "delivery") for file in unreadable[kind] if not _can_be_made_again(batch, file)]
     if batch.state == "committed":
         lost += [*unreadable["outcome"], *unreadable["settlement"]]
-    elif batch.state in ("planned", "buffered"):
+    elif batch.state in ("open", "planned", "buffered"):
         lost += unreadable["delivery"]
     if lost:
         raise BooksError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -10,10 +10,14 @@ import pyarrow as pa
 
 from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.outcome import VerdictName
+from eventbridge.model.queue import Queue
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.segments.answers import read_answers
 from eventbridge.store import layout
 from eventbridge.store.parquet import write_table
+
+#: What the keys of segments begin with that a shift wrote while its batch was open, and had no chunks.
+_OF_SHIFT = "shift-"
 
 #: Segments are read as a whole: one group of rows each costs half of what four do.
 _GROUP_ROWS = 20_000
@@ -36,6 +40,24 @@ def segment_key(chunk_id: int, claim: int, number: int) -> str:
     return f"{chunk_id:06d}-{claim:06d}-{number:06d}"
 
 
+def is_of_shift(file: BatchFile) -> bool:
+    """Return whether a shift wrote a segment: it may show deliveries of any chunk that its batch came to have."""
+    return file.key.startswith(_OF_SHIFT)
+
+
+def write_open_segment(work: Runtime, batch: Batch, number: int, ends: Mapping[Queue, int], rows: pa.Table) -> bool:
+    """Make rows of schema OUTCOME of an open batch durable, record them with how far it has read; False = it is lost.
+
+    Without rows only the offsets are recorded.
+    """
+    segment = None
+    if rows.num_rows:
+        path = layout.open_outcomes(batch.planned_at, batch.batch_id, number)
+        write_table(work.store, path, rows, row_group_rows=_GROUP_ROWS)
+        segment = BatchFile(batch.batch_id, "outcome", f"{_OF_SHIFT}{number:06d}", path, rows.num_rows)
+    return work.ledger.record_open(batch.batch_id, ends, segment)
+
+
 def write_segment(
     work: Runtime, batch: Batch, chunk_id: int, claim: int, number: int, rows: pa.Table, cpu: int = 0
 ) -> bool:
@@ -51,12 +73,12 @@ def write_segment(
 
 
 def segments(work: Runtime, batch_id: str, chunk_id: int | None = None) -> list[BatchFile]:
-    """Return the recorded segments of a batch, or of one of its chunks, in the order they were written."""
+    """Return the recorded segments of a batch, in order of their keys; or those that may show a chunk of it."""
     files = work.ledger.files(batch_id, "outcome")
     if chunk_id is None:
         return files
     prefix = f"{chunk_id:06d}-"
-    return [file for file in files if file.key.startswith(prefix)]
+    return [file for file in files if file.key.startswith(prefix) or is_of_shift(file)]
 
 
 def shown(work: Runtime, files: Iterable[BatchFile]) -> dict[bytes, Shown]:

@@ -19,7 +19,7 @@ from eventbridge.rule import RuleSet
 from eventbridge.stages.letters.queue_copies import QUEUE_EXHAUSTED, parked_copies
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.told import told
-from eventbridge.stages.segments.segments import segments
+from eventbridge.stages.segments.segments import is_of_shift, segments
 from eventbridge.stages.settle.ordered_parking import OrderedParking, gives_nothing_up, release_after_progress
 from eventbridge.stages.settle.settlement import first_settlement, settled_as
 from eventbridge.stages.settle.waiting import COLUMNS, Group, Waiting
@@ -85,7 +85,9 @@ class _Context:
     def __init__(self, work: Runtime, batch: Batch) -> None:
         self._batch = batch
         self._rule_set = work.rules_of(batch)
-        self._tried = {int(file.key.split("-", 1)[0]) for file in segments(work, batch.batch_id)}
+        files = segments(work, batch.batch_id)
+        self._tried = {int(file.key.split("-", 1)[0]) for file in files if not is_of_shift(file)}
+        self._in_shift = any(map(is_of_shift, files))
         self._pieces: dict[tuple[int, str, str], list[Piece]] = defaultdict(list)
         for chunk in work.ledger.chunks(batch.batch_id):
             for piece in chunk.pieces:
@@ -152,7 +154,7 @@ class _Context:
         """
         pairs = {pair: None for piece in pieces for pair in piece.lineage}
         untried = group.attempts <= min((piece.attempts for piece in pieces), default=0)
-        if group.chunk_id in self._tried and not untried:
+        if (self._in_shift or group.chunk_id in self._tried) and not untried:
             pairs[self._batch.batch_id, group.chunk_id] = None
         return tuple(pairs)
 

@@ -1,0 +1,78 @@
+"""Shifts in the ledger: who delivers a runner's events as they come, and what is recorded of the batch it has open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from eventbridge.ledger.batches import record
+from eventbridge.ledger.database import Database
+from eventbridge.ledger.statements import batches as batch_statements
+from eventbridge.ledger.statements import shifts as statements
+from eventbridge.model.batch import BatchFile
+from eventbridge.model.queue import Queue
+from eventbridge.model.shift import Shift
+
+
+class _LostError(Exception):
+    """A batch is not open, or has gone further than its segment says."""
+
+
+class Shifts(Database):
+    """The part of the ledger about shifts and open batches."""
+
+    def take_shift(self, runner: str, holder: str, until: datetime) -> bool:
+        """Take a runner's shift until then, or make one's own longer; False while somebody else has it.
+
+        A holder's name is given once and never to another: who has lost the shift cannot take it for its own.
+        """
+        of = {"of_runner": runner, "by": holder, "to": until, "now": self.now()}
+        with self._writing() as connection:
+            if connection.execute(statements.TAKE_SHIFT, of).rowcount == 1:
+                return True
+            first = {"runner": runner, "holder": holder, "until": until}
+            return connection.execute(statements.FIRST_SHIFT, first).rowcount == 1
+
+    def end_shift(self, runner: str, holder: str) -> bool:
+        """End one's own shift now; False if it is not one's own."""
+        of = {"of_runner": runner, "by": holder, "now": self.now()}
+        with self._writing() as connection:
+            return connection.execute(statements.END_SHIFT, of).rowcount == 1
+
+    def shift(self, runner: str) -> Shift | None:
+        """Return the shift that a runner has now, None if nobody has it."""
+        with self._reading() as connection:
+            row = connection.execute(statements.SHIFT, {"of_runner": runner, "now": self.now()}).one_or_none()
+        return None if row is None else Shift(**row._mapping)
+
+    def record_open(self, batch_id: str, ends: Mapping[Queue, int], segment: BatchFile | None) -> bool:
+        """Record a segment of an open batch (None: nothing was answered) with the offsets up to which it has read.
+
+        Both or neither. False, with nothing changed, if the batch is open no more, if it has gone further than `ends`
+        or has no range of such a queue, or if the segment's key is taken: the caller has lost the batch, and must stop.
+        """
+        try:
+            with self._writing() as connection:
+                _record(connection, batch_id, ends, segment)
+        except _LostError:
+            return False
+        return True
+
+
+def _record(connection: Connection, batch_id: str, ends: Mapping[Queue, int], segment: BatchFile | None) -> None:
+    if connection.execute(batch_statements.BATCH_STATE, {"of_batch": batch_id}).scalar() != "open":
+        raise _LostError
+    for queue, end in sorted(ends.items()):
+        change = {
+            "of_batch": batch_id,
+            "of_topic": queue.topic,
+            "of_broker": queue.broker,
+            "of_queue": queue.queue_id,
+            "to": end,
+        }
+        if connection.execute(statements.MOVE_END, change).rowcount != 1:
+            raise _LostError
+    if segment is not None and not record(connection, segment):
+        raise _LostError

@@ -1,0 +1,42 @@
+"""Statements about shifts, and about batches that are open: their ranges grow with what a shift delivers."""
+
+from __future__ import annotations
+
+from sqlalchemy import bindparam, select, update
+
+from eventbridge.ledger.columns import UtcTime
+from eventbridge.ledger.statements.inserts import insert_or_skip
+from eventbridge.ledger.tables import batch_range, shift
+
+_NOW = bindparam("now", type_=UtcTime)
+_RUNNER = shift.c.runner == bindparam("of_runner")
+_MINE = shift.c.holder == bindparam("by")
+
+#: The first shift of a runner.
+FIRST_SHIFT = insert_or_skip(shift)
+
+#: Takes a shift that nobody has any more, or makes one's own longer.
+TAKE_SHIFT = (
+    update(shift)
+    .where(_RUNNER, _MINE | (shift.c.until <= _NOW))
+    .values(holder=bindparam("by"), until=bindparam("to", type_=UtcTime))
+)
+
+#: Ends one's own shift.
+END_SHIFT = update(shift).where(_RUNNER, _MINE).values(until=_NOW)
+
+#: The shift of a runner that has not run out.
+SHIFT = select(shift).where(_RUNNER, shift.c.until > _NOW)
+
+#: Moves the end of a range on, or leaves it where it is; never back.
+MOVE_END = (
+    update(batch_range)
+    .where(
+        batch_range.c.batch_id == bindparam("of_batch"),
+        batch_range.c.topic_name == bindparam("of_topic"),
+        batch_range.c.broker_name == bindparam("of_broker"),
+        batch_range.c.queue_id == bindparam("of_queue"),
+        batch_range.c.end_offset <= bindparam("to"),
+    )
+    .values(end_offset=bindparam("to"))
+)

@@ -1,0 +1,90 @@
+"""What every ledger must do for shifts: one delivers at a time, and who lost its open batch cannot change it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from contracts.ledger_samples import QUEUES, Clock, a_batch, a_file, after, some_ranges
+
+from eventbridge.ledger import Ledger
+from eventbridge.model.batch import BatchFile, Range
+from eventbridge.model.shift import Shift
+
+
+def a_segment(number: int = 0) -> BatchFile:
+    """Return a segment of batch-1 that a shift wrote."""
+    return replace(a_file(key=f"shift-{number:06d}", detail=None), kind="outcome")
+
+
+class ShiftsContract:
+    """The part about shifts and open batches."""
+
+    def test_a_shift_has_one_holder_until_it_runs_out(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
+        """Nobody else gets it before, its holder may make it longer, and who has lost it cannot."""
+        assert ledger.shift("flights") is None
+        assert ledger.take_shift("flights", "one", after(6))
+        assert not rival.take_shift("flights", "two", after(9))
+        assert rival.take_shift("trains", "two", after(9))
+        clock.pass_seconds(4)
+        assert ledger.take_shift("flights", "one", after(10))
+        assert rival.shift("flights") == Shift("flights", "one", after(10))
+        clock.pass_seconds(6)
+        assert rival.shift("flights") is None
+
+        assert rival.take_shift("flights", "two", after(20))
+        assert not ledger.take_shift("flights", "one", after(20))
+        assert not ledger.end_shift("flights", "one")
+
+    def test_a_shift_that_is_ended_is_anybodys(self, ledger: Ledger, rival: Ledger) -> None:
+        """Only its holder ends it, and the next need not wait for it to run out."""
+        ledger.take_shift("flights", "one", after(6))
+
+        assert not rival.end_shift("flights", "two")
+        assert ledger.end_shift("flights", "one")
+        assert rival.shift("flights") is None
+        assert rival.take_shift("flights", "two", after(6))
+
+    def test_an_open_batch_grows_with_its_segments(self, ledger: Ledger, rival: Ledger) -> None:
+        """A segment and the offsets read so far are recorded together; offsets alone where nothing was answered."""
+        ledger.plan_batch(a_batch(state="open"), some_ranges())
+
+        assert ledger.record_open("batch-1", {QUEUES[0]: 25}, a_segment(0))
+        assert rival.ranges("batch-1") == [Range(QUEUES[0], 10, 25), Range(QUEUES[1], 7, 7)]
+        assert ledger.record_open("batch-1", {QUEUES[0]: 25, QUEUES[1]: 9}, None)
+
+        assert rival.ranges("batch-1") == [Range(QUEUES[0], 10, 25), Range(QUEUES[1], 7, 9)]
+        assert rival.files("batch-1", "outcome") == [a_segment(0)]
+
+    def test_a_runner_with_an_open_batch_plans_no_other(self, ledger: Ledger, rival: Ledger) -> None:
+        """An open batch is a batch under way: nobody else takes the same offsets."""
+        ledger.plan_batch(a_batch(state="open"), some_ranges())
+
+        assert not rival.plan_batch(a_batch("batch-2"), some_ranges())
+        assert rival.unfinished_batch("flights") == a_batch(state="open")
+
+    def test_who_has_lost_an_open_batch_changes_nothing(self, ledger: Ledger, rival: Ledger) -> None:
+        """Found and moved to planned, it takes nothing of the shift that wakes; one of two moves it."""
+        ledger.plan_batch(a_batch(state="open"), some_ranges())
+        assert ledger.record_open("batch-1", {QUEUES[0]: 25}, a_segment(0))
+
+        assert rival.move_batch("batch-1", "open", "planned")
+        assert not ledger.move_batch("batch-1", "open", "planned")
+        assert not ledger.record_open("batch-1", {QUEUES[0]: 30}, a_segment(1))
+        assert not ledger.record_open("batch-1", {QUEUES[0]: 30}, None)
+        assert not ledger.record_open("batch-9", {}, None)
+
+        assert rival.ranges("batch-1") == [Range(QUEUES[0], 10, 25), Range(QUEUES[1], 7, 7)]
+        assert rival.files("batch-1", "outcome") == [a_segment(0)]
+
+    def test_nothing_of_a_refused_segment_is_recorded(self, ledger: Ledger) -> None:
+        """Neither offsets nor file: if offsets go back, a queue is not the batch's, or the key is another's."""
+        ledger.plan_batch(a_batch(state="open"), some_ranges())
+        assert ledger.record_open("batch-1", {QUEUES[0]: 25}, a_segment(0))
+        elsewhere = QUEUES[0]._replace(queue_id=9)
+
+        assert not ledger.record_open("batch-1", {QUEUES[0]: 24, QUEUES[1]: 9}, a_segment(1))
+        assert not ledger.record_open("batch-1", {QUEUES[0]: 26, elsewhere: 1}, a_segment(1))
+        assert not ledger.record_open("batch-1", {QUEUES[0]: 26}, a_segment(0))
+
+        assert ledger.ranges("batch-1") == [Range(QUEUES[0], 10, 25), Range(QUEUES[1], 7, 7)]
+        assert ledger.files("batch-1", "outcome") == [a_segment(0)]

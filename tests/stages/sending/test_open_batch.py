@@ -1,0 +1,92 @@
+"""A batch that a shift left open: the ordinary stages finish it, and send only what no segment shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from stages.delivering import RUNNER, RunningClock, Sending
+
+from eventbridge.errors import UserError
+from eventbridge.event.cloudevent import parse_event
+from eventbridge.event.ids import delivery_id, new_batch_id
+from eventbridge.model.batch import Batch, Range
+from eventbridge.model.queue import Queue
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.repair import repair_batch
+from eventbridge.stages.push.rows import OutcomeRow, outcome_table
+from eventbridge.stages.segments.segments import write_open_segment
+from eventbridge.store.rule_sets import freeze_rules
+
+Q0, Q1 = Queue("placed", "", 0), Queue("placed", "", 1)
+
+
+def opened(sending: Sending) -> Batch:
+    """Open a batch of the runner as a shift does, which it takes for six seconds."""
+    work = sending.work
+    assert listen(work, RUNNER) is None, "it registers the runner"
+    now = work.clock()
+    assert work.ledger.take_shift(RUNNER, "one", now + timedelta(seconds=6))
+    frozen = freeze_rules(work.store, work.rule_set().for_runner(RUNNER))
+    batch = Batch(new_batch_id(now), "normal", RUNNER, "orders", "open", frozen, planned_at=now)
+    assert work.ledger.plan_batch(batch, [Range(Q0, 0, 0), Range(Q1, 0, 0)])
+    return batch
+
+
+def delivered(sending: Sending, numbers: Sequence[int]) -> Any:
+    """Return the rows that say that these orders were delivered."""
+    events = [parse_event(sending.order(number), max_bytes=1 << 20) for number in numbers]
+    ids = [delivery_id("orders", event.source, event.id, "orders", "crm") for event in events]
+    now = datetime.now(UTC)
+    return outcome_table([OutcomeRow(each, "orders", "crm", 1, True, now, 1.0, "Delivered", code=200) for each in ids])
+
+
+def test_only_what_no_segment_shows_is_sent_again(sending: Sending, clock: RunningClock) -> None:
+    """Found after the shift, an open batch ends where its last segment says; who had it open has lost it."""
+    sending.rules(crm="/healthy/crm")
+    batch = opened(sending)
+    sending.publish(6)
+    assert write_open_segment(sending.work, batch, 0, {Q0: 1, Q1: 1}, delivered(sending, [1, 2]))
+    assert write_open_segment(sending.work, batch, 1, {Q0: 2, Q1: 2}, delivered(sending, [3]))
+
+    clock.advance(7)
+    sending.deliver()
+
+    assert len(sending.requests()) == 3
+    assert sending.work.ledger.batch(batch.batch_id).state == "committed"
+    assert sending.work.ledger.committed_offsets(RUNNER) == {Q0: 3, Q1: 3}
+    assert not write_open_segment(sending.work, batch, 2, {Q0: 3, Q1: 3}, delivered(sending, [5]))
+    assert audit(sending.work).differences == ()
+
+
+def test_nobody_takes_an_open_batch_while_its_shift_lasts(sending: Sending, clock: RunningClock) -> None:
+    """Neither a run nor a repair touches it before; a run of the stages begins nothing else beside it."""
+    sending.rules(crm="/healthy/crm")
+    batch = opened(sending)
+    sending.publish(2)
+    router = InProcessRouter(sending.work.store)
+
+    assert sending.deliver_batch() is None
+    with pytest.raises(UserError, match="is open: a shift of runner 'orders' delivers its events"):
+        repair_batch(sending.work, batch.batch_id, router, dry_run=False)
+
+    clock.advance(7)
+    assert sending.deliver_batch() == batch.batch_id
+    sending.deliver()
+    assert len(sending.requests()) == 2
+    assert audit(sending.work).differences == ()
+
+
+def test_an_open_batch_is_audited_as_one_under_way(sending: Sending) -> None:
+    """What it has recorded so far is no difference."""
+    sending.rules(crm="/healthy/crm")
+    batch = opened(sending)
+    sending.publish(2)
+    assert write_open_segment(sending.work, batch, 0, {Q0: 1, Q1: 1}, delivered(sending, [1, 2]))
+
+    assert audit(sending.work).differences == ()
+    assert audit(sending.work, batch.batch_id).differences == ()
