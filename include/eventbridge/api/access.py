@@ -12,7 +12,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from eventbridge.api.buses import BELIEVED_SECONDS
 from eventbridge.api.refusal import Refused, believed
-from eventbridge.model.api_token import METRICS, ApiToken
+from eventbridge.model.api_token import READ, ApiToken
 from eventbridge.stages.operate.api_tokens import valid_token
 from eventbridge.stages.runtime.runtime import Runtime
 
@@ -64,12 +64,17 @@ def check_scope(token: ApiToken, action: str, bus: str) -> None:
         )
 
 
-def check_metrics(token: ApiToken) -> None:
-    """Raise Refused if a token does not allow to read metrics."""
-    if METRICS not in token.scopes:
+async def reader(request: Request, token: Annotated[ApiToken, Depends(caller)]) -> ApiToken:
+    """Return the token of a call that only looks; raises Refused without the scope."""
+    check_general_scope(token, READ)
+    return token
+
+
+def check_general_scope(token: ApiToken, scope: str) -> None:
+    """Raise Refused if a token does not have a scope that is of no bus."""
+    if scope not in token.scopes:
         raise Refused(
-            HTTPStatus.FORBIDDEN,
-            f"The token {token.name!r} has no scope {METRICS}. It has {', '.join(token.scopes)}",
+            HTTPStatus.FORBIDDEN, f"The token {token.name!r} has no scope {scope}. It has {', '.join(token.scopes)}"
         )
 
 

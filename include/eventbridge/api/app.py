@@ -6,12 +6,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from eventbridge.api import health, hooks, metrics, publish
+from eventbridge.api import health, hooks, metrics, publish, reading
 from eventbridge.api.access import Access
 from eventbridge.api.buses import Buses
 from eventbridge.api.idempotency import Idempotency
+from eventbridge.api.page import page
+from eventbridge.api.page.render import asked_to_log_in
+from eventbridge.api.page.session import NotLoggedIn
 from eventbridge.api.refusal import Refused, refused
 from eventbridge.errors import EventBridgeError
 from eventbridge.stages.runtime.runtime import Runtime
@@ -33,15 +37,18 @@ def create_app(work: Runtime) -> FastAPI:
     app = FastAPI(
         title="EventBridge for Airflow and Spark",
         version=__version__,
-        description="Publishes events to the event buses of an installation.",
+        description="Publishes events to the event buses of an installation, and tells what becomes of them.",
         lifespan=opened,
         docs_url=None,  # its page would load scripts of other hosts
         redoc_url=None,
     )
-    for kind in (Refused, EventBridgeError, HTTPException):
+    for kind in (Refused, EventBridgeError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, refused)
+    app.add_exception_handler(NotLoggedIn, asked_to_log_in)
     app.include_router(publish.router)
     app.include_router(hooks.router)
     app.include_router(health.router)
     app.include_router(metrics.router)
+    app.include_router(reading.router)
+    app.include_router(page.router)
     return app

@@ -7,9 +7,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
-from eventbridge.api.access import caller, check_metrics
+from eventbridge.api.access import caller, check_general_scope
 from eventbridge.api.exposition import exposition
-from eventbridge.model.api_token import ApiToken
+from eventbridge.model.api_token import METRICS, ApiToken
 from eventbridge.stages.operate.metrics import metrics as metrics_of
 from eventbridge.stages.runtime.runtime import Runtime
 
@@ -31,7 +31,7 @@ async def metrics(
     accept: Annotated[str, Header()] = "",
 ) -> Response:
     """Answer in the text format of Prometheus, or in OpenMetrics if that is accepted."""
-    check_metrics(token)
+    check_general_scope(token, METRICS)
     work: Runtime = request.app.state.work
 
     def render() -> tuple[bytes, str]:

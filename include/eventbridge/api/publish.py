@@ -16,7 +16,7 @@ from eventbridge.api.access import caller, check_scope
 from eventbridge.api.bodies import BATCHED, MOST_BYTES, STRUCTURED, bodies_of_request
 from eventbridge.api.buses import Buses
 from eventbridge.api.idempotency import Idempotency, call_hash_of, key_of
-from eventbridge.api.refusal import Problem, Refused
+from eventbridge.api.refusal import PROBLEM, Refused
 from eventbridge.model.api_token import PUBLISH, ApiToken
 from eventbridge.stages.operate.submissions import PublishResult, Submission, read_submissions, results_of
 from eventbridge.stages.runtime.runtime import Runtime
@@ -57,7 +57,6 @@ _ATTRIBUTES = [
     {"name": f"ce-{name}", "in": "header", "description": f"Binary mode: the {name}.", "schema": {"type": "string"}}
     for name in ("specversion", "id", "source", "type", "subject", "time")
 ]
-_PROBLEM: dict[str, Any] = {"content": {"application/problem+json": {"schema": Problem.model_json_schema()}}}
 _STATUSES = {
     400: "No event of the call is one, or the body cannot be read. Nothing was published.",
     401: "No token, or one that is unknown, revoked or expired.",
@@ -74,7 +73,7 @@ _STATUSES = {
 RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"model": Answer, "description": "Every event is on the bus."},
     207: {"model": Answer, "description": "Some events are on the bus; the others are none, and say why."},
-    **{status: {"description": said, **_PROBLEM} for status, said in _STATUSES.items()},
+    **{status: {"description": said, **PROBLEM} for status, said in _STATUSES.items()},
 }
 RESPONSES[400]["model"] = Answer  # what is told of each event; a body that cannot be read is a problem
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from http import HTTPStatus
+from typing import Any
 
 from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
@@ -35,6 +37,10 @@ class Problem(BaseModel):
     detail: str = Field(description="What was wrong, and what to do.")
 
 
+#: How a problem is described in openapi.json.
+PROBLEM: dict[str, Any] = {"content": {MEDIA_TYPE: {"schema": Problem.model_json_schema()}}}
+
+
 class Refused(Exception):
     """A call that is answered by a problem."""
 
@@ -61,6 +67,9 @@ def refused(request: Request, error: Exception) -> Response:
 def _of(request: Request, error: Exception) -> Refused:
     if isinstance(error, Refused):
         return error
+    if isinstance(error, RequestValidationError):
+        wrong = "; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in error.errors())
+        return Refused(HTTPStatus.UNPROCESSABLE_ENTITY, f"A value is not as openapi.json says: {wrong}")
     if isinstance(error, HTTPException):  # the framework's own: a path or method that is none
         return Refused(HTTPStatus(error.status_code), error.detail, error.headers)
     known = getattr(request.state, "believed", False)

@@ -13,10 +13,11 @@ from eventbridge.cli.choose import LetterOptions, note_unknown, tell_passed_over
 from eventbridge.cli.export import with_text_id
 from eventbridge.cli.interrupt import Interrupts
 from eventbridge.cli.option_record import takes_records
-from eventbridge.cli.output import JsonOption, json_text, note, say, show_json, text
+from eventbridge.cli.output import JsonOption, json_text, note, say, show_json
 from eventbridge.cli.runtime import runtime
 from eventbridge.cli.table import cell_text, counted, show_fields, show_table, show_text
 from eventbridge.errors import EventError, NotFoundError, UserError
+from eventbridge.event.plain import text
 
 if TYPE_CHECKING:
     from eventbridge.stages.letters.files import Damaged

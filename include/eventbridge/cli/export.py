@@ -9,9 +9,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eventbridge.cli.output import plain, say
+from eventbridge.cli.output import say
 from eventbridge.errors import InfrastructureError, UserError
 from eventbridge.event.json_document import write_document
+from eventbridge.event.plain import plain
 
 if TYPE_CHECKING:
     from eventbridge.stages.letters.reader import Letter

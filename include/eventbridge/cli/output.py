@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import dataclasses
 import os
 import sys
-from collections.abc import Iterable, Mapping
-from datetime import datetime
+from collections.abc import Mapping
 from typing import Annotated, Any, TextIO
 
 import typer
 
-from eventbridge.event.json_document import Number, write_document
+from eventbridge.event.json_document import write_document
+from eventbridge.event.plain import plain
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document, for programs.")]
 
@@ -80,28 +78,3 @@ def _json_line(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_json_line, value)) + "]"
     return write_document(value)
-
-
-def plain(value: Any) -> Any:
-    """Return a value as JSON's own types, and `Number` where digits must stay as they are."""
-    if isinstance(value, str | Number):
-        return value
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        return text(value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {each.name: plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
-    if hasattr(value, "_asdict"):
-        return plain(value._asdict())
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    return [plain(item) for item in value] if isinstance(value, Iterable) else value
-
-
-def text(value: bytes) -> str:
-    """Return bytes as text if they are UTF-8, else as base64 behind the word `base64:`."""
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return "base64:" + base64.b64encode(value).decode()

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eventbridge.cli.chunks import show_chunks
-from eventbridge.cli.output import JsonOption, plain, say, show_json
+from eventbridge.cli.output import JsonOption, say, show_json
 from eventbridge.cli.runtime import runtime
 from eventbridge.cli.table import cell_text, show_table
 
 if TYPE_CHECKING:
     from eventbridge.decision.flow import Flow
     from eventbridge.model.batch import Batch
-    from eventbridge.stages.operate.queue_flow import QueueFlow
     from eventbridge.stages.operate.queue_status import QueueStatus
     from eventbridge.stages.operate.status import Status
 
@@ -32,17 +31,12 @@ def show_status(
     if chunks or failures:
         show_chunks(batches, failures=failures, as_json=as_json)
         return
-    from eventbridge.stages.operate.status import status
+    from eventbridge.stages.operate.status import status, status_fields
 
     with runtime(looking=True) as work:
         found = status(work, batches=batches)
     if as_json:
-        queues = [
-            plain(each) | {"lag": each.lag, "in_flight": each.in_flight, "available": each.available}
-            for each in found.queues
-        ]
-        flows = [_flow_fields(each) for each in found.flows]
-        show_json(plain(found) | {"queues": queues, "flows": flows})
+        show_json(status_fields(found))
     else:
         _show(found)
 
@@ -122,12 +116,6 @@ def _show(found: Status) -> None:
 def _waiting(queue: QueueStatus) -> list[object]:
     """Return lag, in flight and available, as far as they are known."""
     return ["?" if number is None else number for number in (queue.lag, queue.in_flight, queue.available)]
-
-
-def _flow_fields(queue: QueueFlow) -> dict[str, object]:
-    """Return the fields of a queue's flow beside those that say which queue it is."""
-    which = {"runner": queue.runner, "bus": queue.bus, "queue": queue.queue}
-    return which | vars(queue.flow) | {"grows": queue.flow.grows}
 
 
 def _speeds(flow: Flow) -> list[object]:

@@ -15,6 +15,9 @@ PUBLISH: Final = "publish"
 #: The scope to read metrics; it is of no bus.
 METRICS: Final = "metrics"
 
+#: The scope to look at everything, the page too; it is of no bus.
+READ: Final = "read"
+
 #: Stands for every bus in a scope.
 ANY_BUS: Final = "*"
 

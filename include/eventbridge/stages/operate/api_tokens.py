@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from eventbridge.errors import NotFoundError, UserError
-from eventbridge.model.api_token import ANY_BUS, METRICS, PREFIX, PUBLISH, ApiToken
+from eventbridge.model.api_token import ANY_BUS, METRICS, PREFIX, PUBLISH, READ, ApiToken
 from eventbridge.rule.fields import NAME, NAME_REMEDY, nearest
 from eventbridge.stages.operate.find import find_bus
 from eventbridge.stages.runtime.runtime import Runtime
@@ -22,8 +22,8 @@ def create_token(
 ) -> tuple[ApiToken, str]:
     """Make a token and return it with its secret, which is nowhere else: the ledger keeps a hash.
 
-    `scopes`: each `publish:<bus>`, `publish:*` or `metrics`. `expires_seconds` None: it never expires.
-    Raises UserError.
+    `scopes`: each `publish:<bus>`, `publish:*`, `metrics` or `read`.
+    `expires_seconds` None: it never expires. Raises UserError.
     """
     if not NAME.fullmatch(name):
         raise UserError(f"{name!r} is no name for a token. {NAME_REMEDY}")
@@ -64,10 +64,12 @@ def hash_of(secret: str) -> str:
 
 
 def _check_scope(work: Runtime, scope: str) -> None:
-    if scope == METRICS:
+    if scope in (METRICS, READ):
         return
     action, colon, bus = scope.partition(":")
     if not colon or action not in _ACTIONS:
-        raise UserError(f"{scope!r} is no scope. Write publish:<bus>, publish:{ANY_BUS} for every bus, or metrics")
+        raise UserError(
+            f"{scope!r} is no scope. Write publish:<bus>, publish:{ANY_BUS} for every bus, {METRICS}, or {READ}"
+        )
     if bus != ANY_BUS:
         find_bus(work.rule_set(), bus)

@@ -10,6 +10,7 @@ from datetime import datetime
 from eventbridge.decision.hold_reason import reference_hold_reason
 from eventbridge.decision.ordering import delivery_held_at
 from eventbridge.errors import Mistake, RuleFileError
+from eventbridge.event.plain import plain
 from eventbridge.model.applied_slots import AppliedSlots
 from eventbridge.model.batch import Batch
 from eventbridge.model.held_rule import HeldRule
@@ -84,6 +85,19 @@ class Status:
     pools: tuple[AppliedSlots, ...]  # those that rule files give slots
     mistakes: tuple[Mistake, ...]  # in today's rule files: batches go on with `rules_since`
     rules_since: datetime | None  # since when the rules are in force that new batches take
+
+
+def status_fields(found: Status) -> dict[str, object]:
+    """Return a status as `eventbridge status --json` and the API tell it: queues with lag, flows whether they grow."""
+    queues = [
+        plain(each) | {"lag": each.lag, "in_flight": each.in_flight, "available": each.available}
+        for each in found.queues
+    ]
+    flows = [
+        {"runner": each.runner, "bus": each.bus, "queue": each.queue} | vars(each.flow) | {"grows": each.flow.grows}
+        for each in found.flows
+    ]
+    return dict(plain(found)) | {"queues": queues, "flows": flows}
 
 
 def status(work: Runtime, *, batches: int = 10) -> Status:

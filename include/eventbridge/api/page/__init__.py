@@ -1,0 +1,1 @@
+"""The page: what operators look at in a browser, made on the server, readable without JavaScript."""

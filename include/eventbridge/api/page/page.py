@@ -1,0 +1,128 @@
+"""`GET /page`: how everything stands, what became of an event, rules, targets, dead letters and batches."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from importlib.resources import files
+from typing import Annotated, Any
+from urllib.parse import parse_qs
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from eventbridge.api.page import views
+from eventbridge.api.page.render import render
+from eventbridge.api.page.session import check_origin, forget, keep, root, token_of, viewer
+from eventbridge.api.reading import LetterQuery, answered
+from eventbridge.model.api_token import ApiToken
+
+router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
+
+_MOST_FORM_BYTES = 4_096
+
+_Viewer = Annotated[ApiToken, Depends(viewer)]
+
+
+@router.get("")
+def overview(request: Request, token: _Viewer) -> Response:
+    """Answer lag, what is not well, what waits, and the newest batches."""
+    return _shown(request, token, "overview", answered(request, views.overview))
+
+
+@router.get("/event")
+def event(request: Request, token: _Viewer, event_id: Annotated[str, Query(alias="id")] = "") -> Response:
+    """Answer what became of an event."""
+    wanted = event_id.strip()
+    found = answered(request, lambda work: views.event(work, wanted)) if wanted else {"event_id": ""}
+    return _shown(request, token, "event", found)
+
+
+@router.get("/rules")
+def rules(request: Request, token: _Viewer) -> Response:
+    """Answer a line for each rule."""
+    return _shown(request, token, "rules", answered(request, views.rules))
+
+
+@router.get("/rules/{name}")
+def rule(request: Request, token: _Viewer, name: str) -> Response:
+    """Answer one rule whole."""
+    return _shown(request, token, "rule", answered(request, lambda work: views.rule(work, name)))
+
+
+@router.get("/targets")
+def targets(request: Request, token: _Viewer) -> Response:
+    """Answer how every target stands, those that are not well first."""
+    return _shown(request, token, "targets", answered(request, views.targets))
+
+
+@router.get("/dead-letters")
+def dead_letters(request: Request, token: _Viewer, query: Annotated[LetterQuery, Depends()]) -> Response:
+    """Answer dead letters, in groups and one by one."""
+    return _shown(request, token, "dead_letters", answered(request, lambda work: views.dead_letters(work, query)))
+
+
+@router.get("/dead-letters/{name:path}")
+def dead_letter(request: Request, token: _Viewer, name: str) -> Response:
+    """Answer one dead letter whole."""
+    return _shown(request, token, "dead_letter", answered(request, lambda work: views.dead_letter(work, name)))
+
+
+@router.get("/batches")
+def batches(request: Request, token: _Viewer) -> Response:
+    """Answer the newest batches."""
+    return _shown(request, token, "batches", answered(request, views.batches))
+
+
+@router.get("/batches/{batch_id}")
+def batch(request: Request, token: _Viewer, batch_id: str) -> Response:
+    """Answer one batch: what it took, its chunks, its books."""
+    return _shown(request, token, "batch", answered(request, lambda work: views.batch(work, batch_id)))
+
+
+@router.get("/login")
+def login(request: Request) -> Response:
+    """Answer the form that takes a token."""
+    return render(request, "login", {"said": ""})
+
+
+@router.post("/login")
+async def log_in(request: Request) -> Response:
+    """Keep a token in the browser, if it may look."""
+    check_origin(request)
+    secret = (await _form(request)).get("token", [""])[0].strip()
+    await token_of(request, secret)
+    response = _redirect(root(request))
+    keep(response, request, secret)
+    return response
+
+
+@router.post("/logout")
+def log_out(request: Request) -> Response:
+    """Let the browser forget its token."""
+    check_origin(request)
+    response = _redirect(f"{root(request)}/login")
+    forget(response, request)
+    return response
+
+
+@router.get("/style.css")
+def style() -> Response:
+    """Answer how the page looks."""
+    content = files("eventbridge.api.page").joinpath("style.css").read_bytes()
+    return Response(content, media_type="text/css", headers={"cache-control": "max-age=300"})
+
+
+def _shown(request: Request, token: ApiToken, name: str, values: dict[str, Any]) -> Response:
+    return render(request, name, values | {"token": token.name})
+
+
+def _redirect(path: str) -> Response:
+    return Response(status_code=HTTPStatus.SEE_OTHER, headers={"location": path})
+
+
+async def _form(request: Request) -> dict[str, list[str]]:
+    content = bytearray()
+    async for part in request.stream():
+        content += part
+        if len(content) > _MOST_FORM_BYTES:
+            return {}
+    return parse_qs(content.decode("utf-8", "replace"))

@@ -1,0 +1,72 @@
+"""Renders the page's templates, with the headers that keep other sites and scripts out."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from fastapi import Request, Response
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from eventbridge.api.page.session import NotLoggedIn, root
+
+#: No script at all, nothing of other hosts; only the page's own server may show it in a frame, as Airflow does.
+_HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; "
+        "frame-ancestors 'self'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+
+def render(request: Request, name: str, values: dict[str, Any], status: HTTPStatus = HTTPStatus.OK) -> Response:
+    """Return a page made of a template; every value is shown as text, whatever it holds."""
+    text = _templates().get_template(f"{name}.html").render(values, root=root(request), name=name)
+    # What no UTF-8 can hold, half of a surrogate pair, is shown as a question mark.
+    return Response(text.encode("utf-8", "replace"), status, _HEADERS, "text/html; charset=utf-8")
+
+
+def asked_to_log_in(request: Request, error: Exception) -> Response:
+    """Answer a browser without a token that may look: the form, and why."""
+    said = error.said if isinstance(error, NotLoggedIn) else ""
+    return render(request, "login", {"said": said}, HTTPStatus.UNAUTHORIZED)
+
+
+@lru_cache
+def _templates() -> Environment:
+    found = Environment(
+        loader=PackageLoader("eventbridge.api.page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters.update(cell=_cell, pretty=_pretty)
+    return found
+
+
+def _cell(value: object) -> str:
+    """Return a value as people read it; times in UTC to the second."""
+    if value is None:
+        return ""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.1f}" if isinstance(value, float) else str(value)
+
+
+def _pretty(text: str) -> str:
+    """Return JSON indented, numbers as they were written; any other text as it is."""
+    try:
+        return msgspec.json.format(text, indent=2)
+    except (msgspec.MsgspecError, UnicodeEncodeError):
+        return text

@@ -1,0 +1,152 @@
+"""What each page shows, from the functions that the command line asks too; a template only lays it out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from eventbridge.api.reading import LetterQuery, letter_document, named, rule_document
+from eventbridge.errors import NotFoundError, StoreError
+from eventbridge.event.json_document import write_document
+from eventbridge.event.plain import plain, text
+from eventbridge.model.why import EventAnswer
+from eventbridge.stages.letters.selection import REASONS
+from eventbridge.stages.operate.audit import audit, find_batch
+from eventbridge.stages.operate.status import status
+from eventbridge.stages.operate.target_status import TargetLine, target_list
+from eventbridge.stages.operate.why import why_between
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.store.parquet import read_table
+
+_NEWEST_BATCHES = 10
+_LISTED_BATCHES = 100
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What a runner's bus holds for it, in events; None where offsets do not count on the log."""
+
+    runner: str
+    bus: str
+    lag: int | None
+    in_flight: int | None
+    available: int | None
+    gap: str
+
+
+def overview(work: Runtime) -> dict[str, Any]:
+    """Return how everything stands."""
+    found = status(work, batches=_NEWEST_BATCHES)
+    waiting: dict[tuple[str, str], Waiting] = {}
+    for queue in found.queues:
+        key = queue.runner, queue.bus
+        before = waiting.get(key, Waiting(*key, 0, 0, 0, ""))
+        waiting[key] = Waiting(
+            *key,
+            _sum(before.lag, queue.lag),
+            _sum(before.in_flight, queue.in_flight),
+            _sum(before.available, queue.available),
+            before.gap or queue.gap,
+        )
+    return {"status": found, "waiting": list(waiting.values())}
+
+
+def event(work: Runtime, event_id: str) -> dict[str, Any]:
+    """Return what became of every message with an id; `said` if there is none."""
+    try:
+        found = why_between(work, event_id, None, None, None)
+    except NotFoundError as error:
+        return {"event_id": event_id, "said": str(error)}
+    return {
+        "event_id": event_id,
+        "why": found,
+        "messages": [(each, _body(work, each), _matching_first(each)) for each in found.events],
+    }
+
+
+def rules(work: Runtime) -> dict[str, Any]:
+    """Return today's rules, and those that wait for somebody."""
+    found = status(work, batches=0)
+    return {"rules": list(work.rule_set().rules.values()), "held": {each.rule: each for each in found.held_rules}}
+
+
+def rule(work: Runtime, name: str) -> dict[str, Any]:
+    """Return one rule as JSON, and how its targets stand."""
+    document = write_document(rule_document(work, name))
+    lines = [line for line in target_list(work) if line.rule == name]
+    return {"rule": name, "document": document, "targets": lines}
+
+
+def targets(work: Runtime) -> dict[str, Any]:
+    """Return how every target stands, those that are not well first."""
+    return {"targets": sorted(target_list(work), key=lambda line: (_is_well(line), line.rule, line.target))}
+
+
+def dead_letters(work: Runtime, query: LetterQuery) -> dict[str, Any]:
+    """Return the chosen dead letters, in groups of rule, target and reason, and one by one."""
+    found, more = query.records(work)
+    groups = Counter((each["rule"], each["target"], each["reason"]) for each in found)
+    letters = [named(each) for each in found]
+    return {"query": query, "reasons": REASONS, "letters": letters, "more": more, "groups": groups.most_common()}
+
+
+def dead_letter(work: Runtime, name: str) -> dict[str, Any]:
+    """Return one dead letter whole."""
+    found = named(letter_document(work, name))
+    request = found["request"]
+    return {
+        "letter": found,
+        "event": text(found["event"]),
+        "request": None if request is None else text(request),
+        "headers": _lines(found["request_headers"]),
+        "attempts": [plain(each) for each in found["attempts"]],
+    }
+
+
+def batches(work: Runtime) -> dict[str, Any]:
+    """Return the newest batches."""
+    return {"batches": work.ledger.batches(limit=_LISTED_BATCHES), "most": _LISTED_BATCHES}
+
+
+def batch(work: Runtime, batch_id: str) -> dict[str, Any]:
+    """Return what a batch took, its chunks and, once it is committed, its books, recomputed from the store."""
+    known = find_batch(work, batch_id)
+    found = work.ledger.batch(known)
+    return {
+        "batch": found,
+        "ranges": work.ledger.ranges(known),
+        "chunks": work.ledger.chunks(known),
+        "books": audit(work, known) if found.state == "committed" else None,
+    }
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
+
+
+def _is_well(line: TargetLine) -> bool:
+    return line.state == "ok" and not line.held and line.paused_until is None
+
+
+def _matching_first(event: EventAnswer) -> list[Any]:
+    return sorted(event.rules, key=lambda rule: not rule.matched)
+
+
+def _body(work: Runtime, event: EventAnswer) -> str | None:
+    """Return an event as it lies in the archive; None where that is past its retention, or cannot be read."""
+    for landing in event.landings:
+        if landing.archived:
+            try:
+                table = read_table(work.store, landing.file, ["body"])
+            except StoreError:  # `why` has told of the file
+                continue
+            return text(table["body"][landing.row].as_py())
+    return None
+
+
+def _lines(headers: str | None) -> list[tuple[str, str]]:
+    found: dict[str, Any] = msgspec.json.decode(headers) if headers else {}
+    return [(name, str(value)) for name, value in found.items()]

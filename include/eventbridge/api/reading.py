@@ -1,0 +1,180 @@
+"""What can be looked at: the documents that the command line prints with `--json`, from the same functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from itertools import islice
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+
+from eventbridge.api.access import reader
+from eventbridge.api.refusal import PROBLEM, Refused
+from eventbridge.errors import NotFoundError, RuleFileError, UserError
+from eventbridge.event.ids import delivery_id_text
+from eventbridge.event.json_document import parse_document, write_document
+from eventbridge.event.plain import plain
+from eventbridge.stages.letters.files import Damaged
+from eventbridge.stages.letters.reader import find_dead_letters, letters, read_dead_letter
+from eventbridge.stages.letters.selection import WrittenSelection, name_of
+from eventbridge.stages.operate.audit import audit as audited
+from eventbridge.stages.operate.audit import find_batch
+from eventbridge.stages.operate.find import find_rule
+from eventbridge.stages.operate.status import status as status_of
+from eventbridge.stages.operate.status import status_fields
+from eventbridge.stages.operate.target_status import target_list
+from eventbridge.stages.operate.why import why_between
+from eventbridge.stages.runtime.runtime import Runtime
+
+#: Dead letters that one call returns at most.
+MOST_LETTERS = 500
+
+_STATUSES = {
+    400: "A value cannot be read.",
+    401: "No token, or one that is unknown, revoked or expired.",
+    403: "The token has no scope read.",
+    404: "There is no such thing.",
+    422: "A value is out of its range.",
+    503: "The ledger, the store or the rules fail; try again after Retry-After.",
+}
+_RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {"description": "What is known.", "content": {"application/json": {"schema": {}}}},
+    **{status: {"description": said, **PROBLEM} for status, said in _STATUSES.items()},
+}
+
+router = APIRouter(dependencies=[Depends(reader)], default_response_class=Response, responses=_RESPONSES)
+
+_Time = Annotated[str | None, Query(description="ISO 8601, in UTC unless it says otherwise, or 2h: so long ago.")]
+
+
+@router.get("/status", summary="Tell how every runner stands")
+def status(request: Request, batches: Annotated[int, Query(ge=0, le=1_000)] = 10) -> Response:
+    """Answer lag, in flight, available and flow of each queue, the newest batches, and what is not well."""
+    return _document(request, lambda work: status_fields(status_of(work, batches=batches)))
+
+
+@router.get("/rules", summary="Tell today's rules and buses")
+def rules(request: Request) -> Response:
+    """Answer the rules and buses of today, with everything that was left out filled in."""
+    return _document(request, lambda work: parse_document(work.rule_set().to_json()))
+
+
+@router.get("/rules/{rule}", summary="Tell one rule")
+def rule(request: Request, rule: Annotated[str, Path(description="The name of a rule.")]) -> Response:
+    """Answer a rule of today with everything that was left out filled in."""
+    return _document(request, lambda work: rule_document(work, rule))
+
+
+@router.get("/targets", summary="Tell how every target stands")
+def targets(request: Request) -> Response:
+    """Answer the state of each target of today's rules, since when and why, and how many deliveries wait for it."""
+    return _document(request, target_list)
+
+
+@dataclass(frozen=True)
+class LetterQuery:
+    """The parameters that choose dead letters: those that fit every one that is given."""
+
+    rule: Annotated[str | None, Query(description="Only those of this rule.")] = None
+    target: Annotated[str | None, Query(description="Only those of targets of this name.")] = None
+    reason: Annotated[str | None, Query(description="Only those with this reason, such as NonRetryable.")] = None
+    error: Annotated[str | None, Query(description="Only those whose detail or attempts' errors have it.")] = None
+    since: _Time = None
+    until: _Time = None
+    limit: Annotated[int, Query(ge=1, le=MOST_LETTERS, description="At most so many.")] = 50
+
+    def records(self, work: Runtime) -> tuple[list[dict[str, Any]], bool]:
+        """Return the records that it chooses, without their long columns, and whether there are more."""
+        wanted = WrittenSelection(self.rule, self.target, self.reason, self.error, self.since, self.until)
+        damaged: Damaged = {}
+        found = list(islice(letters(work, wanted.read(work.clock()), damaged=damaged), self.limit + 1))
+        _refuse_damaged(damaged)
+        return [each.record for each in found[: self.limit]], len(found) > self.limit
+
+
+@router.get("/dead-letters", summary="List dead letters")
+def dead_letters(request: Request, query: Annotated[LetterQuery, Depends()]) -> Response:
+    """Answer dead letters, those of the newest batch first, each with its name, and whether there are more."""
+
+    def listed(work: Runtime) -> dict[str, Any]:
+        found, more = query.records(work)
+        return {"dead_letters": [named(each) for each in found], "more": more}
+
+    return _document(request, listed)
+
+
+@router.get("/dead-letters/{name:path}", summary="Tell one dead letter whole")
+def dead_letter(
+    request: Request, name: Annotated[str, Path(description="A delivery id, or where an event lies.")]
+) -> Response:
+    """Answer the newest dead letter of a name: the event, the request as transformed, every attempt."""
+    return _document(request, lambda work: named(letter_document(work, name)))
+
+
+@router.get("/events/{event_id:path}", summary="Tell what became of an event")
+def event(
+    request: Request,
+    event_id: Annotated[str, Path(description="The id of the event.")],
+    bus: Annotated[str | None, Query(description="Only on this bus.")] = None,
+    since: _Time = None,
+    until: _Time = None,
+) -> Response:
+    """Answer where an event lies, what each rule says to it, every delivery and every attempt."""
+    return _document(request, lambda work: why_between(work, event_id, bus, since, until))
+
+
+@router.get("/audit", summary="Recompute the books")
+def audit(
+    request: Request,
+    batch: Annotated[str | None, Query(description="Only this batch; the beginning of its id.")] = None,
+) -> Response:
+    """Answer the books of every committed batch, recomputed from the store, with every difference; it takes a while."""
+    return _document(request, lambda work: audited(work, None if batch is None else find_batch(work, batch)))
+
+
+def rule_document(work: Runtime, name: str) -> dict[str, Any]:
+    """Return a rule of today as JSON, numbers as they were written; raises NotFoundError."""
+    rules = work.rule_set()
+    find_rule(rules, name)
+    document: Any = parse_document(rules.to_json())
+    return dict(document["rules"][name])
+
+
+def letter_document(work: Runtime, name: str) -> dict[str, Any]:
+    """Return the newest dead letter of a name, whole; raises NotFoundError, UserError for what is no name."""
+    damaged: Damaged = {}
+    try:
+        newest, *_ = find_dead_letters(work, name, damaged)
+    except NotFoundError:
+        _refuse_damaged(damaged)  # it may be in one of those
+        raise
+    return read_dead_letter(work, newest)
+
+
+def named(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a dead letter with its name, its delivery id as text."""
+    delivery = record.get("delivery_id")
+    text = None if delivery is None else delivery_id_text(delivery)
+    return {"name": name_of(record)} | record | {"delivery_id": text}
+
+
+def answered(request: Request, find: Callable[[Runtime], Any]) -> Any:
+    """Return what `find` finds in the installation; raises Refused where the caller's own words are wrong."""
+    work: Runtime = request.app.state.work
+    try:
+        return find(work)
+    except (NotFoundError, RuleFileError):
+        raise
+    except UserError as error:
+        raise Refused(HTTPStatus.BAD_REQUEST, str(error)) from None
+
+
+def _document(request: Request, find: Callable[[Runtime], Any]) -> Response:
+    return Response(write_document(plain(answered(request, find))), media_type="application/json")
+
+
+def _refuse_damaged(damaged: Damaged) -> None:
+    for error in damaged.values():
+        raise error
