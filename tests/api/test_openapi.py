@@ -33,7 +33,7 @@ def test_schemathesis_finds_nothing(described: Server, tmp_path: Path) -> None:
     (tmp_path / "schemathesis.toml").write_text(
         '[parameters]\n"path.bus" = "orders"\n"path.name" = "code"\n"query.topic" = "placed"\n'
     )
-    token = described.installation.token("schemathesis", "publish:orders", "metrics")
+    token = described.installation.token("schemathesis", "publish:orders", "metrics", "read")
     command = [Path(sys.executable).with_name("schemathesis"), "run", f"{described.url}/openapi.json"]
     command += ["--header", f"Authorization: Bearer {token}", "--checks", ",".join(CHECKS)]
     command += ["--phases", "examples,coverage,fuzzing", "--max-examples", "60", "--seed", "7", "--no-shrink"]
@@ -49,7 +49,20 @@ def test_every_call_is_described(described: Server) -> None:
     with described.client() as client:
         paths = client.get("/openapi.json").json()["paths"]
 
-    assert sorted(paths) == ["/buses/{bus}/events", "/health", "/hooks/{name}", "/metrics"]
+    assert sorted(paths) == [
+        "/audit",
+        "/buses/{bus}/events",
+        "/dead-letters",
+        "/dead-letters/{name}",
+        "/events/{event_id}",
+        "/health",
+        "/hooks/{name}",
+        "/metrics",
+        "/rules",
+        "/rules/{rule}",
+        "/status",
+        "/targets",
+    ]
     publish = paths["/buses/{bus}/events"]["post"]
     assert {"200", "207", "400", "401", "403", "404", "409", "413", "415", "422", "429", "503"} <= set(
         publish["responses"]

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from eventbridge.api.access import caller, check_general_scope
 from eventbridge.api.exposition import exposition
+from eventbridge.api.refusal import PROBLEM
 from eventbridge.model.api_token import METRICS, ApiToken
 from eventbridge.stages.operate.metrics import metrics as metrics_of
 from eventbridge.stages.runtime.runtime import Runtime
 
 router = APIRouter()
 
-_RESPONSES: dict[int | str, dict[str, object]] = {
+_RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"description": "The metrics, all of one moment of the ledger.", "content": {"text/plain": {}}},
-    401: {"description": "No token, or one that is unknown, revoked or expired."},
-    403: {"description": "The token has no scope metrics."},
-    503: {"description": "The ledger or the rules fail."},
+    401: {"description": "No token, or one that is unknown, revoked or expired.", **PROBLEM},
+    403: {"description": "The token has no scope metrics.", **PROBLEM},
+    422: {"description": "A value is out of its range.", **PROBLEM},
+    503: {"description": "The ledger or the rules fail.", **PROBLEM},
 }
 
 

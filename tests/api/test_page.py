@@ -1,0 +1,116 @@
+"""The page shows what the API tells, in a browser that is logged in, and lets nothing of an event become markup."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from api.server import Server
+from playwright.sync_api import Page, expect, sync_playwright
+
+PAGES = ["", "/event?id=o1", "/rules", "/rules/refused", "/targets", "/dead-letters", "/batches"]
+
+
+@contextmanager
+def logged_in(server: Server, name: str) -> Iterator[httpx.Client]:
+    """Open a browser that has sent the form."""
+    with server.client() as browser:
+        browser.post("/page/login", data={"token": server.installation.token(name, "read")})
+        yield browser
+
+
+def test_every_page_shows_what_it_is_about(told: Server) -> None:
+    """Each names what is there; no page lets a script in, or is kept by anybody in between."""
+    wanted: list[Any] = ["orders", "NOT MET", "refused", "nowhere", "crm", "Malformed", "committed"]
+    with logged_in(told, "viewer") as browser:
+        pages = [browser.get(f"/page{path}") for path in PAGES]
+
+    assert [page.status_code for page in pages] == [200] * len(PAGES)
+    assert [text for text, page in zip(wanted, pages, strict=True) if text not in page.text] == []
+    assert all("default-src 'none'" in page.headers["content-security-policy"] for page in pages)
+    assert all(page.headers["cache-control"] == "no-store" for page in pages)
+
+
+def test_a_payload_is_shown_as_text(told: Server) -> None:
+    """HTML within an event is text on the page of the event and of the dead letter."""
+    with logged_in(told, "careful") as browser:
+        (letter,) = (
+            told.client(told.installation.token("lister", "read"))
+            .get("/dead-letters", params={"rule": "refused"})
+            .json()["dead_letters"]
+        )
+        pages = [browser.get(f"/page{path}").text for path in ("/event?id=o2", f"/dead-letters/{letter['name']}")]
+
+    assert all("&lt;script&gt;alert(1)&lt;/script&gt;" in page for page in pages)
+    assert all("<script" not in page for page in pages)
+
+
+def test_without_login_one_sees_the_form_alone(told: Server) -> None:
+    """Every page asks for a token; one that may only publish is told so; the cookie is no script's."""
+    with told.client() as browser:
+        asked = [browser.get(f"/page{path}") for path in PAGES]
+        refused = browser.post("/page/login", data={"token": told.installation.token("writer", "publish:orders")})
+        taken = browser.post("/page/login", data={"token": told.installation.token("reader", "read")})
+
+    assert {(page.status_code, "orders" in page.text) for page in asked} == {(401, False)}
+    assert (refused.status_code, "has no scope read" in refused.text) == (401, True)
+    assert "set-cookie" not in refused.headers
+    cookie = taken.headers["set-cookie"]
+    assert all(word in cookie for word in ("HttpOnly", "SameSite=strict", "Path=/page"))
+
+
+def test_a_form_of_another_site_changes_nothing(told: Server) -> None:
+    """Neither logs in nor out."""
+    token = told.installation.token("victim", "read")
+    with told.client() as browser:
+        answer = browser.post("/page/login", data={"token": token}, headers={"origin": "https://evil.example"})
+
+    assert answer.status_code == 403
+    assert "set-cookie" not in answer.headers
+
+
+@pytest.fixture
+def window(told: Server) -> Iterator[Page]:
+    """A browser window on the form that asks for a token."""
+    program = shutil.which("chromium")
+    assert program is not None, "Chromium is missing: sudo apt-get install -y chromium"
+    with sync_playwright() as playwright:
+        # A container has no user namespaces for Chromium's own sandbox, and the only pages are our own.
+        chromium = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        try:
+            page = chromium.new_page(viewport={"width": 1100, "height": 760}, java_script_enabled=False)
+            page.goto(f"{told.url}/page")
+            yield page
+        finally:
+            chromium.close()
+
+
+def test_an_operator_finds_a_failed_event_and_sees_why(told: Server, window: Page, tmp_path: Path) -> None:
+    """Without any script: from the dead letters to the event, its rules and attempts, and to the books of its batch."""
+    pictures = Path(os.environ.get("TEST_SCREENSHOTS") or tmp_path)
+    window.get_by_label("Token").fill(told.installation.token("operator", "read"))
+    window.get_by_role("button", name="Log in").click()
+    expect(window.get_by_role("heading", name="Overview")).to_be_visible()
+    window.emulate_media(color_scheme="dark")
+    window.screenshot(path=pictures / "page-overview-dark.png")
+    window.emulate_media(color_scheme="light")
+
+    window.get_by_role("link", name="Dead letters").click()
+    window.get_by_label("Reason").select_option("MaximumRetryAttempts")
+    window.get_by_role("button", name="Find").click()
+    window.get_by_role("link", name="o2").click()
+    expect(window.get_by_role("cell", name="DeadLettered").first).to_be_visible()
+    window.screenshot(path=pictures / "page-event.png")
+    window.get_by_role("link", name="Rules").first.click()
+    window.get_by_role("link", name="refused").click()
+    expect(window.get_by_text("numeric")).to_be_visible()
+
+    window.get_by_role("link", name="Batches").click()
+    window.locator("td.name a").first.click()
+    expect(window.get_by_text("every event of this batch is accounted for")).to_be_visible()
