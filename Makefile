@@ -102,7 +102,7 @@ check: setup ## format, lint, types, layers, architecture
 	$(BIN)/pytest -q tests/architecture
 
 screenshots: setup ## take the pictures of docs/images again, of Airflow's pages in a real browser; needs Chromium
-	@TEST_SCREENSHOTS=docs/images exec $(BIN)/pytest -q tests/end_to_end/test_operators_use_airflow.py
+	@TEST_SCREENSHOTS=docs/images exec $(BIN)/pytest -q tests/end_to_end/test_operators_use_airflow.py tests/api/test_page.py
 
 oracle: setup ## compare 200,000 generated answers with AWS Event Ruler's; ORACLE="--seed 7" for others; needs a JDK and Maven
 	@PYTHONPATH=tests exec $(BIN)/python -m oracle.compare $(ORACLE)
