@@ -40,14 +40,22 @@ def deliver(
             " else one of its own is started, which takes about 15 s.",
         ),
     ] = None,
+    express: Annotated[
+        bool, typer.Option("--express", help="Deliver events as they come, in milliseconds, until Ctrl-C or SIGTERM.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Deliver a runner's events through the same stages as the DAGs, until idle.
+    """Deliver a runner's events through the same stages as the DAGs, until idle; with --express as they come.
 
     What is not delivered now is parked in the ledger, and taken up again by the next run when it is due.
     """
+    if express:
+        if until_idle or spark is not None:
+            raise typer.BadParameter("--express goes on until it is stopped, and needs no Spark: leave the other away")
+        _deliver_express(runner, as_json=as_json)
+        return
     if not until_idle:
-        raise typer.BadParameter("only --until-idle is in this version; Airflow delivers continuously")
+        raise typer.BadParameter("only --until-idle and --express are in this version; Airflow delivers continuously")
     from eventbridge.spark.route import ConnectRouter
     from eventbridge.stages.operate.deliver import deliver_until_idle
     from eventbridge.stages.operate.find import find_runner
@@ -69,6 +77,25 @@ def deliver(
         )
         if idle.next_due_at is not None:
             say(f"the next parked delivery is due at {cell_text(idle.next_due_at)} UTC")
+    if interrupts.exit_code:
+        raise typer.Exit(interrupts.exit_code)
+
+
+def _deliver_express(runner: str, *, as_json: bool) -> None:
+    from eventbridge.stages.operate.express import deliver_express
+    from eventbridge.stages.operate.find import find_runner
+
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    with Interrupts() as interrupts, runtime() as work, ExitStack() as stack:
+        find_runner(work.rule_set(), runner)
+        stack.enter_context(alone(work.settings, f"deliver.{runner}", f"`eventbridge deliver` for runner {runner!r}"))
+        interrupts.begin()
+        shift = deliver_express(work, runner, interrupts.stop)
+    if as_json:
+        show_json(shift)
+    else:
+        events, windows = counted(shift.events, "event", "events"), counted(shift.windows, "window", "windows")
+        say(f"stopped: {events} in {windows} committed")
     if interrupts.exit_code:
         raise typer.Exit(interrupts.exit_code)
 

@@ -56,7 +56,7 @@ def buffer(work: Runtime, batch_id: str) -> None:
     bus = work.rules_of(batch).buses[batch.bus]
     with closing(work.open_source(bus)) as source:
         refuse_other_log(work, batch.runner, bus, source)
-        landed = _Landing(work, batch, bus, source).run()
+        landed = Landing(work, batch, bus, source).run()
     if landed:
         work.ledger.move_batch(batch_id, "planned", "buffered")
 
@@ -81,7 +81,7 @@ class _Checked:
 
 
 @dataclass
-class _Landing:
+class Landing:
     """One try of landing a batch; sub-ranges one after the other, since each must know the ids before it."""
 
     work: Runtime
@@ -114,24 +114,34 @@ class _Landing:
 
     def _land(self, queue: Queue, start: int, limit: int) -> bool:
         """Land and record what comes next of a queue, or learn what somebody else recorded there; False: too late."""
-        passed_over = passes_over(self.bus_today, self.source, queue, start)
-        messages, end = self._read(queue, start if not passed_over else limit, limit)
-        messages, refused = as_events(messages, queue, self.bus.source.mapping)
-        checked = self._check(messages, refused)
+        rows, detail, identities = self._checked(queue, start, limit)
         path = None
-        if messages.num_rows:
+        if rows.num_rows:
             path = layout.buffer(self.batch.bus, self.batch.planned_at, self.batch.batch_id, uuid.uuid4().hex)
             writer = TableWriter(self.work.store, path, ROW_GROUP_ROWS)
-            writer.write(_rows(queue, messages, checked, self.work.clock()))
+            writer.write(rows)
             writer.close()
-        detail = _landed(queue, start, end, messages, checked)
-        file = BatchFile(self.batch.batch_id, "buffer", _key(queue, start), path, messages.num_rows, detail)
+        file = BatchFile(self.batch.batch_id, "buffer", _key(queue, start), path, rows.num_rows, detail)
         if self.work.ledger.record_file(file, while_state="planned"):
-            self.seen |= checked.identities
+            self.seen |= identities
             self.recorded[file.key] = file
             return True
         self._learn()
         return file.key in self.recorded and self.work.ledger.batch(self.batch.batch_id).state == "planned"
+
+    def take(self, queue: Queue, start: int, limit: int) -> tuple[pa.Table, int]:
+        """Return what comes next of a queue as rows of schema BUFFER, landed nowhere, and up to where that goes."""
+        rows, detail, identities = self._checked(queue, start, limit)
+        self.seen |= identities
+        return rows, detail.end
+
+    def _checked(self, queue: Queue, start: int, limit: int) -> tuple[pa.Table, LandedRange, set[bytes]]:
+        passed_over = passes_over(self.bus_today, self.source, queue, start)
+        messages, end = self._read(queue, start if not passed_over else limit, limit)
+        messages, refused = as_events(messages, queue, self.bus.source.mapping)
+        checked = self._check(messages, refused)
+        rows = _rows(queue, messages, checked, self.work.clock())
+        return rows, _landed(queue, start, end, messages, checked), checked.identities
 
     def _read(self, queue: Queue, start: int, limit: int) -> tuple[pa.Table, int]:
         """Return the next messages, as many as fit one file, and the offset up to which that accounts for."""

@@ -11,7 +11,7 @@ from eventbridge.decision.batch_size import events_within, plan_ranges
 from eventbridge.decision.chunking import PoolSlots
 from eventbridge.errors import BusError, NotFoundError, OffsetGapError, RuleFileError, UserError
 from eventbridge.event.ids import new_batch_id
-from eventbridge.model.batch import Batch, Range
+from eventbridge.model.batch import Batch, BatchState, Range
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.queue import Queue
 from eventbridge.rule import Bus, RuleSet
@@ -41,10 +41,13 @@ log = logging.getLogger(__name__)
 
 
 @told("listen", of="runner")
-def listen(work: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None = None) -> str | None:
+def listen(
+    work: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None = None, holder: str | None = None
+) -> str | None:
     """Return the id of the runner's unfinished batch, else of a new one, else None: nothing to take, or no room for it.
 
-    None also while a shift delivers the runner's events; what a shift left open when it ended is finished first.
+    None also while a shift delivers the runner's events; what a shift left open when it ended is finished first. The
+    `holder` of the shift gets an unfinished batch, else a new one that is open and empty, unless rules move.
 
     Today's rule files are read for a new batch only; with mistakes in them it takes the last ones without.
     It takes as many events as settings allow, and as the last batches' deliveries say can be handed out: `pools` holds
@@ -52,12 +55,12 @@ def listen(work: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None = N
     Raises NotFoundError for a runner that no rule names, LedgerLostError and OffsetGapError where going on would
     lose or repeat history, BusError where the bus cannot answer.
     """
-    return _listen(work, runner, pools)
+    return _listen(work, runner, pools, holder)
 
 
-def _listen(work: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None) -> str | None:
+def _listen(work: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None, holder: str | None) -> str | None:
     shift = work.ledger.shift(runner)
-    if shift is not None:
+    if shift is not None and shift.holder != holder:
         log.info("runner %s: %s delivers its events, until %s at least", runner, shift.holder, shift.until)
         return None
     repeat_bus_commits(work, runner)
@@ -65,7 +68,7 @@ def _listen(work: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None) -
     if unfinished is not None:
         claim_runner(work, runner)
         refuse_lost_ledger(work)
-        return unfinished.batch_id if end_open(work, unfinished) else None
+        return unfinished.batch_id if end_open(work, unfinished, holder) else None
     taken = take_up_rules(work)
     rules = taken.rules.for_runner(runner)
     if not rules.buses:
@@ -80,22 +83,25 @@ def _listen(work: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None) -
         refuse_other_log(work, runner, bus, source)
         # False: rule files changed, or another attempt planned a batch; this one stood still in between.
         if not leave(work, taken, rules, runner):
-            return _listen(work, runner, pools)
+            return _listen(work, runner, pools, holder)
         handover = hand_over(runner, offsets, arriving)
         rules = rules.without(handover.waiting)
         if not assign(work, taken, rules, runner):
-            return _listen(work, runner, pools)
+            return _listen(work, runner, pools, holder)
         most = events_to_hand_out(work, runner, rules, pools)
-        plan = _plan(work, runner, bus, source, _Room(offsets, handover.until, most))
+        opens = holder is not None and not (handover.until or handover.waiting)
+        room = _Room(offsets, handover.until, most)
+        plan = _opened(bus, source, offsets) if opens else _plan(work, runner, bus, source, room)
     if is_intake_stopped(work):
         return None
     if not plan.ranges:
         return _of_nobody(work, runner, arriving)
     if known:  # else that was made sure of before registering
         refuse_lost_ledger(work)
-    planned = _publish(work, runner, bus, rules, plan, taken.rule_set)
+    state: BatchState = "open" if opens else "planned"
+    planned = _publish(work, _Pinned(runner, bus, rules, taken.rule_set), plan, state)
     # Somebody else planned first, and has perhaps committed since: this attempt stood still in between.
-    return planned if planned is not None else _listen(work, runner, pools)
+    return planned if planned is not None else _listen(work, runner, pools, holder)
 
 
 def _of_nobody(work: Runtime, runner: str, arriving: Sequence[Arrival]) -> str | None:
@@ -192,6 +198,13 @@ def _plan(work: Runtime, runner: str, bus: Bus, source: LogSource, room: _Room) 
     return _Plan([Range(*take) for take in plan_ranges(waiting, limit, bus.weights)], is_full=held > limit)
 
 
+def _opened(bus: Bus, source: LogSource, offsets: Mapping[Queue, int]) -> _Plan:
+    """Return what a batch begins with that is open: where the group stands in each queue, and nothing of it."""
+    existing = set(source.queues())
+    standing = [(queue, at) for queue, at in sorted(offsets.items()) if queue.topic in bus.source.topics]
+    return _Plan([Range(queue, at, at) for queue, at in standing if queue in existing], is_full=False)
+
+
 def _mean_bytes(work: Runtime, runner: str) -> float | None:
     """Return what a message of the runner's last landed batch came to, in bytes."""
     for batch in work.ledger.batches(limit=10, runner=runner):
@@ -202,10 +215,19 @@ def _mean_bytes(work: Runtime, runner: str) -> float | None:
     return None
 
 
-def _publish(work: Runtime, runner: str, bus: Bus, rules: RuleSet, plan: _Plan, in_force: str) -> str | None:
-    frozen = freeze_rules(work.store, rules)
+class _Pinned(NamedTuple):
+    """What a batch is planned for, with which rules, and the set in force that these are of."""
+
+    runner: str
+    bus: Bus
+    rules: RuleSet
+    in_force: str
+
+
+def _publish(work: Runtime, of: _Pinned, plan: _Plan, state: BatchState) -> str | None:
+    frozen = freeze_rules(work.store, of.rules)
     now = work.ledger.now()
     batch = Batch(
-        new_batch_id(now), "normal", runner, bus.name, "planned", frozen, planned_at=now, is_full=plan.is_full
+        new_batch_id(now), "normal", of.runner, of.bus.name, state, frozen, planned_at=now, is_full=plan.is_full
     )
-    return batch.batch_id if work.ledger.plan_batch(batch, plan.ranges, in_force) else None
+    return batch.batch_id if work.ledger.plan_batch(batch, plan.ranges, of.in_force) else None

@@ -11,15 +11,15 @@ from eventbridge.stages.runtime.runtime import Runtime
 log = logging.getLogger(__name__)
 
 
-def end_open(work: Runtime, batch: Batch) -> bool:
-    """Move an open batch to `planned` unless its runner's shift has not run out; False: it is still open.
+def end_open(work: Runtime, batch: Batch, holder: str | None = None) -> bool:
+    """Move an open batch to `planned` unless its runner's shift is another's than `holder`'s; False: it is open.
 
     From then on the shift can record nothing of it: its ranges end where its last segment says, and what the segments
     show is not delivered again. Does nothing to a batch that is not open.
     """
     if batch.state != "open":
         return True
-    if work.ledger.shift(batch.runner) is not None:
+    if (shift := work.ledger.shift(batch.runner)) is not None and shift.holder != holder:
         return False
     if work.ledger.move_batch(batch.batch_id, "open", "planned"):
         log.warning("runner %s: its shift ended in the middle of batch %s", batch.runner, batch.batch_id)

@@ -1,0 +1,136 @@
+"""The express lane: events are delivered as they come, and the books of its windows balance whatever dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stages.delivering import RUNNER, RunningClock, Sending, segment_rows
+
+from eventbridge.errors import InfrastructureError, UserError
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.express import deliver_express
+
+
+def until(reached: Callable[[], Any], seconds: float = 20) -> None:
+    """Wait for something to be so."""
+    end = time.monotonic() + seconds
+    while not reached():
+        assert time.monotonic() < end, "it never came"
+        threading.Event().wait(0.002)
+
+
+@contextmanager
+def a_shift(sending: Sending) -> Iterator[None]:
+    """Deliver in a thread while the block runs."""
+    stop = threading.Event()
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            deliver_express(sending.work, RUNNER, stop)
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        until(lambda: failed or sending.work.ledger.batches(state="open"))
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        assert failed == []
+
+
+def ids(sending: Sending) -> Counter[str]:
+    """Return how often each delivery was received."""
+    return Counter(each["webhook_id"] for each in sending.requests())
+
+
+def test_events_are_delivered_as_they_come(sending: Sending) -> None:
+    """Each within milliseconds of being published, once; at the end everything is committed and balances."""
+    sending.rules(crm="/healthy/crm")
+    delays = []
+    with a_shift(sending):
+        for number in range(1, 21):
+            began = time.monotonic()
+            sending.publish(1)
+            until(lambda number=number: len(sending.requests()) == number)
+            delays.append(time.monotonic() - began)
+        with pytest.raises(InfrastructureError, match="another process delivers the events of runner 'orders'"):
+            deliver_express(sending.work, RUNNER, threading.Event())
+
+    assert sorted(delays)[10] < 0.25, delays
+    assert {batch.state for batch in sending.work.ledger.batches()} == {"committed"}
+    assert sending.work.ledger.shift(RUNNER) is None
+    assert set(ids(sending).values()) == {1}
+    assert audit(sending.work).differences == ()
+
+
+def test_what_fails_is_parked_and_the_neighbour_goes_on(sending: Sending) -> None:
+    """A refused delivery is tried once in its window, and lies parked when that is committed."""
+    sending.rules(bad="http://127.0.0.1:1/refused", crm="/healthy/crm")
+    with a_shift(sending):
+        sending.publish(4)
+        until(lambda: len(sending.requests()) == 4)
+
+    assert sum(row.count for row in sending.work.ledger.parked_counts()) == 4
+    assert set(ids(sending).values()) == {1}
+    assert audit(sending.work).differences == ()
+
+
+def test_rules_that_it_cannot_deliver_are_refused(sending: Sending) -> None:
+    """At the start, with what to do."""
+    sending.rules(crm='{type: http, url: "/healthy/crm", allow_http: true, ordered_by: $.data.id}')
+
+    with pytest.raises(UserError, match="does not deliver this yet: rule orders, target crm: it is ordered"):
+        deliver_express(sending.work, RUNNER, threading.Event())
+
+
+def test_a_killed_shift_loses_nothing(sending: Sending, clock: RunningClock) -> None:
+    """The staged path finishes its batch; only what no segment shows comes twice."""
+    sending.rules(crm="/healthy/crm")
+    environ = (
+        os.environ
+        | sending.site.environ
+        | {
+            "EVENTBRIDGE_HOME": str(sending.site.folder),
+            "EVENTBRIDGE_RULES_FOLDER": str(sending.site.folder / "rules"),
+        }
+    )
+    child = subprocess.Popen(
+        [Path(sys.executable).with_name("eventbridge"), "deliver", "--runner", RUNNER, "--express"], env=environ
+    )
+    try:
+        until(lambda: sending.work.ledger.batches(state="open"))
+        (batch,) = sending.work.ledger.batches(state="open")
+        for _ in range(60):
+            sending.publish(5)
+        until(lambda: segment_rows(sending.work, batch.batch_id))
+        sending.publish(5)
+    finally:
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait()
+    shown = {row["delivery_id"] for row in segment_rows(sending.work, batch.batch_id)}
+    before = ids(sending)
+
+    clock.advance(10)
+    sending.deliver()
+
+    received = ids(sending)
+    assert len(received) == 305
+    assert shown
+    twice = {each for each, count in received.items() if count > 1}
+    assert len(twice) <= len(before) - len(shown)
+    assert audit(sending.work).differences == ()
