@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -29,7 +30,10 @@ def fetch(what: str, pom: Path, folder: Path) -> None:
     require("mvn", "Maven", "maven")
     command = ["mvn", "-q", "-B", "-Dstyle.color=never", "-f", str(pom)]
     command += ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
-    fetched = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / "maven.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two of them at once damage each other's files
+        fetched = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if fetched.returncode:
         told = next((line for line in fetched.stdout.splitlines() if "ERROR" in line), fetched.stdout.strip())
         raise ToolMissing(

@@ -50,6 +50,13 @@ def offsets(log: RocketmqLog, start: int, end: int, queue: Queue = QUEUE) -> lis
     return [message.offset for message in messages_of(log.read(queue, start, end))]
 
 
+def wait_for_end(log: RocketmqLog, end: int) -> None:
+    """Return when what a client of its own sent can be read: a broker's queues follow its log by milliseconds."""
+    until = time.monotonic() + 10
+    while log.end(QUEUE) < end:
+        assert time.monotonic() < until, "the broker's queue does not follow its log"
+
+
 def test_a_long_range_is_read_in_order(log: RocketmqLog) -> None:
     """Many pulls are on their way at a time, and a broker answers each with as much as it likes."""
     bodies = [str(number).encode() * (1 + number % 300) for number in range(6_000)]
@@ -80,6 +87,7 @@ def test_properties_come_along(rocketmq: RocketMQ, log: RocketmqLog) -> None:
     with closing(rocketmq.client()) as client:
         client.send(TopicQueue(*QUEUE), Outgoing(b"1", properties))
         client.send(TopicQueue(*QUEUE), Outgoing(b"2"))
+    wait_for_end(log, 2)
 
     first, second = messages_of(log.read(QUEUE, 0, 2))
     assert dict(first.headers or ()) == {
@@ -98,6 +106,7 @@ def test_a_compressed_body_is_read_as_it_was(rocketmq: RocketMQ, log: RocketmqLo
     code, fields, body = send_request(TopicQueue(*QUEUE), Outgoing(zlib.compress(text)))
     with closing(rocketmq.client()) as client, closing(client.open_to(TopicQueue(*QUEUE))) as connection:
         connection.call(code, {**fields, "f": 1 | 3 << 8}, body)
+    wait_for_end(log, 1)
 
     assert [message.body for message in messages_of(log.read(QUEUE, 0, 1))] == [text]
 

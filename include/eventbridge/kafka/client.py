@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import Any, Final, TypeVar
@@ -128,7 +128,9 @@ class Asking:
             asked = ask(self.client)
             self._wait(asked, doing, end)
             try:
-                return {key: future.result() for key, future in asked.items()}
+                found = {key: future.result() for key, future in asked.items()}
+                _refuse_passing(found.values(), passing)
+                return found
             except KafkaException as error:
                 self.client.poll(_LOOK_SECONDS)  # not at once again; and its errors come before what is told
                 failed = error.args[0]
@@ -153,3 +155,11 @@ class Asking:
     def failed(self, doing: str, error: KafkaError) -> BusError:
         """Return the error to raise for what failed in a part of an answer."""
         return bus_error(self.servers, doing, error)
+
+
+def _refuse_passing(answers: Iterable[Any], passing: Collection[int]) -> None:
+    """Raise KafkaException for a part of an answer that failed and passes by itself: a group that is being loaded."""
+    for answer in answers:
+        for part in getattr(answer, "topic_partitions", None) or ():
+            if part.error is not None and part.error.code() in passing:
+                raise KafkaException(part.error)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from eventbridge.ledger.batches import to_batch
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.figures import figures_ever
@@ -24,11 +26,12 @@ class Moments(Database):
 
         `of_targets`: with the figures of each target.
         """
-        now = self.now()
+        now, host_now = self.now(), datetime.now(UTC)
         scopes: tuple[Scope, ...] = ("bus", "target") if of_targets else ("bus",)
         with self._reading() as connection:
             return Moment(
                 now=now,
+                host_now=host_now,
                 figures=tuple(each for scope in scopes for each in figures_ever(connection, scope)),
                 parked=tuple(
                     ParkedSum(row.rule, row.target, row.state, int(row.waiting))

@@ -23,9 +23,13 @@ class ParkedSum:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What one transaction read. `figures`: sums since ever, of buses and, if asked for, of targets."""
+    """What one transaction read. `figures`: sums since ever, of buses and, if asked for, of targets.
+
+    `now` is the ledger's time, `host_now` that of the host which read it, just after.
+    """
 
     now: datetime
+    host_now: datetime
     figures: tuple[Figure, ...]
     parked: tuple[ParkedSum, ...]
     offsets: tuple[ConsumerOffset, ...]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from typing import Final
 
@@ -19,6 +19,8 @@ _BATCH_BYTES: Final = 256 << 10
 _BATCH_MESSAGES: Final = 500
 _MEDIA_TYPE: Final = "application/cloudevents+json; charset=UTF-8"
 _HOLD_SECONDS: Final = 5.0
+_READABLE_SECONDS: Final = 5.0
+_LOOK_SECONDS: Final = 0.002
 
 _Numbered = tuple[int, Outgoing]
 
@@ -41,8 +43,23 @@ class Publishing:
                 for part in _parts(mine):
                     offsets = self._send(queue, [message for _, message in part])
                     places |= {index: (Queue(*queue), at) for (index, _), at in zip(part, offsets, strict=True)}
+            self._wait_until_readable(places.values())
         fault_points.reach("bus.publish.done")
         return [places[index] for index in range(len(records))]
+
+    def _wait_until_readable(self, places: Iterable[tuple[Queue, int]]) -> None:
+        """Return when messages can be read, some milliseconds after brokers have acknowledged them.
+
+        Who publishes and then delivers until nothing waits is to find them. They are durable in any case, so that a
+        broker which takes long is waited for no longer than some seconds.
+        """
+        ends: dict[Queue, int] = {}
+        for queue, offset in places:
+            ends[queue] = max(ends.get(queue, 0), offset + 1)
+        until = time.monotonic() + _READABLE_SECONDS
+        for queue, end in ends.items():
+            while self._client.end(TopicQueue(*queue)) < end and time.monotonic() < until:
+                time.sleep(_LOOK_SECONDS)
 
     def _by_queue(
         self, queues: Sequence[TopicQueue], records: Sequence[tuple[bytes, str | None]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
@@ -255,7 +254,7 @@ def books_difference(moment: Moment) -> int:
 def _of_installation(work: Runtime, moment: Moment) -> Iterator[Family]:
     stopped = Sample((), float(moment.intake_stopped))
     yield _family("intake_stopped", "gauge", "1 while no runner takes new events, for want of room.", (), [stopped])
-    skew = moment.now.timestamp() - time.time()
+    skew = (moment.now - moment.host_now).total_seconds()
     yield _family(
         "clock_skew_seconds", "gauge", "The ledger's clock less that of the host that answers.", (), [Sample((), skew)]
     )
