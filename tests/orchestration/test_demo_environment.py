@@ -388,7 +388,7 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
     """Ctrl-C while the services start: exit code 130, every process ended, in a demo folder of its own."""
     code = (
         "import sys; from pathlib import Path; import demo.run as run; from demo.places import fresh;"
-        f"run.fresh = lambda **kinds: fresh(Path({str(tmp_path / 'demo')!r}), **kinds);"
+        f"run.chosen = lambda: fresh(Path({str(tmp_path / 'demo')!r}));"
         "run.left_behind = lambda: {}; sys.exit(run.main())"
     )
     demo = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, start_new_session=True, env=os.environ)

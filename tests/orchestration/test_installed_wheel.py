@@ -55,7 +55,10 @@ def test_the_wheel_has_every_module_and_the_migrations(wheel: Path) -> None:
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     source = ROOT / "include"
 
-    assert names == {str(file.relative_to(source)) for file in (source / "eventbridge").rglob("*.py")}
+    package = source / "eventbridge"
+    shown = [*package.rglob("*.html"), *package.rglob("*.css")]
+    assert names == {str(file.relative_to(source)) for file in [*package.rglob("*.py"), *shown]}
+    assert "eventbridge/api/page/templates/frame.html" in names
     assert "eventbridge/ledger/migrations/versions/r0001_first_tables.py" in names
 
 

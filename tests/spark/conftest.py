@@ -90,7 +90,7 @@ class Landed:
             {
                 "slice": result.slice_id,
                 "rows": result.rows,
-                "detail": result.detail,
+                "detail": None if result.detail is None else structs.replace(result.detail, cpu=0),
                 "deliveries": None if result.path is None else read_table(self.store, result.path).to_pylist(),
             }
             for result in sorted(results, key=lambda result: result.slice_id)
