@@ -143,10 +143,12 @@ class Window:
         writer = TableWriter(self.scratch, path, ROW_GROUP_ROWS)
         writer.write(rows)
         writer.close()
+        pieces: list[Piece] = []
         try:
-            self._deliver(self._pieces(path, rows.num_rows))
-        finally:
-            self.scratch.delete(path)
+            pieces = self._pieces(path, rows.num_rows)
+            self._deliver(pieces)
+        finally:  # it lies in memory
+            self.scratch.delete_all([path, *{piece.file for piece in pieces}])
 
     def _pieces(self, path: str, rows: int) -> list[Piece]:
         """Return what matched and may be sent now; what cannot be routed is left to the close, which splits it."""
@@ -194,7 +196,10 @@ class Window:
         self._tell(runs)
 
     def _tell(self, runs: list[TargetRun]) -> None:
-        """Tell the breakers of the attempts; a crash of a run is the close's, which meets and reports it."""
+        """Tell the breakers of the attempts, and the log of a run that crashed: what it had is left to the close."""
+        for run in runs:
+            if run.report.crashed is not None:
+                log.error("runner %s: a target's run ended: %s", self.batch.runner, run.report.crashed)
         tallies = [tally for run in runs if (tally := run.tally()) is not None]
         if tallies:
             self.work.ledger.note_attempts(tallies)
