@@ -15,6 +15,7 @@ import pytest
 from api.server import Server
 from playwright.sync_api import Page, expect, sync_playwright
 
+FORMS = ["login", "logout"]
 PAGES = ["", "/event?id=o1", "/rules", "/rules/refused", "/targets", "/dead-letters", "/batches"]
 
 
@@ -67,14 +68,33 @@ def test_without_login_one_sees_the_form_alone(told: Server) -> None:
     assert all(word in cookie for word in ("HttpOnly", "SameSite=strict", "Path=/page"))
 
 
-def test_a_form_of_another_site_changes_nothing(told: Server) -> None:
-    """Neither logs in nor out."""
-    token = told.installation.token("victim", "read")
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "https://evil.example"},
+        {"origin": "http://["},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+    ],
+    ids=str,
+)
+def test_a_form_of_another_site_changes_nothing(headers: dict[str, str], told: Server) -> None:
+    """Neither logs in nor out, whichever way a browser says where the form comes from."""
     with told.client() as browser:
-        answer = browser.post("/page/login", data={"token": token}, headers={"origin": "https://evil.example"})
+        answers = [browser.post(f"/page/{form}", data={"token": "ebt_x"}, headers=headers) for form in FORMS]
 
-    assert answer.status_code == 403
-    assert "set-cookie" not in answer.headers
+    assert [answer.status_code for answer in answers] == [403, 403]
+    assert not any("set-cookie" in answer.headers for answer in answers)
+
+
+def test_a_form_may_come_by_a_proxy_that_gives_another_host(told: Server) -> None:
+    """A browser that says that it is the same origin is believed."""
+    token = told.installation.token("proxied", "read")
+    headers = {"origin": "https://events.example", "sec-fetch-site": "same-origin"}
+    with told.client() as browser:
+        answer = browser.post("/page/login", data={"token": token}, headers=headers)
+
+    assert (answer.status_code, answer.headers["location"]) == (303, "/page")
 
 
 @pytest.fixture

@@ -209,3 +209,11 @@ def test_servers_that_are_down_are_named(ask: Ask) -> None:
     settings = client_settings(Connection("shop", "rocketmq", "127.0.0.1", reserve()))
     with closing(RocketmqLog(settings, ["flights"])) as log, pytest.raises(BusError, match=r"127.*Start the name serv"):
         ask(log)
+
+
+def test_a_long_key_harms_nobody(log: RocketmqLog) -> None:
+    """It decides the queue; it is not among the properties, which a broker bounds."""
+    places = log.publish([(b"1", "k" * 70_000), (b"2", "short")])
+
+    assert [offset for _, offset in places] == [0, 1]
+    assert [message.body for message in messages_of(log.read(QUEUE, 0, 2))] == [b"1", b"2"]

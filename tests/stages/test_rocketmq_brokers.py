@@ -69,3 +69,29 @@ def test_what_two_brokers_have_is_delivered(two: RocketMQ, site: Any, order: Ord
     site.reopen()
     assert delivered() == [str(number) for number in range(10)]
     assert audit(site.work).differences == ()
+
+
+def test_a_rule_that_moves_while_a_broker_is_away_goes_on_there_too(
+    two: RocketMQ, site: Any, order: Order, tmp_path: Path
+) -> None:
+    """Its new runner begins where the old one stood, in the queues that nobody can ask as well: nothing comes twice."""
+    make_topics(two, "orders", queues=2)
+    site.environ["EVENTBRIDGE_CONN_SHOP"] = two.connection
+    written = RULES.format(folder=tmp_path)
+    site.write_rules(written)
+    with closing(site.work.open_publisher(site.work.rule_set().buses["orders"])) as publisher:
+        publisher.publish([(order(str(number)), None) for number in range(8)])
+    deliver_until_idle(site.work, "orders", InProcessRouter(site.work.store))
+
+    two.kill("second")
+    site.write_rules(written.replace("    bus: orders\n", "    bus: orders\n    runner: new\n"))
+    site.reopen()
+    deliver_until_idle(site.work, "new", InProcessRouter(site.work.store))
+    two.start("second")
+    send(two, "broker-b", order("8"))
+    site.reopen()
+    deliver_until_idle(site.work, "new", InProcessRouter(site.work.store))
+
+    delivered = [json.loads(line)["id"] for line in (tmp_path / "all.jsonl").read_text().splitlines()]
+    assert sorted(delivered) == [str(number) for number in range(9)]
+    assert audit(site.work).differences == ()

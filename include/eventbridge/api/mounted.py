@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from fastapi import Depends, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from eventbridge.api import metrics
@@ -44,7 +45,7 @@ def create_mounted_app(open_work: Callable[[], Runtime]) -> FastAPI:
         openapi_url=None,
         dependencies=[Depends(opened)],
     )
-    for kind in (Refused, EventBridgeError, HTTPException):
+    for kind in (Refused, EventBridgeError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, refused)
     app.include_router(metrics.router)
     return app

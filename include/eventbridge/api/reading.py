@@ -12,7 +12,15 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from eventbridge.api.access import reader
 from eventbridge.api.refusal import PROBLEM, Refused
-from eventbridge.errors import NotFoundError, RuleFileError, UserError
+from eventbridge.errors import (
+    ConnectionUnusable,
+    NotFoundError,
+    PackageMissing,
+    RuleFileError,
+    SettingsError,
+    TypeUnusable,
+    UserError,
+)
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.event.json_document import parse_document, write_document
 from eventbridge.event.plain import plain
@@ -165,8 +173,8 @@ def answered(request: Request, find: Callable[[Runtime], Any]) -> Any:
     work: Runtime = request.app.state.work
     try:
         return find(work)
-    except (NotFoundError, RuleFileError):
-        raise
+    except (NotFoundError, RuleFileError, SettingsError, PackageMissing, TypeUnusable, ConnectionUnusable):
+        raise  # but for what was not found they are mistakes of whoever set the server up
     except UserError as error:
         raise Refused(HTTPStatus.BAD_REQUEST, str(error)) from None
 

@@ -11,13 +11,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from stages.delivering import RUNNER, RunningClock, Sending, segment_rows
 
-from eventbridge.errors import InfrastructureError, UserError
+from eventbridge import fault_points
+from eventbridge.errors import BusError, InfrastructureError, UserError
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.express import deliver_express
 
@@ -134,3 +136,44 @@ def test_a_killed_shift_loses_nothing(sending: Sending, clock: RunningClock) -> 
     twice = {each for each, count in received.items() if count > 1}
     assert len(twice) <= len(before) - len(shown)
     assert audit(sending.work).differences == ()
+
+
+def test_a_bus_that_fails_for_a_moment_does_not_end_the_shift(sending: Sending) -> None:
+    """The window is closed by the stages, and the next one goes on; nothing is lost."""
+    sending.rules(crm="/healthy/crm")
+    failures = iter(["the bus is away"])
+
+    def fail_once(point: str) -> None:
+        if point == "bus.read" and (said := next(failures, None)) is not None:
+            raise BusError(said)
+
+    with a_shift(sending):
+        fault_points.install(fail_once)
+        try:
+            sending.publish(3)
+            until(lambda: len(sending.requests()) == 3)
+        finally:
+            fault_points.install(None)
+
+    assert next(failures, None) is None
+    assert set(ids(sending).values()) == {1}
+    assert audit(sending.work).differences == ()
+
+
+def test_who_loses_the_shift_says_so(sending: Sending) -> None:
+    """A supervisor sees an error, and not an end that was asked for."""
+    sending.rules(crm="/healthy/crm")
+    ledger = sending.work.ledger
+
+    def steal() -> None:
+        until(lambda: ledger.batches(state="open"))
+        shift = ledger.shift(RUNNER)
+        assert shift is not None
+        ledger.end_shift(RUNNER, shift.holder)
+        assert ledger.take_shift(RUNNER, "another", ledger.now() + timedelta(seconds=60))
+
+    thief = threading.Thread(target=steal)
+    thief.start()
+    with pytest.raises(InfrastructureError, match="another process has taken the shift of runner 'orders'"):
+        deliver_express(sending.work, RUNNER, threading.Event())
+    thief.join()

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from stages.delivering import RUNNER, RunningClock, Sending
+from stages.delivering import RUNNER, RunningClock, Sending, rules
 
 from eventbridge.errors import UserError
 from eventbridge.event.cloudevent import parse_event
@@ -90,3 +90,24 @@ def test_an_open_batch_is_audited_as_one_under_way(sending: Sending) -> None:
 
     assert audit(sending.work).differences == ()
     assert audit(sending.work, batch.batch_id).differences == ()
+
+
+def test_an_open_batch_of_a_runner_without_rules_is_finished_by_their_new_one(
+    sending: Sending, clock: RunningClock
+) -> None:
+    """Not while the shift goes on; then the new runner has it through the stages, and goes on behind it."""
+    sending.rules(crm="/healthy/crm")
+    batch = opened(sending)
+    sending.publish(4)
+    assert write_open_segment(sending.work, batch, 0, {Q0: 1, Q1: 1}, delivered(sending, [1, 2]))
+    sending.write(rules({"crm": "/healthy/crm"}, runner="new"))
+
+    assert sending.deliver_batch("new") is None
+    clock.advance(7)
+    assert sending.deliver_batch("new") == batch.batch_id
+    while sending.deliver_batch("new") is not None:
+        pass
+
+    assert sending.work.ledger.batch(batch.batch_id).state == "committed"
+    assert len(sending.requests()) == 2
+    assert audit(sending.work).differences == ()

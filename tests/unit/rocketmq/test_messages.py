@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventbridge.rocketmq.remoting import messages
-from eventbridge.rocketmq.remoting.errors import Malformed
+from eventbridge.rocketmq.remoting.errors import Malformed, Refused
 from eventbridge.rocketmq.remoting.messages import Incoming, Outgoing, batch_body, decoded, properties_text
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02"), min_size=1, max_size=20)
@@ -60,11 +60,25 @@ def test_what_is_stored_is_read(each: Sequence[tuple[bytes, dict[str, str]]], fl
 def test_a_batch_is_its_messages(each: Sequence[tuple[bytes, dict[str, str]]]) -> None:
     """Each has an offset of its own, from that of the batch on."""
     body = batch_body([Outgoing(*one) for one in each])
-    found = list(decoded(stored(10, body, {"INNER_NUM": str(len(each))}, flags=0x40)))
+    found = list(decoded(stored(10, body, {"INNER_NUM": str(len(each))}, flags=0xC0)))
 
     assert [(one.offset, one.body, one.properties) for one in found] == [
         (10 + number, *one) for number, one in enumerate(each)
     ]
+
+
+@given(st.binary(max_size=100), st.sampled_from([0x40, 0x80, 0xC0]))
+def test_what_only_says_that_it_is_a_batch_is_a_message(body: bytes, flags: int) -> None:
+    """A producer's odd flag stops no runner, and loses no message."""
+    found = list(decoded(stored(10, b"\xff" + body, {"KEYS": "a"}, flags=flags)))
+
+    assert [(one.offset, one.body) for one in found] == [(10, b"\xff" + body)]
+
+
+def test_properties_that_no_broker_takes_are_refused() -> None:
+    """Before they are sent."""
+    with pytest.raises(Refused, match="40003 bytes; brokers take 32767"):
+        batch_body([Outgoing(b"", {"a": "x" * 40_000})])
 
 
 @given(st.binary(max_size=300))

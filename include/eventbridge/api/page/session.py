@@ -46,9 +46,18 @@ async def token_of(request: Request, secret: str) -> ApiToken:
 
 def check_origin(request: Request) -> None:
     """Raise Refused for a form that another site sent: a browser says where a form comes from."""
-    origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+    site = request.headers.get("sec-fetch-site")
+    if site != "same-origin" if site is not None else not _is_own(request):
         raise Refused(HTTPStatus.FORBIDDEN, "This form was sent by another site. Nothing was changed")
+
+
+def _is_own(request: Request) -> bool:
+    """Return whether `Origin` names this server; a program that sends none is no browser on another site."""
+    origin = request.headers.get("origin")
+    try:
+        return origin is None or urlsplit(origin).netloc == request.headers.get("host")
+    except ValueError:  # it is no URL
+        return False
 
 
 def keep(response: Response, request: Request, secret: str) -> None:

@@ -12,14 +12,15 @@ from eventbridge.api.reading import LetterQuery, letter_document, named, rule_do
 from eventbridge.errors import NotFoundError, StoreError
 from eventbridge.event.json_document import write_document
 from eventbridge.event.plain import plain, text
+from eventbridge.model import rowset
 from eventbridge.model.why import EventAnswer
 from eventbridge.stages.letters.selection import REASONS
 from eventbridge.stages.operate.audit import audit, find_batch
-from eventbridge.stages.operate.status import status
+from eventbridge.stages.operate.status import held_rules, status
 from eventbridge.stages.operate.target_status import TargetLine, target_list
 from eventbridge.stages.operate.why import why_between
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.store.parquet import read_table
+from eventbridge.store.parquet import read_rows
 
 _NEWEST_BATCHES = 10
 _LISTED_BATCHES = 100
@@ -69,8 +70,8 @@ def event(work: Runtime, event_id: str) -> dict[str, Any]:
 
 def rules(work: Runtime) -> dict[str, Any]:
     """Return today's rules, and those that wait for somebody."""
-    found = status(work, batches=0)
-    return {"rules": list(work.rule_set().rules.values()), "held": {each.rule: each for each in found.held_rules}}
+    found = work.rule_set()
+    return {"rules": list(found.rules.values()), "held": {each.rule: each for each in held_rules(work, found)}}
 
 
 def rule(work: Runtime, name: str) -> dict[str, Any]:
@@ -140,10 +141,10 @@ def _body(work: Runtime, event: EventAnswer) -> str | None:
     for landing in event.landings:
         if landing.archived:
             try:
-                table = read_table(work.store, landing.file, ["body"])
+                table = read_rows(work.store, landing.file, rowset.encode([landing.row]), ["body"])
             except StoreError:  # `why` has told of the file
                 continue
-            return text(table["body"][landing.row].as_py())
+            return text(table["body"][0].as_py())
     return None
 
 

@@ -17,6 +17,7 @@ SEND_BATCH: Final = 320
 
 SUCCESS: Final = 0
 BUSY: Final = 2
+MESSAGE_ILLEGAL: Final = 13
 NO_TOPIC: Final = 17
 #: Of a pull: nothing at this offset, or the end; what was asked for is not there, go on elsewhere.
 NOT_FOUND: Final = 19

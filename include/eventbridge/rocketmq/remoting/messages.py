@@ -5,10 +5,12 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from eventbridge.rocketmq.remoting.errors import Malformed
+from eventbridge.rocketmq.remoting import codes
+from eventbridge.rocketmq.remoting.errors import Malformed, Refused
 
 #: Total length, magic, checksum, queue, flag, queue offset, place in the log, system flag, born (ms since 1970), host
 #: of the producer; stored, host of the broker; times it was consumed again, place of its transaction, body's length.
@@ -27,9 +29,13 @@ _TOPIC_LENGTHS: Final = {0xDAA320A7: 1, 0xDAA320AB: 2}
 
 _COMPRESSED: Final = 0x1
 _IPV6: Final = 0x30
-_IS_BATCH: Final = 0x40
+#: NEED_UNWRAP and INNER_BATCH; a producer may set one of them, brokers set both for what is a batch.
+_IS_BATCH: Final = 0xC0
 #: Bits 8 to 10 of the system flag.
 _CODECS: Final = {0: "zlib", 1: "lz4", 2: "zstd", 3: "zlib"}
+
+#: Brokers take the length of properties for a signed number of two bytes.
+_MOST_PROPERTIES: Final = 32_767
 
 #: A body that becomes longer when it is decompressed is left as it is.
 MAX_BODY: Final = 64 << 20
@@ -83,10 +89,8 @@ def decoded(data: bytes) -> list[Incoming]:
             body, properties = data[begin:end], properties_of(data[after + 2 : last])
             if flags & _COMPRESSED:
                 body = decompressed(body, _CODECS.get(flags >> 8 & 7, ""))
-            if not flags & _IS_BATCH:
-                found.append(Incoming(offset, stored_at, born_at, reconsumed, body, properties))
-                continue
-            for number, each in enumerate(_of_batch(body)):
+            parts = _parts(body, properties, is_batch=flags & _IS_BATCH == _IS_BATCH)
+            for number, each in enumerate(parts):
                 found.append(Incoming(offset + number, stored_at, born_at, reconsumed, each.body, each.properties))
     except struct.error as error:
         raise Malformed(f"a message that is cut off: {error}") from None
@@ -131,10 +135,21 @@ def batch_body(messages: Sequence[Outgoing]) -> bytes:
     parts: list[bytes] = []
     for message in messages:
         properties = properties_text(message.properties).encode("utf-8", "replace")
+        if len(properties) > _MOST_PROPERTIES:
+            raise Refused("properties", codes.MESSAGE_ILLEGAL, f"{len(properties)} bytes; brokers take 32767")
         length = _IN_BATCH.size + len(message.body) + 2 + len(properties)
         parts += (_IN_BATCH.pack(length, 0, 0, 0, len(message.body)), message.body)
         parts += (len(properties).to_bytes(2, "big"), properties)
     return b"".join(parts)
+
+
+def _parts(body: bytes, properties: Mapping[str, str], *, is_batch: bool) -> list[Outgoing]:
+    """Return the messages of a body; one that says it is a batch, and is none, is a message as it lies."""
+    if is_batch:
+        with suppress(Malformed, struct.error):
+            if parts := list(_of_batch(body)):
+                return parts
+    return [Outgoing(body, properties)]
 
 
 def _of_batch(data: bytes) -> Iterator[Outgoing]:

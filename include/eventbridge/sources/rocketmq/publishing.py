@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import count
 from typing import Final
 
 from eventbridge import fault_points
 from eventbridge.model.queue import Queue
 from eventbridge.rocketmq.remoting.client import Client
+from eventbridge.rocketmq.remoting.errors import RemotingError
 from eventbridge.rocketmq.remoting.messages import Outgoing
 from eventbridge.rocketmq.remoting.queues import TopicQueue, queue_of_key
 from eventbridge.rocketmq.told import as_bus_errors
@@ -17,6 +19,8 @@ from eventbridge.rocketmq.told import as_bus_errors
 #: What goes out together: a broker takes 4 MiB at a time unless its settings say otherwise.
 _BATCH_BYTES: Final = 256 << 10
 _BATCH_MESSAGES: Final = 500
+#: A longer key decides the queue as any does, and is not among the properties, which a broker bounds.
+_KEY_CHARACTERS: Final = 1_024
 _MEDIA_TYPE: Final = "application/cloudevents+json; charset=UTF-8"
 _HOLD_SECONDS: Final = 5.0
 _READABLE_SECONDS: Final = 5.0
@@ -57,9 +61,10 @@ class Publishing:
         for queue, offset in places:
             ends[queue] = max(ends.get(queue, 0), offset + 1)
         until = time.monotonic() + _READABLE_SECONDS
-        for queue, end in ends.items():
-            while self._client.end(TopicQueue(*queue)) < end and time.monotonic() < until:
-                time.sleep(_LOOK_SECONDS)
+        with suppress(RemotingError):  # a broker that has just gone has acknowledged them all the same
+            for queue, end in ends.items():
+                while self._client.end(TopicQueue(*queue)) < end and time.monotonic() < until:
+                    time.sleep(_LOOK_SECONDS)
 
     def _by_queue(
         self, queues: Sequence[TopicQueue], records: Sequence[tuple[bytes, str | None]]
@@ -67,7 +72,9 @@ class Publishing:
         found: dict[TopicQueue, list[_Numbered]] = {}
         for index, (body, key) in enumerate(records):
             queue = queues[next(self._turns) % len(queues)] if key is None else queue_of_key(queues, key)
-            properties = {"CE_contenttype": _MEDIA_TYPE} | ({} if key is None else {"KEYS": key})
+            properties = {"CE_contenttype": _MEDIA_TYPE}
+            if key is not None and len(key) <= _KEY_CHARACTERS:
+                properties["KEYS"] = key
             found.setdefault(queue, []).append((index, Outgoing(body, properties)))
         return found
 

@@ -1,4 +1,4 @@
-"""Tells the telemetry of the deliveries of a committed batch that are traced: from its files, so nothing is lost."""
+"""Tells the telemetry of the deliveries of a committed batch that are traced, from its files."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import timedelta
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from eventbridge.errors import StoreError
+from eventbridge.errors import EventBridgeError
 from eventbridge.event.traceparent import TRACEPARENT, is_traceparent
 from eventbridge.model.batch import Batch
 from eventbridge.stages.runtime.runtime import Runtime
@@ -26,6 +27,9 @@ from eventbridge.telemetry.protocol import AttemptMade, DeliverySettled
 
 log = logging.getLogger(__name__)
 
+#: Deliveries of a batch that are told of at most: commit holds their rows.
+MOST_TRACED = 10_000
+
 _COLUMNS = ["delivery_id", "rule", "target", "bus", "source", "event_id", "published_at", "arrived_at", "headers"]
 _ATTEMPTS = ["delivery_id", "attempt", "started_at", "duration_ms", "outcome", "code", "error", "sent"]
 _VERDICTS = ["delivery_id", "verdict", "reason", "settled_at"]
@@ -35,12 +39,14 @@ def tell_traces(work: Runtime, batch: Batch) -> None:
     """Tell of each delivery of a committed batch that is traced; what cannot be read is logged, and not told."""
     try:
         _tell_traces(work, batch)
-    except StoreError as error:
+    except EventBridgeError as error:
         log.warning("deliveries of batch %s are not traced: %s", batch.batch_id, error)
 
 
 def _tell_traces(work: Runtime, batch: Batch) -> None:
-    traced = {row["delivery_id"]: row for row in _traced(work, batch)}
+    traced = {row["delivery_id"]: row for row in islice(_traced(work, batch), MOST_TRACED)}
+    if len(traced) == MOST_TRACED:
+        log.warning("batch %s: the first %d of its deliveries are traced, no more", batch.batch_id, MOST_TRACED)
     if not traced:
         return
     attempts = _attempts(work, batch, set(traced))

@@ -78,11 +78,17 @@ def _line(
     else:
         rows = [row for row in known.offsets if row.group == old]
     line = {row.queue: standing(row, bus, source) for row in rows if row.queue in queues}
+    # A broker that is away cannot be asked; what the rule has not seen of it is there still when it comes back.
+    line |= {row.queue: row.offset for row in rows if row.queue not in queues and _is_away(row.queue, bus)}
     at_work = None if left else known.open.get(old)
     if at_work is None:
         return line, None
     ends = {taken.queue: taken.end for taken in at_work.ranges}
     return line | {queue: ends[queue] for queue in line.keys() & ends.keys()}, at_work.batch
+
+
+def _is_away(queue: Queue, bus: Bus) -> bool:
+    return bool(queue.broker) and queue.topic in bus.source.topics
 
 
 def inherited_offsets(arriving: Iterable[Arrival]) -> dict[Queue, int]:

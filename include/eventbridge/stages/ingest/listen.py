@@ -108,8 +108,9 @@ def _of_nobody(work: Runtime, runner: str, arriving: Sequence[Arrival]) -> str |
     """Return the open batch that arriving rules wait for, if its runner has no rules any more: this run finishes it."""
     known = work.ledger.rules_in_force()
     batch_id = left_behind(arriving, known.runners if known is not None else {})
-    if batch_id is not None:
-        log.info("runner %s finishes batch %s, whose runner has no rules any more", runner, batch_id)
+    if batch_id is None or not end_open(work, work.ledger.batch(batch_id)):
+        return None
+    log.info("runner %s finishes batch %s, whose runner has no rules any more", runner, batch_id)
     return batch_id
 
 

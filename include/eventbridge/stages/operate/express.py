@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from eventbridge.errors import EventBridgeError
+from eventbridge.errors import EventBridgeError, InfrastructureError
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.operate.deliver import deliver_retries, push_and_settle
+from eventbridge.stages.operate.deliver import deliver_references, deliver_retries, push_and_settle
 from eventbridge.stages.operate.express_window import Window, refuse_unfit
 from eventbridge.stages.operate.shift_lease import Lease
 from eventbridge.stages.route.stage import route
@@ -53,7 +53,13 @@ def deliver_express(work: Runtime, runner: str, stop: threading.Event) -> Shift:
     """
     refuse_unfit(work, work.rule_set().for_runner(runner))
     with _scratch() as scratch, Lease(work, runner, stop) as lease:
-        return _Loop(work, runner, scratch, lease).run()
+        done = _Loop(work, runner, scratch, lease).run()
+        if lease.lost.is_set():
+            raise InfrastructureError(
+                f"another process has taken the shift of runner {runner!r}, as this one stood still or could not reach "
+                "the ledger. Nothing is lost; start this again if that process has ended"
+            )
+        return done
 
 
 @contextmanager
@@ -78,7 +84,11 @@ class _Loop:
         self._retries.start()
         try:
             while not self._lease.over:
-                self._next()
+                try:
+                    self._next()
+                except InfrastructureError as error:  # what it had open the next listen closes
+                    log.warning("runner %s: it is tried again: %s", self._runner, error)
+                    self._lease.stop.wait(_RETRY_SECONDS)
         finally:
             self._ended.set()
             self._retries.join()
@@ -109,5 +119,6 @@ class _Loop:
         while not self._ended.wait(_RETRY_SECONDS) and not self._lease.over:
             try:
                 deliver_retries(self._work, self._runner, self._lease.stop)
+                deliver_references(self._work, self._runner, InProcessRouter(self._work.store), self._lease.stop)
             except EventBridgeError as error:
                 log.warning("runner %s: parked deliveries wait: %s", self._runner, error)

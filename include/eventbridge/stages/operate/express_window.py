@@ -108,7 +108,7 @@ class Window:
                 break
             before = self.events
             for queue, end in source.ends().items():
-                if queue in self._ends and end > self._ends[queue]:
+                if not self.lease.over and queue in self._ends and end > self._ends[queue]:
                     self._take(landing, queue, min(end, self._ends[queue] + _AT_ONCE))
             if self.events > before:
                 first = first or now

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass
 
+from eventbridge.errors import BusError
 from eventbridge.model.queue import Queue
 from eventbridge.rule import RuleSet
 from eventbridge.stages.guards.log_identity import offset_gaps
@@ -51,9 +52,12 @@ def queue_statuses(work: Runtime, rules: RuleSet, runner: str, bus: str) -> list
         return None
     batch = work.ledger.unfinished_batch(runner)
     pulled = {part.queue: part.end for part in work.ledger.ranges(batch.batch_id)} if batch else {}
-    with closing(work.open_source(rules.buses[bus])) as source:
-        gaps = offset_gaps(rules.buses[bus], source, rows)
-        ends = source.ends()
+    try:
+        with closing(work.open_source(rules.buses[bus])) as source:
+            gaps = offset_gaps(rules.buses[bus], source, rows)
+            ends = source.ends()
+    except BusError as error:  # the rest can be shown all the same
+        gaps, ends = {row.queue: str(error) for row in rows}, {}
     named = rules.buses[bus].source.topics
     return [
         QueueStatus(

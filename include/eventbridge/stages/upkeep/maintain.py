@@ -34,9 +34,9 @@ def maintain(work: Runtime, *, dry_run: bool = False, budget: timedelta | None =
     seconds = work.settings.maintain_budget_seconds if budget is None else budget.total_seconds()
     run = Run(work, seconds, dry_run=dry_run)
     retentions = Retentions(work, run.now)
+    fold_figures(run)  # first: it is quick, and what is pruned may take all the time there is
     prune_batches(run, retentions)
     prune_history(run, retentions)
-    fold_figures(run)
     sweep_lost(run)
     sweep_expired(run, retentions)
     trim_buses(run)
