@@ -57,8 +57,8 @@ demo: setup ## deliver EVENTS flights (60000, or all) through Airflow and Spark,
 up: setup ## start Airflow, Spark and the receiver and leave them running; prints URL, user and password
 	@exec $(BIN)/python -m demo.up
 
-env: setup ## write .env, with random passwords, for docker-compose.yaml; never over one that is there
-	@exec $(BIN)/python -m demo.production.env
+env: ## write .env, with random passwords, for docker-compose.yaml; never over one that is there
+	@exec python3 -m demo.production.env
 
 up-production: setup ## run every service of docker-compose.yaml natively until Ctrl-C; WORKERS=8, SCHEDULERS=2
 	@PYTHONPATH=tests:. exec $(BIN)/python -m demo.production.run

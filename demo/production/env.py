@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from demo.places import ROOT
-
-EXAMPLE: Final = ROOT / ".env.example"
-FILE: Final = ROOT / ".env"
+# Nothing but Python: a host of containers has no environment of ours.
+_ROOT: Final = Path(__file__).resolve().parents[2]
+EXAMPLE: Final = _ROOT / ".env.example"
+FILE: Final = _ROOT / ".env"
 
 
 def _password() -> str:
