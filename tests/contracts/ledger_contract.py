@@ -14,6 +14,7 @@ from contracts.ledger_batches_contract import BatchesContract
 from contracts.ledger_chunks_contract import ChunksContract
 from contracts.ledger_commits_contract import CommitsContract
 from contracts.ledger_figures_contract import FiguresContract
+from contracts.ledger_holding_contract import HoldingContract
 from contracts.ledger_order_contract import OrderContract
 from contracts.ledger_parking_contract import ParkingContract
 from contracts.ledger_redrives_contract import RedrivesContract
@@ -34,6 +35,7 @@ class LedgerContract(
     ChunksContract,
     CommitsContract,
     FiguresContract,
+    HoldingContract,
     OrderContract,
     ParkingContract,
     RedrivesContract,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,7 +14,7 @@ from eventbridge.ledger import Ledger
 from eventbridge.model.batch import Batch, BatchFile, Range
 from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.model.landed import LandedRange
-from eventbridge.model.parked import Parked
+from eventbridge.model.parked import DueTarget, Parked
 from eventbridge.model.queue import Queue
 from eventbridge.model.routed import RoutedPiece, RoutedShare, RoutedSlice
 
@@ -131,3 +132,16 @@ def claimed_chunk(ledger: Ledger) -> Chunk:
     chunk = ledger.claim_chunk("batch-1", 0, "host:1")
     assert chunk is not None
     return chunk
+
+
+def due(
+    ledger: Ledger, seconds: float, target: str = "crm", limit_rows: int = 100, runner: str | None = None
+) -> list[int]:
+    """Return the ids of the rows of rule `late` that are due then."""
+    found = ledger.due_parked(after(seconds), "late", target, limit_rows, runner)
+    return [row.parked_id for row in found if row.parked_id is not None]
+
+
+def names(targets: Sequence[DueTarget]) -> list[tuple[str, str]]:
+    """Return (rule, target) of each."""
+    return [(each.rule, each.target) for each in targets]

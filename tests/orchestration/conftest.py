@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from airflow.sdk import DAG
 
 # Airflow reads these once, at its first import, and writes its configuration below its home.
 _HOME = Path(tempfile.mkdtemp(prefix="eventbridge-airflow-"))
@@ -45,3 +49,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("EVENTBRIDGE_RULES_FOLDER", str(rules))
     monkeypatch.setenv("EVENTBRIDGE_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
+
+
+@pytest.fixture
+def dags(home: Path) -> dict[str, DAG]:
+    """Return the DAGs by id, as Airflow's own parser finds them."""
+    from airflow.dag_processing.dagbag import DagBag
+    from orchestration.dag_files import DAGS
+
+    bag = DagBag(DAGS)
+
+    assert bag.import_errors == {}
+    return bag.dags

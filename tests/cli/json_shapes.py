@@ -1,0 +1,364 @@
+"""What programs read: the fields and types of each `--json` document, by the command that writes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+QUEUE = {"topic": "str", "broker": "str", "queue_id": "int"}
+
+
+BATCH = {
+    "batch_id": "str",
+    "kind": "str",
+    "runner": "str",
+    "bus": "str",
+    "state": "str",
+    "rule_set": "str",
+    "planned_at": "str",
+    "deadline_at": "str",
+    "replay_id": "str",
+    "committed_at": "str",
+    "bus_committed_at": "str",
+    "kept": "str",
+    "cleared": "str",
+    "is_full": "bool",
+    "in_index": "str",
+}
+
+
+DEAD_LETTER = {
+    "name": "str",
+    "delivery_id": "str",
+    "rule": "str",
+    "rule_version": "str",
+    "bus": "str",
+    "target": "str",
+    "topic": "str",
+    "broker": "str",
+    "queue_id": "int",
+    "offset": "int",
+    "source": "str",
+    "event_id": "str",
+    "reason": "str",
+    "detail": "str",
+    "arrived_at": "str",
+    "first_attempt_at": "str",
+    "last_attempt_at": "str",
+    "batch_id": "str",
+    "request_content_type": "str",
+    "redriven": "null",
+}
+
+
+REDRIVE = {
+    "redrive_id": "str",
+    "state": "str",
+    "started_at": "str",
+    "ended_at": "str",
+    "selection": {"target": "str"},
+    "rate": "null",
+    "retransform": "bool",
+    "again": "bool",
+    "taken": "int",
+    "outcomes": {"DeadLettered": "int"},
+}
+
+
+ATTEMPT = {
+    "number": "int",
+    "started_at": "str",
+    "duration_ms": "float",
+    "outcome": "str",
+    "code": "int",
+    "error_class": "null",
+    "error": "str",
+    "response_head": "str",
+}
+
+
+TARGET = {
+    "rule": "str",
+    "target": "str",
+    "state": "str",
+    "reason": "str",
+    "since": "str",
+    "until": "null",
+    "good": "int",
+    "slow": "bool",
+    "failing_since": "null",
+    "paused_until": "null",
+}
+
+
+CHUNK = {
+    "batch_id": "str",
+    "chunk_id": "int",
+    "kind": "str",
+    "source": "str",
+    "state": "str",
+    "handed_out": "bool",
+    "targets": ["str"],
+    "rows": "int",
+    "succeeded": "int",
+    "failed": "int",
+    "claim": "int",
+    "worker": "str",
+    "started_at": "str",
+    "ended_at": "str",
+    "seconds": "float",
+    "error": "str",
+    "last_failure": "str",
+}
+
+
+SHAPES: dict[tuple[str, ...], Any] = {
+    ("rules", "check"): {"mistakes": [], "hash": "str", "buses": "int", "rules": "int"},
+    ("rules", "test", "big-orders", "--explain", "--events", "one.jsonl"): [
+        {
+            "line": "int",
+            "event": "str",
+            "matches": "bool",
+            "error": "null",
+            "malformed": "null",
+            "findings": [{"path": "str", "condition": "str", "values": ["str"], "message": "str"}],
+        }
+    ],
+    ("bus", "publish", "orders", "one.jsonl"): {
+        "bus": "str",
+        "topic": "str",
+        "published": "int",
+        "malformed": "int",
+        "unregistered": [],
+    },
+    ("status",): {
+        "now": "str",
+        "queues": [
+            {
+                "runner": "str",
+                "bus": "str",
+                "queue": QUEUE,
+                "committed": "int",
+                "pulled": "int",
+                "end": "int",
+                "gap": "str",
+                "lag": "int",
+                "in_flight": "int",
+                "available": "int",
+            }
+        ],
+        "flows": [
+            {
+                "runner": "str",
+                "bus": "str",
+                "queue": QUEUE,
+                "published": "float",
+                "settled": "float",
+                "capacity": "null",
+                "drains_in_seconds": "float",
+                "grows": "bool",
+            }
+        ],
+        "intake_stop": "null",
+        "unregistered": [],
+        "batches": [BATCH],
+        "chunks": {},
+        "parked": [
+            {
+                "rule": "str",
+                "target": "str",
+                "state": "str",
+                "reason": "str",
+                "count": "int",
+                "next_due_at": "str",
+                "held": "str",
+            }
+        ],
+        "references": [],
+        "held_rules": [],
+        "targets": [TARGET],
+        "operators": [],
+        "pools": [],
+        "mistakes": [],
+        "rules_since": "str",
+    },
+    ("maintain",): {
+        "dry_run": "bool",
+        "batches": {},
+        "files": "int",
+        "lost_files": "int",
+        "rows": "int",
+        "rule_changes": "int",
+        "wishes": "int",
+        "messages": {},
+        "kept": {},
+        "finished": "bool",
+    },
+    ("ledger", "migrate"): {"before": "str", "now": "str"},
+    ("rules", "release", "big-orders"): {
+        "rule": "str",
+        "hold": "null",
+        "references": "int",
+        "events": "int",
+        "waits_for": "str",
+        "retried": [],
+        "skipped": [],
+        "unsendable": [],
+        "disabled": [],
+        "expectation": "null",
+        "deliveries": "int",
+    },
+    ("quality", "list"): [],
+    ("deliver", "--runner", "orders", "--until-idle", "--spark", "sc://127.0.0.1:1"): {
+        "batches": "int",
+        "retry_batches": "int",
+        "next_due_at": "str",
+    },
+    ("audit",): {
+        "batches": "int",
+        "open_batches": "int",
+        "pruned": "int",
+        "events": {
+            "range_total": "int",
+            "gaps": "int",
+            "read": "int",
+            "malformed": "int",
+            "duplicate": "int",
+            "valid": "int",
+        },
+        "deliveries": {"*": {"matched": "int", "delivered": "int", "dead": "int", "parked": "int"}},
+        "differences": [],
+    },
+    ("why", "o1"): {
+        "event_id": "str",
+        "events": [
+            {
+                "place": {"bus": "str", "topic": "str", "broker": "str", "queue_id": "int", "offset": "int"},
+                "status": "str",
+                "reason": "null",
+                "source": "str",
+                "type": "str",
+                "published_at": "str",
+                "duplicate_of": "null",
+                "landings": [
+                    {
+                        "batch_id": "str",
+                        "runner": "str",
+                        "state": "str",
+                        "rule_set": "str",
+                        "planned_at": "str",
+                        "file": "str",
+                        "row": "int",
+                        "arrived_at": "str",
+                        "archived": "bool",
+                    }
+                ],
+                "rules": [
+                    {
+                        "rule": "str",
+                        "version": "str",
+                        "runner": "str",
+                        "enabled": "bool",
+                        "matched": "bool",
+                        "conditions": [
+                            {"met": "bool", "path": "str", "condition": "str", "values": ["str"], "message": "str"}
+                        ],
+                        "where": "null",
+                        "where_met": "null",
+                        "today": "str",
+                        "matches_today": "null",
+                    }
+                ],
+                "deliveries": [
+                    {
+                        "rule": "str",
+                        "target": "str",
+                        "delivery_id": "str",
+                        "replay_id": "str",
+                        "state": "str",
+                        "attempts": "int",
+                        "reason": "null",
+                        "batch_id": "str",
+                        "due_at": "null",
+                        "held": "null",
+                    }
+                ],
+                "steps": [
+                    {
+                        "at": "str",
+                        "what": "str",
+                        "batch_id": "str",
+                        "rule": "null",
+                        "target": "null",
+                        "delivery_id": "null",
+                        "attempt": "null",
+                        "outcome": "null",
+                        "code": "null",
+                        "reason": "null",
+                        "detail": "null",
+                        "duration_ms": "null",
+                    }
+                ],
+            }
+        ],
+        "not_landed": [],
+        "looked": {"batches": "int", "pruned": "int", "files": "int", "oldest": "str", "newest": "str"},
+        "notes": [],
+        "unreadable": [],
+    },
+    ("dead-letters", "list", "--target", "bad"): [DEAD_LETTER],
+    ("dead-letters", "export", "letters.jsonl", "--target", "bad"): {"file": "str", "dead_letters": "int"},
+    ("dead-letters", "show", "BAD"): DEAD_LETTER
+    | {"event": "str", "request": "str", "request_headers": "null", "attempts": [ATTEMPT]},
+    ("dead-letters", "redrive", "--all", "--dry-run"): {
+        "taken": [{"of": "str", "count": "int"}],
+        "left": [{"of": "str", "count": "int", "why": "str"}],
+    },
+    ("dead-letters", "redrive", "--target", "bad"): REDRIVE,
+    ("dead-letters", "redrives"): [],
+    ("status", "--chunks"): [CHUNK],
+    ("status", "--failures"): [CHUNK],
+    ("targets", "list"): [TARGET | {"since": "null", "waiting": "int", "held": "str"}],
+    ("tokens", "create", "shop", "--scope", "publish:orders", "--expires", "1d"): {
+        "token": "str",
+        "name": "str",
+        "scopes": ["str"],
+        "expires_at": "str",
+    },
+    ("figures",): {
+        "since": "str",
+        "until": "str",
+        "rules": [
+            {
+                "day": "str",
+                "bus": "str",
+                "rule": "str",
+                "matched": "int",
+                "delivered": "int",
+                "dead_lettered": "int",
+                "parked": "int",
+                "size": "int",
+                "cpu_seconds": "float",
+                "mean_seconds": "float",
+            }
+        ],
+        "buses": [
+            {
+                "day": "str",
+                "bus": "str",
+                "valid": "int",
+                "duplicate": "int",
+                "malformed": "int",
+                "gap": "int",
+                "size": "int",
+            }
+        ],
+    },
+    ("tokens", "list"): [],
+    ("targets", "check", "all-orders", "gone"): {
+        "rule": "str",
+        "target": "str",
+        "reached": "bool",
+        "trouble": "null",
+    },
+    ("targets", "enable", "all-orders", "gone"): {"rule": "str", "target": "str", "before": "str", "released": "int"},
+}

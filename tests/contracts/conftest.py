@@ -1,0 +1,46 @@
+"""Fixtures of the contracts: a log of each kind, its clock and one of its queues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from contracts.log_sources import LOGS, QUEUES, AnyLog, BrokersClock, Clock, broker_of
+from services.postgresql import Postgresql
+
+from eventbridge import fault_points
+from eventbridge.model.queue import Queue
+from eventbridge.sources.embedded.places import queue_of_key
+
+
+@pytest.fixture
+def database(postgresql_server: Postgresql) -> Iterator[str]:
+    """Yield the URL of an empty database."""
+    url = postgresql_server.new_database()
+    yield url
+    postgresql_server.drop_database(url)
+
+
+@pytest.fixture
+def clock(request: pytest.FixtureRequest) -> Clock:
+    """Return the clock of the log under test."""
+    asked = getattr(request.node, "callspec", None)
+    if asked is not None and "rocketmq" in asked.params.values():
+        return BrokersClock(request.getfixturevalue("rocketmq"))
+    return Clock()
+
+
+@pytest.fixture(params=LOGS)
+def log(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[AnyLog]:
+    """Yield an empty log of each kind, with two topics of three queues."""
+    log = LOGS[request.param](request, tmp_path, clock)
+    yield log
+    fault_points.install(None)
+    log.close()
+
+
+@pytest.fixture
+def queue(log: AnyLog) -> Queue:
+    """Return the queue that the key "a" leads to."""
+    return Queue("orders", broker_of(log), queue_of_key("a", QUEUES))

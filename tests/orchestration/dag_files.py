@@ -1,0 +1,32 @@
+"""The DAG files, which of their DAGs move batches, and the edges of one. Serves the tests that parse them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from airflow.sdk import DAG
+
+DAGS = Path(__file__).parents[2] / "dags"
+
+
+#: DAGs whose runs move no batch, and of those the ones that a person triggers to try rules.
+TRYING = {"backtest_rules", "diff_rules"}
+
+
+ASKED = {"operate_rules", "publish_events", "explain_event", "replay_archive"}
+
+
+WITHOUT_BATCH = ASKED | {"maintain_store", "check_quality"} | TRYING
+
+
+EVERY_HOUSE = {"retry_deliveries", "redrive_dead_letters", "replay_events"} | WITHOUT_BATCH
+
+
+def of_batches(dags: dict[str, DAG]) -> list[DAG]:
+    """Return the DAGs whose runs move a batch."""
+    return [dag for name, dag in dags.items() if name not in WITHOUT_BATCH]
+
+
+def edges(dag: DAG) -> set[tuple[str, str]]:
+    """Return (upstream, downstream) of a DAG's tasks."""
+    return {(task.task_id, other) for task in dag.tasks for other in task.downstream_task_ids}

@@ -1,0 +1,120 @@
+"""What parsing a DAG file costs and touches, and how mistakes of rule files are shown."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk.definitions.context import _AIRFLOW_PARSING_CONTEXT_DAG_ID
+from orchestration.dag_files import DAGS, EVERY_HOUSE, edges
+
+from eventbridge.errors import RuleFileError
+from eventbridge.orchestrate.dags import airflow_dags
+from eventbridge.rule import load_rules
+
+
+@pytest.mark.parametrize("dag_id", ["deliver_night", "retry_deliveries", "somebody_elses"])
+def test_a_task_makes_its_own_dag_only(home: Path, dag_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One file has all DAGs; the process of a task pays for one."""
+    monkeypatch.setenv(_AIRFLOW_PARSING_CONTEXT_DAG_ID, dag_id)
+
+    assert set(airflow_dags()) == {dag_id} - {"somebody_elses"}
+
+
+def test_the_shape_does_not_depend_on_the_number_of_rules(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred more rules of a runner change nothing that the scheduler has to look at."""
+    before = {dag_id: edges(dag) for dag_id, dag in DagBag(DAGS).dags.items()}
+    rule = "  r{n}: {{bus: orders, pattern: {{}}, targets: {{log: {{type: file, path: /tmp/never.jsonl}}}}}}\n"
+    more = "rules:\n" + "".join(rule.format(n=n) for n in range(100))
+    (Path(os.environ["EVENTBRIDGE_RULES_FOLDER"]) / "more.yaml").write_text(more)
+
+    assert before == {dag_id: edges(dag) for dag_id, dag in DagBag(DAGS).dags.items()}
+
+
+def test_mistakes_of_rule_files_are_airflows_import_error(home: Path) -> None:
+    """The UI shows every mistake with file, line and column: the text of `eventbridge rules check`."""
+    folder = Path(os.environ["EVENTBRIDGE_RULES_FOLDER"])
+    (folder / "wrong.yaml").write_text("rules:\n  a: {bus: nowhere, patern: {}}\n  b: 7\n")
+    with pytest.raises(RuleFileError) as mistakes:
+        load_rules(folder)
+    bag = DagBag(DAGS)
+
+    assert len(mistakes.value.mistakes) > 1
+    (shown,) = bag.import_errors.values()
+    assert str(mistakes.value) in shown
+    assert set(bag.dags) == EVERY_HOUSE
+
+
+# Parses one DAG file as a fork of Airflow's processes does and prints what it opened, connected to and imported
+# meanwhile. What they have loaded by then is loaded here too: croniter, for one, runs `file` when it is imported.
+_WATCHED_PARSE = """
+import json, runpy, sys, time
+import airflow.sdk, airflow.sdk.definitions.asset, airflow.triggers.base, pydantic, croniter
+if sys.argv[2] != "-":
+    from airflow.sdk.definitions._internal.dag_parsing_context import _airflow_parsing_context_manager as within
+    within(sys.argv[2], "push").__enter__()
+events = []
+watched = ("open", "socket.connect", "subprocess.Popen", "sqlite3.connect", "os.mkdir", "os.rename", "os.remove")
+sys.addaudithook(lambda name, args: events.append((name, str(args[0]))) if name in watched else None)
+began = time.process_time()
+found = runpy.run_path(sys.argv[1])
+seconds = time.process_time() - began
+dags = sorted({v.dag_id for v in found.values() if type(v).__name__ == "DAG"} |
+              {v.operator.dag.dag_id for v in found.values() if type(v).__name__ == "PlainXComArg"})
+print(json.dumps({"events": events, "seconds": seconds, "modules": sorted(sys.modules), "dags": dags}))
+"""
+
+
+def watched_parse(file: str, task_of: str = "-") -> dict[str, object]:
+    """Parse a DAG file in a process of its own, as a task of DAG `task_of` does if one is given."""
+    command = [sys.executable, "-c", _WATCHED_PARSE, str(DAGS / file), task_of]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ)
+    found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def touched(found: dict[str, object]) -> list[list[str]]:
+    """Return what a parse touched beside source code."""
+    code = (".py", ".pyc", ".so")
+    return [[name, what] for name, what in found["events"] if name != "open" or not what.endswith(code)]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "file",
+    ["deliver_events.py", *(f"{dag}.py" for dag in sorted(EVERY_HOUSE))],
+)
+def test_parsing_reads_the_rule_files_and_nothing_else(home: Path, file: str) -> None:
+    """No connection, process, database, or file but the rules while a DAG file is parsed; no heavy import; quickly.
+
+    What files held is looked up in the rule cache.
+    """
+    found = watched_parse(file)
+    rules, cache = os.environ["EVENTBRIDGE_RULES_FOLDER"], str(home / "rule_cache")
+    heavy = {
+        "pyspark",
+        "pyarrow",
+        "pycurl",
+        "alembic",
+        "great_expectations",
+        "pandas",
+        "eventbridge.stages.push.stage",
+        "eventbridge.ledger.ledger",
+    }
+
+    assert [each for each in touched(found) if not each[1].startswith((rules, cache))] == []
+    assert not heavy & set(found["modules"])  # type: ignore[call-overload]
+    assert found["seconds"] < 3.0  # type: ignore[operator]  # 0.1 on a quiet machine; every task pays it
+
+
+def test_a_task_parses_its_own_dag_without_the_rule_files(home: Path) -> None:
+    """While somebody edits the rules, and breaks them, the tasks of a batch under way go on."""
+    (Path(os.environ["EVENTBRIDGE_RULES_FOLDER"]) / "wrong.yaml").write_text("rules: [")
+    found = watched_parse("deliver_events.py", task_of="deliver_night")
+
+    assert touched(found) == []
+    assert found["dags"] == ["deliver_night"]

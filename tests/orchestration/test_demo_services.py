@@ -1,0 +1,158 @@
+"""The demo's services: each starts, is known to the others, and ends with all that it started."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+import pytest
+from demo import places, services
+from demo.places import DemoError, environment, fresh
+from demo.ports import listens
+from demo.services import left_behind, stop_groups
+
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
+from eventbridge.errors import LedgerError
+from eventbridge.ledger import Ledger
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.store.open import open_store
+
+ROOT = Path(__file__).parents[2]
+
+
+#: Ignores SIGTERM, has a child that does too, prints the child's process id, and stays.
+_STUBBORN = """
+import signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('on', flush=True); time.sleep(600)"
+child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+child.stdout.readline()
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_stubborn_services_are_ended_with_their_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGTERM first; what is left of the group after that is killed, a leader's children included."""
+    monkeypatch.setattr(services, "_POLITE_SECONDS", 0.4)
+    leader = subprocess.Popen(
+        [sys.executable, "-c", _STUBBORN], stdout=subprocess.PIPE, start_new_session=True, text=True
+    )
+    assert leader.stdout is not None
+    child = int(leader.stdout.readline())
+    leader.stdout.close()
+    stop_groups({"stubborn": leader.pid})
+    end = time.monotonic() + 10
+    while psutil.pid_exists(child) and psutil.Process(child).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+    assert leader.poll() is not None or not psutil.pid_exists(leader.pid)
+
+
+def test_ending_what_has_ended_is_harmless() -> None:
+    """`make down` after a crash, or twice."""
+    done = subprocess.Popen([sys.executable, "-c", ""], start_new_session=True)
+    done.wait()
+    stop_groups({"gone": done.pid})
+
+
+def test_a_process_id_that_was_used_anew_is_left_alone(tmp_path: Path) -> None:
+    """`make down` ends the processes it noted, known by id and start, and nobody else's."""
+    mine = psutil.Process()
+    noted = {"mine": [mine.pid, mine.create_time()], "again": [mine.pid, 1.0], "gone": [2**22 - 3, 5.0]}
+    (tmp_path / "pids.json").write_text(json.dumps(noted))
+
+    assert left_behind(tmp_path) == {"mine": mine.pid}
+    assert left_behind(tmp_path / "nowhere") == {}
+
+
+def test_the_ledgers_server_asks_for_the_password_and_ends(tmp_path: Path) -> None:
+    """It takes the ledger once started, refuses whoever has no password, and is gone when the others are."""
+    made = fresh(tmp_path / "demo", ledger="postgresql")
+    running = services.Services(made)
+    url = environment(made, {})["EVENTBRIDGE_LEDGER_URL"]
+    try:
+        running._start_postgresql()
+        running._make_ledger()
+
+        assert Ledger.open(url).batches() == []
+        with pytest.raises(LedgerError, match="password"):
+            Ledger.open(url.replace(made.password, "guessed"))
+    finally:
+        running.stop()
+    with pytest.raises(LedgerError, match="Connection refused"):
+        Ledger.open(url, busy_timeout_seconds=0.1)
+
+
+@pytest.mark.parametrize("bus", ["kafka", "rocketmq"])
+def test_a_bus_on_a_broker_is_known_to_all_and_ends(tmp_path: Path, bus: str) -> None:
+    """BUS=...: the copy of the rules names it, the connection leads to it, and it is gone when the others are."""
+    made = fresh(tmp_path / "demo", bus=bus)
+    running = services.Services(made)
+    given = environment(made, {})
+    try:
+        running._start_broker()
+        running._make_ledger()
+        work = Runtime.open(Settings.from_mapping(given), connections_from_environment(given))
+        with closing(work), closing(work.open_publisher(work.rule_set().buses["flights"])) as publisher:
+            places_of = publisher.publish([(b"{}", None)] * 4)
+    finally:
+        running.stop()
+
+    assert {queue.queue_id for queue, _ in places_of} == {0, 1, 2, 3}
+    assert given["AIRFLOW_CONN_DEMO_BUS"] == given["EVENTBRIDGE_CONN_DEMO_BUS"]
+    assert "AIRFLOW_CONN_DEMO_BUS" not in environment(fresh(tmp_path / "other"), {})
+    assert not any(listens(port) for port in made.bus_ports)
+    with pytest.raises(DemoError, match="BUS is 'sqs'; it must be embedded, kafka, rocketmq"):
+        fresh(tmp_path / "demo", bus="sqs")
+
+
+def test_the_s3_server_runs_until_it_is_ended_last(tmp_path: Path) -> None:
+    """It is there with its bucket once started, stays when the others end, and can be read meanwhile."""
+    made = fresh(tmp_path / "demo", store="s3")
+    running = services.Services(made)
+    try:
+        running._start_s3()
+        settings = places.store_settings(made)
+        store = open_store(settings["EVENTBRIDGE_STORE_URI"], connections_from_environment(settings))
+        store.put("a/x", b"1")
+        running.stop(but=["s3"])
+
+        assert store.get("a/x") == b"1"
+        assert "s3" in left_behind(made.folder)
+    finally:
+        running.stop()
+
+    assert left_behind(made.folder) == {}
+
+
+def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Ctrl-C while the services start: exit code 130, every process ended, in a demo folder of its own."""
+    code = (
+        "import sys; from pathlib import Path; import demo.run as run; from demo.places import fresh;"
+        f"run.chosen = lambda: fresh(Path({str(tmp_path / 'demo')!r}));"
+        "run.left_behind = lambda: {}; sys.exit(run.main())"
+    )
+    demo = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, start_new_session=True, env=os.environ)
+    pids = tmp_path / "demo" / "pids.json"
+    end = time.monotonic() + 120
+    while not (pids.exists() and "receiver" in pids.read_text()):
+        assert demo.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    noted = Counter(pid for pid, _ in json.loads(pids.read_text()).values())
+    os.kill(demo.pid, signal.SIGINT)
+
+    assert demo.wait(60) == 130
+    assert left_behind(tmp_path / "demo") == {}
+    assert not [pid for pid in noted if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]

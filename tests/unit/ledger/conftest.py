@@ -1,0 +1,19 @@
+"""Fixtures of the ledger's unit tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from contracts.ledger_samples import Clock
+from unit.ledger.ledger_file import url
+
+from eventbridge.ledger import Ledger
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Return the file of a ledger that was made and closed."""
+    made = tmp_path / "ledger.sqlite"
+    Ledger.open(url(made), Clock()).close()
+    return made

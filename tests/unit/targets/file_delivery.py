@@ -1,0 +1,33 @@
+"""Deliveries to a file by a target of today's clock. Serves the tests of the file target."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from eventbridge.model.answer import Answer
+from eventbridge.targets.file.target import FileTarget
+from eventbridge.targets.protocol import Request
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def later(seconds: float = 30.0) -> datetime:
+    return now() + timedelta(seconds=seconds)
+
+
+def deliver(target: FileTarget, *payloads: bytes, until: datetime | None = None) -> list[Answer]:
+    requests = [Request(n, str(uuid.uuid4()), payload, "application/json") for n, payload in enumerate(payloads)]
+    return [answer for _, answer in target.deliver(requests, until or later())]
+
+
+def written(path: Path, *payloads: bytes) -> bytes:
+    """Deliver payloads with a target of their own and return the whole file."""
+    with closing(FileTarget(path, clock=now)) as target:
+        assert all(answer.accepted for answer in deliver(target, *payloads))
+        target.flush()
+    return path.read_bytes()

@@ -1,0 +1,136 @@
+"""Several writers of one file: their lines are never mixed, and none keeps the others out."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+from unit.targets.file_delivery import deliver, later, now, written
+
+from eventbridge.targets.file.target import FileTarget
+
+_WRITER = """
+import sys, uuid
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from eventbridge.targets.file.target import FileTarget
+from eventbridge.targets.protocol import Request
+
+name, number = sys.argv[2], int(sys.argv[3])
+now = lambda: datetime.now(UTC)
+target = FileTarget(Path(sys.argv[1]), clock=now)
+print("ready", flush=True)
+sys.stdin.readline()
+requests = [Request(n, str(uuid.uuid4()), b'{"w":"%s","n":%d,"x":"%s"}' % (name.encode(), n, b"x" * 5000),
+                    "application/json") for n in range(number)]
+for index, answer in target.deliver(requests, now() + timedelta(seconds=60)):
+    assert answer.accepted, answer
+target.flush()
+print("done", flush=True)
+"""
+
+
+def writer(path: Path, name: str, number: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", _WRITER, str(path), name, str(number)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def test_several_processes_share_a_file(tmp_path: Path) -> None:
+    """Lines of two writers are never mixed, lost or torn."""
+    path = tmp_path / "out.jsonl"
+    writers = [writer(path, name, 2000) for name in "ab"]
+    for process in writers:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for process in writers:
+        process.communicate(timeout=60)
+
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    assert [process.returncode for process in writers] == [0, 0]
+    assert sorted((line["w"], line["n"]) for line in lines) == [(w, n) for w in "ab" for n in range(2000)]
+
+
+def test_writers_take_turns(tmp_path: Path) -> None:
+    """A target that stays open keeps nobody out between its blocks."""
+    path = tmp_path / "out.jsonl"
+    began = time.monotonic()
+    with closing(FileTarget(path, clock=now)) as one, closing(FileTarget(path, clock=now)) as other:
+        answers = [deliver(target, payload)[0] for target, payload in ((one, b"1"), (other, b"2"), (one, b"3"))]
+
+    assert [answer.accepted for answer in answers] == [True] * 3
+    assert path.read_bytes() == b"1\n2\n3\n"
+    assert time.monotonic() - began < 4
+
+
+def test_a_killed_writer_leaves_a_file_that_goes_on(tmp_path: Path) -> None:
+    """kill -9 in the middle of writing: the next writer is not locked out and finds, or makes, whole lines."""
+    path = tmp_path / "out.jsonl"
+    process = writer(path, "killed", 20_000)
+    assert process.stdin is not None
+    process.stdin.write("go\n")
+    process.stdin.flush()
+    end = time.monotonic() + 30
+    while not path.exists() or path.stat().st_size < 1_000_000:
+        assert time.monotonic() < end
+    process.kill()
+    process.communicate()
+
+    lines = written(path, b'{"w":"next","n":0}').splitlines()
+    numbers = [json.loads(line)["n"] for line in lines[:-1]]
+    assert numbers == list(range(len(numbers)))
+    assert json.loads(lines[-1]) == {"w": "next", "n": 0}
+
+
+def test_a_lock_that_is_held_is_waited_for_until_the_end(tmp_path: Path) -> None:
+    """A writer that holds the lock for long costs time, not the run: the deliveries are answered as failed."""
+    path = tmp_path / "out.jsonl"
+    began = time.monotonic()
+    with closing(FileTarget(path, clock=now)) as target, path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        held = deliver(target, b"1", until=later(0.3))
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        free = deliver(target, b"1")
+
+    assert (held[0].accepted, held[0].error_class) == (False, "FileError")
+    assert "lock" in str(held[0].error)
+    assert free[0].accepted
+    assert time.monotonic() - began < 4
+
+
+def test_names_of_one_file_share_a_lock(tmp_path: Path) -> None:
+    """A link to the file locks the file itself, and no other file is made."""
+    path, link = tmp_path / "out.jsonl", tmp_path / "folder" / "link.jsonl"
+    path.write_bytes(b"")
+    link.parent.mkdir()
+    link.symlink_to(path)
+
+    with closing(FileTarget(link, clock=now)) as target, path.open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        held = deliver(target, b"1", until=later(0.3))
+    assert not held[0].accepted
+    assert written(link, b"1") == b"1\n"
+    assert list(link.parent.iterdir()) == [link]
+    assert sorted(tmp_path.iterdir()) == [link.parent, path]
+
+
+def test_a_failed_look_at_the_name_lets_go_of_the_lock(tmp_path: Path) -> None:
+    """Where a file stands in the place of the folder, say: others may write the file that was renamed with it."""
+    folder, moved = tmp_path / "lines", tmp_path / "moved"
+    with closing(FileTarget(folder / "out.jsonl", clock=now)) as target:
+        deliver(target, b"1")
+        folder.rename(moved)
+        folder.write_bytes(b"")
+        (answer,) = deliver(target, b"2")
+        with (moved / "out.jsonl").open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    assert not answer.accepted
