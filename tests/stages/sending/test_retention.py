@@ -300,13 +300,12 @@ def test_a_run_ends_when_its_time_is_over_and_the_next_goes_on(sending: Sending)
         days(sending, 1)
     days(sending, 40)
 
-    told = maintain(sending.work, budget=timedelta(0))
-
-    assert (told.batches["all"], told.finished) == (1, False)
     runs: list[Maintained] = []
     while not runs or not runs[-1].finished:
         runs.append(maintain(sending.work, budget=timedelta(0)))
+
     assert 2 < len(runs) < 100
+    assert {run.batches["all"] for run in runs} == {0, 1}
     assert {kept(sending, batch) for batch in batches} == {"dead_letters"}
     sound(sending)
 
