@@ -8,6 +8,7 @@ from sqlalchemy import Select, bindparam, select, update
 
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.statements.inserts import insert_or_skip
+from eventbridge.ledger.statements.queues import of_queue
 from eventbridge.ledger.tables import consumer_offset, ledger
 
 #: Which ledger this is.
@@ -44,9 +45,7 @@ MOVE_OFFSET = (
     update(consumer_offset)
     .where(
         consumer_offset.c.consumer_group == bindparam("of_group"),
-        consumer_offset.c.topic_name == bindparam("of_topic"),
-        consumer_offset.c.broker_name == bindparam("of_broker"),
-        consumer_offset.c.queue_id == bindparam("of_queue"),
+        of_queue(consumer_offset),
         consumer_offset.c.offset == bindparam("expected"),
     )
     .values(offset=bindparam("to"), ctime=bindparam("now", type_=UtcTime))

@@ -6,6 +6,7 @@ from sqlalchemy import bindparam, select, update
 
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.statements.inserts import insert_or_skip
+from eventbridge.ledger.statements.queues import of_queue
 from eventbridge.ledger.tables import batch_range, shift
 
 _NOW = bindparam("now", type_=UtcTime)
@@ -33,9 +34,7 @@ MOVE_END = (
     update(batch_range)
     .where(
         batch_range.c.batch_id == bindparam("of_batch"),
-        batch_range.c.topic_name == bindparam("of_topic"),
-        batch_range.c.broker_name == bindparam("of_broker"),
-        batch_range.c.queue_id == bindparam("of_queue"),
+        of_queue(batch_range),
         batch_range.c.end_offset <= bindparam("to"),
     )
     .values(end_offset=bindparam("to"))

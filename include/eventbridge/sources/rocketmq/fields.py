@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-from eventbridge.rule.fields import Fields
 from eventbridge.rule.model import Source
 from eventbridge.rule.types import SourceType
-from eventbridge.sources.mapping import read_mapping
+from eventbridge.sources.broker_fields import WORDS, read_broker_fields
 
 
 class RocketmqFields(Source):
@@ -17,18 +16,10 @@ class RocketmqFields(Source):
     connection: str = ""
 
 
-def _read(fields: Fields) -> dict[str, Any]:
-    return {
-        "connection": fields.name("connection", required=True),
-        "if_deleted": fields.choice("if_deleted", "earliest", ("fail", "earliest", "latest")),
-        "mapping": read_mapping(fields),
-    }
-
-
 ROCKETMQ = SourceType(
     "rocketmq",
     RocketmqFields,
     "eventbridge.sources.rocketmq.open:open_rocketmq",
-    read=_read,
-    words=("topics", "connection", "start_at", "if_deleted", "mapping"),
+    read=read_broker_fields,
+    words=WORDS,
 )
