@@ -176,6 +176,8 @@ def make_topics(kafka: Kafka, *topics: str, queues: int = 1, **settings: str) ->
     admin = _admin(kafka.servers)
     there = [topic for topic in topics if topic in admin.list_topics(timeout=10).topics]
     _done(admin.delete_topics(there, operation_timeout=10) if there else {})
+    while any(topic in there for topic in admin.list_topics(timeout=10).topics):  # the broker hears of it later
+        pass
     made = [NewTopic(topic, queues, 1, config=settings) for topic in topics]
     while True:
         try:
