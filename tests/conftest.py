@@ -10,6 +10,7 @@ import hypothesis
 import pytest
 from faults.tried import CRASH_MATRIX, Tried, in_all
 from s3proxy.forward import Forward
+from services.brokers import KINDS, Broker
 from services.kafka import Kafka
 from services.postgresql import Postgresql, postgresql
 from services.rocketmq import RocketMQ
@@ -76,6 +77,12 @@ def rocketmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RocketMQ]:
     """A real RocketMQ for all tests of the session; it starts when the first one asks for it."""
     with RocketMQ(tmp_path_factory.mktemp("rocketmq")) as server:
         yield server
+
+
+@pytest.fixture(params=KINDS)
+def broker(request: pytest.FixtureRequest) -> Broker:
+    """Each kind of broker, real, for tests that hold for all of them."""
+    return KINDS[request.param](request)
 
 
 @pytest.fixture(autouse=True)

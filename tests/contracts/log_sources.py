@@ -12,11 +12,13 @@ from services.kafka import Kafka, drop_before, make_topics
 from services.rocketmq import BROKER, RocketMQ, begin_file, drop_old_files
 from services.rocketmq import make_topics as make_rocketmq_topics
 
+from eventbridge.model.queue import Queue
 from eventbridge.rocketmq.remoting.settings import ClientSettings
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.sources.embedded.database_bus import DatabaseBus
 from eventbridge.sources.kafka.log import KafkaLog
 from eventbridge.sources.rocketmq.log import RocketmqLog
+from eventbridge.testing.messages import messages_of
 from eventbridge.testing.sources import InMemoryLog
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -127,6 +129,11 @@ def broker_of(log: AnyLog) -> str:
 def publish(log: AnyLog, bodies: list[bytes], key: str = "a") -> list[int]:
     """Publish under one key and return the offsets."""
     return [offset for _, offset in log.publish([(body, key) for body in bodies])]
+
+
+def offsets(log: AnyLog, queue: Queue, start: int, end: int) -> list[int]:
+    """Read a range of a queue and return the offsets of its messages."""
+    return [message.offset for message in messages_of(log.read(queue, start, end))]
 
 
 def drop_older(log: AnyLog, at: datetime, clock: Clock) -> None:

@@ -9,11 +9,12 @@ from datetime import UTC, datetime
 
 import pytest
 from confluent_kafka import Consumer, Producer
+from contracts.log_sources import offsets
 from demo.ports import reserve
 from services.kafka import PASSWORD, USER, Kafka, add_partitions, drop_before, make_topics
 
 from eventbridge.config.connection import Connection
-from eventbridge.errors import BusError, OffsetGapError
+from eventbridge.errors import BusError
 from eventbridge.kafka import client
 from eventbridge.kafka.settings import client_settings
 from eventbridge.model.queue import Queue
@@ -47,10 +48,6 @@ def log(kafka: Kafka) -> Iterator[KafkaLog]:
         yield log
 
 
-def offsets(log: KafkaLog, start: int, end: int, queue: Queue = QUEUE) -> list[int]:
-    return [message.offset for message in messages_of(log.read(queue, start, end))]
-
-
 def test_transactions_are_read_once_they_are_committed(kafka: Kafka, log: KafkaLog) -> None:
     """What was not committed and the marks of ends are gaps, also at a range's end, and hold nobody up."""
     producer = Producer({"bootstrap.servers": kafka.servers, "transactional.id": "tests", "linger.ms": 0})
@@ -66,9 +63,9 @@ def test_transactions_are_read_once_they_are_committed(kafka: Kafka, log: KafkaL
     log.publish([(b"after", None)])
 
     begun = time.monotonic()
-    assert (log.end(QUEUE), offsets(log, 0, 9)) == (9, [0, 1, 2, 8])
-    assert offsets(log, 0, 4) == [0, 1, 2]
-    assert offsets(log, 3, 8) == []
+    assert (log.end(QUEUE), offsets(log, QUEUE, 0, 9)) == (9, [0, 1, 2, 8])
+    assert offsets(log, QUEUE, 0, 4) == [0, 1, 2]
+    assert offsets(log, QUEUE, 3, 8) == []
     assert time.monotonic() - begun < 5
 
 
@@ -81,7 +78,7 @@ def test_a_range_may_end_with_marks_where_the_log_ends(kafka: Kafka, log: KafkaL
     producer.commit_transaction(10)
 
     begun = time.monotonic()
-    assert (log.end(QUEUE), offsets(log, 0, 2), offsets(log, 1, 2)) == (2, [0], [])
+    assert (log.end(QUEUE), offsets(log, QUEUE, 0, 2), offsets(log, QUEUE, 1, 2)) == (2, [0], [])
     assert time.monotonic() - begun < 5
 
 
@@ -93,25 +90,10 @@ def test_what_compaction_took_is_a_gap(kafka: Kafka) -> None:
     with closing(opened(Connection("shop", "kafka", "127.0.0.1", kafka.ports["open"]), "kept")) as log:
         deadline = time.monotonic() + 60
         log.publish([(str(number).encode(), "a") for number in range(10)])
-        while len(found := offsets(log, 0, 10, kept)) > 1 and time.monotonic() < deadline:
+        while len(found := offsets(log, kept, 0, 10)) > 1 and time.monotonic() < deadline:
             log.publish([(b"later", "b")])  # a segment is closed by the next message
 
     assert found in ([], [9])
-
-
-def test_who_stops_within_a_block_goes_on_there(log: KafkaLog) -> None:
-    """As the buffer stage does at the end of a file: what was fetched is not fetched again, and none is passed over."""
-    log.publish([(str(number).encode() * 100, None) for number in range(20_000)])
-    seen: list[int] = []
-    start = 0
-    while start < 20_000:
-        with closing(log.read(QUEUE, start, 20_000)) as blocks:  # type: ignore[type-var]
-            block = next(blocks)
-        taken = block.slice(0, max(1, block.num_rows // 2))["offset"].to_pylist()
-        seen += taken
-        start = taken[-1] + 1
-
-    assert seen == list(range(20_000))
 
 
 def test_a_topic_keeps_what_it_keeps(kafka: Kafka, log: KafkaLog) -> None:
@@ -120,19 +102,8 @@ def test_a_topic_keeps_what_it_keeps(kafka: Kafka, log: KafkaLog) -> None:
     drop_before(log.uri, {QUEUE: 6})
 
     assert log.earliest(QUEUE) == 6
-    assert offsets(log, 0, 9) == [6, 7, 8]
-    assert offsets(log, 0, 5) == []
-
-
-def test_a_topic_made_again_is_shorter(kafka: Kafka, log: KafkaLog) -> None:
-    """A range of the old one is refused by the new one, which has another identity."""
-    log.publish([(b"1", None)] * 3)
-    was = log.identities()
-    make_topics(kafka, "flights")
-
-    assert log.identities() != was
-    with pytest.raises(OffsetGapError, match="0 to 3 of flights/0 are wanted, and it ends at 0"):
-        log.read(QUEUE, 0, 3)
+    assert offsets(log, QUEUE, 0, 9) == [6, 7, 8]
+    assert offsets(log, QUEUE, 0, 5) == []
 
 
 def test_partitions_may_be_added(kafka: Kafka, log: KafkaLog) -> None:
@@ -162,7 +133,7 @@ def test_a_login_over_tls(kafka: Kafka, log: KafkaLog) -> None:
     with closing(opened(secure(kafka))) as secured:
         secured.publish([(b"1", "a")])
         secured.commit("crm", {QUEUE: 1})
-        found = offsets(secured, 0, 1)
+        found = offsets(secured, QUEUE, 0, 1)
 
     assert (found, log.committed("crm")) == ([0], {QUEUE: 1})
 
@@ -218,14 +189,3 @@ def test_a_group_with_members_is_left_to_them(kafka: Kafka, log: KafkaLog) -> No
     assert member.poll(20) is not None
     with closing(member), pytest.raises(BusError, match="give the runner another name"):
         log.commit("taken", {QUEUE: 1})
-
-
-def test_reading_goes_on_after_a_restart(kafka: Kafka, log: KafkaLog) -> None:
-    """What was published before the broker was killed is there, and the same client reads and publishes on."""
-    log.publish([(b"1", None)])
-    assert offsets(log, 0, 1) == [0]
-    kafka.kill()
-    kafka.start()
-    log.publish([(b"2", None)])
-
-    assert offsets(log, 0, 2) == [0, 1]

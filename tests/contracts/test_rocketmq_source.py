@@ -9,11 +9,12 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from contracts.log_sources import offsets
 from demo.ports import reserve
 from services.rocketmq import BROKER, PASSWORD, USER, RocketMQ, make_topics, set_queues
 
 from eventbridge.config.connection import Connection
-from eventbridge.errors import BusError, OffsetGapError
+from eventbridge.errors import BusError
 from eventbridge.model.queue import Queue
 from eventbridge.rocketmq.remoting.messages import Outgoing
 from eventbridge.rocketmq.remoting.queues import TopicQueue
@@ -46,10 +47,6 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RocketMQ]:
         yield server
 
 
-def offsets(log: RocketmqLog, start: int, end: int, queue: Queue = QUEUE) -> list[int]:
-    return [message.offset for message in messages_of(log.read(queue, start, end))]
-
-
 def wait_for_end(log: RocketmqLog, end: int) -> None:
     """Return when what a client of its own sent can be read: a broker's queues follow its log by milliseconds."""
     until = time.monotonic() + 10
@@ -63,22 +60,7 @@ def test_a_long_range_is_read_in_order(log: RocketmqLog) -> None:
     log.publish([(body, "a") for body in bodies])
 
     assert [message.body for message in messages_of(log.read(QUEUE, 0, 6_000))] == bodies
-    assert offsets(log, 17, 5_431) == list(range(17, 5_431))
-
-
-def test_who_stops_within_a_block_goes_on_there(log: RocketmqLog) -> None:
-    """As the buffer stage does at the end of a file."""
-    log.publish([(str(number).encode() * 100, None) for number in range(12_000)])
-    seen: list[int] = []
-    start = 0
-    while start < 12_000:
-        with closing(log.read(QUEUE, start, 12_000)) as blocks:  # type: ignore[type-var]
-            block = next(blocks)
-        taken = block.slice(0, max(1, block.num_rows // 2))["offset"].to_pylist()
-        seen += taken
-        start = taken[-1] + 1
-
-    assert seen == list(range(12_000))
+    assert offsets(log, QUEUE, 17, 5_431) == list(range(17, 5_431))
 
 
 def test_properties_come_along(rocketmq: RocketMQ, log: RocketmqLog) -> None:
@@ -111,15 +93,6 @@ def test_a_compressed_body_is_read_as_it_was(rocketmq: RocketMQ, log: RocketmqLo
     assert [message.body for message in messages_of(log.read(QUEUE, 0, 1))] == [text]
 
 
-def test_a_topic_made_again_is_shorter(rocketmq: RocketMQ, log: RocketmqLog) -> None:
-    """A range of the old one is refused by the new one."""
-    log.publish([(b"1", None)] * 3)
-    make_topics(rocketmq, "flights")
-
-    with pytest.raises(OffsetGapError, match="0 to 3 of flights/broker-a/0 are wanted, and it ends at 0"):
-        log.read(QUEUE, 0, 3)
-
-
 def test_queues_may_be_added(rocketmq: RocketMQ, log: RocketmqLog) -> None:
     """They are there with the next question for queues, and can be read and published to."""
     log.publish([(b"1", None)])
@@ -129,17 +102,6 @@ def test_queues_may_be_added(rocketmq: RocketMQ, log: RocketmqLog) -> None:
     with closing(opened(rocketmq)) as other:
         places = other.publish([(b"2", None)] * 3)
     assert {queue.queue_id for queue, _ in places} == {0, 1, 2}
-
-
-def test_reading_goes_on_after_a_restart(rocketmq: RocketMQ, log: RocketmqLog) -> None:
-    """What was published before the broker was killed is there, and the same client reads and publishes on."""
-    log.publish([(b"1", None)])
-    assert offsets(log, 0, 1) == [0]
-    rocketmq.kill()
-    rocketmq.start()
-    log.publish([(b"2", None)])
-
-    assert offsets(log, 0, 2) == [0, 1]
 
 
 def test_the_tools_of_rocketmq_show_the_lag(rocketmq: RocketMQ, log: RocketmqLog) -> None:
@@ -165,7 +127,7 @@ def test_a_login_over_tls(secured: RocketMQ) -> None:
     with closing(opened(secured, login=USER, password=PASSWORD, extra=extra)) as log:
         log.publish([(b"1", "a")])
         log.commit("crm", {QUEUE: 1})
-        assert offsets(log, log.end(QUEUE) - 1, log.end(QUEUE))
+        assert offsets(log, QUEUE, log.end(QUEUE) - 1, log.end(QUEUE))
         assert log.committed("crm") == {QUEUE: 1}
 
 

@@ -1,0 +1,69 @@
+"""What holds for a log on a real broker of each kind: blocks, topics that are made again, and restarts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from contracts.log_sources import offsets
+from services.brokers import Broker
+
+from eventbridge.errors import OffsetGapError
+from eventbridge.model.queue import Queue
+from eventbridge.sources.kafka.log import KafkaLog
+from eventbridge.sources.rocketmq.log import RocketmqLog
+
+BrokerLog = KafkaLog | RocketmqLog
+
+
+@pytest.fixture
+def log(broker: Broker) -> Iterator[BrokerLog]:
+    """Open a topic of one queue that was made just now."""
+    broker.make_topics("flights")
+    with closing(broker.open("flights")) as log:
+        yield log
+
+
+@pytest.fixture
+def queue(log: BrokerLog) -> Queue:
+    """Return the topic's queue."""
+    (queue,) = log.queues()
+    return queue
+
+
+def test_who_stops_within_a_block_goes_on_there(log: BrokerLog, queue: Queue) -> None:
+    """As the buffer stage does at the end of a file: what was fetched is not fetched again, and none is passed over."""
+    log.publish([(str(number).encode() * 100, None) for number in range(20_000)])
+    seen: list[int] = []
+    start = 0
+    while start < 20_000:
+        with closing(log.read(queue, start, 20_000)) as blocks:  # type: ignore[type-var]
+            block = next(blocks)
+        taken = block.slice(0, max(1, block.num_rows // 2))["offset"].to_pylist()
+        seen += taken
+        start = taken[-1] + 1
+
+    assert seen == list(range(20_000))
+
+
+def test_a_topic_made_again_is_shorter(broker: Broker, log: BrokerLog, queue: Queue) -> None:
+    """A range of the old one is refused by the new one, which has another identity where topics have one."""
+    log.publish([(b"1", None)] * 3)
+    was = log.identities()
+    broker.make_topics("flights")
+
+    assert (log.identities() != was) == bool(was) == (broker.kind == "kafka")
+    with pytest.raises(OffsetGapError, match=r"0 to 3 of flights/(broker-a/)?0 are wanted, and it ends at 0"):
+        log.read(queue, 0, 3)
+
+
+def test_reading_goes_on_after_a_restart(broker: Broker, log: BrokerLog, queue: Queue) -> None:
+    """What was published before the broker was killed is there, and the same client reads and publishes on."""
+    log.publish([(b"1", None)])
+    assert offsets(log, queue, 0, 1) == [0]
+    broker.server.kill()
+    broker.server.start()
+    log.publish([(b"2", None)])
+
+    assert offsets(log, queue, 0, 2) == [0, 1]

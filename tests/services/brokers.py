@@ -1,0 +1,109 @@
+"""A Kafka broker and a RocketMQ as one: what a test that holds for both of them asks of either."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import ClassVar
+
+import pytest
+from services.kafka import Kafka, add_partitions, drop_before
+from services.kafka import make_topics as make_kafka_topics
+from services.rocketmq import RocketMQ, begin_file, drop_old_files, set_queues
+from services.rocketmq import make_topics as make_rocketmq_topics
+
+from eventbridge.config.connection import Connection
+from eventbridge.kafka.settings import client_settings as kafka_settings
+from eventbridge.rocketmq.settings import client_settings as rocketmq_settings
+from eventbridge.sources.kafka.log import KafkaLog
+from eventbridge.sources.rocketmq.log import RocketmqLog
+from eventbridge.testing.messages import Message, messages_of
+
+
+@dataclass(frozen=True)
+class OnKafka:
+    """A Kafka broker, for a test that runs on each kind."""
+
+    server: Kafka
+    kind: ClassVar[str] = "kafka"
+    #: A connection to where nobody answers, and what the attempts to reach it end with.
+    nobody: ClassVar[tuple[str, str]] = ("kafka://nobody:wrong@127.0.0.1:1", "Timeout")
+    #: The tag of the page's example, where messages have one.
+    tag: ClassVar[bytes | None] = None
+
+    def make_topics(self, *topics: str, queues: int = 1) -> None:
+        """Make topics, empty; those there are made again."""
+        make_kafka_topics(self.server, *topics, queues=queues)
+
+    def add_queues(self, topic: str, queues: int) -> None:
+        """Let a topic have so many queues, more than it has."""
+        add_partitions(self.server, topic, queues)
+
+    def open(self, topic: str) -> KafkaLog:
+        """Open a topic as a log."""
+        settings = kafka_settings(Connection("shop", "kafka", self.server.servers))
+        return KafkaLog(settings, [topic], clock=lambda: datetime.now(UTC))
+
+    def dropper(self, topic: str) -> Callable[[], None]:
+        """Return what drops the messages that a topic has now."""
+        with closing(self.open(topic)) as log:
+            ends = log.ends()
+        return lambda: drop_before(f"kafka://{self.server.servers}", ends)
+
+    def bound_messages(self, topic: str) -> None:
+        """Make a topic again, which takes no message of more than 20 000 bytes."""
+        make_kafka_topics(self.server, topic, **{"max.message.bytes": "20000"})
+
+    def delivery_id(self, message: Message) -> bytes:
+        """Return the delivery id that a target wrote with a message."""
+        return dict(message.headers or ())["eventbridge-delivery-id"] or b""
+
+
+@dataclass(frozen=True)
+class OnRocketmq:
+    """A RocketMQ, for a test that runs on each kind."""
+
+    server: RocketMQ
+    kind: ClassVar[str] = "rocketmq"
+    nobody: ClassVar[tuple[str, str]] = ("rocketmq://127.0.0.1:1", "NetworkError")
+    tag: ClassVar[bytes | None] = b"placed"
+
+    def make_topics(self, *topics: str, queues: int = 1) -> None:
+        """Make topics, empty; those there are made again."""
+        make_rocketmq_topics(self.server, *topics, queues=queues)
+
+    def add_queues(self, topic: str, queues: int) -> None:
+        """Let a topic have so many queues, more than it has."""
+        set_queues(self.server, topic, queues)
+
+    def open(self, topic: str) -> RocketmqLog:
+        """Open a topic as a log."""
+        return RocketmqLog(rocketmq_settings(Connection("shop", "rocketmq", self.server.servers)), [topic])
+
+    def dropper(self, _: str) -> Callable[[], None]:
+        """Return what drops the messages that the broker has now."""
+        begin_file(self.server)
+        begun = datetime.now(UTC)
+        return lambda: drop_old_files(self.server, begun)
+
+    def bound_messages(self, _: str) -> None:
+        """Nothing is to do: a broker takes no more than 32 767 bytes of properties."""
+
+    def delivery_id(self, message: Message) -> bytes:
+        """Return the delivery id that a target wrote with a message."""
+        return message.key or b""
+
+
+Broker = OnKafka | OnRocketmq
+KINDS: dict[str, Callable[[pytest.FixtureRequest], Broker]] = {
+    "kafka": lambda request: OnKafka(request.getfixturevalue("kafka")),
+    "rocketmq": lambda request: OnRocketmq(request.getfixturevalue("rocketmq")),
+}
+
+
+def messages(broker: Broker, topic: str) -> list[list[Message]]:
+    """Return the messages of each queue of a topic."""
+    with closing(broker.open(topic)) as log:
+        return [list(messages_of(log.read(queue, 0, end))) for queue, end in log.ends().items()]

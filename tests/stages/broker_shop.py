@@ -1,0 +1,57 @@
+"""An installation of the examples of the brokers' pages. Serves the tests of buses and targets on a broker."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from services.brokers import Broker
+
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.operate.deliver import deliver_until_idle
+
+DOCS = Path(__file__).parents[2] / "docs" / "connectors"
+
+
+def example_of(kind: str, block: str) -> str:
+    """Return the example of a kind of broker's page that stands in a block of such a name."""
+    page = (DOCS / f"{kind}.md").read_text()
+    (example,) = re.findall(rf"^```yaml {block}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    return str(example)
+
+
+def connection_name(broker: Broker) -> str:
+    """Return the name of the setting that has the connection of the examples."""
+    return f"EVENTBRIDGE_CONN_SHOP_{broker.kind.upper()}"
+
+
+def connect(site: Any, broker: Broker) -> None:
+    """Give the connection of the examples to a broker."""
+    site.environ[connection_name(broker)] = broker.server.connection
+
+
+def shop_on(site: Any, broker: Broker, folder: Path) -> Any:
+    """Return the installation of the page's example, its topic made just now, with three queues."""
+    broker.make_topics("orders", queues=3)
+    connect(site, broker)
+    site.write_rules(example_of(broker.kind, "rules").replace("/srv/orders/", f"{folder}/"))
+    return site
+
+
+def publish(site: Any, *bodies: bytes) -> None:
+    """Publish to the bus of the example, without keys."""
+    publisher = site.work.open_publisher(site.work.rule_set().buses["orders"])
+    publisher.publish([(body, None) for body in bodies])
+    publisher.close()
+
+
+def deliver(site: Any) -> None:
+    """Move batches through all stages until nothing waits."""
+    deliver_until_idle(site.work, "orders", InProcessRouter(site.work.store))
+
+
+def delivered(folder: Path) -> list[str]:
+    """Return the ids of the orders in the target's file."""
+    return sorted(json.loads(line)["id"] for line in (folder / "big.jsonl").read_text().splitlines())

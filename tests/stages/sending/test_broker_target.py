@@ -1,0 +1,117 @@
+"""Targets that are topics of a real broker, of each kind: ordered, acknowledged, and as dead letter queues."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from services.brokers import Broker, messages
+from stages.broker_shop import connect, connection_name, example_of
+from stages.delivering import segment_rows
+
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.letters.reader import dead_letters
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.deliver import deliver_until_idle
+
+Order = Callable[..., bytes]
+
+
+@pytest.fixture
+def shop(site: Any, broker: Broker) -> Any:
+    """The installation of the page's example, its topics made just now."""
+    broker.make_topics("placed-orders", queues=3)
+    broker.make_topics("dead-orders")
+    connect(site, broker)
+    return site
+
+
+@pytest.fixture
+def example(broker: Broker) -> str:
+    """Return the rules of the page's example."""
+    return example_of(broker.kind, "rules target")
+
+
+def publish(site: Any, *bodies: bytes) -> None:
+    with site.bus(topics=("events",)) as bus:
+        bus.publish([(body, None) for body in bodies])
+
+
+def deliver(site: Any) -> None:
+    deliver_until_idle(site.work, "orders", InProcessRouter(site.work.store))
+
+
+def test_the_pages_example_delivers_in_order(shop: Any, broker: Broker, order: Order, example: str) -> None:
+    """All orders of a customer are in one queue, in their order, each with its delivery id; the books balance."""
+    shop.write_rules(example)
+    placed = [
+        order(f"{customer}{number}", data={"customer": customer, "number": number})
+        for number in range(5)
+        for customer in "abcdef"
+    ]
+    publish(shop, *placed)
+    deliver(shop)
+
+    of_customers: dict[str, list[tuple[int, int]]] = {}
+    for queue, found in enumerate(messages(broker, "placed-orders")):
+        for message in found:
+            data = json.loads(message.body or b"")["data"]
+            of_customers.setdefault(data["customer"], []).append((queue, data["number"]))
+            headers = dict(message.headers or ())
+            assert len(broker.delivery_id(message)) == 36
+            assert headers["content-type"] == b"application/cloudevents+json"
+            assert headers.get("TAGS") == broker.tag
+    assert sorted(of_customers) == list("abcdef")
+    assert all([number for _, number in each] == [0, 1, 2, 3, 4] for each in of_customers.values())
+    assert all(len({queue for queue, _ in each}) == 1 for each in of_customers.values())
+    assert audit(shop.work).differences == ()
+
+
+def test_a_message_that_is_too_large_is_a_dead_letter(shop: Any, broker: Broker, order: Order, example: str) -> None:
+    """At once, and its copy is in the queue that is a topic; the others are delivered."""
+    broker.bound_messages("placed-orders")
+    shop.write_rules(example.replace("ordered_by: $.data.customer", "content_mode: binary"))
+    large = "x" * 40_000
+    publish(shop, order("small"), order("large", subject=large, data={"text": large}), order("small too"))
+    deliver(shop)
+
+    (letter,) = dead_letters(shop.work)
+    ((copy,),) = messages(broker, "dead-orders")
+    assert (letter["event_id"], letter["reason"]) == ("large", "NonRetryable")
+    assert json.loads(copy.body or b"")["event_id"] == "large"
+    assert sum(map(len, messages(broker, "placed-orders"))) == 2
+    assert audit(shop.work).differences == ()
+
+
+@pytest.mark.parametrize("away", [False, True], ids=["no-topic", "no-broker"])
+def test_what_somebody_can_mend_is_tried_again(
+    shop: Any, broker: Broker, order: Order, example: str, away: bool
+) -> None:
+    """A topic that is not there, brokers that do not answer: deliveries wait, and none is given up."""
+    connection, reason = broker.nobody if away else (broker.server.connection, "TopicUnknown")
+    topic = "placed-orders" if away else "trains"
+    shop.environ[connection_name(broker)] = connection
+    more = "timeout: 2s\n        retry: {policy: own, attempts: 3, initial: 1h, multiplier: 1, maximum: 1h}"
+    rules = example.replace("        ordered_by: $.data.customer\n", f"        {more}\n")
+    shop.write_rules(rules.replace("topic: placed-orders", f"topic: {topic}"))
+    publish(shop, order("1"))
+    deliver(shop)
+
+    (row,) = shop.work.ledger.parked()
+    (batch,) = shop.work.ledger.batches(limit=None)
+    assert (row.reason, row.count, row.state) == ("RetryAt", 1, "due")
+    assert {each["error_class"] for each in segment_rows(shop.work, batch.batch_id)} == {reason}
+
+
+def test_attributes_are_headers_in_binary_mode(shop: Any, broker: Broker, order: Order, example: str) -> None:
+    """As CloudEvents' binding for Kafka and its SDK for RocketMQ have them: not escaped, the data alone as the body."""
+    shop.write_rules(example.replace("topic: placed-orders", "topic: placed-orders\n        content_mode: binary"))
+    publish(shop, order("1", subject="Zürich"))
+    deliver(shop)
+
+    (message,) = [message for found in messages(broker, "placed-orders") for message in found]
+    headers = dict(message.headers or ())
+    assert (headers["ce_id"], headers["ce_subject"]) == (b"1", "Zürich".encode())
+    assert json.loads(message.body or b"") == {"id": "1", "amount": 10}

@@ -1,0 +1,99 @@
+"""A bus that is topics of a real broker, of each kind: its events go through all stages, and the books balance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from services.brokers import Broker
+from stages.broker_shop import deliver, delivered, publish, shop_on
+
+from eventbridge.errors import OffsetGapError
+from eventbridge.stages.ingest.buffer import buffer
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.runtime.runtime import Runtime
+
+Order = Callable[..., bytes]
+
+
+@pytest.fixture
+def shop(site: Any, broker: Broker, tmp_path: Path) -> Any:
+    """The installation of the page's example, its topic made just now, with three queues."""
+    return shop_on(site, broker, tmp_path)
+
+
+def test_the_pages_example_delivers(shop: Any, order: Order, tmp_path: Path) -> None:
+    """What matches is at the target once, the audit finds nothing, and the group stands at the end there too."""
+    publish(shop, *(order(number, 1990 + number) for number in range(6)), order("small"), b"no event")
+    deliver(shop)
+    publish(shop, order("late", 5000))
+    deliver(shop)
+
+    found = audit(shop.work)
+    with_bus = shop.work.open_source(shop.work.rule_set().buses["orders"])
+    assert delivered(tmp_path) == ["0", "1", "2", "3", "4", "5", "late"]
+    assert (found.batches, found.differences) == (2, ())
+    assert with_bus.committed("orders") == with_bus.ends()
+    with_bus.close()
+
+
+def test_a_stage_that_dies_reading_is_finished_by_the_next(
+    shop: Any, order: Order, dying_everywhere: Callable[..., Iterator[Any]]
+) -> None:
+    """Wherever listen or buffer stops, the next run reads the same ranges: nothing is missing, nothing comes twice."""
+    publish(shop, *(order(number) for number in range(7)), b"no event")
+
+    def land(work: Runtime) -> None:
+        buffer(work, listen(work, "orders") or "")
+
+    for wreck in dying_everywhere(shop, land):
+        land(wreck.reopen())
+        (batch,) = wreck.work.ledger.batches(limit=None)
+        landed = [file.detail for file in wreck.work.ledger.files(batch.batch_id, "buffer")]
+        assert (sum(each.read for each in landed), sum(each.valid for each in landed)) == (8, 7)
+        assert batch.state == "buffered"
+
+
+@pytest.mark.parametrize(("policy", "taken"), [("earliest", ["3", "4", "5", "new"]), ("latest", ["new"])])
+def test_what_was_dropped_before_it_was_taken_is_a_gap(
+    shop: Any, broker: Broker, order: Order, tmp_path: Path, policy: str, taken: list[str]
+) -> None:
+    """The runner goes on as `if_deleted` says, and the books have the offsets that are gone."""
+    broker.make_topics("orders")
+    rules = (shop.folder / "rules" / "rules.yaml").read_text()
+    shop.write_rules(rules.replace("start_at: earliest", "start_at: earliest, if_deleted: fail"))
+    publish(shop, order("first", 5000))
+    deliver(shop)
+    publish(shop, *(order(number, 5000) for number in range(3)))
+    drop = broker.dropper("orders")
+    publish(shop, *(order(number, 5000) for number in range(3, 6)))
+    drop()
+    told = r"dropped offsets 1 to 4 of orders/(broker-a/)?0.*write if_deleted: earliest"
+    with pytest.raises(OffsetGapError, match=told):
+        deliver(shop)
+    shop.write_rules(rules.replace("start_at: earliest", f"start_at: earliest, if_deleted: {policy}"))
+    deliver(shop)
+    publish(shop, order("new", 5000))
+    deliver(shop)
+
+    found = audit(shop.work)
+    gap = 3 if policy == "earliest" else 6
+    assert delivered(tmp_path) == sorted(["first", *taken])
+    assert (found.events["gaps"], found.events["read"], found.differences) == (gap, 8 - gap, ())
+
+
+def test_queues_that_are_added_are_read_from_their_beginning(
+    shop: Any, broker: Broker, order: Order, tmp_path: Path
+) -> None:
+    """Also with `start_at: latest`, which counts where the runner began."""
+    publish(shop, order("old", 5000))
+    deliver(shop)
+    broker.add_queues("orders", 6)
+    publish(shop, *(order(number, 5000) for number in range(6)))
+    deliver(shop)
+
+    assert delivered(tmp_path) == ["0", "1", "2", "3", "4", "5", "old"]
+    assert audit(shop.work).differences == ()
