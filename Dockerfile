@@ -25,7 +25,7 @@ ENV AIRFLOW_HOME=/opt/airflow NUMBA_CACHE_DIR=/var/cache/eventbridge PYTHONUNBUF
 RUN uv pip install --system --no-cache --no-deps . \
   && useradd --uid 50000 --create-home eventbridge \
   && install -d -o eventbridge /opt/airflow /opt/airflow/state /opt/airflow/logs "$NUMBA_CACHE_DIR" \
-    /var/lib/eventbridge /var/lib/spark /var/lib/s3
+    /var/lib/eventbridge /var/lib/spark /var/lib/spark-master /var/lib/s3
 
 USER eventbridge
 # By the user who needs it: forty seconds once, that no first event waits for.

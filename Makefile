@@ -64,7 +64,7 @@ up-production: setup ## run every service of docker-compose.yaml natively until 
 	@PYTHONPATH=tests:. exec $(BIN)/python -m demo.production.run
 
 smoke-production: EVENTS = 10000
-smoke-production: setup ## deliver EVENTS flights (10000) by those services, kill two workers meanwhile, prove that none is lost
+smoke-production: setup ## deliver EVENTS flights (10000) by those services, kill workers and Spark's master meanwhile, prove that none is lost
 	@PYTHONPATH=tests:. exec $(BIN)/python -m demo.production.run --smoke $(EVENTS)
 
 down: ## end what `make up` started

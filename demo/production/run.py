@@ -1,7 +1,7 @@
 """`make up-production`: runs every service of docker-compose.yaml natively until Ctrl-C, and says where they are.
 
-With `--smoke EVENTS` it delivers so many flights, kills a Celery worker and a Spark worker meanwhile, proves that the
-books balance, and ends.
+With `--smoke EVENTS` it delivers so many flights, kills a Celery worker, Spark's master and a Spark worker meanwhile,
+proves that the books balance, and ends.
 """
 
 from __future__ import annotations

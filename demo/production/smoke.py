@@ -1,4 +1,4 @@
-"""Delivers flights through the production shape, kills two of its workers meanwhile, and proves that none is lost."""
+"""Delivers flights through the production shape, kills workers and Spark's master, and proves that none is lost."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class _Run:
         self._killed: set[str] = set()
 
     def deliver(self) -> None:
-        """Publish everything and return once it is settled; a worker of each kind is killed while a batch is open."""
+        """Publish everything and return once it is settled; each of the kinds is killed while a batch is open."""
         began = time.monotonic()
         publisher = threading.Thread(target=self._publish, name="publisher", daemon=True)
         publisher.start()
@@ -101,7 +101,7 @@ class _Run:
                 problems.append(f"{key}: these numbers differ")
         if set(self._expected) != {key.partition("/")[0] for key in books.deliveries}:
             problems.append(f"flights match {', '.join(self._expected)}; the books have {', '.join(books.deliveries)}")
-        for kind in ("airflow-worker", "spark-worker"):
+        for kind in ("airflow-worker", "spark-master", "spark-worker"):
             if kind not in self._killed:
                 problems.append(f"no {kind} was killed: nothing was under way for long enough")
         for problem in problems:
@@ -144,13 +144,15 @@ class _Run:
         return made.stdout.strip().splitlines()[-1]
 
     def _kill_one(self) -> None:
-        """Kill a Celery worker while it runs a task, and then a Spark worker while a batch is being routed."""
+        """Kill a Celery worker while it runs a task, and then Spark's master and a worker while batches are routed."""
         if not any(batch.state != "committed" for batch in self._work.ledger.batches(limit=20)):
             return
         if "airflow-worker" not in self._killed:
             self._kill_celery()
+        elif "spark-master" not in self._killed:
+            self._kill_spark("spark-master")
         elif "spark-worker" not in self._killed:
-            self._kill_spark()
+            self._kill_spark("spark-worker")
 
     def _kill_celery(self) -> None:
         for name in self._names("airflow-worker"):
@@ -161,12 +163,12 @@ class _Run:
                 self._say(f"  kill -9 {name}, with {len(tasks)} processes of tasks")
                 return
 
-    def _kill_spark(self) -> None:
+    def _kill_spark(self, service: str) -> None:
         if any(batch.state == "buffered" for batch in self._work.ledger.batches(limit=20)):
-            name = self._names("spark-worker")[0]
+            name = self._names(service)[0]
             executors = _children(self._supervisor.running[name].pid)
             self._supervisor.kill(name)
-            self._killed.add("spark-worker")
+            self._killed.add(service)
             self._say(f"  kill -9 {name}, with {len(executors)} processes of executors")
 
     def _names(self, service: str) -> list[str]:

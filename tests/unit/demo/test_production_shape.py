@@ -117,6 +117,13 @@ def test_both_shapes_run_the_same_commands_with_the_same_settings(native: Native
             assert [back(word) for word in process.command] == [back(word) for word in service.command]
 
 
+def test_the_log_of_no_container_grows_for_ever() -> None:
+    """Each service has the logging driver that rotates by itself."""
+    assert {name: fields.get("logging") for name, fields in WHOLE["services"].items()} == {
+        name: {"driver": "local"} for name in WHOLE["services"]
+    }
+
+
 def test_every_setting_of_ours_reaches_every_process_of_ours() -> None:
     """Whoever opens the ledger or the store sees the same: scheduler, workers, triggerer, API, Spark."""
     own = [service for service in services(SECRETS).values() if service.is_own and service.name != "s3"]
