@@ -31,9 +31,13 @@ def fetch(what: str, pom: Path, folder: Path) -> None:
     command = ["mvn", "-q", "-B", "-Dstyle.color=never", "-f", str(pom)]
     command += ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with (folder.parent / "maven.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two of them at once damage each other's files
+    # One lock for all of them, as two Mavens at once damage each other's files; no file of its own in the checkout.
+    lock = os.open(folder.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         fetched = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    finally:
+        os.close(lock)
     if fetched.returncode:
         told = next((line for line in fetched.stdout.splitlines() if "ERROR" in line), fetched.stdout.strip())
         raise ToolMissing(

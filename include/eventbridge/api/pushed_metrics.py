@@ -7,11 +7,15 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from eventbridge.errors import EventBridgeError, SettingsError
 from eventbridge.stages.operate.metrics import metrics
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.telemetry.chosen import sends
+
+if TYPE_CHECKING:
+    from eventbridge.telemetry.otlp_metrics import MetricsSender
 
 log = logging.getLogger(__name__)
 
@@ -20,13 +24,20 @@ _INTERVAL = "OTEL_METRIC_EXPORT_INTERVAL"
 
 @contextmanager
 def pushed_metrics(work: Runtime) -> Iterator[None]:
-    """Send metrics each OTEL_METRIC_EXPORT_INTERVAL, and once more at the end of the block; raises SettingsError."""
+    """Send metrics each OTEL_METRIC_EXPORT_INTERVAL, and once more at the end of the block.
+
+    Raises SettingsError for an interval that is none; ModuleNotFoundError where the extra `otel` is missing.
+    """
     if not sends("metrics", os.environ):
         yield
         return
     seconds = _seconds()
+    from eventbridge.telemetry.otlp_metrics import MetricsSender
+
     stop = threading.Event()
-    thread = threading.Thread(target=_send, args=(work, seconds, stop), name="otlp metrics", daemon=True)
+    thread = threading.Thread(
+        target=_send, args=(work, MetricsSender(), seconds, stop), name="otlp metrics", daemon=True
+    )
     thread.start()
     try:
         yield
@@ -35,10 +46,7 @@ def pushed_metrics(work: Runtime) -> Iterator[None]:
         thread.join(seconds)
 
 
-def _send(work: Runtime, seconds: float, stop: threading.Event) -> None:
-    from eventbridge.telemetry.otlp_metrics import MetricsSender
-
-    sender = MetricsSender()
+def _send(work: Runtime, sender: MetricsSender, seconds: float, stop: threading.Event) -> None:
     while True:
         stopped = stop.wait(seconds)
         try:

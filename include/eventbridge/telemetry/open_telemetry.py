@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
@@ -20,6 +19,7 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 from eventbridge.event.ids import batch_time, delivery_id_text
 from eventbridge.telemetry.ids import TraceParent, batch_trace, span_id, trace_of
 from eventbridge.telemetry.protocol import DeliverySettled, LookEnded, PushEnded, StageEnded
+from eventbridge.telemetry.service import service
 from eventbridge.version import __version__
 
 _SCOPE = InstrumentationScope("eventbridge", __version__)
@@ -36,7 +36,7 @@ class OpenTelemetry:
     def __init__(self, ratio: float, exporter: SpanExporter | None = None) -> None:
         """`exporter` None: what the usual OTEL_* variables say."""
         self._ratio = ratio
-        self._resource = Resource.create({"service.name": "eventbridge"} if not _is_named() else {})
+        self._resource = service()
         self._processor = BatchSpanProcessor(exporter or OTLPSpanExporter())
 
     def stage_ended(self, ended: StageEnded) -> None:
@@ -138,9 +138,3 @@ class OpenTelemetry:
 
 def _nanoseconds(at: datetime) -> int:
     return (at - _EPOCH) // timedelta(microseconds=1) * 1_000
-
-
-def _is_named() -> bool:
-    import os
-
-    return "OTEL_SERVICE_NAME" in os.environ or "service.name=" in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")

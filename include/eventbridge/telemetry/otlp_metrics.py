@@ -22,10 +22,10 @@ from opentelemetry.sdk.metrics.export import (
     ScopeMetrics,
     Sum,
 )
-from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from eventbridge.model.metric import Family, Sample
+from eventbridge.telemetry.service import service
 from eventbridge.version import __version__
 
 
@@ -34,7 +34,7 @@ class MetricsSender:
 
     def __init__(self, exporter: MetricExporter | None = None) -> None:
         self._exporter = exporter or OTLPMetricExporter()
-        self._resource = Resource.create({"service.name": "eventbridge"})
+        self._resource = service()
 
     def send(self, families: Sequence[Family]) -> bool:
         """Send families and return whether the collector took them."""

@@ -144,6 +144,29 @@ def test_metrics_are_sent_as_they_are_scraped(sending: Sending, collector: Colle
     assert [point.as_int or point.as_double for point in found["eventbridge_lag_events"].gauge.data_points] == [0]
 
 
+@pytest.mark.parametrize(("named", "told"), [({}, "eventbridge"), ({"OTEL_SERVICE_NAME": "shop"}, "shop")])
+def test_the_usual_variables_name_the_service_of_the_metrics(
+    named: dict[str, str],
+    told: str,
+    sending: Sending,
+    collector: Collector,
+    telemetry: Telemetry,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without one it is ours."""
+    for name, value in named.items():
+        monkeypatch.setenv(name, value)
+    sending.begin(1, crm="/healthy/crm")
+
+    sender = MetricsSender()
+    assert sender.send(metrics(sending.work))
+    sender.close()
+
+    ((_, body),) = [each for each in collector.bodies if each[0] == "/v1/metrics"]
+    (sent,) = ExportMetricsServiceRequest.FromString(body).resource_metrics
+    assert {each.key: each.value.string_value for each in sent.resource.attributes}["service.name"] == told
+
+
 def test_without_an_endpoint_nothing_of_opentelemetry_is_made() -> None:
     """Not even imported, by a process that opens the command line's runtime."""
     assert chosen_telemetry({}) is NO_TELEMETRY
