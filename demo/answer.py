@@ -22,7 +22,7 @@ def main(arguments: list[str]) -> int:
         print(f"The receiver does not answer ({error}). `make up` starts it.", file=sys.stderr)  # noqa: T201
         return 1
     if not told.is_success:
-        print(f"{status!r} is no HTTP status for {name!r}; write one such as 503 or 200.", file=sys.stderr)  # noqa: T201
+        print(f"{status!r} is not an HTTP status for {name!r}; write one such as 503 or 200.", file=sys.stderr)  # noqa: T201
         return 1
     print(f"{name} answers {status} from now on.")  # noqa: T201
     return 0

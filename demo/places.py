@@ -269,7 +269,7 @@ def shell_settings(places: Places) -> dict[str, str]:
 
 
 def store_settings(places: Places) -> dict[str, str]:
-    """Return what says where the store is, and how it is reached, if it is no folder; Spark's workers need it too."""
+    """Return what says where the store is and how it is reached, if it is not a folder; Spark's workers need it too."""
     if not places.s3_port:
         return {}
     return {

@@ -42,7 +42,7 @@ def compare(
 ) -> Iterator[tuple[str, str]]:
     """Yield (what, difference) for every target, "" where the target has exactly what the books say it was delivered.
 
-    A duplicate is no difference: delivery is at least once, and it carries the same webhook-id.
+    A duplicate is not a difference: delivery is at least once, and it carries the same webhook-id.
     """
     for rule in rules.enabled().values():
         for target in rule.targets.values():

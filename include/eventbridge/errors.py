@@ -135,7 +135,7 @@ class TransformError(UserError):
 
 
 class EventError(UserError):
-    """Text is not one strict JSON object, or the object is no CloudEvent."""
+    """Text is not one strict JSON object, or the object is not a CloudEvent."""
 
 
 class TypeUnusable(UserError):

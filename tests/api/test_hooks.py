@@ -103,7 +103,7 @@ def test_who_is_not_believed_publishes_nothing(hooked: Server) -> None:
     ],
 )
 def test_what_cannot_be_an_event_says_why(name: str, body: bytes, status: int, said: str, hooked: Server) -> None:
-    """What is no JSON, a path to nothing, an unknown webhook, a connection without a secret."""
+    """What is not JSON, a path to nothing, an unknown webhook, a connection without a secret."""
     with hooked.client() as client:
         answer = client.post(f"/hooks/{name}", content=body, headers=github(body))
 

@@ -51,7 +51,7 @@ def test_a_payload_is_shown_as_text(told: Server) -> None:
 
 
 def test_without_login_one_sees_the_form_alone(told: Server) -> None:
-    """Every page asks for a token; one that may only publish is told so; the cookie is no script's."""
+    """Every page asks for a token; one that may only publish is told so; the cookie is not a script's."""
     writer, reader = (
         told.installation.token("writer", "publish:orders"),
         told.installation.token("reader", "read"),

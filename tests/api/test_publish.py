@@ -78,7 +78,7 @@ def test_a_binary_event_becomes_a_structured_one(
 
 
 def test_binary_data_cannot_write_attributes(client: httpx.Client) -> None:
-    """A body that ends its JSON value and goes on is no JSON."""
+    """A body that ends its JSON value and goes on is not JSON."""
     headers = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/s", "ce-type": "t", "content-type": "text/json"}
 
     answer = client.post(PATH, content=b'1, "source": "/elsewhere"', headers=headers)
@@ -143,7 +143,7 @@ def test_events_of_one_key_keep_their_order(server: Server, client: httpx.Client
         (f"{PATH}?topic=paying", STRUCTURED, b"{}", 404, "Did you mean paid?"),
         (PATH, {"content-type": "application/json"}, b"[]", 415, "is of no CloudEvents mode"),
         (PATH, BATCHED, b"[]", 400, "holds no event"),
-        (PATH, BATCHED, b"[1 2]", 400, "no JSON array"),
+        (PATH, BATCHED, b"[1 2]", 400, "is not a JSON array"),
         (PATH, BATCHED, b"[" + b"1," * 1_000 + b"1]", 413, "1,001 events, and a call takes 1,000"),
         (PATH, STRUCTURED, b" " * (8 * 1024 * 1024 + 1), 413, "more than 8,388,608 bytes"),
         ("/nowhere", STRUCTURED, b"{}", 404, "Not Found"),

@@ -70,7 +70,7 @@ def test_what_was_answered_is_on_the_bus_after_kill_9(tmp_path: Path) -> None:
 
 
 def test_a_caller_that_leaves_early_publishes_nothing(tmp_path: Path) -> None:
-    """Half of a body is no call, and no trouble of the server: it says nothing of it, and goes on."""
+    """Half of a body is not a call, and no trouble of the server: it says nothing of it, and goes on."""
     made = Installation(tmp_path)
     token = made.token("shop", "publish:orders")
     head = f"POST {PATH} HTTP/1.1\r\nhost: shop\r\nauthorization: Bearer {token}\r\ncontent-length: 1000\r\n"

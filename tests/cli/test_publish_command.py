@@ -60,7 +60,7 @@ def test_events_of_one_key_lie_in_one_queue_in_order(
 
 
 def test_it_warns_of_what_is_malformed(shop: Any, eventbridge: Callable[..., Any]) -> None:
-    """What is no CloudEvent is published all the same, with a warning that names the first and its line."""
+    """What is not a CloudEvent is published all the same, with a warning that names the first and its line."""
     file = shop.write("mixed.jsonl", (shop.folder / shop.orders(1)).read_text().strip(), "", "nonsense", "{}")
 
     result = eventbridge("bus", "publish", "orders", file)

@@ -55,7 +55,7 @@ def test_check_gives_mistakes_as_json(shop: Any, eventbridge: Callable[..., Any]
             "'{folder}/file' is a file, and cannot be a folder of '{folder}/file/deep/er'",
             "Name another",
         ),
-        ("pipe", "'{folder}/pipe' is there, and is no file", "Name another"),
+        ("pipe", "'{folder}/pipe' is there, and is not a file", "Name another"),
         ("x" * 300, " cannot be a file: File name too long", "Name another"),
     ],
 )
@@ -182,7 +182,7 @@ def test_test_says_that_it_does_not_evaluate_where(shop: Any, eventbridge: Calla
 
 
 def test_test_says_what_no_bus_would_take(eventbridge: Callable[..., Any]) -> None:
-    """A rule's pattern may match what is no CloudEvent; the answer says that a bus would refuse it."""
+    """A rule's pattern may match what is not a CloudEvent; the answer says that a bus would refuse it."""
     event = {name: value for name, value in EVENT.items() if name != "source"}
 
     result = eventbridge("rules", "test", "big-orders", stdin=json.dumps(event).encode())

@@ -121,7 +121,7 @@ def test_what_a_terminal_would_obey_is_shown() -> None:
     room=st.one_of(st.none(), st.integers(10, 200)),
 )
 def test_a_table_keeps_within_its_room_and_loses_nothing(rows: list[tuple[str, str, int]], room: int | None) -> None:
-    """Whatever the cells: as lines it fits, else it is blocks; every character that is no white space is there."""
+    """Whatever the cells: as lines it fits, else it is blocks; every character that is not white space is there."""
     cells = [[table.cell_text(value) for value in row] for row in rows]
 
     lines = list(table._laid_out(["one", "two", "three"], cells, [False, False, True], (), room))

@@ -71,7 +71,7 @@ class ReplaysContract:
         assert not move(ledger, ledger.replay("replay-1"), "batch-2")
 
     def test_who_keeps_delivery_ids_is_known(self, ledger: Ledger) -> None:
-        """A replay with new ids does not, nor does what is no replay."""
+        """A replay with new ids does not, nor does what is not a replay."""
         ledger.begin_replay(a_replay())
         ledger.begin_replay(a_replay("replay-2", new_ids=False))
 

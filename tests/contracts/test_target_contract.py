@@ -367,7 +367,7 @@ def test_the_fault_seam_surrounds_every_send(kit: Kit) -> None:
 
 
 def test_close_may_come_twice(kit: Kit) -> None:
-    """Closing a closed target is no error."""
+    """Closing a closed target is not an error."""
     target = kit.open(now)
     list(target.deliver(some(1), later()))
     target.close()

@@ -1,4 +1,4 @@
-"""`make test-s3`: the store's tests against s3proxy, which is no server of ours, and a batch of the size we speak of.
+"""`make test-s3`: the store's tests against s3proxy, which is not ours, and a batch of the size we speak of.
 
     PYTHONPATH=tests:. python -m s3proxy.deep [--only tests|batch]
 

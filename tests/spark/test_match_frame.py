@@ -17,7 +17,7 @@ RULES = {
 
 
 def test_rows_get_the_names_of_the_rules_they_match(spark_server: SparkConnectServer) -> None:
-    """Other columns stay; what is no event matches nothing and says so; numbers are compared exactly."""
+    """Other columns stay; what is not an event matches nothing and says so; numbers are compared exactly."""
     rows = [
         (1, '{"type": "order.placed", "data": {"amount": 1999.00}}'),
         (2, '{"type": "order.placed", "data": {"amount": 40}}'),

@@ -141,7 +141,7 @@ def test_nothing_is_delivered_planned_or_left(archive: Any) -> None:
 
 
 def test_an_archive_of_nothing_is_reported_as_such(site: Any) -> None:
-    """No event is no error, and Spark is not asked."""
+    """No event is not an error, and Spark is not asked."""
     router = Counting(site.work)
 
     report = backtest_rules(site.work, "big", BacktestWish("2h"), router)

@@ -108,7 +108,7 @@ def test_large_events_make_smaller_files(site: Any, order: Order, monkeypatch: p
 
 
 def test_a_malformed_event_is_kept_with_its_reason(site: Any, order: Order) -> None:
-    """What is no CloudEvent becomes a row that says why; the rest goes on."""
+    """What is not a CloudEvent becomes a row that says why; the rest goes on."""
     bad = [b"not json", b'{"id": "1"}', order(2, data_base64="AA=="), order(3, filler="x" * 2000), b"\xff"]
     site.publish(*bad, order(4), key="one queue")
     work, batch_id = planned(site, event_max_bytes=1024)

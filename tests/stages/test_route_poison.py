@@ -280,7 +280,7 @@ def test_an_event_that_ends_spark_itself_is_a_dead_letter(site: Any, order: Orde
 
 
 def test_a_spark_that_is_killed_now_and_then_costs_no_event(site: Any, order: Order) -> None:
-    """Twice it went while one event was tried, by chance: that is no verdict, and the event is routed."""
+    """Twice it went while one event was tried, by chance: that is not a verdict, and the event is routed."""
     work, batch_id = landed(site, order(1))
     piece = work.ledger.files(batch_id, "buffer")[0].key + "/000000"
     for _ in range(2):

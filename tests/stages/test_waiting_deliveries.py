@@ -215,7 +215,7 @@ def test_a_retry_waits_for_the_next_opening(place: Place, order: Order, clock: A
 
 
 def test_a_window_that_closed_since_route(place: Place, order: Order, clock: Any, site: Any) -> None:
-    """The push that comes too late sends nothing; that is no attempt, and it is tried when the window opens."""
+    """The push that comes too late sends nothing; that is not an attempt, and it is tried when the window opens."""
     clock.now = NOON + timedelta(minutes=9, seconds=50)
     place.begin("deliver_between: {time_zone: UTC, hours: 08:00-12:10}", order(1))
     work, batch_id = buffered(site)

@@ -51,7 +51,7 @@ def _elements(content: bytes) -> list[bytes]:
     try:
         elements = _ELEMENTS.decode(content)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise Refused(HTTPStatus.BAD_REQUEST, f"The body is no JSON array: {error}. Nothing was published") from None
+        raise Refused(HTTPStatus.BAD_REQUEST, f"The body is not a JSON array: {error}. Nothing was published") from None
     if not elements:
         raise Refused(HTTPStatus.BAD_REQUEST, "The array holds no event. Send at least one")
     if len(elements) > MOST_EVENTS:

@@ -12,7 +12,7 @@ from eventbridge.rule.webhook import Webhook
 def event_of_call(name: str, webhook: Webhook, headers: Mapping[str, str], content: bytes, now: datetime) -> bytes:
     """Return the event: what the mapping says, else what its sender is known to mean, and the JSON as data.
 
-    `headers` by names in lower case, `now` an aware time. Raises EventError for what is no JSON, and for a path that
+    `headers` by names in lower case, `now` an aware time. Raises EventError for what is not JSON, and for a path that
     leads to nothing, an object or an array. Whether the attributes are right is not judged.
     """
     return of_plain(

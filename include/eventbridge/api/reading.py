@@ -151,7 +151,7 @@ def rule_document(work: Runtime, name: str) -> dict[str, Any]:
 
 
 def letter_document(work: Runtime, name: str) -> dict[str, Any]:
-    """Return the newest dead letter of a name, whole; raises NotFoundError, UserError for what is no name."""
+    """Return the newest dead letter of a name, whole; raises NotFoundError, UserError for what is not a name."""
     damaged: Damaged = {}
     try:
         newest, *_ = find_dead_letters(work, name, damaged)

@@ -41,7 +41,7 @@ def list_dead_letters(
 ) -> None:
     """List dead letters, the newest batch's first.
 
-    The first column is what `dead-letters show` takes: a delivery id or, of an event that is no CloudEvent
+    The first column is what `dead-letters show` takes: a delivery id or, of an event that is not a CloudEvent
     (Malformed), where it lies: bus/topic/queue/offset.
     """
     from eventbridge.stages.letters.reader import letters
@@ -95,7 +95,9 @@ def export(
     from eventbridge.stages.letters.reader import letters
 
     if as_json and file == "-":
-        raise UserError("--json tells what was written into a file, and - is no file. Leave --json out: - gives JSON")
+        raise UserError(
+            "--json tells what was written into a file, and - is not a file. Leave --json out: - gives JSON"
+        )
     with runtime(looking=True) as work:
         selection = chosen.selection(work.clock())
         damaged: Damaged = {}

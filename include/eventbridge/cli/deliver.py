@@ -109,7 +109,7 @@ def spark_url(settings: Settings, url: str | None, stack: ExitStack) -> str:
         note("starting a Spark Connect server; --spark sc://host:port uses one that runs")
         return stack.enter_context(SparkConnectServer(settings.home / "spark")).url
     if not url.startswith("sc://"):
-        raise UserError(f"{url!r} is no address of a Spark Connect server. Write sc://host:port")
+        raise UserError(f"{url!r} is not an address of a Spark Connect server. Write sc://host:port")
     return url
 
 

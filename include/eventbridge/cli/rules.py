@@ -135,7 +135,7 @@ def _as_they_were(rule: str, version: str) -> RuleSet:
 
 @dataclass(frozen=True)
 class PatternAnswer:
-    """What a pattern says to one event; `error`: it is not one JSON object; `malformed`: it is no CloudEvent."""
+    """What a pattern says to one event; `error`: it is not one JSON object; `malformed`: it is not a CloudEvent."""
 
     line: int
     event: str | None

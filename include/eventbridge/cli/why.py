@@ -40,7 +40,7 @@ def why(
 ) -> None:
     """Say what became of an event: where it lies, what each rule says to it, every delivery and every attempt.
 
-    Tells every message with the id: on each bus, from each source, duplicates, and what is no event.
+    Tells every message with the id: on each bus, from each source, duplicates, and what is not an event.
     Exit code 2 if there is none, 1 if a file that may speak of it cannot be read.
     """
     from eventbridge.stages.operate.why import why_between

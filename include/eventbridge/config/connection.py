@@ -69,7 +69,7 @@ def _from_uri(uri: str) -> dict[str, Any]:
     # Airflow's own reading (airflow.models.connection, 3.3): a second "://" gives the host its protocol
     scheme, separator, rest = uri.partition("://")
     if not separator or not scheme:
-        raise ValueError("it is no URI")
+        raise ValueError("it is not a URI")
     host_protocol = ""
     if "://" in rest:
         host_protocol, _, rest = rest.partition("://")
@@ -111,7 +111,7 @@ def _extra(text: str) -> dict[str, Any]:
     except ValueError:
         raise ValueError("its extra is not JSON") from None
     if not isinstance(extra, dict):
-        raise ValueError("its extra is no JSON object")
+        raise ValueError("its extra is not a JSON object")
     return extra
 
 
@@ -122,12 +122,12 @@ def _from_json(text: str) -> dict[str, Any]:
         raise ValueError(f"it begins like JSON but is none ({getattr(error, 'msg', 'bad text')})") from None
     unknown = sorted(set(fields) - _JSON_FIELDS)
     if unknown:
-        raise ValueError(f"{unknown[0]!r} is no field of a connection")
+        raise ValueError(f"unknown field {unknown[0]!r} of a connection")
     if not isinstance(fields.get("conn_type"), str):
         raise ValueError("conn_type is missing")
     extra = fields.get("extra") or {}
     if not isinstance(extra, str | dict):
-        raise ValueError("its extra is no JSON object")
+        raise ValueError("its extra is not a JSON object")
     port = str(fields.get("port") or "")
     if port and not port.isdecimal():
         raise ValueError("its port is not a number")

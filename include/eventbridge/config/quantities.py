@@ -14,7 +14,7 @@ def parse_duration(text: str) -> float:
     """Return the seconds of a number with unit ms, s, m, h or d, e.g. `1.5h`; raises ValueError otherwise."""
     parts = _QUANTITY.fullmatch(text)
     if parts is None or parts[2] not in _SECONDS:
-        raise ValueError(f"{text!r} is no duration such as 500ms, 10s, 5m, 24h or 30d")
+        raise ValueError(f"{text!r} is not a duration such as 500ms, 10s, 5m, 24h or 30d")
     return round(float(parts[1]) * _SECONDS[parts[2]], 9)
 
 
@@ -22,10 +22,10 @@ def parse_size(text: str) -> int:
     """Return the bytes of a number, alone or with unit B, KiB, MiB or GiB; raises ValueError otherwise."""
     parts = _QUANTITY.fullmatch(text)
     if parts is None or parts[2] not in _BYTES:
-        raise ValueError(f"{text!r} is no size such as 1048576, 512KiB, 64MiB or 1GiB")
+        raise ValueError(f"{text!r} is not a size such as 1048576, 512KiB, 64MiB or 1GiB")
     size = float(parts[1]) * _BYTES[parts[2]]
     if not size.is_integer():
-        raise ValueError(f"{text!r} is no whole number of bytes")
+        raise ValueError(f"{text!r} is not a whole number of bytes")
     return int(size)
 
 
@@ -33,7 +33,7 @@ def parse_rate(text: str) -> float:
     """Return how many a second a rate such as `200/s` or `10/m` means; raises ValueError otherwise, also for none."""
     parts = _RATE.fullmatch(text)
     if parts is None or int(parts[1]) == 0:
-        raise ValueError(f"{text!r} is no rate such as 200/s or 10/m")
+        raise ValueError(f"{text!r} is not a rate such as 200/s or 10/m")
     return int(parts[1]) / _SECONDS[parts[2]]
 
 

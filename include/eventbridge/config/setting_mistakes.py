@@ -21,11 +21,11 @@ def is_setting_name(name: str) -> bool:
 
 
 def unknown_setting(name: str, fields: Mapping[str, FieldInfo]) -> str:
-    """Return what is said of a variable that is no setting, with the nearest one of `fields`."""
+    """Return what is said of a variable that is not a setting, with the nearest one of `fields`."""
     names = [field.upper() for field in fields]
     near = difflib.get_close_matches(name.removeprefix(PREFIX).upper(), names, n=1)
     remedy = f"Did you mean {PREFIX}{near[0]}?" if near else "docs/settings.md lists all settings."
-    return f"{name} is no setting. {remedy}"
+    return f"unknown setting {name}. {remedy}"
 
 
 def setting_mistakes(error: ValidationError, fields: Mapping[str, FieldInfo]) -> list[str]:

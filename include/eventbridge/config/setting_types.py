@@ -40,7 +40,7 @@ def _read_seconds(value: object) -> object:
 
 def _read_count(value: object) -> object:
     if isinstance(value, str) and not re.fullmatch(r"-?[0-9][0-9_]*", value, re.ASCII):
-        raise ValueError(f"{value!r} is no whole number such as 500 or 50_000")
+        raise ValueError(f"{value!r} is not a whole number such as 500 or 50_000")
     return value
 
 
@@ -50,7 +50,7 @@ def _read_networks(value: object) -> object:
     try:
         return tuple(ip_network(each, strict=False) for each in re.split(r"[\s,]+", value.strip(" ,")) if each)
     except ValueError:
-        raise ValueError(f"{value!r} is no list of address blocks such as 10.1.0.0/16, fd00::/8") from None
+        raise ValueError(f"{value!r} is not a list of address blocks such as 10.1.0.0/16, fd00::/8") from None
 
 
 def _with_scheme(uri: str) -> str:

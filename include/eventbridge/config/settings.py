@@ -281,7 +281,7 @@ class Settings(BaseModel):
     def from_mapping(cls, environ: Mapping[str, str]) -> Settings:
         """Return the settings that `environ` (usually `os.environ`) gives; an empty value counts as absent.
 
-        Raises SettingsError listing every mistake: a value out of range, a name that is no setting (with the nearest).
+        Raises SettingsError listing every mistake: a value out of range, an unknown name (with the nearest one).
         """
         written = {name: value for name, value in environ.items() if is_setting_name(name) and value != ""}
         given, mistakes = with_ledger_url(written)

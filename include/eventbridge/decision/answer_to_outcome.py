@@ -44,7 +44,7 @@ def decide(
     """Return what becomes of a delivery whose attempt number `attempts` (1 = the first) was answered.
 
     `arrived_at` is when the event's age began, `held_seconds` what of it does not count, `draw` a random number
-    in [0, 1) for the jitter. An answer `Interrupted` is `Unknown`: our stop is no failure of the target.
+    in [0, 1) for the jitter. An answer `Interrupted` is `Unknown`: our stop is not a failure of the target.
     A retry that would fall due while the target's `window` is closed falls due when it opens; one that would beyond the
     policy's maximum event age ends the delivery now.
     """
@@ -82,7 +82,7 @@ def age_begins(arrived_at: datetime, not_before: datetime | None) -> datetime:
 
 
 def too_early(not_before: datetime | None, window: DeliverBetween | None, now: datetime) -> RetryAt | None:
-    """Return until when a delivery is put off that may not be sent at `now`, which is no attempt; None: it may be."""
+    """Return until when a delivery that may not be sent at `now` is put off, which is no attempt; None: it may be."""
     at = first_opening(window, now, not_before)
     return None if at <= now else RetryAt(at, NOT_BEFORE)
 

@@ -116,7 +116,7 @@ def _by_results(answer: Answer, said: Said, results: Any, ids: Sequence[str]) ->
     if len(by_id) < len(results):
         raise _Unclear("a delivery has two results")
     if strangers := by_id.keys() - {each.lower() for each in ids}:
-        raise _Unclear(f"{_shown(min(strangers))} is no id of a delivery in this request")
+        raise _Unclear(f"{_shown(min(strangers))} is not an id of a delivery in this request")
     missing = _refused(answer, said, "NotAcknowledged", "the results do not name it")
     return tuple(by_id.get(each.lower(), missing) for each in ids)
 
@@ -148,7 +148,7 @@ def _shown(text: str) -> str:
 
 
 def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not JSON")
 
 
 def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def of_binary(headers: Headers, body: bytes | None) -> bytes:
     """Return the event whose attributes are headers `ce_...` and whose data is the body; no body: it has no data.
 
     Data is JSON where the header `content-type` says so or is not there, text where it begins with `text/`, else
-    binary. Raises EventError for a header that is no UTF-8, and for data that is not what its media type says.
+    binary. Raises EventError for a header that is not UTF-8, and for data that is not what its media type says.
     """
     members = [(name.removeprefix(_PREFIX), _text(name, value)) for name, value in headers if name.startswith(_PREFIX)]
     for name, _ in members:

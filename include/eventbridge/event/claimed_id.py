@@ -13,7 +13,7 @@ _ID = re.compile(rb'"id"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
 def claimed_id(body: bytes) -> str | None:
-    """Return the text that stands as `id` in a message; where that is no JSON object, behind its first `"id":`.
+    """Return the text that stands as `id` in a message; where that is not a JSON object, behind its first `"id":`.
 
     None if there is none.
     """

@@ -45,7 +45,7 @@ def parse_event(body: bytes, *, max_bytes: int) -> Event:
 
 
 def check_event(document: dict[str, JsonValue]) -> None:
-    """Raise EventError, with what is wrong and where, if a document is no CloudEvent 1.0."""
+    """Raise EventError, with what is wrong and where, if a document is not a CloudEvent 1.0."""
     for name, value in document.items():
         check = ATTRIBUTE_CHECKS.get(name)
         if check is None:
@@ -198,10 +198,10 @@ def _check_nothing(_: JsonValue) -> None:
 
 
 def check_extension(name: str, value: JsonValue) -> None:
-    """Raise EventError if a member that CloudEvents does not define is no extension."""
+    """Raise EventError if a member that CloudEvents does not define is not an extension."""
     if not _NAME.fullmatch(name):
         raise EventError(
-            f"$: {_shown(name)} is no attribute name: only lower-case letters a-z and digits are allowed. "
+            f"$: {_shown(name)} is not an attribute name: only lower-case letters a-z and digits are allowed. "
             "What is not an attribute belongs into data"
         )
     match value:

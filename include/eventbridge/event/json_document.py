@@ -44,11 +44,11 @@ class Number:
         """Return a Python number as JSON writes it; `ValueError` for NaN and infinities, which JSON lacks."""
         if isinstance(value, float):
             if not math.isfinite(value):
-                raise ValueError(f"{value} is no JSON number")
+                raise ValueError(f"{value} is not a JSON number")
             return cls(repr(value))
         exact = Decimal(value)  # str of an int stops at 4,300 digits, str of a Decimal does not
         if not exact.is_finite():
-            raise ValueError(f"{value} is no JSON number")
+            raise ValueError(f"{value} is not a JSON number")
         return cls(str(exact))
 
     @classmethod
@@ -111,7 +111,7 @@ def _order_of(text: str) -> tuple[int, Any, str]:
     if text.isdecimal():  # no sign, point or exponent
         return (0, 0, "") if text == "0" else (1, len(text), text.rstrip("0"))
     if not Number.is_number(text):
-        raise ValueError(f"{text!r} is no JSON number")
+        raise ValueError(f"{text!r} is not a JSON number")
     mantissa, _, exponent = text.lower().partition("e")
     whole, _, fraction = mantissa.lstrip("-").partition(".")
     written = (whole + fraction).lstrip("0")

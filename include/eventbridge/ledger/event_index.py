@@ -76,7 +76,7 @@ class EventIndex(Database):
             connection.execute(statements.DROP_INDEX_OF_DAY, {"of_day": day})
 
     def forget_index(self, day: datetime) -> None:
-        """Forget the index of a day: its batches are looked through until they are indexed anew."""
+        """Forget the index of a day: its batches are looked through until they are indexed again."""
         with self._writing() as connection:
             connection.execute(statements.DROP_INDEX_OF_DAY, {"of_day": day})
             connection.execute(statements.MARK_UNINDEXED, {"since": day, "until": day + timedelta(days=1)})

@@ -56,7 +56,7 @@ class Replays(Database):
             return [_to_replay(row) for row in connection.execute(statements.REPLAYS)]
 
     def keeps_delivery_ids(self, replay_id: str) -> bool:
-        """Return whether deliveries of a replay have the ids that they had; False for what is no replay."""
+        """Return whether deliveries of a replay have the ids that they had; False for what is not a replay."""
         with self._reading() as connection:
             return connection.execute(statements.HAS_NEW_IDS, {"of_replay": replay_id}).scalar() is False
 

@@ -16,7 +16,7 @@ def encode(rows: Rows) -> str:
     if not len(found):
         return ""
     if found[0] < 0:
-        raise ValueError(f"{found[0]} is no row number: rows count from 0")
+        raise ValueError(f"{found[0]} is not a row number: rows count from 0")
     breaks = np.flatnonzero(np.diff(found) != 1)
     starts, lasts = found[np.append(0, breaks + 1)], found[np.append(breaks, len(found) - 1)]
     return ",".join(map(rowset.run, starts.tolist(), lasts.tolist()))

@@ -14,7 +14,7 @@ def encode(rows: Iterable[int]) -> str:
     start = last = -2
     for row in sorted(set(rows)):
         if row < 0:
-            raise ValueError(f"{row} is no row number: rows count from 0")
+            raise ValueError(f"{row} is not a row number: rows count from 0")
         if row == last + 1:
             last = row
             continue

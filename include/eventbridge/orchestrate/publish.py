@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @task(**STAGE, do_xcom_push=False)
 def publish() -> None:
-    """Publish what the form holds, or nothing if an event of it is no CloudEvent; the log says where they lie."""
+    """Publish what the form holds, or nothing if an event of it is not a CloudEvent; the log says where they lie."""
     context = get_current_context()
     form = context["params"]
     EventBridgeHook().publish(form["bus"], form["events"], topic=form["topic"], name=_name(context))

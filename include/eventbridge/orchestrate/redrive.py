@@ -92,7 +92,7 @@ def _refuse_unknown_fields(conf: Mapping[str, object]) -> None:
     for name in conf:
         if name not in names:
             hint = nearest(name, names) or f"Its fields: {', '.join(names)}."
-            raise UserError(f"{name!r} is no field of the form. {hint}")
+            raise UserError(f"unknown field {name!r} of the form. {hint}")
 
 
 def redrive_id_of(work: Runtime, params: Mapping[str, Any], run: str) -> str | None:

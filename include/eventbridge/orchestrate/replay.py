@@ -170,7 +170,7 @@ def refuse_unknown_fields(conf: Mapping[str, object], names: Sequence[str]) -> N
     for name in conf:
         if name not in names:
             hint = nearest(name, names) or f"Its fields: {', '.join(names)}."
-            raise UserError(f"{name!r} is no field of the form. {hint}")
+            raise UserError(f"unknown field {name!r} of the form. {hint}")
 
 
 def end_run(context: Any) -> None:

@@ -64,7 +64,7 @@ def _check_attribute(key: str, value: Any, here: Location) -> None:
             if meant
             else f'What is inside the data stands below it: "data": {{"{key}": ...}}.'
         )
-        here.wrong(f"{shown(key)} is no CloudEvents attribute (lower-case letters and digits)", value, remedy)
+        here.wrong(f"{shown(key)} is not a CloudEvents attribute (lower-case letters and digits)", value, remedy)
     elif isinstance(value, Mapping) and value and key != "data":
         meant = _OF_OTHER_BUSES.get(key) or next(iter(difflib.get_close_matches(key, ["data"], 1, 0.6)), None)
         remedy = f'Did you mean "{meant}"?' if meant else f'Write a list of values, or "data": {{"{key}": ...}}.'

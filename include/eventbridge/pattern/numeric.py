@@ -56,7 +56,7 @@ def _is_range(bounds: list[tuple[Comparison, Number]], value: Any, here: Locatio
     (lower_sign, lower), (upper_sign, upper) = bounds
     if lower_sign not in (">", ">=") or upper_sign not in ("<", "<="):
         remedy = 'A range is a lower bound (> or >=), then an upper one (< or <=), as in [">=", 0, "<", 10].'
-        here.wrong(f"{shown(value)} is no range", value, remedy)
+        here.wrong(f"{shown(value)} is not a range", value, remedy)
         return False
     if lower > upper or (lower == upper and (lower_sign, upper_sign) != (">=", "<=")):
         here.wrong(f"no number is in {shown(value)}", value, "The lower bound must lie below the upper one.")

@@ -140,5 +140,5 @@ def _read_or(value: Any, path: Path, here: Location) -> tuple[Or, ...]:
             continue
         what = type_name(inner) if is_scalar(inner) or inner else "an empty " + type_name(inner).split()[1]
         remedy = 'Each is an object of its own, as in {"a": [1]}; values of one leaf go into its list.'
-        (here / index).wrong(f"{what} is no sub-pattern", inner, remedy)
+        (here / index).wrong(f"{what} is not a sub-pattern", inner, remedy)
     return (Or(path, tuple(alternatives)),)

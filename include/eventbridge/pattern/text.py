@@ -101,5 +101,5 @@ def read_cidr(value: Any, here: Location) -> Cidr | None:
         remedy = f'Add the mask: "{address}/{128 if ":" in address else 32}" is the one address.'
     else:
         remedy = f"The mask is a number from 0 to {128 if ':' in address else 32} without leading zeros."
-    here.wrong(f"{shown(text)} is no CIDR block", value, remedy)
+    here.wrong(f"{shown(text)} is not a CIDR block", value, remedy)
     return None

@@ -47,7 +47,10 @@ def url_mistake(url: str, *, allow_http: bool) -> tuple[str, str] | None:
     except ValueError:
         return "the URL's host or port cannot be read", _REMEDY
     if parts.scheme not in ("http", "https"):
-        return f"the URL begins with {parts.scheme}: and not with https:" if parts.scheme else "it is no URL", _REMEDY
+        return (
+            f"the URL begins with {parts.scheme}: and not with https:" if parts.scheme else "it is not a URL",
+            _REMEDY,
+        )
     if "@" in parts.netloc:
         return "the URL holds a login or password", "Put them into a connection and name that: connection: <id>"
     for what in _secrets(parts):
@@ -104,7 +107,7 @@ def _obstacle(path: str) -> tuple[str, str] | None:
     if file.is_dir():
         return f"{path!r} is a folder", f"Name a file in it, such as {path}/deliveries.jsonl"
     if file.exists() and not file.is_file():
-        return f"{path!r} is there, and is no file", "Name another"
+        return f"{path!r} is there, and is not a file", "Name another"
     above = next((each for each in file.parents if each.exists()), None)
     if above is not None and not above.is_dir():
         return f"{str(above)!r} is a file, and cannot be a folder of {path!r}", "Name another path, or move that file"

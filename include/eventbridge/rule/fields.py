@@ -95,7 +95,7 @@ class Fields:
         if text == default or NAME.fullmatch(text):
             return text
         shown = "this" if ":" in text else repr(text)  # a connection's URI may hold a password
-        self.add(self._nodes[name], f"{shown} is no name of a {name}", NAME_REMEDY)
+        self.add(self._nodes[name], f"{shown} is not a valid name of a {name}", NAME_REMEDY)
         return default
 
     def names(self, name: str, default: tuple[str, ...]) -> tuple[str, ...]:
@@ -110,7 +110,7 @@ class Fields:
         names: list[str] = []
         for child in node.value:
             if not isinstance(child.value, str) or not NAME.fullmatch(child.value):
-                self.add(child, f"{_shown(child)} is no name", NAME_REMEDY)
+                self.add(child, f"{_shown(child)} is not a valid name", NAME_REMEDY)
             elif child.value in names:
                 self.add(child, f"{child.value!r} is named twice", "Remove one")
             else:
@@ -211,7 +211,7 @@ class Fields:
             self.add(node, f"the {name} {node.value} is not in this version", f"Write {_either(allowed)}")
         else:
             remedy = nearest(str(node.value), allowed) or f"Write {_either(allowed)}"
-            self.add(node, f"{_shown(node)} is no {name} of {self.what}", remedy)
+            self.add(node, f"unknown {name} {_shown(node)} of {self.what}", remedy)
         return default
 
     def time(self, name: str, default: Any, words: Iterable[str]) -> Any:
@@ -264,11 +264,11 @@ class Fields:
             return f"{name!r} looks like a secret, and none may stand in a rule file", remedy
         known = [*FIELDS[self.what], *own]
         if slip := difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.9):
-            return f"{name!r} is no field of {self.what}", f"Did you mean {slip[0]}?"
+            return f"unknown field {name!r} of {self.what}", f"Did you mean {slip[0]}?"
         owners = [what for what in FIELDS if name in fields_of(what) or name in FIELDS_LATER[what]]
         if owners:
-            return f"{name!r} is no field of {self.what}", f"It belongs to {_either(owners)}"
-        return f"{name!r} is no field of {self.what}", nearest(name, known) or f"Its fields are {', '.join(known)}"
+            return f"unknown field {name!r} of {self.what}", f"It belongs to {_either(owners)}"
+        return f"unknown field {name!r} of {self.what}", nearest(name, known) or f"Its fields are {', '.join(known)}"
 
 
 def is_secret_name(name: str) -> bool:

@@ -108,7 +108,7 @@ def _read_files(
     read = _read(definitions, mistakes)
     rule_set = _together(RuleSet(buses={**(buses or {}), **read.buses}, rules=read.rules))
     nodes = {name: found[0] for name, found in definitions.rules.items()}
-    if None not in tops:  # a file that is no YAML may define the very bus
+    if None not in tops:  # a file that is not YAML may define the very bus
         mistakes.extend(_at(nodes[rule], field).mistake(*said) for rule, field, *said in _conflicts(rule_set))
         buses_at = {name: found[0] for name, found in definitions.buses.items()}
         mistakes.extend(

@@ -79,7 +79,7 @@ def tests_of(rule: Rule, fields: Fields, mistakes: list[Mistake]) -> list[RuleTe
 def check_name(name: str, what: str, node: Node, mistakes: list[Mistake]) -> None:
     """Note a mistake if a bus, rule or target has a name that could not stand in a DAG id or a path."""
     if not NAME.fullmatch(name):
-        mistakes.append(node.mistake_at_key(f"{name!r} is no name for a {what}", NAME_REMEDY))
+        mistakes.append(node.mistake_at_key(f"{name!r} is not a valid name for a {what}", NAME_REMEDY))
 
 
 def _weights(fields: Fields, source: Source) -> dict[str, int]:

@@ -73,6 +73,6 @@ def _event(fields: Fields) -> dict[str, Any] | None:
     try:
         check_event(event)
     except EventError as error:
-        fields.add(node, f"this is no CloudEvent: {error}", "Correct it")
+        fields.add(node, f"this is not a CloudEvent: {error}", "Correct it")
         return None
     return event

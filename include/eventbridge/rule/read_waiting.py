@@ -93,7 +93,7 @@ def _weekdays(fields: Fields) -> tuple[str, ...]:
     for word in words:
         if word not in WEEKDAYS:
             near = nearest(word[:3], WEEKDAYS)
-            fields.add_to("weekdays", f"{word!r} is no weekday", near or f"Weekdays are {', '.join(WEEKDAYS)}")
+            fields.add_to("weekdays", f"unknown weekday {word!r}", near or f"Weekdays are {', '.join(WEEKDAYS)}")
     return tuple(day for day in WEEKDAYS if day in words) or WEEKDAYS
 
 
@@ -116,7 +116,7 @@ def _blackout_dates(fields: Fields) -> tuple[str, ...]:
         except ValueError:
             right = False
         if not right:
-            fields.add_to("blackout_dates", f"{text!r} is no date", "Write dates as YYYY-MM-DD")
+            fields.add_to("blackout_dates", f"{text!r} is not a date", "Write dates as YYYY-MM-DD")
             return ()
     if len(texts) > _MOST_DATES:
         fields.add_to("blackout_dates", f"{len(texts):,} dates are too many", f"Write at most {_MOST_DATES}")

@@ -16,7 +16,7 @@ def read_webhooks(fields: Fields, mistakes: list[Mistake]) -> dict[str, Webhook]
 
 def _webhook(name: str, node: Node, mistakes: list[Mistake]) -> Webhook:
     if not NAME.fullmatch(name):
-        mistakes.append(node.mistake_at_key(f"{name!r} is no name for a webhook", NAME_REMEDY))
+        mistakes.append(node.mistake_at_key(f"{name!r} is not a valid name for a webhook", NAME_REMEDY))
     fields = Fields(node, mistakes, "a webhook")
     read = Webhook(
         signature=fields.choice("signature", SIGNATURES[0], SIGNATURES, required=True),

@@ -170,11 +170,11 @@ class _Tree:
         return children
 
     def _key(self, event: NodeEvent, path: str, depth: int) -> str | None:
-        """Return the text of a key, None if it is no text."""
+        """Return the text of a key, None if it is not text."""
         place = self._place(event)
         if not isinstance(event, ScalarEvent):
             self._node(event, path, place, depth + 1)  # takes its events
-            self._add(place, path, "a key is no text", "Write the key as text")
+            self._add(place, path, "a key is not text", "Write the key as text")
             return None
         if not event.style and event.value == "<<":
             self._add(place, path, "merging with << is not supported", "Write the fields out")
@@ -184,7 +184,7 @@ class _Tree:
         value, problem = read_scalar(event.value, quoted=bool(event.style))
         if problem is None and isinstance(value, str):
             return value
-        what = "empty" if event.value == "" else f"{event.value!r}, which is no text,"
+        what = "empty" if event.value == "" else f"{event.value!r}, which is not text,"
         self._add(place, path, f"the key is {what} in YAML", f'Put it in quotes: "{event.value}"')
         return None
 

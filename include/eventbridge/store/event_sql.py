@@ -10,7 +10,7 @@ import pyarrow as pa
 from eventbridge.errors import UserError
 from eventbridge.store.sql_sandbox import in_sandbox, lock
 
-#: What a condition may speak of, as the table `events` is made; the last five are null for what was no delivery.
+#: What a condition may speak of, as the table `events` is made; the last five are null for what was not a delivery.
 COLUMNS = pa.schema(
     [
         pa.field("rule", pa.string()),

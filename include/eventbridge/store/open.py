@@ -30,10 +30,10 @@ def open_store(uri: str, connections: Callable[[str], Connection] | None = None)
         return _s3_store(parts, connections or connections_from_environment(os.environ))
     if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
         raise UserError(
-            f"{uri!r} is no URI of a store. Write file:///absolute/folder, with three slashes, or s3://bucket/prefix."
+            f"{uri!r} is not a URI of a store. Write file:///absolute/folder, with three slashes, or s3://bucket/prefix."
         )
     if parts.query or parts.fragment:
-        raise UserError(f"{uri!r} is no URI of a store. Write ? as %3F and # as %23.")
+        raise UserError(f"{uri!r} is not a URI of a store. Write ? as %3F and # as %23.")
     return FileStore(Path(unquote(parts.path)))
 
 

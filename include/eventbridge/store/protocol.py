@@ -75,7 +75,7 @@ def checked_path(path: str) -> str:
     for part in path.split("/"):
         if not part or part.startswith(".") or "\\" in part or not part.isprintable():
             raise StoreError(
-                f"{path!r} is no path of a file in the store. "
+                f"{path!r} is not a path of a file in the store. "
                 "Write printable parts with / between them; none is empty, begins with a dot or holds a backslash."
             )
     return path

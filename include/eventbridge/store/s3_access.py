@@ -66,7 +66,7 @@ class S3Access:
             raise refused("kms_key_id needs encryption=aws:kms.")
         endpoint = texts.get("endpoint_url", "").rstrip("/")
         if endpoint and not _is_endpoint(endpoint):
-            raise refused("its endpoint_url is no URL such as https://host:port, without a path and credentials.")
+            raise refused("its endpoint_url is not a URL such as https://host:port, without a path and credentials.")
         return cls(
             region=texts.get("region_name", ""),
             endpoint=endpoint,

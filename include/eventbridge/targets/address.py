@@ -17,7 +17,7 @@ _PORTS = {"http": 80, "https": 443}
 def address_of(rule: str, target: HttpFields, connection: Connection | None) -> str:
     """Return the URL that a target's requests go to: the rule's, else the extra `secret_url` of its connection.
 
-    Raises UserError (ConnectionUnusable for the connection) if there is none, are two, or it is no URL to send to,
+    Raises UserError (ConnectionUnusable for the connection) if there is none, are two, or it is not a URL to send to,
     and if the connection names a host that is not the URL's: its credentials are for nobody else.
     A message shows nothing of a connection's URL but its host.
     """
@@ -58,7 +58,7 @@ def _check_url(rule: str, target: HttpFields, holder: Connection | None, url: st
         raise _mistake(rule, target, what, "Use https:// or set allow_http: true", holder)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         shown = f": {parts.scheme}://" if holder is None else ""
-        raise _mistake(rule, target, f"has a url that is no https://host/path{shown}", "Write the whole URL", holder)
+        raise _mistake(rule, target, f"has a url that is not https://host/path{shown}", "Write the whole URL", holder)
     if parts.username is not None or parts.password is not None:
         what = "has credentials in its url"
         raise _mistake(rule, target, what, "Put them into the connection's login and password", holder)

@@ -121,7 +121,9 @@ def _of_api_key(connection: Connection) -> Credentials:
     try:
         line = header_line(name, key)
     except HeaderRefused:
-        what = "has an `api_key_header` that is no header name, or an `api_key` with a line break or control character"
+        what = (
+            "has an `api_key_header` that is not a header name, or an `api_key` with a line break or control character"
+        )
         raise _unusable(connection, f"{what}. Copy them again") from None
     return Credentials((line,), secrets=secrets)
 
@@ -146,7 +148,7 @@ def _of_client(connection: Connection) -> Credentials:
         or not _VISIBLE.fullmatch(url)
         or "@" in parts.netloc
     ):
-        what = "has an extra `token_url` that is no https://host/path, or holds a login"
+        what = "has an extra `token_url` that is not https://host/path, or holds a login"
         raise _unusable(connection, f"{what}. Write the whole URL, without one")
     client = TokenClient(
         connection=connection.id,

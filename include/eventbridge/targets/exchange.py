@@ -155,7 +155,7 @@ class Exchange:
     def _failed(self, error_number: int, message: str) -> Answer:
         if self._door.refusals and not self._door.opened:
             return self._no_answer("AddressRefused", self._door.told(), self._duration_ms())
-        # A status whose body breaks off is no answer (RFC 9112, 8): it must be recorded as incomplete
+        # A status whose body breaks off is not an answer (RFC 9112, 8): it must be recorded as incomplete
         code = self.curl.getinfo(pycurl.RESPONSE_CODE)
         detail = f"{message} (after status {code})" if code else message
         return self._no_answer(self._error_class(error_number), detail, self._duration_ms())

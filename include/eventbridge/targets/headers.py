@@ -47,7 +47,7 @@ def is_reserved(name: str) -> bool:
 def header_line(name: str, value: str) -> str | bytes:
     """Return one header as libcurl takes it (bytes if not ASCII); raises HeaderRefused."""
     if not _NAME.fullmatch(name):
-        raise HeaderRefused(f"{name[:100]!r} is no header name")
+        raise HeaderRefused(f"{name[:100]!r} is not a header name")
     if _FORBIDDEN.search(value):
         raise HeaderRefused(f"header {name!r} holds a line break or control character")
     line = f"{name}: {value}" if value.strip() else f"{name};"  # "name:" would remove a header, "name;" sends it empty

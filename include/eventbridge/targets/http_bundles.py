@@ -40,7 +40,7 @@ class BundlingHttpTarget(HttpTarget):
     """Delivers to one URL, at most `max_in_flight` bundles at a time, each a JSON array within `limits`.
 
     A bundle's `webhook-id` is `bundle.bundle_id`; `webhook-ids` lists the delivery ids in the order of the items. What
-    is no JSON in UTF-8, or has headers of its own, is sent as `HttpTarget` sends it. Nothing waits for a bundle to
+    is not JSON in UTF-8, or has headers of its own, is sent as `HttpTarget` sends it. Nothing waits for a bundle to
     fill.
     `bundle_answer` says what an answer means. What the target has not judged has no answer in that `deliver`: its
     caller sends it again, and finds it in other bundles.

@@ -17,7 +17,7 @@ _PASSED_OVER = msgspec.json.Decoder(msgspec.Raw)
 
 
 def json_lines(payloads: pa.Array) -> bytes | memoryview:
-    """Return `json_line` of every payload of an Arrow array of binaries, one after the other; a null is no bytes.
+    """Return `json_line` of every payload of an Arrow array of binaries, one after the other; a null is not bytes.
 
     What needs no change, as nearly all does, is looked at and joined where it lies.
     """
@@ -100,7 +100,7 @@ def is_json(text: str) -> bool:
 
 
 def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not JSON")
 
 
 # int() would refuse more than 4,300 digits

@@ -13,7 +13,7 @@ _NET_JSON = str.maketrans({character: f"\\u{ord(character):04X}" for character i
 _JINJA_HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&#34;", "'": "&#39;"})
 _GO_HTML = {**_JINJA_HTML, ord("+"): "&#43;"}
 
-#: A shorter piece is no secret, and would be found in every other answer.
+#: A shorter piece is not a secret, and would be found in every other answer.
 SHORTEST_SECRET = 6
 
 

@@ -72,7 +72,7 @@ def _pem(connection: Connection, name: str) -> bytes | None:
     try:
         return Path(text).read_bytes()
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "it is no path"
+        why = getattr(error, "strerror", None) or "it is not a path"
         raise _unusable(
             connection,
             f"has an extra `{name}` whose file cannot be read: {why}. Name one that workers have, or put PEM there.",
@@ -100,7 +100,7 @@ def _unlocked(connection: Connection, certificate: bytes, pem: bytes) -> bytes:
         what = "is locked: add its extra `private_key_password`" if password is None else "has no password: remove that"
         raise _unusable(connection, f"has an extra `private_key` that {what}.") from None
     except ValueError:  # its message says nothing that helps
-        what = "cannot be unlocked by `private_key_password`" if password else "is no PEM private key"
+        what = "cannot be unlocked by `private_key_password`" if password else "is not a PEM private key"
         raise _unusable(connection, f"has an extra `private_key` that {what}. Copy both again.") from None
     form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     if own.public_key().public_bytes(*form) != key.public_key().public_bytes(*form):

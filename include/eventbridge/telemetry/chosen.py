@@ -23,7 +23,7 @@ def sends(signal: str, environ: Mapping[str, str]) -> bool:
 def chosen_telemetry(environ: Mapping[str, str]) -> Telemetry:
     """Return the telemetry of a process; without an endpoint nothing of OpenTelemetry is imported.
 
-    Raises SettingsError for a sampler's argument that is no ratio; ModuleNotFoundError where the extra `otel` is
+    Raises SettingsError for a sampler's argument that is not a ratio; ModuleNotFoundError where the extra `otel` is
     missing.
     """
     if not sends("traces", environ):

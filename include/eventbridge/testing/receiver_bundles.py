@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 
 def bundle_ids(headers: Mapping[str, str]) -> list[str]:
-    """Return the delivery ids that a request lists, in the order of its items; none if it is no bundle."""
+    """Return the delivery ids that a request lists, in the order of its items; none if it is not a bundle."""
     text = headers.get("webhook-ids", "")
     return text.split(",") if text else []
 

@@ -19,7 +19,7 @@ _BODY_BYTES = 64 * 1024 * 1024
 
 
 class Refused(Exception):
-    """A request that is no HTTP/1.1, or too large; the message goes back with 400."""
+    """A request that is not HTTP/1.1, or too large; the message goes back with 400."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def read_request(data: bytes) -> Incoming | None:
     lines = data[:end].decode("latin-1").split("\r\n")
     parts = lines[0].split(" ")
     if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
-        raise Refused("the request line is no HTTP/1.1")
+        raise Refused("the request line is not HTTP/1.1")
     headers = _headers(lines[1:])
     found = _body(data, end + 4, headers)
     if found is None:

@@ -194,7 +194,7 @@ class _Forgetful(list[S3Request]):
 
 def _bucket(text: str) -> str:
     if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no name of a bucket")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a name of a bucket")
     return text
 
 

@@ -98,7 +98,7 @@ def _from_the_event(text: str, steps: list[str | int], where: str) -> tuple[str 
         return ("data",)
     top = steps[0]
     if isinstance(top, int):
-        raise _mistake(text, 1, "an event is no list", f"Write $.data[{top}] for an element of the data", where)
+        raise _mistake(text, 1, "an event is not a list", f"Write $.data[{top}] for an element of the data", where)
     if not _ATTRIBUTE.fullmatch(top):
         remedy = _nearest_name(top) or f"Write $.data{text[1:]} if it is a part of the data"
         raise _mistake(text, 1, f"no event has an attribute {top!r}: a-z and 0-9 only", remedy, where)

@@ -19,7 +19,7 @@ _UNIQUE: Final = ("id",)
 def order_path_problem(text: str) -> tuple[str, str] | None:
     """Return what is wrong with an `ordered_by` that is not `queue`, and the remedy; None if nothing is."""
     if not text.startswith("$"):
-        return f"{text!r} is no path", "Write a path, such as $.data.customer, or queue"
+        return f"{text!r} is not a path", "Write a path, such as $.data.customer, or queue"
     try:
         path = parse_path(text)
     except TransformError as error:

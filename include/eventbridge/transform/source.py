@@ -51,13 +51,13 @@ def constant(value: object, where: str) -> Any:
         return as_json_value(value)
     except EventError as error:
         raise mistake(
-            where, f"the constant is no JSON: {error}", value, "Put quotes around it to make it text"
+            where, f"the constant is not JSON: {error}", value, "Put quotes around it to make it text"
         ) from None
 
 
 def _name_problem(name: object) -> tuple[str, object, str] | None:
     if not isinstance(name, str):
-        return f"the name {name!r} is no text", name, "Put quotes around it"
+        return f"the name {name!r} is not text", name, "Put quotes around it"
     if name.startswith("eb."):
         return f"the name {name} is taken: eb. is for what is predefined", name, "Choose another name"
     if not NAME.fullmatch(name):

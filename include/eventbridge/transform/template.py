@@ -70,7 +70,7 @@ def parse_template(text: str, where: str = "$") -> tuple[Template, list[Transfor
     problem = _json_problem("".join(part.replace("${", "$${") if isinstance(part, str) else part.probe for part in raw))
     if problem and not mistakes and _MEANT_AS_JSON.fullmatch(text):
         remedy = "Correct it; if it is meant as text that only looks like JSON, begin it with something else."
-        mistakes.append(TransformError(f"the template is no JSON: {problem}", path=where, value=text, remedy=remedy))
+        mistakes.append(TransformError(f"the template is not JSON: {problem}", path=where, value=text, remedy=remedy))
     if lone := _SURROGATE.search(text):
         message = f"the template holds half of a surrogate pair at {_place(text, lone.start())}"
         mistakes.append(TransformError(message, path=where, value=text, remedy="Write the whole character."))
@@ -138,13 +138,13 @@ def _unescaped(default: str) -> str:
 
 
 def _json_problem(text: str) -> str | None:
-    """Return why a text is no JSON, with line and column; None if it is."""
+    """Return why a text is not JSON, with line and column; None if it is."""
     try:
         _DECODER.decode(text)
     except json.JSONDecodeError as error:
         return f"{error.msg[0].lower()}{error.msg[1:]}, line {error.lineno}, column {error.colno}"
     except _NotJson as error:
-        return f"{error} is no value of JSON"
+        return f"{error} is not a value of JSON"
     except RecursionError:
         return "it is nested too deep"
     return None

@@ -120,7 +120,7 @@ def test_behind_an_index_nothing_is_counted(sending: Sending) -> None:
 
 
 def test_a_request_that_is_too_large_is_sent_in_halves(sending: Sending) -> None:
-    """413 is no dead letter while there is something to halve, and counts no attempt."""
+    """413 is not a dead letter while there is something to halve, and counts no attempt."""
     path = "/at-most/3/crm"
     work = sending.begin(20, crm=bundling(path))
 

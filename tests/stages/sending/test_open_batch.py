@@ -82,7 +82,7 @@ def test_nobody_takes_an_open_batch_while_its_shift_lasts(sending: Sending, cloc
 
 
 def test_an_open_batch_is_audited_as_one_under_way(sending: Sending) -> None:
-    """What it has recorded so far is no difference."""
+    """What it has recorded so far is not a difference."""
     sending.rules(crm="/healthy/crm")
     batch = opened(sending)
     sending.publish(2)

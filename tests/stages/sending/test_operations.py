@@ -93,7 +93,7 @@ def test_a_target_that_is_gone_and_enabled_again_is_told(sending: Sending) -> No
 
 
 def test_dead_letters_are_told_in_one_event_a_batch_target_and_reason(sending: Sending) -> None:
-    """With how many they are and the names of the first ten; what is no delivery has its place for a name."""
+    """With how many they are and the names of the first ten; what is not a delivery has its place for a name."""
     work = sending.begin(25, b"{no event", crm="/bad/crm", other="/bad/other")
 
     sending.deliver()

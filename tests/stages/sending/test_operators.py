@@ -157,7 +157,7 @@ def test_an_ordered_target_goes_on_in_order_after_a_pause(
         ("pause target", "orders", "cmr", "", "Did you mean crm?"),
         ("pause target", "orders", "", "", "name a target"),
         ("set priority", "orders", "", "urgent", "high, medium, low"),
-        ("set rate", "orders", "crm", "fast", "no rate such as 200/s"),
+        ("set rate", "orders", "crm", "fast", "is not a rate such as 200/s"),
         ("stop", "orders", "", "", "Actions: pause rule"),
     ],
 )

@@ -233,7 +233,7 @@ def test_a_skipped_delivery_is_a_dead_letter_and_the_rest_goes_on(
 
 
 def test_a_transform_that_fails_holds_the_rule_too(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
-    """With errors_tolerance: none it is no dead letter; what lies behind it in its queue waits until it is skipped."""
+    """With errors_tolerance: none it is not a dead letter; what lies behind it in its queue waits for a skip."""
     transform = "transform: {form: JSONPATH, value: $.data.customer, missing: error}"
     target = f"{{type: http, url: https://shop.example/hook, {NONE}, {transform}, {RETRY}}}"
     sending.write(rules({"strict": target}))

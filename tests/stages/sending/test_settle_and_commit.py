@@ -117,7 +117,7 @@ def test_a_dead_letter_holds_the_event_the_request_and_every_attempt(sending: Se
 
 
 def test_a_malformed_event_is_a_dead_letter_with_its_reason(sending: Sending) -> None:
-    """What is no CloudEvent ends in the dead letters, whole, and never becomes a delivery."""
+    """What is not a CloudEvent ends in the dead letters, whole, and never becomes a delivery."""
     batch = sending.routed(b'{"id": "only an id"}', crm=REFUSED)
     work = sending.work
     sending.push(batch)

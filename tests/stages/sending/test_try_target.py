@@ -90,10 +90,10 @@ def test_an_answer_is_shown_as_it_is(sending: Sending, order: Order) -> None:
 
 
 def test_what_cannot_be_sent_is_told(sending: Sending) -> None:
-    """A rule that is not there, a text that is no event."""
+    """A rule that is not there, a text that is not an event."""
     sending.rules(crm="/healthy/crm")
 
     with pytest.raises(NotFoundError, match="Did you mean orders"):
         check_target(sending.work, "order", "crm")
-    with pytest.raises(EventError, match=r"This is no event: \$\.source"):
+    with pytest.raises(EventError, match=r"This is not an event: \$\.source"):
         send_event(sending.work, "orders", "crm", b'{"specversion": "1.0", "id": "1", "type": "t"}')

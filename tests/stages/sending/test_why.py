@@ -182,7 +182,7 @@ def test_a_redrive_and_a_copy_for_a_queue_are_followed(sending: Sending) -> None
 
 
 def test_what_never_became_valid_is_told(sending: Sending, order: Callable[..., bytes]) -> None:
-    """A duplicate names what was kept instead; what is no CloudEvent, or no JSON, is found by the id it claims."""
+    """A duplicate names what was kept instead; what is not a CloudEvent, or no JSON, is found by the id it claims."""
     sending.begin(order(1), order(1), b'{"id": "broken", "type": "x"}', b'{"id": "torn", ', crm="/healthy/crm")
     sending.deliver()
 

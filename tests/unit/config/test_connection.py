@@ -44,8 +44,8 @@ def test_connection_is_read_as_airflow_reads_it(text: str, expected: tuple[objec
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("hunter2", "it is no URI"),
-        ("://hunter2", "it is no URI"),
+        ("hunter2", "it is not a URI"),
+        ("://hunter2", "it is not a URI"),
         ("http://u:hunter2/x@h", "its host or port is malformed (is a / or @ in the password not escaped?)"),
         ("http://h:hunter2", "its host or port is malformed (is a / or @ in the password not escaped?)"),
         ("http://[hunter2", "its host or port is malformed (is a / or @ in the password not escaped?)"),
@@ -54,12 +54,12 @@ def test_connection_is_read_as_airflow_reads_it(text: str, expected: tuple[objec
             "'://' may stand twice at most, the second time after the host's protocol",
         ),
         ("http://h/?__extra__=hunter2", "its extra is not JSON"),
-        ("http://h/?__extra__=[1]", "its extra is no JSON object"),
+        ("http://h/?__extra__=[1]", "its extra is not a JSON object"),
         ('{"conn_type": "hunter2', "it begins like JSON but is none (Unterminated string starting at)"),
         ('{"login": "hunter2"}', "conn_type is missing"),
-        ('{"conn_type": "a", "typo": "hunter2"}', "'typo' is no field of a connection"),
+        ('{"conn_type": "a", "typo": "hunter2"}', "unknown field 'typo' of a connection"),
         ('{"conn_type": "a", "port": "hunter2"}', "its port is not a number"),
-        ('{"conn_type": "a", "extra": ["hunter2"]}', "its extra is no JSON object"),
+        ('{"conn_type": "a", "extra": ["hunter2"]}', "its extra is not a JSON object"),
     ],
 )
 def test_text_that_cannot_be_read_is_refused_without_showing_it(text: str, why: str) -> None:

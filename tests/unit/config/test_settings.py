@@ -114,13 +114,13 @@ def test_other_names_and_connections_are_left_alone() -> None:
 @pytest.mark.parametrize(
     ("name", "written", "said"),
     [
-        ("HOMME", "x", "EVENTBRIDGE_HOMME is no setting. Did you mean EVENTBRIDGE_HOME?"),
-        ("home", "x", "EVENTBRIDGE_home is no setting. Did you mean EVENTBRIDGE_HOME?"),
-        ("XYZZY", "x", "EVENTBRIDGE_XYZZY is no setting. docs/settings.md lists all settings."),
+        ("HOMME", "x", "unknown setting EVENTBRIDGE_HOMME. Did you mean EVENTBRIDGE_HOME?"),
+        ("home", "x", "unknown setting EVENTBRIDGE_home. Did you mean EVENTBRIDGE_HOME?"),
+        ("XYZZY", "x", "unknown setting EVENTBRIDGE_XYZZY. docs/settings.md lists all settings."),
         (
             "BATCH_MAX_EVENTS",
             "many",
-            "EVENTBRIDGE_BATCH_MAX_EVENTS: 'many' is no whole number such as 500 or 50_000",
+            "EVENTBRIDGE_BATCH_MAX_EVENTS: 'many' is not a whole number such as 500 or 50_000",
         ),
         (
             "BATCH_MAX_EVENTS",
@@ -146,13 +146,13 @@ def test_other_names_and_connections_are_left_alone() -> None:
         (
             "CHUNK_MAX_BYTES",
             "8 MB",
-            "EVENTBRIDGE_CHUNK_MAX_BYTES: '8 MB' is no size such as 1048576, 512KiB, 64MiB or 1GiB",
+            "EVENTBRIDGE_CHUNK_MAX_BYTES: '8 MB' is not a size such as 1048576, 512KiB, 64MiB or 1GiB",
         ),
-        ("CHUNK_MAX_BYTES", "1024.5", "EVENTBRIDGE_CHUNK_MAX_BYTES: '1024.5' is no whole number of bytes"),
+        ("CHUNK_MAX_BYTES", "1024.5", "EVENTBRIDGE_CHUNK_MAX_BYTES: '1024.5' is not a whole number of bytes"),
         (
             "PUSH_BUDGET_SECONDS",
             "soon",
-            "EVENTBRIDGE_PUSH_BUDGET_SECONDS: 'soon' is no duration such as 500ms, 10s, 5m, 24h or 30d",
+            "EVENTBRIDGE_PUSH_BUDGET_SECONDS: 'soon' is not a duration such as 500ms, 10s, 5m, 24h or 30d",
         ),
         *(
             (

@@ -107,7 +107,7 @@ def test_a_mapping_is_held_to_the_same_depth() -> None:
     ("value", "message"),
     [
         ({1: 2}, "a number as a key of an object: 1"),
-        ({"a": float("inf")}, "inf is no JSON number"),
+        ({"a": float("inf")}, "inf is not a JSON number"),
         ({"a": datetime.date(2013, 1, 1)}, "a date has no JSON form: datetime.date(2013, 1, 1)"),
     ],
 )

@@ -108,5 +108,5 @@ def test_usual_events_are_recognised(body: bytes) -> None:
     ],
 )
 def test_the_rest_is_left_to_the_strict_parser(body: bytes) -> None:
-    """Too large, many brackets, a number as an extension, half a surrogate pair; what is no event at all."""
+    """Too large, many brackets, a number as an extension, half a surrogate pair; what is not an event at all."""
     assert recognise(body, max_bytes=MAXIMUM) is None

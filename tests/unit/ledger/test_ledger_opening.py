@@ -91,7 +91,7 @@ def test_a_relative_ledger_stays_where_it_was(tmp_path: Path, monkeypatch: pytes
     ],
 )
 def test_a_url_that_names_no_ledger_is_told(bad: str, told: str) -> None:
-    """What is no URL, no supported database or no durable one is refused, without showing its password."""
+    """What is not a URL, no supported database or no durable one is refused, without showing its password."""
     with pytest.raises(SettingsError, match=told) as refused:
         Ledger.open(bad)
 

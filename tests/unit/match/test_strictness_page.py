@@ -43,5 +43,5 @@ def test_what_an_event_is_and_python_refuses() -> None:
 
 
 def test_an_escaped_surrogate_is_read() -> None:
-    """What is no UTF-8 may stand there as an escape."""
+    """What is not UTF-8 may stand there as an escape."""
     assert parse_document(rb'{"a":"\ud800"}') == {"a": "\ud800"}

@@ -19,5 +19,5 @@ def test_the_text_is_the_same(rows: list[int]) -> None:
 
 def test_a_negative_row_is_refused() -> None:
     """It would vanish from the text in silence."""
-    with pytest.raises(ValueError, match="-1 is no row number"):
+    with pytest.raises(ValueError, match="-1 is not a row number"):
         row_vectors.encode(np.array([3, -1]))

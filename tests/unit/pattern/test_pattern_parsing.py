@@ -119,7 +119,7 @@ def test_values_of_yaml_that_json_lacks_are_mistakes_with_a_place() -> None:
     assert [(mistake.path, mistake.message) for mistake in find_mistakes(pattern)] == [
         ("$.time[0]", "a date has no JSON form: datetime.date(2013, 1, 1)"),
         ("$.data", "a number as a key: 1"),
-        ("$.data.a[0]", "nan is no JSON number"),
+        ("$.data.a[0]", "nan is not a JSON number"),
         ("$.data", "a boolean as a key: false"),
     ]
 

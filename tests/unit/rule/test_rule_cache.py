@@ -230,7 +230,7 @@ def test_every_source_that_reads_is_looked_at() -> None:
 
 @pytest.mark.parametrize("place", ["file", "nowhere/cache"])
 def test_where_no_cache_can_be_there_is_none(tmp_path: Path, place: str) -> None:
-    """A cache that cannot be made is no error, and the folder it would lie in is not made for it."""
+    """A cache that cannot be made is not an error, and the folder it would lie in is not made for it."""
     folder = tmp_path / "rules"
     folder.mkdir()
     (folder / "a.yaml").write_text(A + BUS)

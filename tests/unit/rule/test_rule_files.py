@@ -204,7 +204,7 @@ def test_name_defined_twice_in_two_files(tmp_path: Path) -> None:
         "Rename or remove one of the two.",
         "b.yaml:2:3: $.rules.r: a rule needs the field bus. Add bus: ...",
         "b.yaml:2:3: $.rules.r: a rule needs the field pattern. Add pattern: ...",
-        "b.yaml:2:27: $.rules.r.targets.t.type: 'fil' is no type of a target. Did you mean file?",
+        "b.yaml:2:27: $.rules.r.targets.t.type: unknown type 'fil' of a target. Did you mean file?",
         "c.yaml:2:3: $.buses.b: the bus 'b' is defined a second time, first at a.yaml:2:3. "
         "Rename or remove one of the two.",
         "c.yaml:3:3: $.buses.c: the bus 'c' is defined a second time, first at a.yaml:3:3. "

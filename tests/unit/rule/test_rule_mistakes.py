@@ -133,7 +133,7 @@ def test_field_of_this_version_is_read(tmp_path: Path, what: str, field: str) ->
 
 
 def test_all_mistakes_of_all_files_are_told_at_once(tmp_path: Path) -> None:
-    """One run tells everything, in the order of files and lines, a file that is no YAML included."""
+    """One run tells everything, in the order of files and lines, a file that is not YAML included."""
     (tmp_path / "a.yaml").write_text(
         f"{BUS}rules:\n  r: {{bus: b, pattern: {{}}, targets: {{t: {{type: fil}}}}, x: 1}}\n"
     )

@@ -138,19 +138,19 @@ def test_file_that_is_no_mapping_in_yaml(tmp_path: Path, content: bytes, expecte
         ),
         (
             b"    pattern: {data: {on: [a]}}",
-            "7:22: $.rules.r.pattern.data: the key is 'on', which is no text, in YAML. Put it in quotes: \"on\".",
+            "7:22: $.rules.r.pattern.data: the key is 'on', which is not text, in YAML. Put it in quotes: \"on\".",
         ),
         (
             b"    pattern: {data: {404: [a]}}",
-            "7:22: $.rules.r.pattern.data: the key is '404', which is no text, in YAML. Put it in quotes: \"404\".",
+            "7:22: $.rules.r.pattern.data: the key is '404', which is not text, in YAML. Put it in quotes: \"404\".",
         ),
         (
             b"    pattern: {data: {true: [a]}}",
-            "7:22: $.rules.r.pattern.data: the key is 'true', which is no text, in YAML. Put it in quotes: \"true\".",
+            "7:22: $.rules.r.pattern.data: the key is 'true', which is not text, in YAML. Put it in quotes: \"true\".",
         ),
         (
             b"    pattern: {data: {? [a] : [b]}}",
-            "7:24: $.rules.r.pattern.data: a key is no text. Write the key as text.",
+            "7:24: $.rules.r.pattern.data: a key is not text. Write the key as text.",
         ),
         (
             b"    pattern: {data: {a: [0x1F]}}",

@@ -93,8 +93,11 @@ def test_a_type_of_a_package_is_read_and_frozen(tmp_path: Path) -> None:
         ("type: river, depth: 1, queues: 3", "$.buses.b.source.queues: a river source has no queues. Remove it."),
         ("type: pond, topics: [a]", "$.buses.b.source.topics: a pond source has no topics. Remove it."),
         ("type: river, depth: 1, start_at: now", "$.buses.b.source.start_at: 'now' is not a time."),
-        ("type: embedded, depth: 1", "$.buses.b.source.depth: 'depth' is no field of a source. Its fields are type, "),
-        ("type: rivr, depth: 1", "$.buses.b.source.type: 'rivr' is no type of a source. Did you mean river?"),
+        (
+            "type: embedded, depth: 1",
+            "$.buses.b.source.depth: unknown field 'depth' of a source. Its fields are type, ",
+        ),
+        ("type: rivr, depth: 1", "$.buses.b.source.type: unknown type 'rivr' of a source. Did you mean river?"),
     ],
 )
 def test_its_mistakes_are_told_at_their_place(tmp_path: Path, source: str, said: str) -> None:

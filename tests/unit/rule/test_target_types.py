@@ -89,7 +89,7 @@ def test_a_type_of_a_package_is_read_and_frozen(tmp_path: Path) -> None:
         ("list_name: a, keys: [a, 5]", "{}.keys[1]: keys: input should be a valid string. Correct it."),
         ("list_name: a, wait: 0s", "{}.wait: wait: input should be greater than 0. Correct it."),
         ("list_name: a, wait: soon", "{}.wait: wait: 'soon' is"),
-        ("list_name: a, lst_name: b", "{}.lst_name: 'lst_name' is no field of a target. Did you mean list_name?"),
+        ("list_name: a, lst_name: b", "{}.lst_name: unknown field 'lst_name' of a target. Did you mean list_name?"),
         ("list_name: a, url: https://x.example", "{}.url: a listed target has no url. Remove it."),
         ("list_name: a, token: hush", "{}.token: 'token' looks like a secret"),
         ("list_name: a, rate: fast", "{}.rate: rate is a number of deliveries"),
@@ -107,7 +107,7 @@ def test_its_mistakes_are_told_at_their_place(tmp_path: Path, target: str, said:
 def test_an_unknown_type_is_told_with_those_of_packages(tmp_path: Path) -> None:
     """Who mistypes a package's type is told it."""
     assert said_about(tmp_path / "rules", "type: listd, list_name: a, timeout: 5s") == [
-        "7:20: $.rules.r.targets.t.type: 'listd' is no type of a target. Did you mean listed?",
+        "7:20: $.rules.r.targets.t.type: unknown type 'listd' of a target. Did you mean listed?",
     ]
     assert TARGET_TYPES.names() == ["http", "file", "kafka", "rocketmq", "listed"]
 

@@ -75,7 +75,7 @@ def test_a_database_that_is_no_bus_is_refused(tmp_path: Path, journal: str) -> N
         other.execute("CREATE TABLE mine (x)")
     other.close()
     before = (tmp_path / "shop.sqlite").read_bytes()
-    with pytest.raises(BusError, match="no event bus"):
+    with pytest.raises(BusError, match="is not an event bus"):
         EmbeddedBus(tmp_path, "shop", clock=at_start)
 
     assert (tmp_path / "shop.sqlite").read_bytes() == before

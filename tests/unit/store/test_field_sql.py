@@ -24,7 +24,7 @@ def test_null_and_missing_are_one() -> None:
 
 
 def test_only_numbers_have_a_range() -> None:
-    """A text of digits is no number; whole and broken ones are compared; what no double holds is none."""
+    """A text of digits is not a number; whole and broken ones are compared; what no double holds is none."""
     data = ['{"a": 2}', '{"a": -0.5}', '{"a": "9"}', '{"a": 18446744073709551616}', '{"a": 1e400}']
 
     assert counted("$.data.a", *data) == FieldCounts(5, 0, 3, -0.5, 2.0**64)

@@ -221,7 +221,7 @@ def test_a_flipped_bit_in_any_page_is_noticed() -> None:
 
 @pytest.mark.parametrize("length", [0, 1, 8, 100, -1, -8])
 def test_a_file_cut_short_is_damage(length: int) -> None:
-    """What is no whole Parquet file says so, with its name."""
+    """What is not a whole Parquet file says so, with its name."""
     store = stored(25)
     store.put("x", store.get("x")[:length])
 

@@ -48,9 +48,9 @@ def test_aws_own_variables_are_used(s3_server: S3Server, monkeypatch: pytest.Mon
         ("aws://k:s@/?role_arn=x", "extra 'role_arn' is not understood.*profile"),
         ("aws://k:s@/?encryption=aes", "neither AES256 nor aws:kms"),
         ("aws://k:s@/?kms_key_id=x", "needs encryption=aws:kms"),
-        ("aws://k:s@/?endpoint_url=127.0.0.1", "endpoint_url is no URL"),
-        ("aws://k:s@/?endpoint_url=http%3A%2F%2Fu%3Ahush%40h", "endpoint_url is no URL"),
-        ("aws://k:s@/?endpoint_url=http%3A%2F%2Fh%3Ax", "endpoint_url is no URL"),
+        ("aws://k:s@/?endpoint_url=127.0.0.1", "endpoint_url is not a URL"),
+        ("aws://k:s@/?endpoint_url=http%3A%2F%2Fu%3Ahush%40h", "endpoint_url is not a URL"),
+        ("aws://k:s@/?endpoint_url=http%3A%2F%2Fh%3Ax", "endpoint_url is not a URL"),
     ],
 )
 def test_a_connection_that_cannot_be_used(text: str, said: str) -> None:

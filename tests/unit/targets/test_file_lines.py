@@ -53,7 +53,7 @@ def test_one_payload_is_one_line(payload: bytes, line: bytes) -> None:
     ],
 )
 def test_a_block_becomes_the_lines_of_its_payloads(payloads: list[bytes | None]) -> None:
-    """Also where one of them is no JSON, or has line breaks, or two would make a value together; null is no bytes."""
+    """Also where one of them is not JSON, or has line breaks, or two would make a value together; null is not bytes."""
     array = pa.array([b"x", *payloads, b"\n"], pa.binary()).slice(1, len(payloads))
 
     assert bytes(json_lines(array)) == b"".join(json_line(payload or b"") for payload in payloads)

@@ -99,7 +99,7 @@ def test_a_handle_goes_from_target_to_target_without_what_the_first_sent(
 
 
 def test_any_thread_may_wake_it_also_when_it_is_closed() -> None:
-    """`wait` ends at once; a call that came too late is no error."""
+    """`wait` ends at once; a call that came too late is not an error."""
     engine = HttpEngine(1)
     threading.Timer(0.05, engine.wake).start()
     began = time.monotonic()

@@ -232,7 +232,7 @@ OTHER = certificates.self_signed()
         ),
         (
             {"client_certificate": PAIR.certificate.decode(), "private_key": "-----BEGIN PRIVATE KEY-----\nhush"},
-            "is no PEM private key",
+            "is not a PEM private key",
         ),
     ],
 )

@@ -67,7 +67,7 @@ def test_an_answer_that_repeats_a_secret_url_is_kept_without_it(receiver: Receiv
 
 
 def test_an_answer_that_repeats_the_rule_files_url_is_kept_as_it_is(receiver: Receiver) -> None:
-    """A url in a rule file is no secret: whoever looks at a dead letter needs the answer."""
+    """A url in a rule file is not a secret: whoever looks at a dead letter needs the answer."""
     with closing(opened(lambda _: Connection("hooks", "http"), url=receiver.url("/echo/customers"))) as target:
         answer = answer_of(target)
 
@@ -177,8 +177,8 @@ def test_a_connections_host_that_cannot_be_read(host: str) -> None:
         (Connection("hooks", "http"), {}, "has no url, and its connection 'hooks' no extra `secret_url`"),
         (holding(5), {}, "its extra `secret_url` is not text"),
         (holding("http://hooks.example/hunter2"), {}, "has an http:// url"),
-        (holding("hunter2"), {}, "is no https://host/path, in the extra `secret_url` of its connection 'hooks'"),
-        (holding("hunter2://x"), {}, "is no https://host/path, in the extra"),
+        (holding("hunter2"), {}, "is not https://host/path, in the extra `secret_url` of its connection 'hooks'"),
+        (holding("hunter2://x"), {}, "is not https://host/path, in the extra"),
         (holding("https://a:hunter2@hooks.example/"), {}, "has credentials in its url, in the extra"),
         (holding("https://hooks.example:hunter2/"), {}, "cannot be read"),
         (holding("https://hooks.example/hunter 2"), {}, "space"),

@@ -79,7 +79,7 @@ def test_a_server_that_is_killed_and_started_again_has_what_it_had(again: Again)
 
 
 def test_a_request_that_was_never_answered_is_not_there(again: Again, tmp_path: Path) -> None:
-    """A line that was cut short by the kill is no request, and the next one begins in its place."""
+    """A line that was cut short by the kill is not a request, and the next one begins in its place."""
     store = again()
     store.put("whole", b"1")
     store.put("cut", b"2")

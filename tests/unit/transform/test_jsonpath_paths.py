@@ -155,7 +155,7 @@ def test_binary_data_is_its_base64_text() -> None:
         ("$.data['a\\x']", 7, "escape", "uXXXX"),
         ("$.data['a\tb']", 7, "escape", "uXXXX"),
         ("$.data['\\ud800']", 7, "escape", "uXXXX"),
-        ("$[0]", 2, "an event is no list", "$.data[0]"),
+        ("$[0]", 2, "an event is not a list", "$.data[0]"),
         ("$.Amount", 2, "no event has an attribute 'Amount'", "$.data.Amount"),
         ("$.customer_id.x", 2, "no event has an attribute 'customer_id'", "$.data.customer_id.x"),
         ("$['a b']", 2, "no event has an attribute 'a b'", "$.data['a b']"),

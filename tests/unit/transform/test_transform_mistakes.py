@@ -29,7 +29,7 @@ from eventbridge.transform import transform_mistakes
     ],
 )
 def test_what_is_right_has_no_mistakes(definition: dict[str, Any]) -> None:
-    """None stands for a field that is not there; a name that no placeholder asks for is no mistake."""
+    """None stands for a field that is not there; a name that no placeholder asks for is not a mistake."""
     assert transform_mistakes(definition) == []
 
 
@@ -103,8 +103,8 @@ def test_what_is_right_has_no_mistakes(definition: dict[str, Any]) -> None:
             "CONSTANT takes no template",
             "form: TEMPLATE",
         ),
-        ({"form": "CONSTANT", "value": float("inf")}, "$.value", "no JSON", "quotes"),
-        ({"form": "CONSTANT", "value": {"a": date(2026, 1, 1)}}, "$.value", "no JSON", "quotes"),
+        ({"form": "CONSTANT", "value": float("inf")}, "$.value", "not JSON", "quotes"),
+        ({"form": "CONSTANT", "value": {"a": date(2026, 1, 1)}}, "$.value", "not JSON", "quotes"),
         ({"form": "JSONPATH"}, "$", "JSONPATH needs a path", "$.data.name"),
         ({"form": "JSONPATH", "value": ["$.data"]}, "$.value", "JSONPATH needs a path", "$.data.name"),
         ({"form": "JSONPATH", "value": "data.x"}, "$.value", "wrong at character 1", "$.data.name"),
@@ -114,12 +114,12 @@ def test_what_is_right_has_no_mistakes(definition: dict[str, Any]) -> None:
         ({"form": "TEMPLATE", "template": {"a": 1}}, "$.template", "TEMPLATE needs a text", "${name}"),
         ({"form": "TEMPLATE", "template": "x", "value": "$.data"}, "$.value", "mapping of names", "id: $.data.id"),
         ({"form": "TEMPLATE", "template": "x", "value": {"a b": 1}}, '$.value["a b"]', "cannot be a name", "letters"),
-        ({"form": "TEMPLATE", "template": "x", "value": {5: 1}}, '$.value["5"]', "is no text", "quotes"),
+        ({"form": "TEMPLATE", "template": "x", "value": {5: 1}}, '$.value["5"]', "is not text", "quotes"),
         ({"form": "TEMPLATE", "template": "x", "value": {"eb.x": 1}}, '$.value["eb.x"]', "is taken", "another name"),
         ({"form": "TEMPLATE", "template": "x", "value": {"a": "$.data."}}, "$.value.a", "character 7", "Remove"),
         ({"form": "TEMPLATE", "template": "x", "value": {"a": date(2026, 1, 1)}}, "$.value.a", "no JSON", "quotes"),
         ({"form": "TEMPLATE", "template": "<${}>"}, "$.template", "line 1, column 2 has no name", "${name}"),
-        ({"form": "TEMPLATE", "template": '{"a": 1,}'}, "$.template", "no JSON", "Correct it"),
+        ({"form": "TEMPLATE", "template": '{"a": 1,}'}, "$.template", "not JSON", "Correct it"),
         ({"form": "TEMPLATE", "template": "\n${eb.rul}"}, "$.template", "line 2, column 1", "Did you mean ${eb.rule}?"),
         (
             {"form": "TEMPLATE", "template": "${custmer}", "value": {"customer": 1}},

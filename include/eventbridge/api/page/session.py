@@ -52,11 +52,11 @@ def check_origin(request: Request) -> None:
 
 
 def _is_own(request: Request) -> bool:
-    """Return whether `Origin` names this server; a program that sends none is no browser on another site."""
+    """Return whether `Origin` names this server; a program that sends none is not a browser on another site."""
     origin = request.headers.get("origin")
     try:
         return origin is None or urlsplit(origin).netloc == request.headers.get("host")
-    except ValueError:  # it is no URL
+    except ValueError:  # it is not a URL
         return False
 
 

@@ -62,7 +62,7 @@ class NoRoute(RemotingError):
 
 
 class Malformed(RemotingError):
-    """What came is no frame, or no message, of the protocol."""
+    """What came is neither a frame nor a message of the protocol."""
 
 
 def name_of(code: int) -> str:

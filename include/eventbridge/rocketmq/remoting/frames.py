@@ -58,7 +58,7 @@ def signed(fields: Mapping[str, str], body: bytes, access_key: str, secret_key: 
 def take_frames(data: bytearray) -> list[Answer]:
     """Take the whole frames off the front of what was received; requests that a server sends of itself are dropped.
 
-    Raises Malformed for what is no frame.
+    Raises Malformed for what is not a frame.
     """
     found: list[Answer] = []
     place = 0

@@ -62,7 +62,7 @@ _REMEDIES = {
     sqlite3.SQLITE_CANTOPEN: _DENIED,
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
     sqlite3.SQLITE_IOERR: "Look at the disk and its free space, and try again",
-    sqlite3.SQLITE_NOTADB: "The file is no event bus: move it away, or name another bus folder",
+    sqlite3.SQLITE_NOTADB: "The file is not an event bus: move it away, or name another bus folder",
     sqlite3.SQLITE_PERM: _DENIED,
     sqlite3.SQLITE_READONLY: _DENIED,
 }
@@ -214,7 +214,7 @@ def _check_version(connection: sqlite3.Connection, path: Path) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (journal,) = connection.execute("PRAGMA journal_mode").fetchone()
     if application != _APPLICATION_ID or journal != "wal":
-        raise BusError(_sentence(path, "this is no event bus", _REMEDIES[sqlite3.SQLITE_NOTADB]))
+        raise BusError(_sentence(path, "this is not an event bus", _REMEDIES[sqlite3.SQLITE_NOTADB]))
     if version != _VERSION:
         raise BusError(
             _sentence(path, f"the bus has version {version}, this program knows version {_VERSION}", "Update it")

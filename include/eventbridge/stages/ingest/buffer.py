@@ -45,7 +45,7 @@ _BUFFER = with_codes(BUFFER, but=("message_id", "event_id"))
 def buffer(work: Runtime, batch_id: str) -> None:
     """Land what is not landed yet of a planned batch, then move it to `buffered`; later calls do nothing.
 
-    Each finished sub-range is recorded, so a run that dies loses one of them. A message that is no CloudEvent is
+    Each finished sub-range is recorded, so a run that dies loses one of them. A message that is not a CloudEvent is
     kept as `malformed` with the reason, an id that the batch holds already as `duplicate`; an offset that the log no
     longer holds is a recorded gap. Raises InfrastructureError when the prepare budget is spent: run it again;
     OffsetGapError where the bus is not the one that the batch was planned on.

@@ -26,7 +26,7 @@ def create_token(
     `expires_seconds` None: it never expires. Raises UserError.
     """
     if not NAME.fullmatch(name):
-        raise UserError(f"{name!r} is no name for a token. {NAME_REMEDY}")
+        raise UserError(f"{name!r} is not a valid name for a token. {NAME_REMEDY}")
     if not scopes:
         raise UserError("a token without a scope allows nothing. Give at least one, such as publish:orders")
     for scope in scopes:
@@ -69,7 +69,7 @@ def _check_scope(work: Runtime, scope: str) -> None:
     action, colon, bus = scope.partition(":")
     if not colon or action not in _ACTIONS:
         raise UserError(
-            f"{scope!r} is no scope. Write publish:<bus>, publish:{ANY_BUS} for every bus, {METRICS}, or {READ}"
+            f"unknown scope {scope!r}. Write publish:<bus>, publish:{ANY_BUS} for every bus, {METRICS}, or {READ}"
         )
     if bus != ANY_BUS:
         find_bus(work.rule_set(), bus)

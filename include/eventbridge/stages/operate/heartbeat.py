@@ -60,7 +60,7 @@ def heartbeat(work: Runtime) -> Heartbeat:
 def send_heartbeat(url: str, beat: Heartbeat) -> None:
     """Send a heartbeat to a URL; raises UserError for one that is none, InfrastructureError if it is not taken."""
     if not url.startswith(("https://", "http://")):
-        raise UserError(f"{url!r} is no address for a heartbeat. Write https://...")
+        raise UserError(f"{url!r} is not an address for a heartbeat. Write https://...")
     headers = {"content-type": "application/cloudevents+json", "user-agent": "eventbridge"}
     try:
         request = urllib.request.Request(url, beat.body(), headers, method="POST")

@@ -45,7 +45,7 @@ class Published:
 
 
 def publish_lines(work: Runtime, bus: str, topic: str | None, lines: Iterable[tuple[int, bytes]]) -> Published:
-    """Publish (line number, body) as they are, also what is no CloudEvent; `topic` None: the bus's first.
+    """Publish (line number, body) as they are, also what is not a CloudEvent; `topic` None: the bus's first.
 
     Raises NotFoundError for an unknown bus or topic, and BusError with the number of the line to go on from.
     """
@@ -168,7 +168,7 @@ def _encoded(number: int, text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise UserError(f"event {number}: half of a surrogate pair at position {error.start} is no text") from None
+        raise UserError(f"event {number}: half of a surrogate pair at position {error.start} is not text") from None
 
 
 def _unregistered(work: Runtime, rules: RuleSet, bus: Bus) -> list[str]:

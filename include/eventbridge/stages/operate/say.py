@@ -113,7 +113,7 @@ def _value(action: str, value: str) -> str:
     """Return what is kept of a value; raises UserError for one that says nothing."""
     if action == "set priority":
         if value not in get_args(Priority):
-            raise UserError(f"{value!r} is no priority. Priorities: {', '.join(get_args(Priority))}")
+            raise UserError(f"unknown priority {value!r}. Priorities: {', '.join(get_args(Priority))}")
         return value
     if action == "set rate":
         try:

@@ -96,7 +96,7 @@ def results_of(submissions: Iterable[Submission], places: Iterable[tuple[Queue, 
 
 
 def _with_id(number: int, body: bytes, name: str) -> bytes:
-    """Return an event with an id; one that has it, or is no JSON object, as it is. Not a digit of it changes."""
+    """Return an event with an id; one that has it, or is not a JSON object, as it is. Not a digit of it changes."""
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):

@@ -1,6 +1,6 @@
 """Tries one target by hand: whether it can be reached, and what it says to one event. Called by `eventbridge targets`.
 
-Nothing of it is in the books: it is no delivery, and no breaker hears of it.
+Nothing of it is in the books: it is not a delivery, and no breaker hears of it.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def check_target(work: Runtime, rule: str, target: str) -> str | None:
 def send_event(work: Runtime, rule: str, target: str, body: bytes) -> Answer:
     """Send what a target gets of an event, whether its rule matches it or not, once, and return the answer.
 
-    Raises NotFoundError, EventError for what is no event, TransformFailed where its transform fails, UserError for a
-    transform that only Spark evaluates.
+    Raises NotFoundError, EventError for what is not an event, TransformFailed where its transform fails, UserError for
+    a transform that only Spark evaluates.
     """
     found = find_rule(work.rule_set(), rule)
     spec = find_target(work.rule_set(), rule, target)
@@ -62,7 +62,7 @@ def _request(work: Runtime, rule: Rule, target: Target, body: bytes) -> Request:
     try:
         event = parse_event(body, max_bytes=work.settings.event_max_bytes)
     except EventError as error:
-        raise EventError(f"This is no event: {error}") from None
+        raise EventError(f"This is not an event: {error}") from None
     delivery_id = str(uuid.uuid4())
     scope = Scope(rule.name, rule.bus, target.name, delivery_id, work.clock())
     made = compile_transform(target.transform, content_mode=target.content_mode).render(event, scope)

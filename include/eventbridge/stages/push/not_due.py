@@ -20,7 +20,7 @@ def put_off(
 ) -> list[Item]:
     """Return the deliveries of a target that may be sent now; of the others rows of schema OUTCOME go to `rows`.
 
-    Such a row is no attempt: a RetryAt that says when the delivery may be sent; its end, where that is too late.
+    Such a row is not an attempt: a RetryAt that says when the delivery may be sent; its end, where that is too late.
     """
     ready, early = [], []
     for item in items:

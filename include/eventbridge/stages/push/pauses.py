@@ -34,7 +34,7 @@ def heed(
 def put_off_paused(items: Iterable[Item], until: datetime, now: datetime, rows: OutcomeRows) -> list[Item]:
     """Put off until `until` what of `items` this push has not tried, and return the rest.
 
-    A row of schema OUTCOME goes to `rows` for each, which is no attempt.
+    A row of schema OUTCOME goes to `rows` for each, which is not an attempt.
     """
     tried: list[Item] = []
     untried: list[Item] = []

@@ -1,7 +1,7 @@
 """Keeps the index of event ids, by which `eventbridge why` finds an event among those of a month.
 
 It is derived from the archive: a run adds what was committed since the last one, joins the files of a day that is over,
-makes anew what is lost or damaged, and removes what speaks only of events that are gone. Whatever it has not come to is
+makes again what is lost or damaged, and removes what speaks only of events that are gone. What it has not come to is
 looked through by who asks, so it may die anywhere.
 """
 
@@ -56,7 +56,7 @@ def _forget_lost(run: Run) -> None:
 
 
 def _forget(run: Run, file: IndexFile, why: str) -> None:
-    log.warning("%s of the index of event ids %s: that day is indexed anew", file.path, why)
+    log.warning("%s of the index of event ids %s: that day is indexed again", file.path, why)
     run.work.ledger.forget_index(file.day)
 
 

@@ -1,4 +1,4 @@
-"""Finds the messages with an id in the archive: valid events, duplicates, and what claims the id and is no event.
+"""Finds the messages with an id in the archive: valid events, duplicates, and what claims the id and is not an event.
 
 The index of event ids says which files of a day may have it. What the index does not have, batches of the last hour and
 days whose index is lost, is looked through.
@@ -123,7 +123,7 @@ class Search:
         batches |= {each.batch_id: each for each in found if is_kept(each.kept, "archive")}
         self.notes.append(
             f"the index of {day:%Y-%m-%d} cannot be read, so that day was looked through; "
-            f"`eventbridge maintain` makes it anew. {error}"
+            f"`eventbridge maintain` makes it again. {error}"
         )
 
     def _of_file(self, batch: Batch, file: BatchFile, path: str) -> Iterator[Found]:

@@ -47,7 +47,7 @@ def to_integer(value: JsonValue) -> JsonValue:
     # int() of 18 digits at most: an exponent may be of any length
     zeros = int(exponent[:18] or "0") - len(fraction) + len(digits) - len(significant)
     if zeros < 0:
-        raise TransformFailed(f"{shown(value)} is no integer")
+        raise TransformFailed(f"{shown(value)} is not an integer")
     if zeros > MAXIMUM_DIGITS:
         raise TransformFailed(f"{shown(value)} has too many digits as an integer")
     return Number(("-" if mantissa[0] == "-" else "") + significant + "0" * zeros)
@@ -65,7 +65,7 @@ def to_boolean(value: JsonValue) -> JsonValue:
 
 
 def to_json(value: JsonValue) -> JsonValue:
-    """Return the value that a text of JSON spells, numbers as written; what is no text is JSON already."""
+    """Return the value that a text of JSON spells, numbers as written; what is not text is JSON already."""
     if not isinstance(value, str):
         return value
     try:

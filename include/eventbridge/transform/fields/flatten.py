@@ -20,7 +20,7 @@ class Flatten:
         """Return the flat object; lists and empty objects stay as they are, members keep their order.
 
         {"a": {"b": {"c": 1}}} becomes {"a.b.c": 1}, with depth 1 {"a.b": {"c": 1}}.
-        TransformFailed if it is no object, or if two members would have one name.
+        TransformFailed if it is not an object, or if two members would have one name.
         """
         if not isinstance(value, dict):
             raise TransformFailed(f"it is {type_name(value)}, and only an object can be flattened")

@@ -54,7 +54,7 @@ class Options:
 
     def _path(self, value: object, where: str) -> Path:
         if not isinstance(value, str):
-            message = f"{self._operation} needs a path" if value is None else f"{shown(value)} is no path"
+            message = f"{self._operation} needs a path" if value is None else f"{shown(value)} is not a path"
             self.add(where, message, value, "Write path: $.data.name")
             return NO_PATH
         try:
