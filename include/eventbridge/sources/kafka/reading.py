@@ -40,6 +40,9 @@ _SETTINGS: Final[Mapping[str, Any]] = {
     "auto.offset.reset": "error",
     "isolation.level": "read_committed",
     "fetch.wait.max.ms": 100,
+    # By default a client whose queue is full looks again after a second, and the reader waits that long for nothing.
+    "fetch.queue.backoff.ms": 5,
+    "max.partition.fetch.bytes": 4 << 20,
     "queued.max.messages.kbytes": 32 << 10,
 }
 
