@@ -16,7 +16,16 @@ from api.server import Server
 from playwright.sync_api import Page, expect, sync_playwright
 
 FORMS = ["login", "logout"]
-PAGES = ["", "/event?id=o1", "/rules", "/rules/refused", "/targets", "/dead-letters", "/batches"]
+PAGES = [
+    "",
+    "/event?id=o1",
+    "/rules",
+    "/rules/refused",
+    "/targets",
+    "/targets/refused/crm?span=day",
+    "/dead-letters",
+    "/batches",
+]
 
 
 @contextmanager
@@ -30,7 +39,7 @@ def logged_in(server: Server, name: str) -> Iterator[httpx.Client]:
 
 def test_every_page_shows_what_it_is_about(told: Server) -> None:
     """Each names what is there; no page lets a script in, or is kept by anybody in between."""
-    wanted: list[Any] = ["orders", "NOT MET", "refused", "nowhere", "crm", "Malformed", "committed"]
+    wanted: list[Any] = ["orders", "NOT MET", "refused", "nowhere", "crm", "p99", "Malformed", "committed"]
     with logged_in(told, "viewer") as browser:
         pages = [browser.get(f"/page{path}") for path in PAGES]
 

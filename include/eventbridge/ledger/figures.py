@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, Row
@@ -12,11 +12,13 @@ from eventbridge.ledger.columns import microseconds
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.figure_table import SUMS, figure
 from eventbridge.ledger.statements import figures as statements
-from eventbridge.model.figure import GRAIN_LENGTHS, Figure, FigureAt, FigureKey, Grain, Scope
+from eventbridge.model.figure import GRAIN_LENGTHS, Figure, FigureAt, FigureKey, FigureStep, Grain, Scope
 
 #: Rows that one transaction folds: other writers wait for it, some milliseconds.
 ROWS_AT_ONCE = 500
 
+#: A batch takes less than this from planned to committed.
+_LONG = timedelta(days=30)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -85,6 +87,30 @@ class Figures(Database):
             rows = connection.execute(statements.summed(scope, by, ranged=True), {"since": since, "until": until})
             return [FigureAt(row.grain, row.at, _figure(scope, row)) for row in rows]
 
+    def figure_course(
+        self, scope: Scope, times: Sequence[datetime], step: timedelta, rule: tuple[str, str] | None = None
+    ) -> list[FigureStep]:
+        """Return the figures that begin at or between some times, by step from the first on, and by outcome.
+
+        `rule`: only of this bus and rule, then by target too.
+        """
+        query = statements.course(scope, times, step // timedelta(microseconds=1), rule)
+        bus, name = rule or ("", "")
+        with self._reading() as connection:
+            return [
+                FigureStep(int(row.slot), _of(FigureKey(scope, bus, name, row.target, row.outcome), row))
+                for row in connection.execute(query)
+            ]
+
+    def moved_since(self, since: datetime) -> tuple[int, list[FigureAt]]:
+        """Return how many events batches moved their offsets over since a time, and the figures of buses since then."""
+        by = ("grain", "at", "bus", "rule", "target", "outcome")
+        until = since + _LONG
+        with self._reading() as connection:
+            moved = connection.execute(statements.MOVED_SINCE, {"planned": since - _LONG, "since": since}).scalar_one()
+            rows = connection.execute(statements.summed("bus", by, ranged=True), {"since": since, "until": until})
+            return int(moved), [FigureAt(row.grain, row.at, _figure("bus", row)) for row in rows]
+
 
 def figures_ever(connection: Connection, scope: Scope) -> list[Figure]:
     """Return the sums since ever of each key of a scope, in a transaction of the caller."""
@@ -100,7 +126,10 @@ def _row(each: Figure, at: int) -> tuple[str | int, ...]:
 
 
 def _figure(scope: Scope, row: Row[Any]) -> Figure:
+    return _of(FigureKey(scope, row.bus, row.rule, row.target, row.outcome), row)
+
+
+def _of(key: FigureKey, row: Row[Any]) -> Figure:
     values = row._mapping
-    key = FigureKey(scope, row.bus, row.rule, row.target, row.outcome)
     count, matched, size, cpu, latency, *buckets = (int(values[name]) for name in SUMS)
     return Figure(key, count, matched, size, cpu, latency, tuple(buckets))

@@ -69,3 +69,11 @@ class FigureAt:
     grain: Grain
     at: datetime
     figure: Figure
+
+
+@dataclass(frozen=True, slots=True)
+class FigureStep:
+    """A figure of one of the equal steps that a span of time is shown in, counted from 0."""
+
+    step: int
+    figure: Figure

@@ -14,18 +14,20 @@ from eventbridge.api.page.render import render
 from eventbridge.api.page.session import check_origin, forget, keep, root, token_of, viewer
 from eventbridge.api.reading import LetterQuery, answered
 from eventbridge.model.api_token import ApiToken
+from eventbridge.stages.operate.course import Span
 
 router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
 
 _MOST_FORM_BYTES = 4_096
 
 _Viewer = Annotated[ApiToken, Depends(viewer)]
+_Span = Annotated[Span, Query(description="How far back its charts go.")]
 
 
 @router.get("")
-def overview(request: Request, token: _Viewer) -> Response:
+def overview(request: Request, token: _Viewer, span: _Span = "hour") -> Response:
     """Answer lag, what is not well, what waits, and the newest batches."""
-    return _shown(request, token, "overview", answered(request, views.overview))
+    return _shown(request, token, "overview", answered(request, lambda work: views.overview(work, span)))
 
 
 @router.get("/event")
@@ -43,15 +45,21 @@ def rules(request: Request, token: _Viewer) -> Response:
 
 
 @router.get("/rules/{name}")
-def rule(request: Request, token: _Viewer, name: str) -> Response:
+def rule(request: Request, token: _Viewer, name: str, span: _Span = "hour") -> Response:
     """Answer one rule whole."""
-    return _shown(request, token, "rule", answered(request, lambda work: views.rule(work, name)))
+    return _shown(request, token, "rule", answered(request, lambda work: views.rule(work, name, span)))
 
 
 @router.get("/targets")
 def targets(request: Request, token: _Viewer) -> Response:
     """Answer how every target stands, those that are not well first."""
     return _shown(request, token, "targets", answered(request, views.targets))
+
+
+@router.get("/targets/{rule}/{name}")
+def target(request: Request, token: _Viewer, rule: str, name: str, span: _Span = "hour") -> Response:
+    """Answer how one target of a rule stands, and how it went."""
+    return _shown(request, token, "target", answered(request, lambda work: views.target(work, rule, name, span)))
 
 
 @router.get("/dead-letters")

@@ -47,7 +47,7 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters.update(cell=_cell, pretty=_pretty)
+    found.filters.update(cell=_cell, pretty=_pretty, short=_short)
     return found
 
 
@@ -62,6 +62,11 @@ def _cell(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:,.1f}" if isinstance(value, float) else str(value)
+
+
+def _short(value: float) -> str:
+    """Return a number for an axis."""
+    return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:g}"
 
 
 def _pretty(text: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from eventbridge.api.page.chart import counts_chart, latency_chart, success_chart
 from eventbridge.api.reading import LetterQuery, letter_document, named, rule_document
 from eventbridge.errors import NotFoundError, StoreError
 from eventbridge.event.json_document import write_document
@@ -16,7 +17,9 @@ from eventbridge.model import rowset
 from eventbridge.model.why import EventAnswer
 from eventbridge.stages.letters.selection import REASONS
 from eventbridge.stages.operate.audit import audit, find_batch
-from eventbridge.stages.operate.status import held_rules, status
+from eventbridge.stages.operate.course import Span, books_today, course, rule_course
+from eventbridge.stages.operate.find import find_target
+from eventbridge.stages.operate.status import Status, held_rules, status
 from eventbridge.stages.operate.target_status import TargetLine, target_list
 from eventbridge.stages.operate.why import why_between
 from eventbridge.stages.runtime.runtime import Runtime
@@ -36,23 +39,31 @@ class Waiting:
     in_flight: int | None
     available: int | None
     gap: str
+    drains: str
 
 
-def overview(work: Runtime) -> dict[str, Any]:
-    """Return how everything stands."""
+def overview(work: Runtime, span: Span) -> dict[str, Any]:
+    """Return how everything stands, and how it went for an hour or a day."""
     found = status(work, batches=_NEWEST_BATCHES)
     waiting: dict[tuple[str, str], Waiting] = {}
     for queue in found.queues:
         key = queue.runner, queue.bus
-        before = waiting.get(key, Waiting(*key, 0, 0, 0, ""))
+        before = waiting.get(key, Waiting(*key, 0, 0, 0, "", _drains(found, *key)))
         waiting[key] = Waiting(
             *key,
             _sum(before.lag, queue.lag),
             _sum(before.in_flight, queue.in_flight),
             _sum(before.available, queue.available),
             before.gap or queue.gap,
+            before.drains,
         )
-    return {"status": found, "waiting": list(waiting.values())}
+    went = course(work, span)
+    charts = [
+        counts_chart(went, "counts", "Events and deliveries"),
+        latency_chart(went, "times", "Publish to delivered"),
+    ]
+    values = {"status": found, "waiting": list(waiting.values()), "books": books_today(work)}
+    return values | {"charts": charts, "span": span}
 
 
 def event(work: Runtime, event_id: str) -> dict[str, Any]:
@@ -74,11 +85,29 @@ def rules(work: Runtime) -> dict[str, Any]:
     return {"rules": list(found.rules.values()), "held": {each.rule: each for each in held_rules(work, found)}}
 
 
-def rule(work: Runtime, name: str) -> dict[str, Any]:
-    """Return one rule as JSON, and how its targets stand."""
+def rule(work: Runtime, name: str, span: Span) -> dict[str, Any]:
+    """Return one rule as JSON, how its targets stand, and how it went."""
     document = write_document(rule_document(work, name))
     lines = [line for line in target_list(work) if line.rule == name]
-    return {"rule": name, "document": document, "targets": lines}
+    went = rule_course(work, name, span)[""]
+    charts = [
+        counts_chart(went, "rate", "Deliveries", events=False),
+        success_chart(went, "success", "Taken, of those that ended"),
+    ]
+    return {"rule": name, "document": document, "targets": lines, "charts": charts, "span": span}
+
+
+def target(work: Runtime, rule: str, name: str, span: Span) -> dict[str, Any]:
+    """Return how a target of a rule stands, and how it went."""
+    find_target(work.rule_set(), rule, name)
+    lines = [line for line in target_list(work) if (line.rule, line.target) == (rule, name)]
+    went = rule_course(work, rule, span)[name]
+    charts = [
+        counts_chart(went, "rate", "Deliveries", events=False),
+        latency_chart(went, "times", "Publish to delivered"),
+        success_chart(went, "success", "Taken, of those that ended"),
+    ]
+    return {"rule": rule, "target": name, "targets": lines, "charts": charts, "span": span}
 
 
 def targets(work: Runtime) -> dict[str, Any]:
@@ -122,6 +151,18 @@ def batch(work: Runtime, batch_id: str) -> dict[str, Any]:
         "chunks": work.ledger.chunks(known),
         "books": audit(work, known) if found.state == "committed" else None,
     }
+
+
+def _drains(found: Status, runner: str, bus: str) -> str:
+    """Return when the lag of a runner's bus is gone, in words: when that of its slowest queue is."""
+    flows = [each.flow for each in found.flows if (each.runner, each.bus) == (runner, bus)]
+    if any(each.grows for each in flows):
+        return "grows"
+    known = [each.drains_in_seconds for each in flows if each.drains_in_seconds is not None]
+    if len(known) < len(flows) or not known:
+        return "not known yet"
+    longest = max(known)
+    return f"in {longest:,.0f} s" if longest else "nothing waits"
 
 
 def _sum(one: int | None, other: int | None) -> int | None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, Text, bindparam, delete, func, literal, select, tuple_
+from sqlalchemy import BigInteger, Select, Text, bindparam, delete, func, literal, select, tuple_, type_coerce
 
-from eventbridge.ledger.columns import UtcTime
+from eventbridge.ledger.columns import UtcTime, microseconds
 from eventbridge.ledger.figure_table import SUMS, figure
 from eventbridge.ledger.statements.inserts import insert_or_add
+from eventbridge.ledger.tables import batch, batch_range
 
 _c = figure.c
 
@@ -55,3 +58,32 @@ def summed(scope: str, by: tuple[str, ...], *, ranged: bool = False) -> Select[A
             _c.grain != literal("ever"),
         )
     return found.group_by(*names).order_by(*names)
+
+
+def course(scope: str, times: Sequence[datetime], step: int, rule: tuple[str, str] | None) -> Select[Any]:
+    """Return the query for the sums of a scope by step of so many microseconds from the first time on, and outcome.
+
+    `rule`: a bus and a rule, then by target too. It is looked up at each time, so that others cost nothing.
+    """
+    first = microseconds(times[0])
+    slot = ((type_coerce(_c.at, BigInteger) - first) // step).label("slot")
+    by = [slot, _c.target, _c.outcome]
+    found = select(*by, *(func.sum(_c[name]).label(name) for name in SUMS))
+    found = found.where(_c.scope == literal(scope), _c.grain.in_(["minute", "hour"]))
+    if rule is None:
+        found = found.where(_c.at >= times[0], _c.at <= times[-1])
+    else:
+        found = found.where(_c.at.in_(times), _c.bus == rule[0], _c.rule == rule[1])
+    return found.group_by(*by).order_by(*by)
+
+
+#: Events that normal batches moved offsets over, of those committed from a time on; `planned`: planned from then on.
+MOVED_SINCE = (
+    select(func.coalesce(func.sum(batch_range.c.end_offset - batch_range.c.start_offset), 0))
+    .join(batch, batch.c.batch_id == batch_range.c.batch_id)
+    .where(
+        batch.c.planned_at >= bindparam("planned", type_=UtcTime),
+        batch.c.committed_at >= bindparam("since", type_=UtcTime),
+        batch.c.kind == literal("normal"),
+    )
+)

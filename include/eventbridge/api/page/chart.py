@@ -1,0 +1,103 @@
+"""Draws a course as lines of an SVG: where each begins and ends, with a table that says the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from eventbridge.stages.operate.course import Course
+
+WIDTH, HEIGHT = 600, 120
+_ROUND = (1, 2, 5, 10)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a chart: its name, its values, None where there is none, and the path that draws them."""
+
+    name: str
+    values: tuple[float | None, ...]
+    path: str
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart of one course: `key` is its own on its page, `top` the value of its upper edge."""
+
+    key: str
+    title: str
+    summary: str
+    unit: str
+    top: float
+    times: tuple[str, ...]
+    lines: tuple[Line, ...]
+
+
+def counts_chart(course: Course, key: str, title: str, *, events: bool = True) -> Chart:
+    """Return the chart of what came, was delivered and failed, a minute."""
+    lines: list[tuple[str, Sequence[float | None]]] = [
+        ("delivered", [each.delivered for each in course.steps]),
+        ("failed", [each.failed for each in course.steps]),
+    ]
+    if events:
+        lines.insert(0, ("events in", [each.events for each in course.steps]))
+    else:
+        lines.append(("put off", [each.parked for each in course.steps]))
+    return _chart(course, key, title, "a minute", lines)
+
+
+def latency_chart(course: Course, key: str, title: str) -> Chart:
+    """Return the chart of the time from published to delivered."""
+    lines: list[tuple[str, Sequence[float | None]]] = [
+        ("p50", [each.p50_seconds for each in course.steps]),
+        ("p99", [each.p99_seconds for each in course.steps]),
+    ]
+    return _chart(course, key, title, "seconds", lines)
+
+
+def success_chart(course: Course, key: str, title: str) -> Chart:
+    """Return the chart of how many deliveries of those that ended were taken, in percent."""
+    ended = [(each.delivered, each.delivered + each.failed) for each in course.steps]
+    shares = [100 * delivered / both if both else None for delivered, both in ended]
+    return _chart(course, key, title, "%", [("delivered", shares)], top=100.0)
+
+
+def _chart(
+    course: Course,
+    key: str,
+    title: str,
+    unit: str,
+    lines: Sequence[tuple[str, Sequence[float | None]]],
+    top: float | None = None,
+) -> Chart:
+    known = [value for _, values in lines for value in values if value is not None]
+    edge = top or _top(max(known, default=0.0))
+    said = []
+    for name, values in lines:
+        there = [value for value in values if value is not None]
+        said.append(f"{name}: highest {max(there):,.1f}, last {there[-1]:,.1f}" if there else f"{name}: none")
+    drawn = tuple(Line(name, tuple(values), _path(values, edge)) for name, values in lines)
+    times = tuple(f"{each.at:%H:%M}" for each in course.steps)
+    return Chart(key, title, f"{unit}; " + "; ".join(said), unit, edge, times, drawn)
+
+
+def _top(highest: float) -> float:
+    """Return the next round number: 1, 2 or 5 and zeros."""
+    edge = 1.0
+    while edge < highest:
+        edge *= 10
+    lower = edge / 10
+    return next((lower * each for each in _ROUND if lower * each >= highest), edge)
+
+
+def _path(values: Sequence[float | None], top: float) -> str:
+    """Return the path through the values; where one is missing it begins again, a single one is a dot."""
+    parts: list[str] = []
+    across = WIDTH / max(1, len(values) - 1)
+    for number, value in enumerate(values):
+        if value is None:
+            continue
+        x, y = number * across, HEIGHT - HEIGHT * min(value, top) / top
+        begins = number == 0 or values[number - 1] is None
+        parts.append(f"M{x:.1f} {y:.1f}h0.1" if begins else f"L{x:.1f} {y:.1f}")
+    return "".join(parts)

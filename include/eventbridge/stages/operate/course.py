@@ -1,0 +1,133 @@
+"""How an installation, a rule or a target went over the last hour and day: what the page draws, from the figures."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from eventbridge.decision.latency import quantile_seconds
+from eventbridge.model.figure import BUCKETS, EVENT_OUTCOMES, Figure, FigureStep
+from eventbridge.stages.operate.find import find_rule
+from eventbridge.stages.operate.metrics import books_difference
+from eventbridge.stages.runtime.runtime import Runtime
+
+Span = Literal["hour", "day"]
+
+_MINUTE = timedelta(minutes=1)
+_STEPS: dict[Span, tuple[int, timedelta]] = {"hour": (60, _MINUTE), "day": (48, timedelta(minutes=30))}
+
+
+@dataclass(frozen=True)
+class Step:
+    """What came to one step of time, which begins at `at`; counts are those of a minute, times are seconds.
+
+    `p50_seconds` and `p99_seconds`: from published to delivered, None where nothing was delivered.
+    """
+
+    at: datetime
+    events: float
+    delivered: float
+    failed: float
+    parked: float
+    p50_seconds: float | None
+    p99_seconds: float | None
+
+
+@dataclass(frozen=True)
+class Course:
+    """Steps of an hour or a day, the oldest first, the last one over."""
+
+    span: Span
+    step_seconds: int
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class BooksToday:
+    """The books since midnight (UTC): events that offsets moved over, and those accounted for; deliveries.
+
+    `difference`: deliveries since ever that are neither ended nor parked; not 0 is an error.
+    """
+
+    since: datetime
+    moved: int
+    accounted: int
+    matched: int
+    delivered: int
+    dead_lettered: int
+    difference: int
+
+
+def course(work: Runtime, span: Span) -> Course:
+    """Return how all buses went."""
+    times, step = _times(work.clock(), span)
+    return _course(span, times, step, work.ledger.figure_course("bus", times, step))
+
+
+def rule_course(work: Runtime, rule: str, span: Span) -> dict[str, Course]:
+    """Return how each target of a rule went, and under "" the rule itself; raises NotFoundError."""
+    found = find_rule(work.rule_set(), rule)
+    times, step = _times(work.clock(), span)
+    steps = work.ledger.figure_course("target", times, step, (found.bus, rule))
+    courses = {"": _course(span, times, step, steps)}
+    for target in found.destinations:
+        of = [each for each in steps if each.figure.key.target == target]
+        courses[target] = _course(span, times, step, of)
+    return courses
+
+
+def books_today(work: Runtime) -> BooksToday:
+    """Return the books of today, in UTC."""
+    since = work.clock().replace(hour=0, minute=0, second=0, microsecond=0)
+    moved, figures = work.ledger.moved_since(since)
+    counts: dict[str, int] = defaultdict(int)
+    for each in figures:
+        counts[each.figure.key.outcome] += each.figure.count
+    return BooksToday(
+        since=since,
+        moved=moved,
+        accounted=sum(counts[outcome] for outcome in EVENT_OUTCOMES),
+        matched=sum(each.figure.matched for each in figures),
+        delivered=counts["delivered"],
+        dead_lettered=counts["dead_lettered"],
+        difference=books_difference(work.ledger.moment(of_targets=False)),
+    )
+
+
+def _times(now: datetime, span: Span) -> tuple[list[datetime], timedelta]:
+    """Return the minutes of a span that are over, and how long a step is."""
+    count, step = _STEPS[span]
+    until = now.replace(second=0, microsecond=0)
+    minutes = count * step // _MINUTE
+    return [until - _MINUTE * back for back in range(minutes, 0, -1)], step
+
+
+def _course(span: Span, times: Sequence[datetime], step: timedelta, found: Sequence[FigureStep]) -> Course:
+    by_step: dict[int, list[Figure]] = defaultdict(list)
+    for each in found:
+        by_step[each.step].append(each.figure)
+    count = _STEPS[span][0]
+    steps = (_step(times[0] + step * number, by_step[number], step / _MINUTE) for number in range(count))
+    return Course(span, int(step.total_seconds()), tuple(steps))
+
+
+def _step(at: datetime, figures: Sequence[Figure], minutes: float) -> Step:
+    counts: dict[str, int] = defaultdict(int)
+    buckets = [0] * BUCKETS
+    for each in figures:
+        counts[each.key.outcome] += each.count
+        if each.key.outcome == "delivered":
+            buckets = [one + two for one, two in zip(buckets, each.buckets, strict=True)]
+    events = sum(counts[outcome] for outcome in EVENT_OUTCOMES if outcome != "gap")
+    return Step(
+        at=at,
+        events=events / minutes,
+        delivered=counts["delivered"] / minutes,
+        failed=counts["dead_lettered"] / minutes,
+        parked=counts["parked"] / minutes,
+        p50_seconds=quantile_seconds(buckets, 0.5),
+        p99_seconds=quantile_seconds(buckets, 0.99),
+    )

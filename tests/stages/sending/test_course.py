@@ -1,0 +1,67 @@
+"""How it went over an hour and a day is what the figures count, by step."""
+
+from __future__ import annotations
+
+import pytest
+from stages.delivering import RunningClock, Sending
+
+from eventbridge.api.page.chart import counts_chart, latency_chart, success_chart
+from eventbridge.decision.latency import quantile_seconds
+from eventbridge.model.figure import BUCKETS
+from eventbridge.stages.operate.course import Span, books_today, course, rule_course
+
+
+@pytest.mark.parametrize("span", ["hour", "day"])
+def test_a_course_counts_each_delivery_in_one_step(sending: Sending, clock: RunningClock, span: Span) -> None:
+    """Of all buses, of a rule and of each of its targets, by minute and by half an hour; the books say the same."""
+    sending.begin(20, b"not json", crm="/healthy/crm", bad="/bad/x")
+    sending.deliver()
+    work = sending.work
+    books = books_today(work)
+    clock.advance(120)
+    (rule,) = work.rule_set().rules
+    whole = course(work, span)
+    of_rule = rule_course(work, rule, span)
+    minutes = whole.step_seconds / 60
+
+    assert [round(sum(getattr(each, name) for each in whole.steps) * minutes) for name in ("events", "delivered")] == [
+        21,
+        20,
+    ]
+    assert {name: round(sum(each.failed for each in one.steps) * minutes) for name, one in of_rule.items()} == {
+        "": 20,
+        "crm": 0,
+        "bad": 20,
+    }
+    assert sum(each.p99_seconds is not None for each in of_rule["crm"].steps) >= 1
+    assert all(each.p99_seconds is None for each in of_rule["bad"].steps)
+    assert (books.moved, books.accounted, books.delivered, books.dead_lettered, books.difference) == (21, 21, 20, 20, 0)
+
+
+def test_a_chart_says_in_its_description_and_table_what_its_lines_show(sending: Sending, clock: RunningClock) -> None:
+    """A value that is missing breaks its line, and a single one is a dot."""
+    sending.begin(4, crm="/healthy/crm")
+    sending.deliver()
+    clock.advance(120)
+    went = course(sending.work, "hour")
+    counts, times, success = (
+        counts_chart(went, "one", "Events"),
+        latency_chart(went, "two", "Times"),
+        success_chart(went, "three", "Taken"),
+    )
+
+    assert [line.name for line in counts.lines] == ["events in", "delivered", "failed"]
+    assert len(counts.times) == len(counts.lines[0].values) == 60
+    assert "delivered: highest" in counts.summary
+    assert "failed: highest 0.0" in counts.summary
+    assert times.lines[0].path.startswith("M")
+    assert times.lines[0].path.count("L") == sum(value is not None for value in times.lines[0].values) - 1
+    assert {value for value in success.lines[0].values if value is not None} == {100.0}
+
+
+def test_a_quantile_lies_between_the_bounds_of_its_bucket() -> None:
+    """As a straight line between them; of nothing there is none."""
+    ten_within_a_second = (0, 0, 0, 0, 10, *(0,) * (BUCKETS - 5))
+
+    assert quantile_seconds(ten_within_a_second, 0.5) == 0.75
+    assert quantile_seconds((0,) * BUCKETS, 0.5) is None
