@@ -80,7 +80,7 @@ test: setup ## every test: the fast ones, the crash matrix (two tests at a time)
 services: setup ## fetch the real servers that tests start, into .services; tests fetch what they need themselves
 	@PYTHONPATH=tests:. exec $(BIN)/python -m services.fill
 
-test-s3: setup ## the store's tests, and a batch of 50,000 events, on an S3 server that is fetched: 5 minutes
+test-s3: setup ## the tests of store and target, and a batch of 50,000 events, on an S3 server that is fetched: 5 minutes
 	@PYTHONPATH=tests exec $(BIN)/python -m s3proxy.deep
 
 test-deep: setup ## test-s3, smoke-production, 10 million random pairs, a million damaged documents, every pair of kills, 1,000 schedules

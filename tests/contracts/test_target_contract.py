@@ -19,11 +19,13 @@ from services.rocketmq import RocketMQ
 from services.rocketmq import make_topics as make_rocketmq_topics
 
 from eventbridge import fault_points
-from eventbridge.config.connection import Connection
+from eventbridge.config.connection import Connection, connections_from_environment
 from eventbridge.rocketmq.remoting.settings import ClientSettings
+from eventbridge.s3.access import S3Access
 from eventbridge.sources.kafka.log import KafkaLog
 from eventbridge.sources.rocketmq.log import RocketmqLog
 from eventbridge.stages.push.admission_gate import Feed
+from eventbridge.store.s3 import S3Store
 from eventbridge.targets.file.fields import FileFields
 from eventbridge.targets.http_batch import Batching
 from eventbridge.targets.http_fields import HttpFields
@@ -31,8 +33,10 @@ from eventbridge.targets.kafka.fields import KafkaFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
 from eventbridge.targets.rocketmq.fields import RocketmqFields
+from eventbridge.targets.s3.fields import S3Fields
 from eventbridge.testing.messages import messages_of
 from eventbridge.testing.receiver import ADDRESSES, Receiver
+from eventbridge.testing.s3 import S3Server
 from eventbridge.testing.targets import InMemoryTarget
 
 Clock = Callable[[], datetime]
@@ -161,6 +165,19 @@ def rocketmq_kit(server: RocketMQ) -> Kit:
     return Kit(lambda clock: open_target("r", rule, lambda _: connection, clock), received)
 
 
+def s3_kit(server: S3Server) -> Kit:
+    """A prefix of its own in a bucket."""
+    prefix = uuid.uuid4().hex
+    rule = S3Fields(name="crm", connection="s3", bucket="tests", prefix=prefix)
+    connection = connections_from_environment({"EVENTBRIDGE_CONN_S3": server.connection})("s3")
+
+    def received() -> list[bytes]:
+        store = S3Store("tests", prefix, lambda: S3Access.from_connection(connection))
+        return [line for path in store.list("") for line in store.get(path).splitlines()]
+
+    return Kit(lambda clock: open_target("r", rule, lambda _: connection, clock), received)
+
+
 def memory_kit(folder: Path, receivers: Receivers) -> Kit:
     opened: list[InMemoryTarget] = []
 
@@ -193,13 +210,15 @@ def receivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receivers]:
         yield Receivers(plain, secure, own)
 
 
-@pytest.fixture(params=[*KITS, "kafka", "rocketmq"])
+@pytest.fixture(params=[*KITS, "kafka", "rocketmq", "s3"])
 def kit(request: pytest.FixtureRequest, tmp_path: Path, receivers: Receivers) -> Kit:
     """Return each kind of target, with nothing delivered to it yet."""
     if request.param == "kafka":
         return kafka_kit(request.getfixturevalue("kafka"))
     if request.param == "rocketmq":
         return rocketmq_kit(request.getfixturevalue("rocketmq"))
+    if request.param == "s3":
+        return s3_kit(request.getfixturevalue("s3_server"))
     return KITS[request.param](tmp_path, receivers)
 
 

@@ -17,7 +17,7 @@ from eventbridge.orchestrate.plugin import EventBridgePlugin
 from eventbridge.orchestrate.provider import get_provider_info
 from eventbridge.orchestrate.publish import EventBridgeHook
 from eventbridge.orchestrate.settings import configured_settings
-from eventbridge.store import s3_access
+from eventbridge.s3 import access
 from eventbridge.targets import credentials
 
 OPTIONS = get_provider_info()["config"]["eventbridge"]["options"]
@@ -35,7 +35,7 @@ def test_every_setting_is_an_option_and_its_default_means_the_same() -> None:
 def test_the_forms_have_every_field_that_is_read() -> None:
     """A field of a form is an extra that a target or a store knows, and no extra lacks a field."""
     assert set(FORMS["eventbridge_target"]["conn-fields"]) == credentials.EXTRAS
-    assert set(FORMS["eventbridge_store"]["conn-fields"]) == s3_access._EXTRAS
+    assert set(FORMS["eventbridge_store"]["conn-fields"]) == access._EXTRAS
 
 
 def test_every_form_names_a_hook_of_its_type() -> None:

@@ -1,4 +1,4 @@
-"""`make test-s3`: the store's tests against s3proxy, which is not ours, and a batch of the size we speak of.
+"""`make test-s3`: the tests of store and target against s3proxy, which is not ours, and a batch of the size we speak of.
 
     PYTHONPATH=tests:. python -m s3proxy.deep [--only tests|batch]
 
@@ -28,6 +28,8 @@ _TESTS = (
     "tests/unit/store/test_store_s3.py",
     "tests/s3proxy/own_answers.py",
     "tests/stages/sending/test_s3_batches.py",
+    "tests/stages/sending/test_s3_target.py",
+    "tests/contracts/test_target_contract.py",
     "tests/spark/test_spark_s3.py",
 )
 #: What s3proxy does not do, and Amazon's server does: encrypt, and refuse to delete in a bucket that is not there.

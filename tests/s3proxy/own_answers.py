@@ -16,8 +16,9 @@ import pytest
 
 from eventbridge.config.connection import Connection
 from eventbridge.errors import StoreError
-from eventbridge.store.s3 import PART_BYTES, S3Store
-from eventbridge.store.s3_access import S3Access
+from eventbridge.s3.access import S3Access
+from eventbridge.s3.upload import PART_BYTES
+from eventbridge.store.s3 import S3Store
 from eventbridge.testing.s3 import ACCESS_KEY, SECRET_KEY
 
 BUCKET = os.environ["TEST_S3_BUCKET"]

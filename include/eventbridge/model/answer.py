@@ -13,7 +13,7 @@ class Answer(NamedTuple):
     None where there was no response; then `error_class` names what happened instead
     (`Timeout`, `ConnectionRefused`, `HostUnknown`, `TlsError`, `Interrupted`, `NetworkError`, `FileError`;
     `AddressRefused`: it would have gone inside; `NoToken`: its credentials could not be had;
-    `InvalidHeader`: it cannot be sent as it is, now or later; of Kafka and RocketMQ targets those of
+    `InvalidHeader`: it cannot be sent as it is, now or later; of Kafka, RocketMQ and S3 targets those of
     their pages in `docs/connectors`).
     """
 

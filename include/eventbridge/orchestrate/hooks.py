@@ -56,7 +56,7 @@ class StoreHook(BaseHook):
 
     def get_conn(self) -> Connection:
         """Return the connection; raises ConnectionUnusable for what no store can use. Nothing is sent."""
-        from eventbridge.store.s3_access import S3Access
+        from eventbridge.s3.access import S3Access
 
         connection = airflow_connection(self.store_conn_id)
         S3Access.from_connection(connection)

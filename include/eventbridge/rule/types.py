@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from eventbridge.rule.fields import Fields
     from eventbridge.rule.model import Source, Target, Transform
 
-#: What a target takes at a time: one delivery, several in one request (a bundle), the payloads of a block side by side.
-Takes = Literal["deliveries", "bundles", "blocks"]
+#: What a target takes at a time: one delivery, several in one request (a bundle), the payloads of a block side by side,
+#: or what route laid side by side (a span), always as a whole.
+Takes = Literal["deliveries", "bundles", "blocks", "spans"]
 
 _MIB = 1 << 20
 
@@ -41,6 +42,7 @@ CHUNK_SIZES: Final[Mapping[Takes, ChunkSize]] = {
     "deliveries": SMALL_CHUNK,
     "bundles": BUNDLED_CHUNK,
     "blocks": BULK_CHUNK,
+    "spans": BULK_CHUNK,
 }
 
 
@@ -126,6 +128,7 @@ TARGET_TYPES: Final = Registry(
         "file": "eventbridge.targets.file.fields:FILE",
         "kafka": "eventbridge.targets.kafka.fields:KAFKA",
         "rocketmq": "eventbridge.targets.rocketmq.fields:ROCKETMQ",
+        "s3": "eventbridge.targets.s3.fields:S3",
     },
 )
 

@@ -31,6 +31,11 @@ def deliveries(planned_at: datetime, batch_id: str, attempt: str, part: str) -> 
     return f"deliveries/date={planned_at.astimezone(UTC):%Y-%m-%d}/{batch_id}/{attempt}/part-{part}.parquet"
 
 
+def batch_of_deliveries(path: str) -> str:
+    """Return the id of the batch that routed a file of deliveries."""
+    return path.split("/")[2]
+
+
 def outcomes(planned_at: datetime, batch_id: str, chunk_id: int, claim: int, number: int) -> str:
     """Return the path of one outcome segment."""
     return f"outcomes/date={planned_at.astimezone(UTC):%Y-%m-%d}/{batch_id}/{chunk_id}-{claim}-{number}.parquet"

@@ -7,20 +7,19 @@ import os
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pyarrow as pa
 
 from eventbridge.errors import StoreError
 from eventbridge.fault_points import reach
+from eventbridge.s3.access import ATTEMPTS, S3Access, S3Clients
+from eventbridge.s3.errors import s3_errors
+from eventbridge.s3.upload import upload
 from eventbridge.store.protocol import checked_path, checked_prefix, missing
-from eventbridge.store.s3_access import ATTEMPTS, S3Access, S3Clients
-from eventbridge.store.s3_errors import s3_errors
 from eventbridge.store.s3_reader import S3File, again, wait_before
 
-#: Larger files go up in parts of 16 MiB: what fails is sent again by the part, and one put holds 5 GB at most.
-PART_BYTES = 16 << 20
 #: Larger ones never go through pyarrow: it completes an upload of which a part has failed, as a file cut short.
 ARROW_MAX_BYTES = 8 << 20
 #: S3 takes no more keys in one request.
@@ -65,7 +64,7 @@ class S3Store:
         reach("store.put")
         with self._errors("write", path) as clients:
             if len(data) > ARROW_MAX_BYTES or clients.access.encryption:
-                self._upload(clients, key, data, {}, {})
+                upload(clients, self._bucket, key, data, {})
             else:
                 again(lambda: self._write(clients, key, data), self._attempts)
         reach("store.put.done")
@@ -203,7 +202,7 @@ class S3Store:
         writer = uuid.uuid4().hex
         for attempt in range(self._attempts):
             try:
-                self._upload(clients, key, data, {"Metadata": {"writer": writer}}, {"IfNoneMatch": "*"})
+                upload(clients, self._bucket, key, data, {"Metadata": {"writer": writer}}, {"IfNoneMatch": "*"})
                 return True
             except ClientError as error:
                 if _status(error) == 409 and attempt + 1 < self._attempts:  # the server cannot tell yet who is first
@@ -217,34 +216,6 @@ class S3Store:
                     raise
                 return bool(found.get("Metadata", {}).get("writer") == writer)
         raise StoreError(f"Nobody wins {key!r} in the bucket {self._bucket!r}. Let it run again.")  # not reached
-
-    def _upload(
-        self,
-        clients: S3Clients,
-        key: str,
-        data: bytes | pa.Buffer,
-        about: dict[str, Any],
-        condition: dict[str, str],
-    ) -> None:
-        view = memoryview(data)
-        where = {"Bucket": self._bucket, "Key": key}
-        about = about | clients.access.write_options()
-        if len(view) <= PART_BYTES:
-            clients.boto.put_object(**where, Body=bytes(view), **about, **condition)
-            return
-        upload = {**where, "UploadId": clients.boto.create_multipart_upload(**where, **about)["UploadId"]}
-        try:
-            parts = []
-            for number, start in enumerate(range(0, len(view), PART_BYTES), 1):
-                reach("store.part")
-                body = bytes(view[start : start + PART_BYTES])
-                sent = clients.boto.upload_part(**upload, PartNumber=number, Body=body)
-                parts.append({"PartNumber": number, "ETag": sent["ETag"]})
-            clients.boto.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts}, **condition)
-        except BaseException:
-            with suppress(Exception):
-                clients.boto.abort_multipart_upload(**upload)
-            raise
 
 
 def _status(error: Any) -> int:

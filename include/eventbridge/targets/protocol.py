@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol, TypeGuard, runtime_checkable
+from typing import NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import pyarrow as pa
 
@@ -73,6 +73,27 @@ class BlockTarget(Target, Protocol):
         The answer is that to each payload before the index that had none yet. As for `deliver`, nothing is started
         after `until`: payloads from the last index on were not sent. A null is a payload of no bytes.
         """
+
+
+class DeliverySpan(NamedTuple):
+    """Deliveries that are sent and answered as a whole, with a name that always stands for the same ones.
+
+    `delivery_ids` has 16 bytes for each, `payloads` its bytes; both are Arrow arrays. `at`, an aware time, is when
+    their batch was planned.
+    """
+
+    name: str
+    at: datetime
+    delivery_ids: pa.Array
+    payloads: pa.Array
+
+
+@runtime_checkable
+class SpanTarget(Target, Protocol):
+    """A target that takes a span as one thing under its name, in place of what it has under that name."""
+
+    def deliver_span(self, span: DeliverySpan, until: datetime) -> Answer | None:
+        """Send a span and return the one answer to all of it; None: it is `until`, and nothing was sent."""
 
 
 @runtime_checkable

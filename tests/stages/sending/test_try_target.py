@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from stages.delivering import REFUSED, Sending, http
 from eventbridge.errors import EventError, NotFoundError
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.try_target import check_target, send_event
+from eventbridge.testing.s3 import S3Server, connection_uri
 
 Order = Callable[..., bytes]
 
@@ -78,6 +80,26 @@ def test_topics_of_rocketmq_are_tried(sending: Sending, rocketmq: RocketMQ, orde
     assert "Make the topic, or" in (found[1] or "")
     assert "Start the name servers" in (found[2] or "")
     assert send_event(sending.work, "orders", "there", order("1")).accepted
+
+
+def test_buckets_are_tried(sending: Sending, s3_server: S3Server, order: Order) -> None:
+    """One that is there takes an event; one that is not, wrong keys, and a server that is down, are told."""
+    sending.site.environ["EVENTBRIDGE_CONN_LAKE"] = s3_server.connection
+    sending.site.environ["EVENTBRIDGE_CONN_DOWN"] = connection_uri(1)
+    folder = uuid.uuid4().hex
+    sending.rules(
+        there=f"{{type: s3, connection: lake, bucket: tests, prefix: {folder}}}",
+        nowhere="{type: s3, connection: lake, bucket: nowhere}",
+        down="{type: s3, connection: down, bucket: tests}",
+    )
+
+    found = [check_target(sending.work, "orders", name) for name in ("there", "nowhere", "down")]
+    assert found[0] is None
+    assert "the bucket does not exist. Create the bucket" in (found[1] or "")
+    assert "Could not connect" in (found[2] or "")
+    assert send_event(sending.work, "orders", "there", order("1")).accepted
+    s3_server.refuse = lambda request: "SignatureDoesNotMatch"
+    assert "Correct the password of the connection" in (check_target(sending.work, "orders", "there") or "")
 
 
 def test_an_answer_is_shown_as_it_is(sending: Sending, order: Order) -> None:

@@ -14,7 +14,7 @@ from eventbridge.stages.push.rows import (
     OutcomeRows,
     accepted_row,
     accepted_rows,
-    accepted_table,
+    alike_table,
     outcome_table,
 )
 from eventbridge.store import schemas
@@ -38,7 +38,7 @@ def test_a_segment_has_the_oldest_rows_and_no_more_than_are_enough() -> None:
 def test_a_segment_has_whole_tables_first() -> None:
     """Their rows count: a segment has no more tables, and no more rows beside them, than are enough."""
     rows = OutcomeRows(9)
-    table = accepted_table(pa.array([bytes(16)] * 7, pa.binary(16)), LIKE)
+    table = alike_table(pa.array([bytes(16)] * 7, pa.binary(16)), LIKE)
     rows.put(row(1))
     rows.put(row(2))
     rows.put(row(3))
@@ -56,7 +56,7 @@ def test_a_segment_has_whole_tables_first() -> None:
 
 def test_rows_and_tables_have_the_schema_of_segments() -> None:
     """Column by column."""
-    table = accepted_table(pa.array([bytes(16)] * 2, pa.binary(16)), LIKE)
+    table = alike_table(pa.array([bytes(16)] * 2, pa.binary(16)), LIKE)
 
     assert table.schema == outcome_table([row(1)]).schema == schemas.OUTCOME
     assert (

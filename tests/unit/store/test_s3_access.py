@@ -9,9 +9,9 @@ import pytest
 
 from eventbridge.config.connection import Connection
 from eventbridge.errors import ConnectionUnusable, StoreError, UserError
+from eventbridge.s3.access import S3Access
 from eventbridge.store.open import open_store
 from eventbridge.store.s3 import S3Store
-from eventbridge.store.s3_access import S3Access
 from eventbridge.testing.s3 import ACCESS_KEY, SECRET_KEY, S3Server
 
 
@@ -55,7 +55,7 @@ def test_aws_own_variables_are_used(s3_server: S3Server, monkeypatch: pytest.Mon
 )
 def test_a_connection_that_cannot_be_used(text: str, said: str) -> None:
     """What is wrong with a connection is told without what it holds."""
-    with pytest.raises(ConnectionUnusable, match=f"Connection 's3' cannot be used for a store: .*{said}") as told:
+    with pytest.raises(ConnectionUnusable, match=f"Connection 's3' cannot be used for S3: .*{said}") as told:
         S3Access.from_connection(Connection.from_text("s3", text))
     assert not re.search("hush|hu.*sh@", str(told.value))
 

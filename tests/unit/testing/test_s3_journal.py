@@ -14,9 +14,9 @@ from demo.ports import reserve
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.errors import StoreFileMissing
+from eventbridge.s3.upload import PART_BYTES
 from eventbridge.store.open import open_store
 from eventbridge.store.protocol import Store
-from eventbridge.store.s3 import PART_BYTES
 from eventbridge.testing.s3 import connection_uri
 
 LARGE = b"0123456789abcdef" * (PART_BYTES // 16) + b"and a second part"

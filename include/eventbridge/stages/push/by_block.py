@@ -15,7 +15,7 @@ from eventbridge.model.answer import Answer
 from eventbridge.model.chunk import Piece
 from eventbridge.stages.push.flush import flush, must_flush, not_flushed
 from eventbridge.stages.push.pending import Item, Values, items_of
-from eventbridge.stages.push.rows import OutcomeRow, OutcomeRows, accepted_row, accepted_rows, accepted_table
+from eventbridge.stages.push.rows import OutcomeRow, OutcomeRows, accepted_row, accepted_rows, alike_table
 from eventbridge.stages.push.run import Send, TargetRun
 from eventbridge.stages.push.singly import Rounds
 from eventbridge.stages.push.steps import Steps
@@ -131,7 +131,7 @@ def _put_accepted(rows: OutcomeRows, good: Sequence[tuple[Block, Answer]], count
         for ids, like in taken:
             rows.put_all(accepted_rows(ids.to_pylist(), like))
     else:
-        rows.put_table(pa.concat_tables(accepted_table(ids, like) for ids, like in taken))
+        rows.put_table(pa.concat_tables(alike_table(ids, like) for ids, like in taken))
 
 
 def _row_like(piece: Piece, answer: Answer) -> OutcomeRow:

@@ -24,6 +24,7 @@ from eventbridge.rule.types import TARGET_TYPES
 from eventbridge.stages.push.admission import admission
 from eventbridge.stages.push.breaker import RunBreaker
 from eventbridge.stages.push.by_block import Block, BlockDeliveries, blocks_of
+from eventbridge.stages.push.by_span import Span, SpanDeliveries, spans_of
 from eventbridge.stages.push.chunk_rows import ReadPiece
 from eventbridge.stages.push.connections import SharedConnections
 from eventbridge.stages.push.not_due import put_off
@@ -116,6 +117,8 @@ class ChunkRuns:
         found: Sequence[ReadPiece],
         done: Mapping[bytes, Shown],
     ) -> Sequence[TargetRun]:
+        if spec is not None and TARGET_TYPES.get(spec.type).takes(spec) == "spans":
+            return self._spans(rule, spec, status, spans_of(found, done))
         blocks = self._blocks(rule, spec, status, found) if not done else None
         if blocks is not None:
             assert spec is not None, "without it there are no blocks"
@@ -138,6 +141,15 @@ class ChunkRuns:
             settings = self._settings(rule, spec, status, probing=admitted == "probes")
             runs.append(TargetRun(settings, SingleDeliveries(ready)))
         return runs
+
+    def _spans(
+        self, rule: str, spec: TargetRule, status: TargetStatus | None, spans: Sequence[Span]
+    ) -> Sequence[TargetRun]:
+        admitted = admission(self.work, self.batch, status, self.until) if spans else "none"
+        if admitted == "none":  # they keep no outcome: settlement parks them, or holds them, until they expire
+            return []
+        settings = self._settings(rule, spec, status, probing=admitted == "probes")
+        return [TargetRun(settings, SpanDeliveries(spans))]
 
     def _items(self, spec: TargetRule | None, found: Iterable[ReadPiece], done: Mapping[bytes, Shown]) -> list[Item]:
         within = spec.deliver_within_seconds if spec is not None else None

@@ -90,8 +90,8 @@ def accepted_rows(ids: Iterable[bytes], like: OutcomeRow) -> Iterator[OutcomeRow
     return map(OutcomeRow._make, ((delivery_id, *like[1:]) for delivery_id in ids))
 
 
-def accepted_table(ids: pa.Array, like: OutcomeRow) -> pa.Table:
-    """Return the rows of deliveries that one answer accepted as a table; `like` is such a row, of any delivery."""
+def alike_table(ids: pa.Array, like: OutcomeRow) -> pa.Table:
+    """Return the rows of deliveries that have one answer and one outcome as a table; `like` is a row of any of them."""
     same = [
         pa.repeat(pa.scalar(value, field.type), len(ids))
         for value, field in zip(like[1:], list(schemas.OUTCOME)[1:], strict=True)
@@ -111,6 +111,21 @@ def accepted_row(rule: str, target: str, attempt: int, answer: Answer) -> Outcom
         answer.duration_ms,
         "Delivered",
         code=answer.code,
+        response_head=answer.response_head,
+    )
+
+
+def alike_row(of: tuple[str, str, int], outcome: Outcome, answer: Answer | None, now: datetime) -> OutcomeRow:
+    """Return the row of a delivery, but for its id; `of` is rule, target and attempts, `answer` None: none was made."""
+    due_at, reason, detail = _said(outcome)
+    name = type(outcome).__name__
+    if answer is None:
+        return OutcomeRow(b"", *of, False, now, 0.0, name, due_at, reason, error=detail)
+    row = OutcomeRow(b"", *of, True, answer.started_at, answer.duration_ms, name, due_at, reason)
+    return row._replace(
+        code=answer.code,
+        error_class=answer.error_class,
+        error=answer.error or detail,
         response_head=answer.response_head,
     )
 

@@ -22,6 +22,7 @@ from eventbridge.stages.runtime.told import told
 from eventbridge.stages.segments.segments import is_of_shift, segments
 from eventbridge.stages.settle.ordered_parking import OrderedParking, gives_nothing_up, release_after_progress
 from eventbridge.stages.settle.settlement import first_settlement, settled_as
+from eventbridge.stages.settle.span_parking import SpanParking
 from eventbridge.stages.settle.waiting import COLUMNS, Group, Waiting
 from eventbridge.store.columns import time_at
 
@@ -71,10 +72,11 @@ def _place(row: Parked) -> str:
 def parked_rows(work: Runtime, batch: Batch) -> list[Parked]:
     """Return the parked rows that follow from a batch's settlement, supplements included."""
     rows = []
-    order, context = OrderedParking(work, batch), _Context(work, batch)
+    order, spans, context = OrderedParking(work, batch), SpanParking(work, batch), _Context(work, batch)
     for number, table in settled_as(work, batch.batch_id, ["RetryAt", "Unknown"], COLUMNS):
         waiting = Waiting(table)
         order.enter(waiting)
+        spans.enter(waiting)
         rows += [context.parked(number, waiting, *group) for group in waiting.groups()]
     return rows
 

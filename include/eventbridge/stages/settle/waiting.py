@@ -44,6 +44,7 @@ class Group(NamedTuple):
 class Waiting:
     """Rows of one settlement, a vector for each column; texts are codes, which stand for what `texts` holds.
 
+    `span` numbers what must be parked as one row, NO_CODE: any may share one.
     `shard`, `queue` and `offset` are NO_CODE but for deliveries of ordered targets, which have a place on their bus.
     `kept_reason` and `held` are what they are parked with. Times are microseconds since 1970.
     """
@@ -66,7 +67,7 @@ class Waiting:
         self.age_begins = np.maximum(self.arrived_at, times_of(table["not_before"]))  # as `age_begins` says
         self.answered = times_of(table["settled_at"]) != NO_TIME
         self.kept_reason = self.verdict.copy()
-        self.shard, self.queue, self.offset = np.full((3, count), NO_CODE)
+        self.shard, self.queue, self.offset, self.span = np.full((4, count), NO_CODE)
 
     def code(self, text: str) -> int:
         """Return the code of a text."""
@@ -109,6 +110,7 @@ class Waiting:
             "lane": self.lane,
             "held": self.held,
             "shard": self.shard,
+            "span": self.span,
         }
         vectors = [*keys.values(), np.arange(len(self.row))]
         table = pa.Table.from_arrays([column_of(each, pa.int64()) for each in vectors], [*keys, "at"])
@@ -116,7 +118,8 @@ class Waiting:
         positions = found["at_list"].combine_chunks()
         starts, every = (numbers_of(pa.chunked_array([each])) for each in (positions.offsets, positions.values))
         columns = zip(*(found[name].to_pylist() for name in keys), strict=True)
-        for number, (chunk_id, rule, target, reason, attempts, due_second, lane, held, shard) in enumerate(columns):
+        for number, each in enumerate(columns):
+            chunk_id, rule, target, reason, attempts, due_second, lane, held, shard, span = each
             yield (
                 Group(
                     chunk_id,
@@ -125,13 +128,18 @@ class Waiting:
                     self.texts[reason],
                     attempts,
                     due_second,
-                    # Lanes do not apply to ordered targets: their rows go by shard.
-                    self.texts[lane] if shard == NO_CODE else f"order.{shard}",
+                    self._lane(lane, shard, span),
                     self.texts[held] if held != NO_CODE else "",
                     None if shard == NO_CODE else shard,
                 ),
                 every[starts[number] : starts[number + 1]],
             )
+
+    def _lane(self, lane: int, shard: int, span: int) -> str:
+        """Return a row's lane; lanes do not apply to ordered targets, nor to spans: the name tells their rows apart."""
+        if shard != NO_CODE:
+            return f"order.{shard}"
+        return self.texts[lane] if span == NO_CODE else f"span.{span}"
 
     def spans(self, at: Rows) -> tuple[Span, ...]:
         """Return where the deliveries at some positions lie in their queues, () if they are not ordered."""

@@ -1,4 +1,4 @@
-"""How an S3 store is reached: endpoint, credentials and encryption, from a connection or AWS's own chain."""
+"""How S3 is reached, by stores and targets: endpoint, credentials, encryption, by a connection or AWS's own chain."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class S3Access:
         """Read a connection of type `eventbridge_store` or `aws`; raises ConnectionUnusable if it cannot be used."""
 
         def refused(why: str) -> ConnectionUnusable:
-            return ConnectionUnusable(f"Connection {connection.id!r} cannot be used for a store: {why}")
+            return ConnectionUnusable(f"Connection {connection.id!r} cannot be used for S3: {why}")
 
         if connection.type not in _TYPES:
             raise refused(
@@ -90,7 +90,7 @@ class S3Clients:
     Credentials that expire are renewed by boto3, and the file system then made again.
     """
 
-    def __init__(self, access: S3Access, attempts: int = ATTEMPTS) -> None:
+    def __init__(self, access: S3Access, attempts: int = ATTEMPTS, read_seconds: float = 60) -> None:
         import boto3
         from botocore.config import Config
 
@@ -110,8 +110,8 @@ class S3Clients:
             config=Config(
                 signature_version="s3v4",
                 retries={"mode": "standard", "total_max_attempts": attempts},  # waits by chance: jitter
-                connect_timeout=5,
-                read_timeout=60,
+                connect_timeout=min(5, read_seconds),
+                read_timeout=read_seconds,
                 max_pool_connections=32,
                 s3={"addressing_style": "path" if own else "auto"},
                 # Checksums that only Amazon's server understands, not every other.

@@ -95,6 +95,12 @@ def arrow_error(error: OSError) -> tuple[str, str]:
     return _known(code, found[3])
 
 
+def what_it_is(code: str, message: str) -> str:
+    """Return what an error of S3 is, by its code and its own words."""
+    known = _KNOWN.get(code.lower())
+    return known[0] if known is not None else message.strip().rstrip(".")
+
+
 def is_passing(error: OSError) -> bool:
     """Say whether an error of pyarrow's S3 file system is one that another try may not meet."""
     found = _ARROW.search(str(error))

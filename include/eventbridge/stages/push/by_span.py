@@ -1,0 +1,176 @@
+"""Deliveries that go to their target in spans: what route laid side by side, sent, answered and parked as a whole.
+
+A span is a piece of a chunk, as route wrote it first; `settle.span_parking` keeps it whole while it waits. Its name
+follows from its delivery file and rows, so that whoever sends it again, for whatever reason, writes the same bytes in
+the same place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eventbridge.decision.answer_to_outcome import decide, expired, is_failure, too_early
+from eventbridge.event.ids import batch_time
+from eventbridge.model.answer import Answer
+from eventbridge.model.chunk import Piece
+from eventbridge.model.outcome import DELIVERED, TARGET_PAUSED, DeadLettered, Outcome, RetryAt, Unknown
+from eventbridge.stages.letters.queue_copies import is_letter
+from eventbridge.stages.push.chunk_rows import ReadPiece
+from eventbridge.stages.push.flush import flush, not_flushed
+from eventbridge.stages.push.pauses import heed
+from eventbridge.stages.push.rows import alike_row, alike_table
+from eventbridge.stages.push.run import Send, TargetRun
+from eventbridge.stages.push.steps import Steps
+from eventbridge.stages.segments.segments import Shown
+from eventbridge.store import layout
+from eventbridge.targets.protocol import DeliverySpan, SpanTarget
+
+
+@dataclass(frozen=True)
+class Span:
+    """The deliveries of a piece, and which of them have no outcome yet; that others have one makes it no smaller."""
+
+    piece: Piece
+    rows: pa.Table
+    left: pa.Array  # delivery ids
+    attempts: int
+
+    def sent_as(self) -> DeliverySpan:
+        """Return what its target gets."""
+        ids, payloads = (self.rows[name].combine_chunks() for name in ("delivery_id", "payload"))
+        return DeliverySpan(*_name_of(self.piece), ids, payloads)
+
+    @property
+    def youngest(self) -> datetime:
+        """When the age of the youngest began: none is given up before all of them are."""
+        found: datetime = pc.max(self.rows["arrived_at"]).as_py()
+        return found
+
+
+def spans_of(found: Sequence[ReadPiece], done: Mapping[bytes, Shown]) -> list[Span]:
+    """Return the spans of which something has no outcome yet."""
+    spans = []
+    for each in found:
+        rows = each.rows.filter(pc.is_null(each.rows["failure"]))
+        ids = rows["delivery_id"].combine_chunks()
+        shown = [done.get(delivery_id) for delivery_id in ids.to_pylist()] if done else []
+        if shown:
+            ids = ids.filter(pa.array([seen is None or seen.verdict == "Unknown" for seen in shown]))
+        attempts = max([each.piece.attempts, *(seen.attempts for seen in shown if seen is not None)])
+        if len(ids):
+            spans.append(Span(each.piece, rows, ids, attempts))
+    return spans
+
+
+def _name_of(piece: Piece) -> tuple[str, datetime]:
+    """Return the name of a span, and when the batch was planned that wrote its file."""
+    file = piece.file
+    batch_id = layout.batch_of_dead_letters(file) if is_letter(file) else layout.batch_of_deliveries(file)
+    told = "\n".join((piece.rule, piece.target, file, piece.rows))
+    return f"{batch_id}-{hashlib.sha256(told.encode()).hexdigest()[:32]}", batch_time(batch_id)
+
+
+class SpanDeliveries:
+    """Spans of one target, one after the other. What is tried again is so in the slow lane; a rate counts spans."""
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        self.total = sum(len(span.left) for span in spans)
+        self._spans = list(spans)
+
+    def deliver(self, run: TargetRun, send: Send) -> Steps[None]:
+        """Send until all are answered or must wait, the budget is over, or the run must end."""
+        assert isinstance(send.target, SpanTarget), "its type says that it takes spans"
+        while self._spans:
+            span = self._spans[0]
+            outcome = _unsent(run, span)
+            if outcome is not None:
+                _write(run, span, outcome, None)
+            elif _must_end(run) or not _may_send(run) or not self._sent(run, send.target, span):
+                break
+            del self._spans[0]
+            yield from ()
+        run.report.spent = bool(self._spans) and not run.refused and run.clock() >= run.until
+
+    def _sent(self, run: TargetRun, target: SpanTarget, span: Span) -> bool:
+        """Send a span and write down what became of it; False: it is too late, and nothing was sent."""
+        answer = target.deliver_span(span.sent_as(), run.until)
+        if answer is None:
+            return False
+        run.report.sent += len(span.left)
+        if (lost := flush(target)) is not None:
+            answer = not_flushed(answer, lost)
+        _write(run, span, _decided(run, span, answer), answer)
+        return True
+
+
+def _unsent(run: TargetRun, span: Span) -> Outcome | None:
+    """Return what becomes of a span that is not sent now; None: it may be sent."""
+    now = run.clock()
+    if (end := expired(run.settings.policy, span.youngest, span.piece.held_seconds, now)) is not None:
+        return end
+    if (paused_until := run.pause.at(now)) is not None:
+        run.report.held_up = True
+        return RetryAt(paused_until, TARGET_PAUSED)
+    return too_early(None, run.settings.window, now)
+
+
+def _must_end(run: TargetRun) -> bool:
+    return run.stop_asked or run.refused or run.closed or run.clock() >= run.until
+
+
+def _may_send(run: TargetRun) -> bool:
+    now = run.clock()
+    may = run.breaker.room(now) != 0 and (run.pace.free or run.pace.take(now, 1))
+    run.report.held_up |= not may
+    return may
+
+
+def _decided(run: TargetRun, span: Span, answer: Answer) -> Outcome:
+    """Return what becomes of all of a span: its deliveries have one attempt, one answer and one throw of the dice."""
+    now, draw = run.dice.throw(answer)
+    if answer.error_class == "Interrupted":
+        return Unknown()
+    if run.settings.shadow:
+        run.breaker.accepted(1, now)
+        return DELIVERED
+    policy, attempts = run.settings.policy, span.attempts + 1
+    outcome = decide(
+        answer,
+        policy,
+        attempts=attempts,
+        arrived_at=span.youngest,
+        held_seconds=span.piece.held_seconds,
+        now=now,
+        draw=draw,
+        window=run.settings.window,
+    )
+    if not heed(answer, policy, attempts, run.pace, run.breaker, now, draw):
+        probing = run.breaker.probing
+        run.breaker.answered(span.left[0].as_py(), now, failed=is_failure(answer))
+        if probing and not run.breaker.probing:
+            run.pace.ramp(now)
+    return outcome
+
+
+def _write(run: TargetRun, span: Span, outcome: Outcome, answer: Answer | None) -> None:
+    """Put the rows for an outcome of all that is left of a span, as one table: a segment has all of them or none."""
+    if run.settings.shadow and isinstance(outcome, (DeadLettered, RetryAt)):
+        outcome = DELIVERED  # dealt with; what was answered is in its rows
+    count = len(span.left)
+    if answer is not None:
+        run.presence.answered(answer, again=False)
+    if outcome is DELIVERED:
+        run.report.delivered += count
+    elif isinstance(outcome, DeadLettered):
+        run.report.dead_lettered += count
+    elif isinstance(outcome, RetryAt):
+        run.report.retried += count
+    attempt = span.attempts + (answer is not None)
+    like = alike_row((span.piece.rule, span.piece.target, attempt), outcome, answer, run.clock())
+    run.settings.rows.put_table(alike_table(span.left, like))

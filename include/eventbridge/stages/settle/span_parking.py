@@ -1,0 +1,48 @@
+"""Keeps spans whole while they wait: each is parked as a row of its own, and so taken up as the piece that it was."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from eventbridge.model import row_vectors
+from eventbridge.model.batch import Batch
+from eventbridge.rule import RuleSet
+from eventbridge.rule.types import TARGET_TYPES
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.settle.waiting import Waiting
+
+
+class SpanParking:
+    """Knows the pieces of a batch's chunks that are of targets which take spans."""
+
+    def __init__(self, work: Runtime, batch: Batch) -> None:
+        rules = work.rules_of(batch)
+        self._takes_spans = partial(takes_spans, rules)
+        self._pieces = [
+            (chunk.chunk_id, number, piece)
+            for chunk in work.ledger.chunks(batch.batch_id)
+            for number, piece in enumerate(chunk.pieces)
+            if takes_spans(rules, piece.rule, piece.target)
+        ]
+
+    def enter(self, waiting: Waiting) -> None:
+        """Enter into rows which span they are of; a span is due when the last of its deliveries is."""
+        if not self._pieces:
+            return
+        of_targets = waiting.of_targets(self._takes_spans)
+        for chunk_id, number, piece in self._pieces:
+            of_chunk = of_targets & (waiting.chunk_id == chunk_id) & (waiting.file == waiting.code(piece.file))
+            at = np.flatnonzero(of_chunk)
+            at = at[np.isin(waiting.row[at], row_vectors.decode(piece.rows))]
+            if len(at):
+                waiting.span[at] = number
+                waiting.due_at[at] = waiting.due_at[at].max()
+
+
+def takes_spans(rules: RuleSet, rule: str, target: str) -> bool:
+    """Return whether a target, or dead letter queue, takes spans."""
+    found = rules.rules.get(rule)
+    spec = found.destinations.get(target) if found is not None else None
+    return spec is not None and TARGET_TYPES.get(spec.type).takes(spec) == "spans"

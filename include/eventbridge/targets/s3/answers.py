@@ -1,0 +1,76 @@
+"""What S3 says to an upload, or does not, as an answer: what is permanent, what may be better the next time."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectTimeoutError,
+    HTTPClientError,
+    NoCredentialsError,
+    ReadTimeoutError,
+    SSLError,
+)
+from botocore.exceptions import ConnectionError as ConnectionBroken
+
+from eventbridge.s3.errors import what_it_is
+
+#: Errors with a status that says "permanent" of what may pass: an upload cut short on its way, a token that somebody
+#: renews, an upload in parts that a lifecycle rule or a restart of the server has removed.
+_PASSING: Final = frozenset(
+    {
+        "BadDigest",
+        "ExpiredToken",
+        "IncompleteBody",
+        "NoSuchUpload",
+        "RequestTimeTooSkewed",
+        "RequestTimeout",
+        "TokenRefreshRequired",
+        "XAmzContentSHA256Mismatch",
+    }
+)
+
+_REMEDIES: Final = {
+    "NoSuchBucket": "Create the bucket, or name another in the rule file.",
+    "AccessDenied": "Give the connection's user s3:PutObject on the bucket's objects, and s3:ListBucket for the check.",
+    "InvalidAccessKeyId": "Correct the login of the connection.",
+    "SignatureDoesNotMatch": "Correct the password of the connection.",
+    "ExpiredToken": "Renew the credentials of the connection.",
+    "PermanentRedirect": "Set region_name in the extra of the connection to the bucket's region.",
+    "AuthorizationHeaderMalformed": "Set region_name in the extra of the connection to the bucket's region.",
+    "RequestTimeTooSkewed": "Set the clock of this machine right.",
+}
+
+
+class Refusal(NamedTuple):
+    """Why an upload failed: an HTTP status where that decides, else a class of error."""
+
+    code: int | None
+    error_class: str | None
+    text: str
+
+
+def refusal(error: ClientError | BotoCoreError) -> Refusal:
+    """Return why a request to S3 failed."""
+    if not isinstance(error, ClientError):
+        return Refusal(None, _class_of(error), f"{type(error).__name__}: {error}")
+    said = error.response.get("Error", {})
+    code = str(said.get("Code", ""))
+    status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    text = what_it_is(code, str(said.get("Message", "")))
+    text = f"{code}: {text}. {_REMEDIES[code]}" if code in _REMEDIES else f"{code}: {text}"
+    if code in _PASSING:
+        return Refusal(None, code, text)
+    return Refusal(status or None, None if status else "S3Error", text)
+
+
+def _class_of(error: BotoCoreError) -> str:
+    if isinstance(error, SSLError):
+        return "TlsError"
+    if isinstance(error, (ConnectTimeoutError, ReadTimeoutError)):
+        return "Timeout"
+    if isinstance(error, NoCredentialsError):
+        return "NotAuthenticated"
+    return "NetworkError" if isinstance(error, (ConnectionBroken, HTTPClientError)) else "S3Error"

@@ -1,0 +1,63 @@
+"""What a rule file says of a target of the type `s3`; read wherever rules are, so it imports no more than that."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final, Literal
+
+from eventbridge.rule.fields import Fields
+from eventbridge.rule.model import Target, Transform
+from eventbridge.rule.types import Takes, TargetType
+
+_BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_PREFIX: Final = re.compile(r"[\w!*'()=-][\w.!*'()=-]*(/[\w!*'()=-][\w.!*'()=-]*)*", re.ASCII)
+
+FORMATS: Final = ("jsonl", "parquet")
+
+#: What is said of single deliveries; a span is sent, tried again and given up as a whole.
+_OF_ONE_DELIVERY: Final = ("ordered_by", "not_before", "deliver_within")
+
+
+class S3Fields(Target):
+    """A bucket, and a prefix in it, below which each span of deliveries becomes an object."""
+
+    type: Literal["s3"] = "s3"
+    connection: str = ""
+    bucket: str = ""
+    prefix: str = ""
+    format: Literal["jsonl", "parquet"] = "jsonl"
+
+
+def _read(fields: Fields, _: Transform | None) -> dict[str, Any]:
+    bucket, prefix = fields.text("bucket", required=True), fields.text("prefix")
+    if bucket and not _BUCKET.fullmatch(bucket):
+        fields.add_to("bucket", f"{bucket!r} is no name of a bucket", "Write 3 to 63 of a-z 0-9 . -")
+    if prefix and not _PREFIX.fullmatch(prefix):
+        remedy = "Write parts of A-Z a-z 0-9 _ - . = ! * ' ( ) with / between them, such as orders/big"
+        fields.add_to("prefix", f"{prefix!r} is no prefix", remedy)
+    what = "{} is about single deliveries, and a target of the type s3 takes spans as a whole"
+    fields.refuse(_OF_ONE_DELIVERY, what, "Remove it")
+    tolerance = fields.get("errors_tolerance")
+    if tolerance is not None and tolerance.value == "none":
+        fields.refuse(["errors_tolerance"], "objects of a bucket have no order, and {}: none asks for one", "Remove it")
+    return {
+        "connection": fields.name("connection", required=True),
+        "bucket": bucket,
+        "prefix": prefix,
+        "format": fields.choice("format", "jsonl", FORMATS),
+        "timeout_seconds": fields.duration("timeout", 30.0, 1.0, 30.0),
+    }
+
+
+def _takes(_: S3Fields) -> Takes:
+    return "spans"
+
+
+S3 = TargetType(
+    "s3",
+    S3Fields,
+    "eventbridge.targets.s3.open:open_s3",
+    takes=_takes,
+    read=_read,
+    words=("connection", "bucket", "prefix", "format", "timeout"),
+)

@@ -1,0 +1,122 @@
+"""The S3 target: each span of deliveries is an object that a repetition overwrites."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from collections.abc import Callable, Generator, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from botocore.exceptions import BotoCoreError, ClientError
+
+from eventbridge.decision.request_batch import bundle_id
+from eventbridge.event.ids import delivery_id_text
+from eventbridge.fault_points import reach
+from eventbridge.model.answer import Answer
+from eventbridge.s3.access import S3Access, S3Clients
+from eventbridge.s3.upload import upload
+from eventbridge.targets.lines import json_line, json_lines
+from eventbridge.targets.protocol import DeliverySpan, Request
+from eventbridge.targets.s3.answers import refusal
+from eventbridge.targets.s3.fields import S3Fields
+
+#: Deliveries that are of no span and share an object.
+_TOGETHER: Final = 100
+_CONTENT_TYPES: Final = {"jsonl": "application/x-ndjson", "parquet": "application/vnd.apache.parquet"}
+
+
+class S3Target:
+    """Puts objects below a prefix of a bucket, one request for each, or a few where it is larger than a part.
+
+    A key is `<prefix>/date=YYYY-MM-DD/hour=HH/<name>.<format>`, in UTC. An object is there whole, or not at all.
+    """
+
+    flush_every = 1
+
+    def __init__(self, access: S3Access, rule: S3Fields, *, clock: Callable[[], datetime]) -> None:
+        self._access = access
+        self._rule = rule
+        self._clock = clock
+        self._made: S3Clients | None = None
+        self.more_of_answer = 0
+
+    def deliver_span(self, span: DeliverySpan, until: datetime) -> Answer | None:
+        """Put a span as one object, as `protocol.SpanTarget` says."""
+        if self._clock() >= until:
+            return None
+        return self._put(_key(self._rule, span.at, span.name), self._body(span.delivery_ids, span.payloads))
+
+    def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Answer], None, None]:
+        """Put every request as `protocol.Target` says, up to 100 in an object named after all their ids."""
+        waiting = iter(requests)
+        while (now := self._clock()) < until:
+            some = list(itertools.islice(waiting, _TOGETHER))
+            if not some:
+                return
+            ids = [request.delivery_id for request in some]
+            body = self._body(ids, pa.array([request.payload for request in some], pa.binary()))
+            answer = self._put(_key(self._rule, now, bundle_id(ids)), body)
+            for left, request in zip(range(len(some) - 1, -1, -1), some, strict=True):
+                self.more_of_answer = left
+                yield request.index, answer
+
+    def flush(self) -> None:
+        """Return at once: an object that was acknowledged is durable."""
+
+    def check(self) -> str | None:
+        """Return why the bucket cannot be asked what lies below the prefix; writes nothing."""
+        try:
+            self._clients().boto.list_objects_v2(Bucket=self._rule.bucket, Prefix=_folder(self._rule), MaxKeys=1)
+        except (ClientError, BotoCoreError) as error:
+            return f"bucket {self._rule.bucket!r} at {self._clients().place}: {refusal(error).text}"
+        return None
+
+    def close(self) -> None:
+        """Let go of connections."""
+        made, self._made = self._made, None
+        if made is not None:
+            made.boto.close()
+
+    def _clients(self) -> S3Clients:
+        if self._made is None:
+            self._made = S3Clients(self._access, attempts=1, read_seconds=self._rule.timeout_seconds)
+        return self._made
+
+    def _body(self, ids: Sequence[str] | pa.Array, payloads: pa.Array) -> bytes | memoryview:
+        if self._rule.format == "jsonl":
+            return json_lines(payloads)
+        names = [delivery_id_text(each) for each in ids.to_pylist()] if isinstance(ids, pa.Array) else list(ids)
+        texts = [json_line(payload or b"")[:-1].decode() for payload in payloads.to_pylist()]
+        table = pa.table({"delivery_id": pa.array(names, pa.string()), "payload": pa.array(texts, pa.string())})
+        file = io.BytesIO()
+        pq.write_table(table, file, compression="zstd")
+        return file.getvalue()
+
+    def _put(self, key: str, body: bytes | memoryview) -> Answer:
+        reach("target.send")
+        started_at = self._clock()
+        about = {"ContentType": _CONTENT_TYPES[self._rule.format]}
+        failed = None
+        try:
+            upload(self._clients(), self._rule.bucket, key, body, about)
+        except (ClientError, BotoCoreError) as error:
+            failed = refusal(error)
+        duration_ms = max(0.0, (self._clock() - started_at).total_seconds() * 1_000)
+        reach("target.answered")
+        if failed is None:
+            return Answer(True, started_at, duration_ms, code=200)
+        return Answer(
+            False, started_at, duration_ms, code=failed.code, error_class=failed.error_class, error=failed.text
+        )
+
+
+def _folder(rule: S3Fields) -> str:
+    return f"{rule.prefix}/" if rule.prefix else ""
+
+
+def _key(rule: S3Fields, at: datetime, name: str) -> str:
+    at = at.astimezone(UTC)
+    return f"{_folder(rule)}date={at:%Y-%m-%d}/hour={at:%H}/{name}.{rule.format}"
