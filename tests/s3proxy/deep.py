@@ -1,4 +1,4 @@
-"""`make test-s3`: the tests of store and target against s3proxy, which is not ours, and a batch of the size we speak of.
+"""`make test-s3`: the tests of store and target against s3proxy, no server of ours, and a batch of the size meant.
 
     PYTHONPATH=tests:. python -m s3proxy.deep [--only tests|batch]
 

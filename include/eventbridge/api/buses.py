@@ -67,6 +67,8 @@ class Buses:
     async def publish(self, bus: Bus, topic: str, records: Sequence[tuple[bytes, str | None]]) -> Places:
         """Return where records lie, once all of them are durable; raises BusError if they may not all be there.
 
+        Those too large for the topic are not published: an int stands for each, the most bytes that it takes.
+
         Raises NotFoundError if the bus or the topic was taken out of the rule files since it was found.
         """
         current = find_bus(await self.rules(), bus.name)

@@ -36,6 +36,7 @@ class Result(BaseModel):
     queue: int | None = None
     offset: int | None = None
     error: str | None = Field(None, description="What is wrong with the event, and where. It was not published.")
+    status: int | None = Field(None, description="413: the event is too large for its topic.")
 
 
 class Answer(BaseModel):
@@ -63,7 +64,7 @@ _STATUSES = {
     403: "The token has no scope for this bus.",
     404: "No rule file names this bus or topic.",
     408: "The body did not come within 30 seconds. Nothing was published.",
-    413: "More than 1,000 events or 8 MiB.",
+    413: "More than 1,000 events or 8 MiB; or each event of the call is too large for its topic.",
     409: "A call with this Idempotency-Key is under way.",
     415: "The content type is of no CloudEvents mode.",
     422: "The Idempotency-Key was used for another call.",
@@ -75,7 +76,8 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
     207: {"model": Answer, "description": "Some events are on the bus; the others are none, and say why."},
     **{status: {"description": said, **PROBLEM} for status, said in _STATUSES.items()},
 }
-RESPONSES[400]["model"] = Answer  # what is told of each event; a body that cannot be read is a problem
+for _status in (400, 413):
+    RESPONSES[_status]["model"] = Answer  # what is told of each event; a body that cannot be read is a problem
 
 
 @router.post(
@@ -129,7 +131,9 @@ def answer(results: Sequence[PublishResult]) -> Response:
     """Return the answer that tells what came of each event."""
     failed = sum(1 for each in results if each.error)
     status = HTTPStatus.OK if not failed else HTTPStatus.MULTI_STATUS
-    status = HTTPStatus.BAD_REQUEST if failed == len(results) else status
+    if failed == len(results):
+        large = all(each.too_large for each in results)
+        status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE if large else HTTPStatus.BAD_REQUEST
     told = {"published": len(results) - failed, "failed": failed, "results": [_told(each) for each in results]}
     return Response(msgspec.json.encode(told), status, media_type="application/json")
 
@@ -137,7 +141,9 @@ def answer(results: Sequence[PublishResult]) -> Response:
 def _told(result: PublishResult) -> dict[str, object]:
     if result.queue is None:
         error = result.error.encode("utf-8", "replace").decode()  # it may quote half of a surrogate pair
-        return {"id": result.event_id, "error": error} if result.event_id else {"error": error}
+        told: dict[str, object] = {"id": result.event_id} if result.event_id else {}
+        status = {"status": int(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)} if result.too_large else {}
+        return told | {"error": error} | status
     topic, broker, number = result.queue
     place = {"topic": topic, "broker": broker} if broker else {"topic": topic}
     return {"id": result.event_id, **place, "queue": number, "offset": result.offset}

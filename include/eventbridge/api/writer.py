@@ -12,19 +12,23 @@ from dataclasses import dataclass, field
 
 from eventbridge.errors import BusError
 from eventbridge.model.queue import Queue
-from eventbridge.sources.protocol import Publisher
+from eventbridge.sources.protocol import Bounded, Publisher
 
 log = logging.getLogger(__name__)
 
 #: No more calls are joined once they have so many events: those that wait behind would wait longer.
 MOST_JOINED = 5_000
 
-Places = list[tuple[Queue, int]]
+#: Body and key.
+Record = tuple[bytes, str | None]
+#: Where a record lies; an int: nowhere, as its topic takes no more than so many bytes of body and key.
+Place = tuple[Queue, int] | int
+Places = list[Place]
 
 
 @dataclass(frozen=True)
 class _Call:
-    records: Sequence[tuple[bytes, str | None]]
+    records: Sequence[Record]
     topic: str
     places: Future[Places] = field(default_factory=Future)
 
@@ -40,9 +44,10 @@ class BusWriter:
         self._thread = threading.Thread(target=self._run, name=f"bus-{name}", daemon=True)
         self._thread.start()
 
-    def publish(self, records: Sequence[tuple[bytes, str | None]], topic: str) -> Future[Places]:
+    def publish(self, records: Sequence[Record], topic: str) -> Future[Places]:
         """Return what will say where records lie once all of them are durable, or raise that they may not be there.
 
+        A record that is too large for its topic is left out, and keeps no other from being published.
         Raises BusError once it is closed: nobody would take the call.
         """
         call = _Call(records, topic)
@@ -67,7 +72,7 @@ class BusWriter:
             for topic, joined in _by_topic(calls).items():
                 try:
                     publisher = publisher or self._open()
-                    places = publisher.publish([each for call in joined for each in call.records], topic=topic)
+                    places = _publish(publisher, topic, [each for call in joined for each in call.records])
                 except BaseException as error:  # whatever it was, nobody may wait for ever
                     _close(publisher)
                     publisher = None
@@ -93,6 +98,19 @@ class BusWriter:
             except queue.Empty:
                 return calls, True
         return calls, False
+
+
+def _publish(publisher: Publisher, topic: str, records: Sequence[Record]) -> Places:
+    most = publisher.most_bytes(topic) if isinstance(publisher, Bounded) else None
+    fits = [most is None or _bytes_of(record) <= most for record in records]
+    fitting = [record for record, fit in zip(records, fits, strict=True) if fit]
+    places = iter(publisher.publish(fitting, topic=topic) if fitting else ())
+    return [next(places) if fit else most or 0 for fit in fits]
+
+
+def _bytes_of(record: Record) -> int:
+    body, key = record
+    return len(body) + (0 if key is None else len(key.encode("utf-8", "surrogatepass")))
 
 
 def _by_topic(calls: Sequence[_Call]) -> dict[str, list[_Call]]:

@@ -97,6 +97,14 @@ class Publisher(Protocol):
 
 
 @runtime_checkable
+class Bounded(Protocol):
+    """A publisher whose topics take no records above a size, which fail those that are published with them."""
+
+    def most_bytes(self, topic: str) -> int | None:
+        """Return how many bytes body and key of a record may have together, as the topic is now; None: not known."""
+
+
+@runtime_checkable
 class Trimmable(Protocol):
     """A log that drops old messages when it is told to; others do so by a retention of their own."""
 

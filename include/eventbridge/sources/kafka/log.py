@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 import pyarrow as pa
 from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, TopicCollection, TopicPartition
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType
 
 from eventbridge import fault_points
 from eventbridge.errors import BusError, OffsetGapError
@@ -24,6 +24,11 @@ from eventbridge.sources.kafka.reading import Reading
 
 #: How long what is known of the topics' partitions holds where only their ends are asked for.
 _QUEUES_HOLD_SECONDS: Final = 5.0
+
+#: How long a topic's largest message is taken for what it was.
+_SIZES_HOLD_SECONDS: Final = 60.0
+#: What a batch of one record has around its body and key at the most: 61 bytes, lengths, and our header.
+_AROUND_BYTES: Final = 61 + 20 + 60
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -46,9 +51,10 @@ class KafkaLog:
         self._topics = tuple(topics)
         self._asking = Asking(settings)
         self._reading: Reading | None = None
-        self._publishing = Publishing(settings, clock)
+        self._publishing = Publishing(settings, clock, self._most_together)
         self._queues: frozenset[Queue] = frozenset()
         self._queues_until = 0.0
+        self._most_bytes: dict[str, tuple[int | None, float]] = {}
 
     @property
     def uri(self) -> str:
@@ -118,6 +124,30 @@ class KafkaLog:
         if topic not in self._topics:
             raise BusError(f"{self.uri}: topic {topic!r} is not open; open are {', '.join(self._topics)}")
         return self._publishing.publish([queue for queue in self._known() if queue.topic == topic], records)
+
+    def most_bytes(self, topic: str) -> int | None:
+        """Return how many bytes body and key of a record may have, by the topic's max.message.bytes a minute ago.
+
+        None: it is not known, as the login may not describe the topic's configuration, or nobody answers.
+        """
+        known = self._most_bytes.get(topic)
+        if known is None or time.monotonic() > known[1]:
+            known = self._most_bytes[topic] = self._ask_most(topic), time.monotonic() + _SIZES_HOLD_SECONDS
+        return known[0]
+
+    def _most_together(self) -> int | None:
+        known = [most for most in map(self.most_bytes, self._topics) if most is not None]
+        return min(known, default=None)
+
+    def _ask_most(self, topic: str) -> int | None:
+        asked = ConfigResource(ResourceType.TOPIC, topic)
+        try:
+            doing = f"to ask how large messages of {topic!r} may be"
+            answers = self._asking.answers(lambda client: client.describe_configs([asked]), doing)
+        except BusError:
+            return None
+        (found,) = answers.values()
+        return max(0, int(found["max.message.bytes"].value) - _AROUND_BYTES)
 
     def committed(self, group: str) -> Mapping[Queue, int]:
         """Return the offsets that the cluster has on record for a consumer group, for the queues of the topics."""

@@ -25,6 +25,8 @@ _SETTINGS: Final[Mapping[str, Any]] = {
     "message.max.bytes": 16 << 20,
     "linger.ms": 2,
 }
+#: What goes together at the most, as librdkafka has it; brokers refuse a batch that is larger than one message may be.
+_BATCH_BYTES: Final = 1_000_000
 #: What tells other consumers that a message is a whole CloudEvent.
 _HEADERS: Final = [("content-type", b"application/cloudevents+json; charset=UTF-8")]
 
@@ -35,8 +37,12 @@ _MILLISECOND = timedelta(milliseconds=1)
 class Publishing:
     """An idempotent producer, opened when it is first used; threads may share it."""
 
-    def __init__(self, settings: Mapping[str, Any], clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self, settings: Mapping[str, Any], clock: Callable[[], datetime], most_bytes: Callable[[], int | None]
+    ) -> None:
+        """`most_bytes` says how large a batch of messages may be, None: not known; it is asked once."""
         self._settings = settings
+        self._most_bytes = most_bytes
         self._clock = clock
         self._trouble = Trouble()
         self._producer: Producer | None = None
@@ -68,7 +74,9 @@ class Publishing:
     def _open(self) -> Producer:
         with self._opening:
             if self._producer is None:
-                self._producer = Producer({**self._settings, **QUIET, **_SETTINGS, "error_cb": self._trouble})
+                most = min(_BATCH_BYTES, self._most_bytes() or _BATCH_BYTES)
+                own = {"batch.size": max(1, most), "error_cb": self._trouble}
+                self._producer = Producer({**self._settings, **QUIET, **_SETTINGS, **own})
             return self._producer
 
     def _send(self, producer: Producer, queue: Queue, record: tuple[bytes, bytes | None, int], told: Any) -> None:

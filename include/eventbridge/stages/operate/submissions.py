@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eventbridge.errors import EventError
@@ -45,6 +45,7 @@ class PublishResult:
     queue: Queue | None = None
     offset: int | None = None
     error: str = ""
+    too_large: bool = field(default=False, repr=False)  # for the topic
 
 
 def read_submission(body: bytes, *, max_bytes: int) -> Submission:
@@ -84,15 +85,26 @@ def read_submissions(bodies: Sequence[bytes], *, max_bytes: int, name: str = "")
     return submissions
 
 
-def results_of(submissions: Iterable[Submission], places: Iterable[tuple[Queue, int]]) -> list[PublishResult]:
-    """Return what came of submissions, of which those without an error lie at `places`, in that order."""
+def results_of(submissions: Iterable[Submission], places: Iterable[tuple[Queue, int] | int]) -> list[PublishResult]:
+    """Return what came of submissions, of which those without an error lie at `places`, in that order.
+
+    An int among them: the event is not published, as its topic takes no more than so many bytes of event and key.
+    """
     rest = iter(places)
     return [
         PublishResult(submission.event_id, error=submission.error)
         if submission.error
-        else PublishResult(submission.event_id, *next(rest))
+        else _placed(submission, next(rest))
         for submission in submissions
     ]
+
+
+def _placed(submission: Submission, place: tuple[Queue, int] | int) -> PublishResult:
+    if not isinstance(place, int):
+        return PublishResult(submission.event_id, *place)
+    size = len(submission.body)
+    said = f"the event has {size:,} bytes, and the topic takes {place:,} with its key. Raise its max.message.bytes"
+    return PublishResult(submission.event_id, error=said, too_large=True)
 
 
 def _with_id(number: int, body: bytes, name: str) -> bytes:
