@@ -14,8 +14,12 @@ from eventbridge.cli.table import counted
 
 def publish_rules(
     folder: Annotated[
-        Path | None,
-        typer.Option("--rules", metavar="FOLDER", help="Folder of rule files; default: EVENTBRIDGE_RULES_FOLDER."),
+        str | None,
+        typer.Option(
+            "--rules",
+            metavar="FOLDER",
+            help="Folder of rule files, or s3://CONNECTION@BUCKET/PREFIX; default: EVENTBRIDGE_RULES_FOLDER.",
+        ),
     ] = None,
     empty: Annotated[bool, typer.Option("--empty", help="Publish a set without rules: remove all of them.")] = False,
     as_json: JsonOption = False,
@@ -25,10 +29,16 @@ def publish_rules(
     A rule is added, changed or removed by this alone. With mistakes in the files nothing changes.
     """
     from eventbridge.rule import load_rules
+    from eventbridge.stages.operate.bucket_rules import BUCKET_SCHEME, load_bucket_rules
     from eventbridge.stages.operate.publish_rules import publish_rules as publish
 
     with runtime() as work:
-        rules = work.rule_files() if folder is None else load_rules(folder)
+        if folder is None:
+            rules = work.rule_files()
+        elif folder.startswith(BUCKET_SCHEME):
+            rules = load_bucket_rules(folder, work.connections)
+        else:
+            rules = load_rules(Path(folder))
         published = publish(work, rules, empty=empty)
     if as_json:
         show_json(published)
