@@ -327,7 +327,8 @@ def dying_at(point: str, fatal: int) -> Iterator[list[str]]:
 def test_a_large_span_goes_up_in_parts(sending: Sending, bucket: Bucket, order: Order) -> None:
     """Larger than 16 MiB: one object all the same, and it is there whole."""
     large = [order(str(number), subject="x" * (900 << 10)) for number in range(40)]
-    sending.begin(*large, lake=bucket.target + "}")
+    patient = {"prepare_budget_seconds": 600, "push_budget_seconds": 600, "batch_deadline_seconds": 3600}
+    sending.begin(*large, settings=patient, lake=bucket.target + "}")
     sending.deliver()
 
     found = bucket.objects()
