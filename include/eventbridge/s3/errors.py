@@ -11,6 +11,9 @@ from eventbridge.errors import StoreError
 #: What pyarrow puts before S3's own words, e.g. `AWS Error SLOW_DOWN during UploadPart operation: Please ...`.
 _ARROW = re.compile(r"AWS Error (\w+)(?: \(HTTP status (\d+)\))? during \w+ operation: ?(.*)", re.DOTALL)
 
+#: What is raised of an answer whose head ends too early: pyarrow takes it for that of an empty file.
+CUT_SHORT = "AWS Error NETWORK_CONNECTION during HeadObject operation: the answer was cut short"
+
 #: Errors, as pyarrow spells them, that pass. INTERNAL_FAILURE is also whatever it cannot read the text of.
 _PASSING = {
     "INTERNAL_FAILURE",

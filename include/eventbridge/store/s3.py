@@ -15,13 +15,16 @@ import pyarrow as pa
 from eventbridge.errors import StoreError
 from eventbridge.fault_points import reach
 from eventbridge.s3.access import ATTEMPTS, S3Access, S3Clients
-from eventbridge.s3.errors import s3_errors
+from eventbridge.s3.errors import CUT_SHORT, s3_errors
 from eventbridge.s3.upload import upload
 from eventbridge.store.protocol import checked_path, checked_prefix, missing
 from eventbridge.store.s3_reader import S3File, again, wait_before
 
 #: Larger ones never go through pyarrow: it completes an upload of which a part has failed, as a file cut short.
 ARROW_MAX_BYTES = 8 << 20
+#: A writer's name, and how often it is asked for: an answer may end in the middle of its head.
+_WRITER_LETTERS = 32
+_ASKED_FOR_WRITER = 3
 #: S3 takes no more keys in one request.
 _DELETED_AT_ONCE = 1_000
 
@@ -166,11 +169,18 @@ class S3Store:
 
     def _file(self, clients: S3Clients, path: str, key: str) -> S3File:
         try:
-            opened = again(lambda: clients.files().open_input_file(f"{self._bucket}/{key}"), self._attempts)
+            opened = again(lambda: self._opened(clients, key), self._attempts)
             return S3File(opened, lambda: self._errors("read", path), self._attempts)
         except FileNotFoundError as error:
             self._require_bucket(clients)
             raise missing(path, self.uri) from error
+
+    def _opened(self, clients: S3Clients, key: str) -> Any:
+        """Return pyarrow's file; an empty one only if the server says so in words, as an answer cut short does not."""
+        file = clients.files().open_input_file(f"{self._bucket}/{key}")
+        if file.size() == 0 and (self._head(clients, key) or {}).get("ContentLength") != 0:
+            raise OSError(CUT_SHORT)
+        return file
 
     def _require_bucket(self, clients: S3Clients) -> None:
         """Raise what says so if the bucket is missing: S3 answers a look for a file in it as for a missing file."""
@@ -196,6 +206,17 @@ class S3Store:
                 return None
             raise
 
+    def _writer(self, clients: S3Clients, key: str) -> str | None:
+        """Return who created an object, "" if nobody is told, None if it is not there; an answer may be cut short."""
+        for _ in range(_ASKED_FOR_WRITER):
+            found = self._head(clients, key)
+            if found is None:
+                return None
+            writer = str(found.get("Metadata", {}).get("writer", ""))
+            if len(writer) == _WRITER_LETTERS:
+                return writer
+        return ""
+
     def _create(self, clients: S3Clients, key: str, data: bytes | pa.Buffer) -> bool:
         from botocore.exceptions import ClientError
 
@@ -211,10 +232,10 @@ class S3Store:
                 if _status(error) != 412 and error.response.get("Error", {}).get("Code") != "NoSuchUpload":
                     raise
                 # Somebody is there: perhaps we, by a request whose answer was lost and which boto3 repeated.
-                found = self._head(clients, key)
+                found = self._writer(clients, key)
                 if found is None:
                     raise
-                return bool(found.get("Metadata", {}).get("writer") == writer)
+                return found == writer
         raise StoreError(f"Nobody wins {key!r} in the bucket {self._bucket!r}. Let it run again.")  # not reached
 
 

@@ -1,0 +1,66 @@
+"""Whole deliveries with the store on S3 behind a bad network: what passes costs time, and nothing is lost.
+
+`make test-s3` runs the same against s3proxy and versitygw.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from services.fault_proxy import Fault, FaultProxy
+
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.deliver import deliver_until_idle
+from eventbridge.testing.s3 import S3Server
+
+#: A request of so many is disturbed, the first of them among the first that are made.
+EVERY = 6
+EVENTS = 12
+
+
+@pytest.fixture
+def proxy(s3_server: S3Server) -> Iterator[FaultProxy]:
+    """A proxy before the S3 server, the real one where `make test-s3` has started one."""
+    port = int(os.environ.get("TEST_S3_PORT") or urlsplit(s3_server.endpoint).port or 0)
+    with FaultProxy(port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def on_s3(site: Any, proxy: FaultProxy) -> Any:
+    """The installation, its store an empty place behind the proxy."""
+    site.environ["EVENTBRIDGE_STORE_URI"] = f"s3://lake@tests/{uuid.uuid4().hex}"
+    site.environ["EVENTBRIDGE_CONN_LAKE"] = proxy.connection
+    return site
+
+
+@pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name.lower())
+def test_a_delivery_over_s3_survives_a_bad_network(
+    fault: Fault, on_s3: Any, proxy: FaultProxy, order: Callable[..., bytes], tmp_path: Path
+) -> None:
+    """Every sixth request meets one fault, reads and writes alike: all is delivered once, the books balance."""
+    numbers = count(3)
+    proxy.fault = lambda method: fault if next(numbers) % EVERY == 0 else None
+    on_s3.write_rules(
+        "buses: {orders: {source: {type: embedded, topics: [placed], queues: 2, start_at: earliest}}}\n"
+        "rules: {all: {bus: orders, pattern: {}, targets: {lines: {type: file, path: "
+        f"{tmp_path}/lines.jsonl}}}}}}}}\n"
+    )
+    on_s3.publish(*(order(number) for number in range(EVENTS)))
+
+    deliver_until_idle(on_s3.work, "orders", InProcessRouter(on_s3.work.store))
+
+    assert proxy.met >= 4, f"of {proxy.seen} requests"
+    assert audit(on_s3.work).differences == ()
+    lines = (tmp_path / "lines.jsonl").read_text().splitlines()
+    assert len(lines) == EVENTS
+    assert len({json.loads(line)["id"] for line in lines}) == EVENTS
