@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +16,9 @@ from typer.testing import CliRunner
 
 from eventbridge.cli import app
 from eventbridge.config.connection import connections_from_environment
-from eventbridge.errors import RuleFileError, StoreError, UserError
-from eventbridge.stages.operate.bucket_rules import load_bucket_rules
+from eventbridge.config.settings import Settings
+from eventbridge.errors import RuleFileError, SettingsError, StoreError, UserError
+from eventbridge.stages.runtime.bucket_rules import load_rule_files
 from eventbridge.store.open import open_store
 from eventbridge.store.protocol import Store
 from eventbridge.testing.s3 import S3Server
@@ -44,7 +50,7 @@ def test_files_of_all_folders_are_read(prefix: Prefix) -> None:
     prefix.put(buses=BUS, team__one=RULE.replace("NAME", "one"), team__two=RULE.replace("NAME", "two"))
     prefix.store.put("README.md", b"no rule")
 
-    found = load_bucket_rules(prefix.uri, prefix.connections)
+    found = load_rule_files(prefix.uri, prefix.connections)
 
     assert sorted(found.rules) == ["one", "two"]
 
@@ -54,7 +60,7 @@ def test_mistakes_name_the_files_in_the_bucket(prefix: Prefix) -> None:
     prefix.put(buses=BUS, team__one=RULE.replace("NAME", "one").replace("bus: orders", "bus: trains"))
 
     with pytest.raises(RuleFileError) as told:
-        load_bucket_rules(prefix.uri, prefix.connections)
+        load_rule_files(prefix.uri, prefix.connections)
 
     (mistake,) = told.value.mistakes
     assert mistake.file == f"{prefix.uri}/team/one.yaml"
@@ -64,11 +70,11 @@ def test_mistakes_name_the_files_in_the_bucket(prefix: Prefix) -> None:
 def test_what_cannot_be_read_removes_no_rule(prefix: Prefix, s3_server: S3Server) -> None:
     """No files, or a server that refuses: an error, no empty set."""
     with pytest.raises(UserError, match="No rule file lies below"):
-        load_bucket_rules(prefix.uri, prefix.connections)
+        load_rule_files(prefix.uri, prefix.connections)
     prefix.put(buses=BUS)
     s3_server.refuse = lambda request: "AccessDenied"
     with pytest.raises(StoreError, match="access is denied"):
-        load_bucket_rules(prefix.uri, prefix.connections)
+        load_rule_files(prefix.uri, prefix.connections)
 
 
 def test_they_are_published_by_the_command_line(
@@ -86,3 +92,54 @@ def test_they_are_published_by_the_command_line(
     assert told.exit_code == 0, told.output
     assert json.loads(told.stdout)["changed"] == ["one"]
     assert list(work.rule_set().rules) == ["one"]
+
+
+def test_the_folder_of_the_settings_may_be_a_bucket(prefix: Prefix) -> None:
+    """New batches go by what is published then; to go by the files there is refused, with what to do."""
+    settings = Settings.from_mapping({"EVENTBRIDGE_RULES_FOLDER": prefix.uri})
+
+    assert (settings.rules_folder, settings.rules_from) == (prefix.uri, "published")
+    with pytest.raises(SettingsError, match="Set it to published, and run `eventbridge rules publish`"):
+        Settings.from_mapping({"EVENTBRIDGE_RULES_FOLDER": prefix.uri, "EVENTBRIDGE_RULES_FROM": "files"})
+
+
+def test_rules_of_the_bucket_are_checked(
+    prefix: Prefix, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`rules check` names the file there."""
+    prefix.put(buses=BUS, one=RULE.replace("NAME", "one").replace("bus: orders", "bus: trains"))
+    monkeypatch.setenv("EVENTBRIDGE_HOME", str(tmp_path))
+    monkeypatch.setenv("EVENTBRIDGE_RULES_FOLDER", prefix.uri)
+    monkeypatch.setenv("EVENTBRIDGE_CONN_LAKE", s3_server.connection)
+
+    with pytest.raises(RuleFileError, match=f"{prefix.uri}/one.yaml"):
+        CliRunner().invoke(app, ["rules", "check"], catch_exceptions=False)
+
+
+def test_one_process_publishes_what_changes_there(site: Any, prefix: Prefix, s3_server: S3Server) -> None:
+    """`--watch`: a change is in force for every host; a mistake is told, and what was published before holds."""
+    prefix.put(buses=BUS, one=RULE.replace("NAME", "one"))
+    work = site.reopen(rules_folder=prefix.uri, rules_from="published")
+    environ = {
+        **os.environ,
+        "EVENTBRIDGE_HOME": str(work.settings.home),
+        "EVENTBRIDGE_RULES_FOLDER": prefix.uri,
+        "EVENTBRIDGE_CONN_LAKE": s3_server.connection,
+    }
+    command = [sys.executable, "-m", "eventbridge.cli", "rules", "publish", "--watch", "0.2"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environ, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert [process.stdout.readline() for _ in range(2)] == ["1 rule in force\n", "changed: one\n"]
+        assert list(work.rule_set().rules) == ["one"]
+
+        prefix.put(two="rules: [")
+        assert f"{prefix.uri}/two.yaml" in process.stderr.readline() + process.stderr.readline()
+        assert list(work.rule_set().rules) == ["one"]
+
+        prefix.put(two=RULE.replace("NAME", "two"))
+        assert [process.stdout.readline() for _ in range(2)] == ["2 rules in force\n", "changed: two\n"]
+        assert sorted(work.rule_set().rules) == ["one", "two"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from eventbridge.cli.output import JsonOption, say, show_json
+from eventbridge.cli.interrupt import Interrupts
+from eventbridge.cli.output import JsonOption, say, show_json, warn
 from eventbridge.cli.runtime import runtime
 from eventbridge.cli.table import counted
+from eventbridge.errors import EventBridgeError
+
+if TYPE_CHECKING:
+    from eventbridge.stages.operate.publish_rules import PublishedRules
 
 
 def publish_rules(
@@ -22,27 +27,55 @@ def publish_rules(
         ),
     ] = None,
     empty: Annotated[bool, typer.Option("--empty", help="Publish a set without rules: remove all of them.")] = False,
+    watch: Annotated[
+        float | None,
+        typer.Option("--watch", metavar="SECONDS", min=0.1, help="Go on, and look for changes every so many seconds."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check the rule files and put them in force for every host, where EVENTBRIDGE_RULES_FROM is `published`.
 
     A rule is added, changed or removed by this alone. With mistakes in the files nothing changes.
     """
-    from eventbridge.rule import load_rules
-    from eventbridge.stages.operate.bucket_rules import BUCKET_SCHEME, load_bucket_rules
     from eventbridge.stages.operate.publish_rules import publish_rules as publish
+    from eventbridge.stages.runtime.bucket_rules import load_rule_files
 
     with runtime() as work:
-        if folder is None:
-            rules = work.rule_files()
-        elif folder.startswith(BUCKET_SCHEME):
-            rules = load_bucket_rules(folder, work.connections)
-        else:
-            rules = load_rules(Path(folder))
-        published = publish(work, rules, empty=empty)
+
+        def once() -> PublishedRules:
+            rules = work.rule_files() if folder is None else load_rule_files(folder, work.connections)
+            return publish(work, rules, empty=empty)
+
+        if watch is not None:
+            _keep_publishing(once, watch)
+        published = once()
     if as_json:
         show_json(published)
-        return
+    else:
+        _show(published)
+
+
+def _keep_publishing(once: Callable[[], PublishedRules], seconds: float) -> NoReturn:
+    """Publish, and again whenever the files change, until a signal ends the command; a mistake is told once."""
+    with Interrupts() as interrupts:
+        interrupts.begin()
+        before = ""
+        while not interrupts.stop.is_set():
+            try:
+                published = once()
+            except EventBridgeError as error:
+                if str(error) != before:
+                    warn(f"{error} What was published before stays in force.")
+                before = str(error)
+            else:
+                if before or published.changed or published.removed:
+                    _show(published)
+                before = ""
+            interrupts.stop.wait(seconds)
+    raise typer.Exit(interrupts.exit_code)
+
+
+def _show(published: PublishedRules) -> None:
     say(f"{counted(published.rules, 'rule', 'rules')} in force")
     for what, names in (("changed", published.changed), ("removed", published.removed)):
         for name in names:

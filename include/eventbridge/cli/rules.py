@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -236,12 +237,21 @@ def _pattern(rule: str | None, file: Path | None, folder: Path | None) -> Patter
 def _load(folder: Path | None, *, checked: bool = False) -> RuleSet:
     from eventbridge.rule.load import load_rules
 
-    if checked:
-        from eventbridge.decision.rule_test import failures
-
-        found = folder if folder is not None else settings().rules_folder
-        return load_rules(found, look_at_paths=True, tried_by=failures)
-    if folder is not None:
+    if folder is not None and not checked:
         return load_rules(folder)
     chosen = settings()
-    return load_rules(chosen.rules_folder, cache=chosen.rule_cache)
+    place = folder if folder is not None else chosen.rules_folder
+    if isinstance(place, str):
+        from eventbridge.config.connection import connections_from_environment
+        from eventbridge.stages.runtime.bucket_rules import rule_folder
+
+        with rule_folder(place, connections_from_environment(os.environ)) as copies:
+            return _checked(copies) if checked else load_rules(copies)
+    return _checked(place) if checked else load_rules(place, cache=chosen.rule_cache)
+
+
+def _checked(folder: Path) -> RuleSet:
+    from eventbridge.decision.rule_test import failures
+    from eventbridge.rule.load import load_rules
+
+    return load_rules(folder, look_at_paths=True, tried_by=failures)

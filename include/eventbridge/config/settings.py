@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from eventbridge.config.indirect import with_ledger_url
+from eventbridge.config.rules_place import FolderOrBucket, RulesFrom, in_bucket
 from eventbridge.config.setting_mistakes import PREFIX as PREFIX
 from eventbridge.config.setting_mistakes import is_setting_name, setting_mistakes, unknown_setting
 from eventbridge.config.setting_types import Count, Folder, LedgerUrl, Networks, Seconds, Size, Uri
@@ -23,7 +24,7 @@ DAY = 86_400.0
 
 
 def _is_s3(data: Mapping[str, Any]) -> bool:
-    return str(data["store_uri"]).startswith("s3:")  # each file costs a put there: few large ones
+    return in_bucket(data["store_uri"])  # each file costs a put there: few large ones
 
 
 class Settings(BaseModel):
@@ -34,9 +35,7 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    home: Folder = _setting(
-        Path(".eventbridge"), "folder", "One place for all state of a single machine; the next three lie in it."
-    )
+    home: Folder = _setting(Path(".eventbridge"), "folder", "All state of one machine; the next three lie in it.")
     ledger_url: LedgerUrl = _setting(
         lambda data: f"sqlite:///{data['home']}/ledger.sqlite",
         "SQLAlchemy URL",
@@ -52,15 +51,15 @@ class Settings(BaseModel):
     bus_folder: Folder = _setting(
         lambda data: data["home"] / "bus", "folder", "The embedded buses, one SQLite file each; a fast local disk."
     )
-    rules_folder: Path = _setting(
+    rules_folder: FolderOrBucket = _setting(
         Path("include/rules"),
-        "folder",
-        "The rule files; used as written, so that mistakes name files as you know them.",
+        "folder or URI",
+        "The rule files, used as written; or s3://connection@bucket/prefix, from where they are published.",
     )
-    rules_from: Literal["files", "published"] = _setting(
-        "files",
+    rules_from: RulesFrom = _setting(
+        lambda data: "published" if in_bucket(data["rules_folder"]) else "files",
         "files or published",
-        "What new batches go by: this host's rule files, or the set that `eventbridge rules publish` put in force.",
+        "What new batches go by: this host's files, or what `eventbridge rules publish` put in force (so of a bucket).",
     )
     event_max_bytes: Size = _setting(
         MIB, "bytes", "The largest event taken; a larger one is a dead letter Malformed. Bounds memory.", ge=1024

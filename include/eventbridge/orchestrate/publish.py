@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,11 +70,17 @@ class EventBridgeHook(BaseHook):
         """Return whether the rule files have the connection's bus and topic, and what to mend."""
         from eventbridge.rule import load_rules
         from eventbridge.stages.operate.find import find_bus, find_topic
+        from eventbridge.stages.runtime.runtime import Runtime
 
         try:
             bus, topic = self._place()
             settings = airflow_settings()
-            found = find_bus(load_rules(Path(settings.rules_folder), cache=settings.rule_cache), bus)
+            if settings.rules_from == "published":
+                with closing(Runtime.open(settings, airflow_connection)) as work:
+                    rules = work.rule_set()
+            else:
+                rules = load_rules(Path(settings.rules_folder), cache=settings.rule_cache)
+            found = find_bus(rules, bus)
             return True, f"Events go to {bus}/{find_topic(found, topic)}"
         except EventBridgeError as error:
             return False, str(error)

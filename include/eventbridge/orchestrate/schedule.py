@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -59,15 +60,15 @@ def runners_to_parse() -> list[str]:
 
     settings = airflow_settings()
     if settings.rules_from == "published":
-        return _runners_in_force(settings)
+        return sorted(runners_in_force(settings))
     try:
         return sorted(load_rules(Path(settings.rules_folder), cache=settings.rule_cache).runners())
     except RuleFileError:
-        return _runners_in_force(settings)
+        return sorted(runners_in_force(settings))
 
 
-def _runners_in_force(settings: Settings) -> list[str]:
-    """Return the runners of the last rule files without mistakes; only the ledger knows them, and it is asked last."""
+def runners_in_force(settings: Settings) -> Mapping[str, str]:
+    """Return runners, with their buses, of the rules in force; only the ledger knows them, and it is asked last."""
     from eventbridge.ledger import Ledger
 
     try:
@@ -75,8 +76,8 @@ def _runners_in_force(settings: Settings) -> list[str]:
             known = ledger.rules_in_force()
     except LedgerError as error:  # the tasks of every batch say so too; mistakes are shown by `rule_mistakes.py` alone
         log.warning("no DAG of a runner can be made: %s", error)
-        return []
-    return sorted(known.runners) if known is not None else []
+        return {}
+    return known.runners if known is not None else {}
 
 
 def refuse_rule_mistakes() -> None:

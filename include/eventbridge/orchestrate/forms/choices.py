@@ -7,6 +7,7 @@ from pathlib import Path
 from airflow.sdk import get_parsing_context
 
 from eventbridge.errors import RuleFileError
+from eventbridge.orchestrate.schedule import runners_in_force
 from eventbridge.orchestrate.settings import airflow_settings
 
 
@@ -17,6 +18,8 @@ def buses_to_choose() -> list[str]:
     from eventbridge.rule import load_rules
 
     settings = airflow_settings()
+    if settings.rules_from == "published":
+        return sorted(set(runners_in_force(settings).values()))
     try:
         return sorted(load_rules(Path(settings.rules_folder), cache=settings.rule_cache).buses)
     except RuleFileError:  # the DAG file `rule_mistakes.py` shows them

@@ -3,38 +3,53 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from eventbridge.config.connection import Connection
+from eventbridge.config.rules_place import in_bucket
 from eventbridge.errors import RuleFileError, UserError
 from eventbridge.rule import RuleSet, load_rules
 from eventbridge.rule.load import SUFFIXES
 from eventbridge.store.open import open_store
 
-#: A bucket's prefix begins like this: `s3://connection@bucket/prefix`.
-BUCKET_SCHEME = "s3://"
 
+def load_rule_files(
+    folder: Path | str, connections: Callable[[str], Connection], *, cache: Path | None = None
+) -> RuleSet:
+    """Return the buses and rules of a folder or of a bucket's prefix, `s3://connection@bucket/prefix`.
 
-def load_bucket_rules(uri: str, connections: Callable[[str], Connection]) -> RuleSet:
-    """Return the buses and rules of every `.yaml` and `.yml` file below a prefix, hidden ones left out.
-
-    Raises RuleFileError with all mistakes, their files named below `uri`, UserError where no file lies there, and
-    StoreError where the bucket cannot be read: what cannot be read never removes a rule.
+    `cache` as `load_rules` has it, for a folder. Raises RuleFileError with all mistakes, and what `rule_folder` raises.
     """
-    store = open_store(uri, connections)  # it lists no hidden files
+    with rule_folder(folder, connections) as found:
+        return load_rules(found, cache=None if in_bucket(folder) else cache)
+
+
+@contextmanager
+def rule_folder(folder: Path | str, connections: Callable[[str], Connection]) -> Iterator[Path]:
+    """Yield a folder on this machine that has the rule files of `folder`, which may be a bucket's prefix.
+
+    Of a prefix these are copies, gone after the block; mistakes raised in it name the files in the bucket. Hidden files
+    are left out. Raises UserError where no file lies there, and StoreError where the bucket cannot be read: what cannot
+    be read never removes a rule.
+    """
+    if not in_bucket(folder):
+        yield Path(folder)
+        return
+    store = open_store(str(folder), connections)  # it lists no hidden files
     paths = [path for path in store.list("") if path.endswith(SUFFIXES)]
     if not paths:
         raise UserError(f"No rule file lies below {store.uri}. Put one there whose name ends in .yaml.")
-    with tempfile.TemporaryDirectory(prefix="eventbridge-rules-") as folder:
+    with tempfile.TemporaryDirectory(prefix="eventbridge-rules-") as copies:
         for path in paths:
-            copy = Path(folder, path)
+            copy = Path(copies, path)
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(store.get(path))
         try:
-            return load_rules(Path(folder))
+            yield Path(copies)
         except RuleFileError as error:
             there = f"{store.uri}/"
-            found = [replace(each, file=each.file.replace(f"{folder}/", there, 1)) for each in error.mistakes]
+            found = [replace(each, file=each.file.replace(f"{copies}/", there, 1)) for each in error.mistakes]
             raise RuleFileError(found) from None

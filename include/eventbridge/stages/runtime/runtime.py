@@ -14,12 +14,13 @@ from eventbridge.config.settings import Settings
 from eventbridge.errors import NotFoundError, RuleFileError, StoreError, StoreFileDamaged, StoreFileMissing
 from eventbridge.ledger import Ledger
 from eventbridge.model.batch import Batch
-from eventbridge.rule import Bus, RuleSet, load_rules
+from eventbridge.rule import Bus, RuleSet
 from eventbridge.rule import Target as TargetRule
 from eventbridge.rule.chunk_sizes import ChunkSizes
 from eventbridge.rule.operations_bus import OPERATIONS_BUS
 from eventbridge.sources.open import open_log, open_publisher
 from eventbridge.sources.protocol import LogSource, Publisher
+from eventbridge.stages.runtime.bucket_rules import load_rule_files
 from eventbridge.store.open import open_store
 from eventbridge.store.protocol import Store
 from eventbridge.store.rule_sets import freeze_rules, frozen_rules
@@ -99,7 +100,8 @@ class Runtime:
 
     def rule_files(self) -> RuleSet:
         """Return what today's rule files say; raises RuleFileError with every mistake in them."""
-        return load_rules(Path(self.settings.rules_folder), cache=self.settings.rule_cache)
+        folder, cache = self.settings.rules_folder, self.settings.rule_cache
+        return load_rule_files(folder, self.connections, cache=cache)
 
     def in_force(self, rules: RuleSet) -> RuleSet:
         """Return rules as batches take them: those that operators disabled are not enabled."""
