@@ -55,7 +55,12 @@ def vouched_for(by: Pair, name: x509.GeneralName = LOCALHOST) -> Pair:
     return _made("vouched for", name, by)
 
 
-def _made(called: str, name: x509.GeneralName | None, by: Pair | None) -> Pair:
+def ended(by: Pair, name: x509.GeneralName = LOCALHOST) -> Pair:
+    """Return the same, but it was good until yesterday."""
+    return _made("ended", name, by, from_now=timedelta(days=-1))
+
+
+def _made(called: str, name: x509.GeneralName | None, by: Pair | None, from_now: timedelta = timedelta(days=1)) -> Pair:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, called)])
     issuer = subject if by is None else x509.load_pem_x509_certificate(by.certificate).subject
@@ -66,8 +71,8 @@ def _made(called: str, name: x509.GeneralName | None, by: Pair | None) -> Pair:
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(minutes=5))
-        .not_valid_after(now + timedelta(days=1))
+        .not_valid_before(now + min(from_now, timedelta()) - timedelta(minutes=5))
+        .not_valid_after(now + from_now)
     )
     if name is None:
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)

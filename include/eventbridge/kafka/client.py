@@ -60,7 +60,7 @@ _REMEDIES: Final = {
     KafkaError._ALL_BROKERS_DOWN: "Start the brokers, or correct the connection's host",
     KafkaError._AUTHENTICATION: "Correct login, password and sasl.mechanism of the connection",
     KafkaError._RESOLVE: "Correct the connection's host",
-    KafkaError._SSL: "Correct ssl.ca.location and the certificates of the connection",
+    KafkaError._SSL: "Renew the broker's certificate if it has ended, or correct ssl.ca.location and other files",
     KafkaError._TIMED_OUT: "Start the brokers, or correct the connection's host",
     KafkaError._TRANSPORT: "Start the brokers, or correct the connection's host",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "Let the connection's login read and commit for the group",

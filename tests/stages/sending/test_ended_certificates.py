@@ -1,0 +1,100 @@
+"""A server whose certificate has ended: `targets check` says so of each type, and so does a ledger on a server."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import quote
+
+import certificates
+import pytest
+from stages.delivering import Sending, http
+
+from eventbridge.errors import EventBridgeError
+from eventbridge.ledger import Ledger
+from eventbridge.stages.operate.try_target import check_target
+from eventbridge.testing.s3 import ACCESS_KEY, SECRET_KEY
+
+#: What a PostgreSQL client says before it speaks TLS, and what it is answered.
+_SSL_REQUEST = b"\x00\x00\x00\x08\x04\xd2\x16\x2f"
+
+
+@pytest.fixture
+def trusted(tmp_path: Path) -> certificates.Pair:
+    """An authority that clients trust."""
+    return certificates.authority()
+
+
+@pytest.fixture
+def authority_file(trusted: certificates.Pair, tmp_path: Path) -> Path:
+    """Its certificate."""
+    (tmp_path / "authority.pem").write_bytes(trusted.certificate)
+    return tmp_path / "authority.pem"
+
+
+@pytest.fixture
+def port(trusted: certificates.Pair, tmp_path: Path) -> Iterator[int]:
+    """Where something speaks TLS, or PostgreSQL's beginning of it, with a certificate that ended yesterday."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.ended(trusted).write(tmp_path / "ended.pem"))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=_serve, args=(server, context), daemon=True)
+        thread.start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+    thread.join()
+
+
+def _serve(server: socket.socket, context: ssl.SSLContext) -> None:
+    with suppress(OSError):
+        while True:
+            client, _ = server.accept()
+            with client, suppress(OSError):
+                client.settimeout(10)
+                if client.recv(8, socket.MSG_PEEK) == _SSL_REQUEST:
+                    client.recv(8)
+                    client.sendall(b"S")
+                with context.wrap_socket(client, server_side=True) as secure:
+                    secure.recv(1)
+
+
+@pytest.mark.parametrize("kind", ["http", "kafka", "rocketmq", "s3"])
+def test_a_certificate_that_has_ended_is_told(
+    kind: str, sending: Sending, port: int, authority_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the words of the check; librdkafka does not say what is wrong with a certificate, so there it may be that."""
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(authority_file))
+    file = quote(str(authority_file), safe="")
+    keys = f"{quote(ACCESS_KEY, safe='')}:{quote(SECRET_KEY, safe='')}"
+    endpoint = quote(f"https://127.0.0.1:{port}", safe="")
+    sending.site.environ["EVENTBRIDGE_CONN_CRM"] = {
+        "http": json.dumps({"conn_type": "http", "extra": {"ca_certificate": str(authority_file)}}),
+        "kafka": f"kafka://127.0.0.1:{port}/?security.protocol=SSL&ssl.ca.location={file}",
+        "rocketmq": f"rocketmq://127.0.0.1:{port}/?ca_certificate={file}",
+        "s3": f"aws://{keys}@/?region_name=us-east-1&endpoint_url={endpoint}",
+    }[kind]
+    sending.rules(
+        crm={
+            "http": http(f"https://127.0.0.1:{port}/x", connection="crm"),
+            "kafka": "{type: kafka, connection: crm, topic: crm}",
+            "rocketmq": "{type: rocketmq, connection: crm, topic: crm}",
+            "s3": "{type: s3, connection: crm, bucket: tests}",
+        }[kind]
+    )
+
+    said = "Renew the broker's certificate if it has ended" if kind == "kafka" else "certificate has expired"
+    assert said in (check_target(sending.work, "orders", "crm") or "")
+
+
+def test_a_ledger_whose_certificate_has_ended_is_told(port: int, authority_file: Path) -> None:
+    """PostgreSQL: no stage begins, and the error names the reason."""
+    url = f"postgresql://user:word@127.0.0.1:{port}/postgres?sslmode=verify-full&sslrootcert={authority_file}"
+
+    with pytest.raises(EventBridgeError, match="certificate verify failed") as told:
+        Ledger.open(url)
+    assert "word" not in str(told.value)
