@@ -126,6 +126,33 @@ def test_acknowledging_again_is_harmless(queue: InMemoryQueue) -> None:
     assert bodies(queue) == []
 
 
+def test_a_message_that_is_held_longer_is_extended(queue: InMemoryQueue, clock: Clock) -> None:
+    """Its time begins again; what `extend` returns acknowledges it, and what ran out is returned as it is."""
+    queue.publish([b"1"])
+    first = received(queue, 1)[0]["receipt"]
+    clock.now += INVISIBLE / 2
+    (second,) = queue.extend([first])
+    clock.now += INVISIBLE - timedelta(microseconds=1)
+    assert bodies(queue) == []
+    (third,) = queue.extend([second])
+    queue.acknowledge([third])
+    clock.now += INVISIBLE
+
+    assert bodies(queue) == []
+    assert queue.extend([third]) == [third]
+    assert queue.waiting() == 0
+
+
+def test_what_waits_is_counted(queue: InMemoryQueue) -> None:
+    """Until it is acknowledged, be it with somebody or with nobody."""
+    queue.publish([b"1", b"2"])
+    row = received(queue, 1)[0]
+    assert queue.waiting() == 2
+    queue.acknowledge([row["receipt"]])
+
+    assert queue.waiting() == 1
+
+
 @pytest.mark.parametrize("point", ["bus.receive", "bus.acknowledge", "bus.acknowledge.done"])
 def test_a_test_can_stop_every_call(queue: InMemoryQueue, clock: Clock, point: str) -> None:
     """Before `.done` nothing has happened, after it all has."""

@@ -51,6 +51,7 @@ from eventbridge.ledger.retention_tables import sweep as sweep
 from eventbridge.ledger.rule_tables import rule_change as rule_change
 from eventbridge.ledger.rule_tables import rules_in_force as rules_in_force
 from eventbridge.ledger.shift_table import shift as shift
+from eventbridge.ledger.spool_table import spooled as spooled
 from eventbridge.ledger.target_tables import operational_event as operational_event
 from eventbridge.ledger.target_tables import target_status as target_status
 from eventbridge.ledger.target_tables import target_tokens as target_tokens

@@ -64,6 +64,11 @@ class Source(_Frozen):
     mapping: EventMapping | None = None  # of messages that are JSON and no events
     if_deleted: Literal["fail", "earliest", "latest"] = "earliest"  # messages that were not taken and are gone
 
+    @property
+    def is_queue(self) -> bool:
+        """Return whether its topics are queues, which hand out each message until it is acknowledged."""
+        return False
+
 
 def as_source(given: Any) -> Any:
     """Return a source's fields as the model of its type; what is a model already stays (for pydantic).

@@ -56,7 +56,7 @@ FIELDS: Final = {
 FIELDS_LATER: Final[dict[str, tuple[str, ...]]] = {
     "a rule file": (),
     "a bus": (),
-    "a source": ("group",),
+    "a source": (),
     "a mapping": (),
     "a webhook": (),
     "a webhook's mapping": (),

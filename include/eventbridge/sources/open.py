@@ -40,6 +40,18 @@ def open_log(
     )
 
 
+def open_queue(
+    bus: Bus, topic: str, settings: Settings, connections: Callable[[str], Connection], clock: Callable[[], datetime]
+) -> QueueSource:
+    """Open the queue that one topic of a bus is; raises UserError for a topic that is a log."""
+    one = bus.model_copy(update={"source": bus.source.model_copy(update={"topics": (topic,)})})
+    source = open_source(one, settings, connections, clock)
+    if source.kind == "queue":
+        return source
+    source.close()
+    raise UserError(f"The bus {bus.name!r} is of the type {bus.source.type}, a log, and no queue is received from it.")
+
+
 def open_publisher(
     bus: Bus, settings: Settings, connections: Callable[[str], Connection], clock: Callable[[], datetime]
 ) -> Publisher:

@@ -64,9 +64,20 @@ class LogSource(Protocol):
 
 
 class QueueSource(Protocol):
-    """A bus that hands out each message until it is acknowledged; raises BusError where it cannot answer."""
+    """The queue of one topic, which hands out each message until it is acknowledged; raises BusError.
+
+    Threads may share an instance.
+    """
 
     kind: Literal["queue"]
+
+    @property
+    def uri(self) -> str:
+        """Return where the queue lies, for messages to people."""
+
+    @property
+    def invisible_seconds(self) -> float:
+        """Return for how long a message that was received is handed out to nobody else."""
 
     def receive(self, at_most: int) -> pa.RecordBatch:
         """Return up to `at_most` messages as one block of `messages.RECEIVED`, fewer or none if there are no more.
@@ -74,11 +85,28 @@ class QueueSource(Protocol):
         They are invisible to others until they are acknowledged or their time runs out.
         """
 
+    def extend(self, receipts: Sequence[str]) -> list[str]:
+        """Keep messages invisible for their time again, from now on, and return what acknowledges each of them then.
+
+        Receipts that ran out are ignored, and returned as they are.
+        """
+
     def acknowledge(self, receipts: Sequence[str]) -> None:
         """Remove messages from the queue for good; receipts that ran out are ignored."""
 
+    def waiting(self) -> int:
+        """Return about how many messages nobody has acknowledged, cheaply enough to be asked every second."""
+
     def close(self) -> None:
         """Let go of connections."""
+
+
+@runtime_checkable
+class TakesIn(Protocol):
+    """A log that is filled by whoever reads it: what queues handed out."""
+
+    def take_in(self, most: int) -> int:
+        """Take up to `most` messages over from the queues, acknowledge them, and return how many came."""
 
 
 @runtime_checkable

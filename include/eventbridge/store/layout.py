@@ -21,6 +21,11 @@ def buffer(bus: str, planned_at: datetime, batch_id: str, attempt: str) -> str:
     return f"buffer/bus={bus}/date={at:%Y-%m-%d}/hour={at:%H}/{batch_id}-{attempt}.parquet"
 
 
+def spool(bus: str, topic: str, at: datetime, attempt: str) -> str:
+    """Return the path of a file of what a queue handed out at a time; `attempt` is unique per try."""
+    return f"spool/bus={bus}/topic={topic}/date={at.astimezone(UTC):%Y-%m-%d}/{attempt}.parquet"
+
+
 def canary() -> str:
     """Return the path of the one event, laid out like a buffer file, that shows whether Spark routes at all."""
     return "canary/event.parquet"

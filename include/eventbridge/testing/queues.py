@@ -23,6 +23,7 @@ class InMemoryQueue:
     """
 
     kind: Literal["queue"] = "queue"
+    uri = "memory:"
 
     def __init__(self, *, clock: Callable[[], datetime], invisible: timedelta = timedelta(seconds=30)) -> None:
         self.switches = Switches()
@@ -34,6 +35,11 @@ class InMemoryQueue:
         self._waiting: dict[int, Message] = {}
         self._visible_at: dict[int, datetime] = {}
         self._receipts: dict[str, int] = {}
+
+    @property
+    def invisible_seconds(self) -> float:
+        """Return for how long a message that was received is handed out to nobody else."""
+        return self._invisible.total_seconds()
 
     def publish(self, bodies: Sequence[bytes]) -> list[str]:
         """Append messages and return their ids."""
@@ -67,8 +73,29 @@ class InMemoryQueue:
                     del self._waiting[number]
         reach("bus.acknowledge.done")
 
+    def extend(self, receipts: Sequence[str]) -> list[str]:
+        """Keep messages invisible for their time again, under new receipts; those that ran out are ignored."""
+        self.switches.check("extend")
+        with self._turn:
+            return [self._extended(receipt) for receipt in receipts]
+
+    def waiting(self) -> int:
+        """Return how many messages nobody has acknowledged."""
+        self.switches.check("waiting")
+        return len(self._waiting)
+
     def close(self) -> None:
         """Do nothing: there is nothing to let go of."""
+
+    def _extended(self, receipt: str) -> str:
+        number = self._receipts.get(receipt)
+        if number is None or self._visible_at[number] <= self._clock():
+            return receipt
+        del self._receipts[receipt]
+        self._visible_at[number] = self._clock() + self._invisible
+        again = f"{number}-{next(self._receipt_numbers)}"
+        self._receipts[again] = number
+        return again
 
     def _hand_out(self, number: int, now: datetime) -> dict[str, Any]:
         self._receipts = {receipt: of for receipt, of in self._receipts.items() if of != number}

@@ -10,7 +10,7 @@ import pytest
 from eventbridge.errors import RuleFileError
 from eventbridge.rule import load_rules
 from eventbridge.rule.types import fields_of
-from eventbridge.rule.vocabulary import FIELDS, FIELDS_LATER
+from eventbridge.rule.vocabulary import FIELDS
 
 BUS = "buses: {b: {source: {type: embedded}}}\n"
 RULE = f"{BUS}rules:\n  r:\n    bus: b\n"
@@ -52,24 +52,6 @@ def said_about(folder: Path, content: str) -> list[str]:
 def test_mistake(tmp_path: Path, where: str, written: str, said: list[str]) -> None:
     """Each mistake is told with line, column, path and remedy, and without consequences of its own."""
     assert said == said_about(tmp_path, AROUND[where] % written)
-
-
-@pytest.mark.parametrize(
-    ("what", "field"),
-    [(what, field) for what, fields in FIELDS_LATER.items() if what != "a transform" for field in fields],
-)
-def test_field_of_a_later_version(tmp_path: Path, what: str, field: str) -> None:
-    """Each field that the language has and this version lacks is refused, never ignored."""
-    where = {"a source": "bus", "a rule": "rule", "a target": "http"}[what]
-    written = {
-        "a source": f"source: {{type: embedded, {field}: 1}}",
-        "a rule": f"{field}: 1",
-        "a target": f"url: https://x.example, {field}: 1",
-    }[what]
-
-    assert [f"{field} is not in this version"] == [
-        said.split(": ")[2].split(".")[0] for said in said_about(tmp_path, AROUND[where] % written)
-    ]
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ class Client:
         found: dict[TopicQueue, int] = {}
         for broker in sorted({queue.broker for queue in queues}):
             mine = [queue for queue in queues if queue.broker == broker]
-            found |= self._again(partial(self._ends, mine))
+            found |= self.again(partial(self._ends, mine))
         return found
 
     def offset_at(self, queue: TopicQueue, milliseconds: int) -> int:
@@ -130,7 +130,7 @@ class Client:
 
         Offsets without a message are left out. Raises Refused (21) if the queue ends before the range does.
         """
-        connection = self._again(lambda: self.open_to(queue))
+        connection = self.again(lambda: self.open_to(queue))
         try:
             yield from pulled(connection, self.settings.read_group, queue, (start, end))
         finally:
@@ -160,7 +160,29 @@ class Client:
         self, queue: TopicQueue, code: int, fields: Mapping[str, object], accepted: Sequence[int] = (codes.SUCCESS,)
     ) -> Answer:
         """Ask the broker of a queue what may be asked twice."""
-        return self._again(lambda: self.ask(self._address(queue), code, fields, accepted))
+        return self.again(lambda: self.ask(self._address(queue), code, fields, accepted))
+
+    def ask_together(
+        self,
+        queue: TopicQueue,
+        code: int,
+        asked: Sequence[Mapping[str, object]],
+        accepted: Sequence[int] = (codes.SUCCESS,),
+    ) -> list[Answer]:
+        """Ask the broker of a queue several things of one kind at once; the answers come in the order of `asked`."""
+        address = self._address(queue)
+        found: dict[int, Answer] = {}
+        with self._line(address, "ask").connection() as connection:
+            numbers = [connection.send(code, fields) for fields in asked]
+            end = time.monotonic() + self.settings.timeout_seconds
+            while not found.keys() >= set(numbers):
+                answer = connection.receive(end - time.monotonic())
+                if answer is None:
+                    raise TimedOut(address, f"no answer within {self.settings.timeout_seconds:g} s")
+                if answer.code not in accepted:
+                    raise Refused(address, answer.code, answer.remark)
+                found[answer.opaque] = answer
+        return [found[number] for number in numbers]
 
     def ask(
         self,
@@ -188,7 +210,7 @@ class Client:
         for line in lines.values():
             line.close()
 
-    def _again(self, call: Callable[[], Value]) -> Value:
+    def again(self, call: Callable[[], Value]) -> Value:
         """Make a call a second time if its connection broke, by a route that is looked up again."""
         try:
             return call()
@@ -202,20 +224,8 @@ class Client:
         return _number(self.ask_broker(queue, code, {**_place(queue), **more}), "offset")
 
     def _ends(self, queues: Sequence[TopicQueue]) -> dict[TopicQueue, int]:
-        address = self._address(queues[0])
-        found: dict[TopicQueue, int] = {}
-        with self._line(address, "ask").connection() as connection:
-            asked = {connection.send(codes.MAX_OFFSET, _place(queue)): queue for queue in queues}
-            end = time.monotonic() + self.settings.timeout_seconds
-            while len(found) < len(asked):
-                answer = connection.receive(end - time.monotonic())
-                if answer is None:
-                    raise TimedOut(address, f"no answer within {self.settings.timeout_seconds:g} s")
-                if answer.code != codes.SUCCESS:
-                    raise Refused(address, answer.code, answer.remark)
-                if answer.opaque in asked:
-                    found[asked[answer.opaque]] = _number(answer, "offset")
-        return found
+        answers = self.ask_together(queues[0], codes.MAX_OFFSET, [_place(queue) for queue in queues])
+        return {queue: _number(answer, "offset") for queue, answer in zip(queues, answers, strict=True)}
 
     def _send(self, queue: TopicQueue, request: tuple[int, Mapping[str, object], bytes]) -> int:
         address = self._address(queue)

@@ -15,6 +15,10 @@ ROUTE: Final = 105
 SEND: Final = 310
 SEND_BATCH: Final = 320
 
+POP: Final = 200_050
+ACKNOWLEDGE: Final = 200_051
+CHANGE_INVISIBLE_TIME: Final = 200_053
+
 SUCCESS: Final = 0
 BUSY: Final = 2
 MESSAGE_ILLEGAL: Final = 13
@@ -25,3 +29,7 @@ AGAIN: Final = 20
 MOVED: Final = 21
 NEVER_COMMITTED: Final = 22
 NO_GROUP: Final = 26
+#: Of a pop: nothing to hand out.
+NO_MESSAGE: Final = 208
+POLLING_FULL: Final = 209
+POLLING_TIMEOUT: Final = 210

@@ -53,6 +53,7 @@ class Incoming(NamedTuple):
     reconsumed: int
     body: bytes
     properties: Mapping[str, str]
+    queue: int = 0
 
 
 class Outgoing(NamedTuple):
@@ -75,7 +76,7 @@ def decoded(data: bytes) -> list[Incoming]:
             form = _FIXED_IPV6[fixed[7] & _IPV6] if fixed[7] & _IPV6 else _FIXED
             if form is not _FIXED:
                 fixed = form.unpack_from(data, place)
-            total, magic, _, _, _, offset, _, flags, born_at, stored_at, reconsumed, _, length = fixed
+            total, magic, _, queue, _, offset, _, flags, born_at, stored_at, reconsumed, _, length = fixed
             width = _TOPIC_LENGTHS.get(magic)
             if width is None:
                 raise Malformed(f"a message of the format {magic:#x}")
@@ -91,7 +92,8 @@ def decoded(data: bytes) -> list[Incoming]:
                 body = decompressed(body, _CODECS.get(flags >> 8 & 7, ""))
             parts = _parts(body, properties, is_batch=flags & _IS_BATCH == _IS_BATCH)
             for number, each in enumerate(parts):
-                found.append(Incoming(offset + number, stored_at, born_at, reconsumed, each.body, each.properties))
+                of_part = (offset + number, stored_at, born_at, reconsumed, each.body, each.properties)
+                found.append(Incoming(*of_part, queue))
     except struct.error as error:
         raise Malformed(f"a message that is cut off: {error}") from None
     return found

@@ -21,13 +21,16 @@ _MEDIA_TYPES: Final = ("CE_contenttype", "CE_datacontenttype", "contenttype")
 #: What clients and brokers write for themselves.
 _OF_THE_BUS: Final = frozenset(
     {
+        "1ST_POP_TIME",
         "CLUSTER",
         "DELAY",
         "INNER_NUM",
         "MIN_OFFSET",
         "MAX_OFFSET",
         "MSG_REGION",
+        "ORIGIN_GROUP",
         "PGROUP",
+        "POP_CK",
         "TRACE_ON",
         "UNIQ_KEY",
         "WAIT",

@@ -2,24 +2,56 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
+from eventbridge.rule.fields import Fields
 from eventbridge.rule.model import Source
 from eventbridge.rule.types import SourceType
 from eventbridge.sources.broker_fields import WORDS, read_broker_fields
 
 
 class RocketmqFields(Source):
-    """Topics of a RocketMQ cluster; `connection` names where its name servers are and who we are to its brokers."""
+    """Topics of a RocketMQ cluster; `connection` names where its name servers are and who we are to its brokers.
+
+    In mode `pop` brokers keep track of each message: it is handed out to `group` ("" = one of the bus's name), and
+    again after `invisible_time` (seconds) unless it was acknowledged.
+    """
 
     type: Literal["rocketmq"] = "rocketmq"
     connection: str = ""
+    mode: Literal["offsets", "pop"] = "offsets"
+    group: str = ""
+    invisible_time: float = 60.0
+
+    @property
+    def is_queue(self) -> bool:
+        """Return whether messages are popped."""
+        return self.mode == "pop"
+
+
+def _read(fields: Fields) -> dict[str, Any]:
+    read = read_broker_fields(fields)
+    mode = fields.choice("mode", "offsets", ("offsets", "pop"))
+    if mode == "offsets":
+        fields.refuse(("group", "invisible_time"), "{} is of no use without mode: pop", "Remove it, or write mode: pop")
+        return read
+    fields.refuse(
+        ("if_deleted",), "{} is of no use with mode: pop: brokers keep track of what is not taken", "Remove it"
+    )
+    start = fields.time("start_at", "latest", ("latest", "earliest"))
+    if start not in ("latest", "earliest"):
+        fields.add_to("start_at", "a group that pops begins at the earliest or latest message", "Write one of these")
+    return read | {
+        "mode": mode,
+        "group": fields.name("group"),
+        "invisible_time": fields.duration("invisible_time", 60.0, 10, 12 * 3600),
+    }
 
 
 ROCKETMQ = SourceType(
     "rocketmq",
     RocketmqFields,
     "eventbridge.sources.rocketmq.open:open_rocketmq",
-    read=read_broker_fields,
-    words=WORDS,
+    read=_read,
+    words=(*WORDS, "mode", "group", "invisible_time"),
 )

@@ -6,9 +6,14 @@ from eventbridge.rocketmq.settings import client_settings
 from eventbridge.sources.opening import Opening
 from eventbridge.sources.rocketmq.fields import RocketmqFields
 from eventbridge.sources.rocketmq.log import RocketmqLog
+from eventbridge.sources.rocketmq.queue import PopMode, RocketmqQueue
 
 
-def open_rocketmq(opening: Opening[RocketmqFields]) -> RocketmqLog:
+def open_rocketmq(opening: Opening[RocketmqFields]) -> RocketmqLog | RocketmqQueue:
     """Open the source's topics; nothing is asked of the servers yet. Raises ConnectionUnusable."""
     source = opening.source
-    return RocketmqLog(client_settings(opening.connections(source.connection)), source.topics)
+    settings = client_settings(opening.connections(source.connection))
+    if not source.is_queue:
+        return RocketmqLog(settings, source.topics)
+    mode = PopMode(source.group or opening.bus, source.invisible_time, source.start_at != "earliest")
+    return RocketmqQueue(settings, source.topics, mode)

@@ -15,7 +15,7 @@ from eventbridge.model.batch import Batch, BatchState, Range
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.queue import Queue
 from eventbridge.rule import Bus, RuleSet
-from eventbridge.sources.protocol import LogSource
+from eventbridge.sources.protocol import LogSource, TakesIn
 from eventbridge.stages.guards.ledger_identity import claim_runner, refuse_lost_ledger
 from eventbridge.stages.guards.log_identity import refuse_other_log, start_offset
 from eventbridge.stages.ingest.deleted_range import waiting_of
@@ -89,6 +89,10 @@ def _listen(work: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None, h
         if not assign(work, taken, rules, runner):
             return _listen(work, runner, pools, holder)
         most = events_to_hand_out(work, runner, rules, pools)
+        if isinstance(source, TakesIn):
+            if is_intake_stopped(work):
+                return None
+            _take_in(work, runner, source, _Room(offsets, handover.until, most))
         opens = holder is not None and not (handover.until or handover.waiting)
         room = _Room(offsets, handover.until, most)
         plan = _opened(bus, source, offsets) if opens else _plan(work, runner, bus, source, room)
@@ -191,12 +195,23 @@ def _plan(work: Runtime, runner: str, bus: Bus, source: LogSource, room: _Room) 
         if queue in existing:
             found = waiting_of(bus, source, queue, offset)
             waiting.append(found._replace(end=min(found.end, room.until.get(queue, found.end))))
+    limit = _most_events(work, runner, room)
+    held = sum(each.end - each.readable_from for each in waiting)
+    return _Plan([Range(*take) for take in plan_ranges(waiting, limit, bus.weights)], is_full=held > limit)
+
+
+def _most_events(work: Runtime, runner: str, room: _Room) -> int:
     settings = work.settings
     max_events = min(settings.batch_max_events, events_in_time(work, runner))
     max_events = max_events if room.most is None else min(room.most, max_events)
-    limit = events_within(max_events, settings.batch_max_bytes, _mean_bytes(work, runner))
-    held = sum(each.end - each.readable_from for each in waiting)
-    return _Plan([Range(*take) for take in plan_ranges(waiting, limit, bus.weights)], is_full=held > limit)
+    return events_within(max_events, settings.batch_max_bytes, _mean_bytes(work, runner))
+
+
+def _take_in(work: Runtime, runner: str, source: LogSource, room: _Room) -> None:
+    """Take messages over from queues, so that the spool holds what a batch may take."""
+    held = sum(max(0, source.end(queue) - room.offsets.get(queue, 0)) for queue in source.queues())
+    if isinstance(source, TakesIn) and (most := _most_events(work, runner, room) - held) > 0:
+        source.take_in(most)
 
 
 def _opened(bus: Bus, source: LogSource, offsets: Mapping[Queue, int]) -> _Plan:

@@ -67,6 +67,7 @@ def refuse_unfit(work: Runtime, rules: RuleSet) -> None:
                 wrong.append(f"rule {rule.name}, target {name}: it has not_before")
             if target.shadow_of is not None:
                 wrong.append(f"rule {rule.name}, target {name}: it is a shadow")
+    wrong += [f"bus {bus.name}: it is a queue" for bus in rules.buses.values() if bus.source.is_queue]
     if wrong:
         raise UserError(
             "the express lane does not deliver this yet: " + "; ".join(wrong) + ". "

@@ -18,7 +18,7 @@ from eventbridge.rule import Bus, RuleSet
 from eventbridge.rule import Target as TargetRule
 from eventbridge.rule.chunk_sizes import ChunkSizes
 from eventbridge.rule.operations_bus import OPERATIONS_BUS
-from eventbridge.sources.open import open_log, open_publisher
+from eventbridge.sources.open import open_log, open_publisher, open_queue
 from eventbridge.sources.protocol import LogSource, Publisher
 from eventbridge.stages.runtime.bucket_rules import load_rule_files
 from eventbridge.store.open import open_store
@@ -140,8 +140,15 @@ class Runtime:
         return ChunkSizes(self.settings.chunk_max_deliveries, self.settings.chunk_max_bytes)
 
     def open_source(self, bus: Bus) -> LogSource:
-        """Open the bus to read from; the caller closes it. Raises UserError for one that is not a log."""
-        return open_log(bus, self.settings, self.connections, self.clock)
+        """Open the bus to read from; the caller closes it. One of queues is read by way of its spool."""
+        if not bus.source.is_queue:
+            return open_log(bus, self.settings, self.connections, self.clock)
+        from eventbridge.stages.runtime.spool import Spool  # few buses are queues
+
+        queues = {
+            topic: open_queue(bus, topic, self.settings, self.connections, self.clock) for topic in bus.source.topics
+        }
+        return Spool(bus.name, queues, self.ledger, self.store)
 
     def open_publisher(self, bus: Bus) -> Publisher:
         """Open the bus to publish to; the caller closes it. Raises UserError for one that is only read from."""

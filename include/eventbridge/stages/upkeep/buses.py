@@ -14,7 +14,7 @@ from eventbridge.model.consumer_offset import ConsumerOffset
 from eventbridge.model.queue import Queue
 from eventbridge.rule import Bus
 from eventbridge.rule.operations_bus import OPERATIONS_BUS
-from eventbridge.sources.protocol import LogSource, Trimmable
+from eventbridge.sources.protocol import LogSource, TakesIn, Trimmable
 from eventbridge.stages.upkeep.run import Run
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,9 @@ def _trim(run: Run, bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset],
     if any(row.bus_identity not in ("", identities.get(row.queue.topic)) for row in rows):
         run.done.kept[f"bus {bus.name}: a runner stands on another log"] += 1
         return
-    before = run.now - max(LEAST_AGE, timedelta(seconds=bus.retention_seconds))
+    # The archive has what a spool held: that keeps only what somebody has not taken.
+    kept = LEAST_AGE if isinstance(source, TakesIn) else max(LEAST_AGE, timedelta(seconds=bus.retention_seconds))
+    before = run.now - kept
     taken: dict[Queue, int] = {}
     for row in rows:
         taken[row.queue] = min(row.offset, taken.get(row.queue, row.offset))

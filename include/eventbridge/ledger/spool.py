@@ -1,0 +1,83 @@
+"""The spool in the ledger: which files hold what queues handed out, and at which offsets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from eventbridge.ledger.database import Database
+from eventbridge.ledger.statements import spool as statements
+from eventbridge.model.spooled import Spooled
+
+
+class Spool(Database):
+    """The part of the ledger about the spool."""
+
+    def spool_ends(self, bus: str, topic: str) -> tuple[int, int]:
+        """Return the first offset that a topic's spool holds, and the one that its next message gets."""
+        of = {"of_bus": bus, "of_topic": topic}
+        with self._reading() as connection:
+            end = connection.execute(statements.END, of).scalar() or 0
+            earliest = connection.execute(statements.EARLIEST, of).scalar()
+            return end if earliest is None else earliest, end
+
+    def spool_offset_at(self, bus: str, topic: str, at: datetime) -> int | None:
+        """Return the first offset that was spooled at or after a time, None if none was."""
+        with self._reading() as connection:
+            found: int | None = connection.execute(
+                statements.OFFSET_AT, {"of_bus": bus, "of_topic": topic, "at": at}
+            ).scalar()
+            return found
+
+    def spooled_files(self, bus: str, topic: str, first: int, last: int) -> list[Spooled]:
+        """Return the files that hold messages of the offsets `first` (included) to `last` (excluded), in order."""
+        of = {"of_bus": bus, "of_topic": topic, "first": first, "last": last}
+        with self._reading() as connection:
+            return [Spooled(**row._mapping) for row in connection.execute(statements.files(), of)]
+
+    def spooled_that_may_come_again(self, bus: str, topic: str, since: datetime) -> list[Spooled]:
+        """Return the files whose messages were not acknowledged, or were spooled at or after a time."""
+        of = {"of_bus": bus, "of_topic": topic, "at": since}
+        with self._reading() as connection:
+            return [Spooled(**row._mapping) for row in connection.execute(statements.MAY_COME_AGAIN, of)]
+
+    def record_spooled(self, bus: str, topic: str, path: str, count: int) -> Spooled:
+        """Record a file of `count` messages behind all others of its topic, and return where it came to lie."""
+        of = {"of_bus": bus, "of_topic": topic}
+        file = Spooled(bus, topic, 0, count, path, 0, self.now(), acknowledged=False)
+        while True:
+            with self._writing() as connection:
+                start = connection.execute(statements.END, of).scalar() or 0
+                file = replace(file, start=start, end=start + count)
+                if connection.execute(statements.RECORD, vars(file)).rowcount == 1:
+                    return file  # else another process was faster
+
+    def mark_acknowledged(self, file: Spooled) -> None:
+        """Note that the queue knows of a file's messages, and hands them out no more."""
+        with self._writing() as connection:
+            connection.execute(
+                statements.ACKNOWLEDGED, {"of_bus": file.bus, "of_topic": file.topic, "first": file.start}
+            )
+
+    def note_came_again(self, bus: str, topic: str, count: int) -> None:
+        """Count messages that a queue handed out a second time, at the newest file of their topic."""
+        of = {"of_bus": bus, "of_topic": topic}
+        with self._writing() as connection:
+            last = connection.execute(statements.END, of).scalar()
+            connection.execute(statements.CAME_AGAIN, {**of, "last": last, "more": count})
+
+    def spooled_below(self, bus: str, topic: str, offset: int, before: datetime) -> list[Spooled]:
+        """Return the files that hold nothing from `offset` on and were spooled before a time, but for the newest.
+
+        The newest file of a topic stays, as it says where the next one begins.
+        """
+        of = {"of_bus": bus, "of_topic": topic}
+        with self._reading() as connection:
+            end = connection.execute(statements.END, of).scalar()
+            rows = connection.execute(statements.TAKEN, {**of, "last": offset, "at": before})
+            return [file for file in (Spooled(**row._mapping) for row in rows) if file.end != end]
+
+    def drop_spooled(self, bus: str, topic: str, offset: int) -> None:
+        """Forget the files of a topic that end at `offset` or before."""
+        with self._writing() as connection:
+            connection.execute(statements.DROP, {"of_bus": bus, "of_topic": topic, "last": offset})

@@ -1,0 +1,24 @@
+"""The ledger's table of the spool: files in the store that hold what queues handed out; see `ledger.tables`."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Boolean, Column, PrimaryKeyConstraint, Table, Text
+
+from eventbridge.ledger.columns import UtcTime
+from eventbridge.ledger.definitions import metadata
+
+#: Messages `start` (included) to `end` (excluded) of a topic; `again` of those received since came a second time.
+#: Not `acknowledged`: the queue may hand them out again.
+spooled = Table(
+    "spooled",
+    metadata,
+    Column("bus", Text, nullable=False),
+    Column("topic", Text, nullable=False),
+    Column("start", BigInteger, nullable=False),
+    Column("end", BigInteger, nullable=False),
+    Column("path", Text, nullable=False),
+    Column("again", BigInteger, nullable=False),
+    Column("spooled_at", UtcTime, nullable=False),
+    Column("acknowledged", Boolean, nullable=False),
+    PrimaryKeyConstraint("bus", "topic", "start"),
+)

@@ -1,0 +1,191 @@
+"""Pop mode: a broker hands out messages of a topic, and again those that nobody acknowledges in time.
+
+A message that comes again lies in a topic of the group's own, whose name depends on the broker's version; what is
+needed to acknowledge it comes with the message.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from eventbridge.rocketmq.remoting import codes
+from eventbridge.rocketmq.remoting.client import Client
+from eventbridge.rocketmq.remoting.errors import Malformed, NoRoute, Refused
+from eventbridge.rocketmq.remoting.frames import Answer
+from eventbridge.rocketmq.remoting.messages import Incoming, decoded
+from eventbridge.rocketmq.remoting.queues import TopicQueue
+
+#: A broker hands out no more at a time.
+MOST_AT_ONCE: Final = 32
+_REQUESTS_AT_ONCE: Final = 256
+_NOTHING: Final = (codes.NOT_FOUND, codes.POLLING_FULL, codes.POLLING_TIMEOUT)
+_NO_LONGER_HELD: Final = (codes.MESSAGE_ILLEGAL, codes.NO_MESSAGE)
+
+
+class Popped(NamedTuple):
+    """A message that a broker handed out, its id, which is the same whenever it comes, and what acknowledges it."""
+
+    receipt: str
+    message_id: str
+    message: Incoming
+
+
+class _Receipt(NamedTuple):
+    """What a broker wants to have back: its own note of eight parts, and what that says of the message's place."""
+
+    topic: str
+    broker: str
+    queue: int
+    offset: int
+    note: str
+
+    @classmethod
+    def of(cls, receipt: str, topic: str, group: str) -> _Receipt:
+        parts = receipt.split(" ")
+        if len(parts) != 8:
+            raise Malformed(f"{receipt!r} is not a receipt of a popped message")
+        return cls(retry_topics(topic, group)[parts[4]], parts[5], int(parts[6]), int(parts[7]), receipt)
+
+    def asked(self, group: str) -> dict[str, object]:
+        return {
+            "consumerGroup": group,
+            "topic": self.topic,
+            "queueId": self.queue,
+            "extraInfo": self.note,
+            "offset": self.offset,
+            "bname": self.broker,
+        }
+
+
+def retry_topics(topic: str, group: str) -> Mapping[str, str]:
+    """Return the topics in which messages of a topic may lie, by the mark that receipts have: 0 is the topic itself."""
+    return {"0": topic, "1": f"%RETRY%{group}_{topic}", "2": f"%RETRY%{group}+{topic}"}
+
+
+class Popping:
+    """Pops messages of a topic for a group; threads may share one. `from_end`: a new group begins with what comes."""
+
+    def __init__(self, client: Client, topic: str, group: str, invisible_seconds: float, *, from_end: bool) -> None:
+        self._client = client
+        self._topic = topic
+        self._group = group
+        self._invisible = round(invisible_seconds * 1_000)
+        self._from_end = from_end
+
+    def pop(self, broker: str, at_most: int) -> list[Popped]:
+        """Return messages that a broker hands out now, none if there are none or others are just being served."""
+        fields = {
+            "consumerGroup": self._group,
+            "topic": self._topic,
+            "queueId": -1,
+            "maxMsgNums": min(at_most, MOST_AT_ONCE),
+            "invisibleTime": self._invisible,
+            "pollTime": 0,
+            "bornTime": 0,
+            "initMode": 1 if self._from_end else 0,
+            "expType": "TAG",
+            "exp": "*",
+            "order": "false",
+            "bname": broker,
+        }
+        answer = self._client.ask_broker(
+            TopicQueue(self._topic, broker, 0), codes.POP, fields, (codes.SUCCESS, *_NOTHING)
+        )
+        return [] if answer.code != codes.SUCCESS else _popped(answer, broker)
+
+    def brokers(self) -> list[str]:
+        """Return the brokers that have the topic now."""
+        return sorted({queue.broker for queue in self._client.queues(self._topic)})
+
+    def acknowledge(self, receipts: Sequence[str]) -> None:
+        """Tell the brokers that messages need not be handed out again; what ran out, or is gone, is ignored."""
+        accepted = (codes.SUCCESS, *_NO_LONGER_HELD)
+        self._ask_all(codes.ACKNOWLEDGE, receipts, lambda each: each.asked(self._group), accepted)
+
+    def extend(self, receipts: Sequence[str]) -> list[str]:
+        """Have the brokers keep messages back for as long again, and return what acknowledges each of them then."""
+        accepted = (codes.SUCCESS, *_NO_LONGER_HELD)
+        fields = {"invisibleTime": self._invisible}
+        answers = self._ask_all(
+            codes.CHANGE_INVISIBLE_TIME, receipts, lambda each: each.asked(self._group) | fields, accepted
+        )
+        return [_extended(receipt, answers[receipt]) for receipt in receipts]
+
+    def waiting(self) -> int:
+        """Return how many messages are not acknowledged yet, with those that are being handed out."""
+        return sum(map(self._waiting_in, retry_topics(self._topic, self._group).values()))
+
+    def _waiting_in(self, topic: str) -> int:
+        try:
+            queues = self._client.queues(topic)
+        except (Refused, NoRoute) as error:
+            if topic != self._topic and (isinstance(error, NoRoute) or error.code == codes.NO_TOPIC):
+                return 0  # nothing ever came again
+            raise
+        count = 0
+        for queue, end in self._client.ends(queues).items():
+            done = self._client.committed(self._group, queue)
+            count += max(0, end - (self._client.earliest(queue) if done is None else done))
+        return count
+
+    def _ask_all(
+        self,
+        code: int,
+        receipts: Sequence[str],
+        asked: Callable[[_Receipt], Mapping[str, object]],
+        accepted: Sequence[int],
+    ) -> dict[str, Answer]:
+        by_broker: dict[str, list[_Receipt]] = defaultdict(list)
+        for receipt in receipts:
+            found = _Receipt.of(receipt, self._topic, self._group)
+            by_broker[found.broker].append(found)
+        answers: dict[str, Answer] = {}
+        for broker, mine in by_broker.items():
+            queue = TopicQueue(self._topic, broker, 0)
+            for first in range(0, len(mine), _REQUESTS_AT_ONCE):
+                some = mine[first : first + _REQUESTS_AT_ONCE]
+                ask = partial(self._client.ask_together, queue, code, [asked(each) for each in some], accepted)
+                answers |= zip((each.note for each in some), self._client.again(ask), strict=True)
+        return answers
+
+
+def _popped(answer: Answer, broker: str) -> list[Popped]:
+    fields = answer.fields
+    starts = _by_queue(fields.get("startOffsetInfo", ""))
+    offsets = {queue: text.split(",") for queue, text in _by_queue(fields.get("msgOffsetInfo", "")).items()}
+    taken: dict[int, int] = defaultdict(int)
+    found = []
+    for message in decoded(answer.body):
+        receipt = message.properties.get("POP_CK")
+        if receipt is None:
+            try:
+                # What a broker counts by is not always the message's offset: it lists that beside it, in order.
+                at = offsets[message.queue][taken[message.queue]]
+                parts = (starts[message.queue], *(fields[name] for name in ("popTime", "invisibleTime", "reviveQid")))
+            except (KeyError, IndexError):
+                raise Malformed("the answer to a pop does not say how to acknowledge a message") from None
+            taken[message.queue] += 1
+            receipt = " ".join((*parts, "0", broker, str(message.queue), at))
+        message_id = message.properties.get("UNIQ_KEY") or f"{broker}-{message.queue}-{message.offset}"
+        found.append(Popped(receipt, message_id, message))
+    return found
+
+
+def _by_queue(text: str) -> dict[int, str]:
+    """Return what is said of each queue of the topic itself: `0 queue value`, parted by semicolons."""
+    said = (part.split(" ") for part in text.split(";") if part)
+    return {int(part[1]): part[2] for part in said if len(part) == 3 and part[0] == "0"}
+
+
+def _extended(receipt: str, answer: Answer) -> str:
+    if answer.code != codes.SUCCESS:
+        return receipt
+    _, _, _, _, mark, broker, queue, offset = receipt.split(" ")
+    try:
+        times = (answer.fields[name] for name in ("popTime", "invisibleTime", "reviveQid"))
+        return " ".join((offset, *times, mark, broker, queue, offset))
+    except KeyError:
+        raise Malformed("the answer to a change of the invisible time does not say when it was made") from None

@@ -1,0 +1,126 @@
+"""A topic of a RocketMQ cluster as a queue: pop mode, in which brokers keep track of each message."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Final, Literal, NamedTuple
+
+import pyarrow as pa
+
+from eventbridge import fault_points
+from eventbridge.errors import BusError
+from eventbridge.model.queue import Queue
+from eventbridge.rocketmq.remoting.client import Client
+from eventbridge.rocketmq.remoting.popping import MOST_AT_ONCE, Popped, Popping
+from eventbridge.rocketmq.remoting.settings import ClientSettings
+from eventbridge.rocketmq.told import as_bus_errors
+from eventbridge.sources.messages import RECEIVED
+from eventbridge.sources.rocketmq.blocks import headers_of
+from eventbridge.sources.rocketmq.publishing import Publishing
+
+#: A block of so many bytes is handed over before more is asked for.
+_BLOCK_BYTES: Final = 4 << 20
+#: How often in a row a broker may hand out nothing; others may be served just then.
+_EMPTY_ANSWERS: Final = 3
+
+
+class PopMode(NamedTuple):
+    """In whose name messages are popped, for how long they are invisible then, and where a new group begins."""
+
+    group: str
+    invisible_seconds: float
+    from_end: bool
+
+
+class RocketmqQueue:
+    """A queue source of the first of some topics, and a publisher of all.
+
+    Nothing is asked before it is needed. Raises BusError with a remedy where servers do not answer, or refuse.
+    """
+
+    kind: Literal["queue"] = "queue"
+
+    def __init__(self, settings: ClientSettings, topics: Sequence[str], mode: PopMode) -> None:
+        self._servers = ",".join(settings.name_servers)
+        self._topics = tuple(topics)
+        self._mode = mode
+        self._client = Client(settings)
+        self._popping = Popping(
+            self._client, self._topics[0], mode.group, mode.invisible_seconds, from_end=mode.from_end
+        )
+        self._publishing = Publishing(self._client, self._servers)
+
+    @property
+    def uri(self) -> str:
+        """Return `rocketmq://`, the name servers that the connection names, and the topic."""
+        return f"rocketmq://{self._servers}/{self._topics[0]}"
+
+    @property
+    def invisible_seconds(self) -> float:
+        """Return for how long a message that was received is handed out to nobody else."""
+        return self._mode.invisible_seconds
+
+    def receive(self, at_most: int) -> pa.RecordBatch:
+        """Return up to `at_most` messages that brokers hand out now, as one block of `RECEIVED`."""
+        fault_points.reach("bus.receive")
+        found: list[Popped] = []
+        with self._doing("to receive messages of"):
+            for broker in self._popping.brokers():
+                empty = 0
+                while empty < _EMPTY_ANSWERS and len(found) < at_most and _size(found) < _BLOCK_BYTES:
+                    some = self._popping.pop(broker, min(MOST_AT_ONCE, at_most - len(found)))
+                    found += some
+                    empty = 0 if some else empty + 1
+        return _block(found)
+
+    def extend(self, receipts: Sequence[str]) -> list[str]:
+        """Keep messages invisible for their time again, and return what acknowledges each of them then."""
+        with self._doing("to keep back messages of"):
+            return self._popping.extend(receipts)
+
+    def acknowledge(self, receipts: Sequence[str]) -> None:
+        """Tell the brokers that messages need not be handed out again; receipts that ran out are ignored."""
+        fault_points.reach("bus.acknowledge")
+        with self._doing("to acknowledge messages of"):
+            self._popping.acknowledge(receipts)
+        fault_points.reach("bus.acknowledge.done")
+
+    def waiting(self) -> int:
+        """Return about how many messages nobody has acknowledged."""
+        with self._doing("to ask how many messages wait in"):
+            return self._popping.waiting()
+
+    def publish(self, records: Sequence[tuple[bytes, str | None]], topic: str | None = None) -> list[tuple[Queue, int]]:
+        """Append records of (body, key) to a topic (the first one if None) and return where each of them lies."""
+        topic = self._topics[0] if topic is None else topic
+        if topic not in self._topics:
+            raise BusError(f"{self.uri}: topic {topic!r} is not open; open are {', '.join(self._topics)}")
+        return self._publishing.publish(topic, records)
+
+    def close(self) -> None:
+        """Let go of name servers and brokers."""
+        self._client.close()
+
+    def _doing(self, what: str) -> AbstractContextManager[None]:
+        return as_bus_errors(self._servers, f"{what} {self._topics[0]!r}")
+
+
+def _size(found: Sequence[Popped]) -> int:
+    return sum(len(each.message.body) for each in found)
+
+
+def _block(found: Sequence[Popped]) -> pa.RecordBatch:
+    messages = [each.message for each in found]
+    keys = [message.properties.get("KEYS") for message in messages]
+    headers = [headers_of(message.properties) for message in messages]
+    columns: list[list[object]] = [
+        [each.receipt for each in found],
+        [each.message_id for each in found],
+        [message.stored_at * 1_000 for message in messages],
+        [None if key is None else key.encode("utf-8", "replace") for key in keys],
+        [[{"name": name, "value": value} for name, value in each] or None for each in headers],
+        [message.body for message in messages],
+    ]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, RECEIVED, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=RECEIVED)

@@ -1,0 +1,39 @@
+"""Messages of a queue that are held: invisible to others for as long as this takes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from eventbridge.errors import BusError
+from eventbridge.sources.protocol import QueueSource
+
+log = logging.getLogger(__name__)
+
+
+class HeldMessages:
+    """Extends the time of messages while the block lasts, so that nobody else is handed them."""
+
+    def __init__(self, source: QueueSource, receipts: Sequence[str]) -> None:
+        self.receipts = list(receipts)  # those that count now; read them after the block
+        self._source = source
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._extend, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _extend(self) -> None:
+        while not self._done.wait(self._source.invisible_seconds / 3):
+            try:
+                self.receipts = self._source.extend(self.receipts)
+            except BusError as error:  # what comes again is known by its id
+                log.warning("messages that are held may come again: %s", error)

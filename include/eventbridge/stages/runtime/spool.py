@@ -1,0 +1,218 @@
+"""The spool: what queues handed out, kept in the store and the ledger as a log that every stage reads by offsets.
+
+A message is acknowledged once the file that holds it is durable and recorded: a process that dies before that leaves it
+to the queue, and one that dies after it leaves the id by which the spool knows it when it comes again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from datetime import datetime, timedelta
+from typing import Final, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eventbridge import fault_points
+from eventbridge.errors import BusError, OffsetGapError
+from eventbridge.ledger import Ledger
+from eventbridge.model.queue import Queue
+from eventbridge.sources.messages import MESSAGES, RECEIVED, SPOOLED
+from eventbridge.sources.protocol import QueueSource
+from eventbridge.stages.runtime.held_messages import HeldMessages
+from eventbridge.store import layout
+from eventbridge.store.parquet import read_table, write_table
+from eventbridge.store.protocol import Store
+
+log = logging.getLogger(__name__)
+
+#: What one file takes at most: this bounds memory, and what comes again after a crash.
+_FILE_EVENTS: Final = 10_000
+_FILE_BYTES: Final = 16 << 20
+_ROW_GROUP_ROWS: Final = 2_000
+_BLOCK_ROWS: Final = 2_000
+#: How long one `take_in` takes messages over; the next batch goes on.
+_TAKING_SECONDS: Final = 15.0
+
+
+class Spool:
+    """A log source of one queue (0) for each topic: the messages that came, at offsets in the order in which they came.
+
+    `take_in` fills it; the end of a queue, as `ends` has it, counts what still waits to be taken in, about.
+    A message's time is when its file was recorded, where offsets are asked for by time.
+    """
+
+    kind: Literal["log"] = "log"
+    #: How long who looks several times a second may take the answer of `ends` for today's.
+    ends_hold_seconds = 1.0
+
+    def __init__(self, bus: str, queues: Mapping[str, QueueSource], ledger: Ledger, store: Store) -> None:
+        self._bus = bus
+        self._sources = queues
+        self._ledger = ledger
+        self._store = store
+
+    @property
+    def uri(self) -> str:
+        """Return where the queues lie."""
+        return ", ".join(source.uri for source in self._sources.values())
+
+    def identities(self) -> Mapping[str, str]:
+        """Return nothing: a spool is the ledger's, and a lost ledger is told of by itself."""
+        return {}
+
+    def queues(self) -> Sequence[Queue]:
+        """Return the one queue of each topic."""
+        return [Queue(topic, "", 0) for topic in sorted(self._sources)]
+
+    def earliest(self, queue: Queue) -> int:
+        """Return the first offset that the spool holds (the end offset if it is empty)."""
+        return self._ledger.spool_ends(self._bus, self._topic(queue))[0]
+
+    def end(self, queue: Queue) -> int:
+        """Return the offset up to which the spool can be read."""
+        return self._ledger.spool_ends(self._bus, self._topic(queue))[1]
+
+    def ends(self) -> Mapping[Queue, int]:
+        """Return for every queue up to where the spool goes, and about how much further with what still waits."""
+        return {queue: self.end(queue) + self._sources[queue.topic].waiting() for queue in self.queues()}
+
+    def offset_at(self, queue: Queue, at: datetime) -> int:
+        """Return the offset of the first message spooled at or after the aware time `at` (the end if none is)."""
+        found = self._ledger.spool_offset_at(self._bus, self._topic(queue), at)
+        return self.end(queue) if found is None else found
+
+    def read(self, queue: Queue, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of start <= offset < end, in order, as blocks of `MESSAGES`.
+
+        Raises OffsetGapError at the call if `end` lies beyond the end of the spool.
+        """
+        if end > (last := self.end(queue)):
+            raise OffsetGapError(
+                f"The spool of the bus {self._bus!r} holds {queue.topic} up to offset {last}, and {start} to {end} are "
+                "wanted: the ledger lost what it had recorded. Put back the ledger that the store belongs to"
+            )
+        return self._read(queue, start, end)
+
+    def committed(self, group: str) -> Mapping[Queue, int]:
+        """Return nothing: a queue knows no offsets."""
+        return {}
+
+    def commit(self, group: str, offsets: Mapping[Queue, int]) -> None:
+        """Do nothing: what is spooled was acknowledged."""
+
+    def trim(self, before: datetime, keep: Mapping[Queue, int] | None = None) -> int:
+        """Remove files that were spooled before the aware time `before`; return how many messages they held.
+
+        Of a queue in `keep` none from that offset on; the newest file of a topic stays.
+        """
+        removed = 0
+        for queue in self.queues():
+            last = (keep or {}).get(queue, self.end(queue))
+            gone = self._ledger.spooled_below(self._bus, queue.topic, last, before)
+            if gone:
+                self._store.delete_all([file.path for file in gone])
+                self._ledger.drop_spooled(self._bus, queue.topic, gone[-1].end)
+            removed += sum(file.end - file.start for file in gone)
+        return removed
+
+    def take_in(self, most: int) -> int:
+        """Take up to `most` messages over from the queues, in equal shares, and return how many came.
+
+        Raises BusError where a queue does not answer; what was recorded is kept.
+        """
+        began, taken = time.monotonic(), 0
+        share = -(-most // len(self._sources))
+        for topic, source in sorted(self._sources.items()):
+            left = min(share, most - taken)
+            came_again = self._may_come_again(topic, source) if left > 0 else set()
+            while left > 0 and time.monotonic() - began < _TAKING_SECONDS:
+                fresh, any_came = self._take_in(topic, source, min(left, _FILE_EVENTS), came_again)
+                if not any_came:
+                    break
+                left -= fresh
+                taken += fresh
+        return taken
+
+    def close(self) -> None:
+        """Let go of the queues."""
+        with ExitStack() as stack:
+            for source in self._sources.values():
+                stack.enter_context(closing(source))
+
+    def _take_in(self, topic: str, source: QueueSource, at_most: int, known: set[str]) -> tuple[int, bool]:
+        """Take over what one file holds; return how many messages were new, and whether any came at all."""
+        table = _received(source, at_most)
+        if not table.num_rows:
+            return 0, False
+        with HeldMessages(source, table["receipt"].to_pylist()) as held:
+            fresh = _unknown(table, known)
+            file = None
+            if fresh.num_rows:
+                path = layout.spool(self._bus, topic, self._ledger.now(), uuid.uuid4().hex)
+                write_table(self._store, path, fresh, _ROW_GROUP_ROWS, schema=SPOOLED)
+                file = self._ledger.record_spooled(self._bus, topic, path, fresh.num_rows)
+                known.update(fresh["message_id"].to_pylist())
+            if again := table.num_rows - fresh.num_rows:
+                log.info("%s: %d messages of %s came again and are in the spool already", source.uri, again, topic)
+                self._ledger.note_came_again(self._bus, topic, again)
+        source.acknowledge(held.receipts)
+        if file is not None:
+            self._ledger.mark_acknowledged(file)
+        return fresh.num_rows, True
+
+    def _may_come_again(self, topic: str, source: QueueSource) -> set[str]:
+        """Return the ids of messages that the queue may hand out although the spool holds them.
+
+        Those of files of which nobody knows that they were acknowledged, and of young ones: an acknowledgement may
+        have come too late, or be lost with a queue's process.
+        """
+        since = self._ledger.now() - timedelta(seconds=2 * source.invisible_seconds)
+        found: set[str] = set()
+        for file in self._ledger.spooled_that_may_come_again(self._bus, topic, since):
+            found.update(read_table(self._store, file.path, ["message_id"])["message_id"].to_pylist())
+        return found
+
+    def _read(self, queue: Queue, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        fault_points.reach("bus.read")
+        for file in self._ledger.spooled_files(self._bus, queue.topic, start, end):
+            table = read_table(self._store, file.path)
+            table = table.append_column(MESSAGES.field("offset"), pa.array(range(file.start, file.end), pa.int64()))
+            first, last = max(start, file.start), min(end, file.end)
+            wanted = table.select(MESSAGES.names).slice(first - file.start, last - first).cast(MESSAGES)
+            yield from wanted.combine_chunks().to_batches(max_chunksize=_BLOCK_ROWS)
+
+    def _topic(self, queue: Queue) -> str:
+        if queue not in self.queues():
+            raise BusError(f"{self.uri}: there is no queue {queue.topic}/{queue.queue_id} among those open")
+        return queue.topic
+
+
+def _received(source: QueueSource, at_most: int) -> pa.Table:
+    """Return messages for one file: as many as come at once, while none has been held long."""
+    began, size = time.monotonic(), 0
+    blocks: list[pa.RecordBatch] = []
+    left = at_most
+    while left > 0 and size < _FILE_BYTES and time.monotonic() - began < source.invisible_seconds / 4:
+        block = source.receive(left)
+        if not block.num_rows:
+            break
+        blocks.append(block)
+        left -= block.num_rows
+        size += pc.sum(pc.binary_length(block["body"])).as_py() or 0
+    return pa.Table.from_batches(blocks, schema=RECEIVED)
+
+
+def _unknown(table: pa.Table, known: set[str]) -> pa.Table:
+    """Return the messages whose ids are not known, each once, without their receipts."""
+    seen = set(known)
+    rows = []
+    for row, message_id in enumerate(table["message_id"].to_pylist()):
+        if message_id not in seen:
+            seen.add(message_id)
+            rows.append(row)
+    return table.select(SPOOLED.names).take(pa.array(rows, pa.int64()))

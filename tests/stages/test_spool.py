@@ -1,0 +1,162 @@
+"""What queues hand out is a log: durable and recorded before it is acknowledged, wherever a process dies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from eventbridge import fault_points
+from eventbridge.errors import OffsetGapError
+from eventbridge.model.queue import Queue
+from eventbridge.stages.runtime.spool import Spool
+from eventbridge.testing.queues import InMemoryQueue
+
+INVISIBLE = timedelta(seconds=30)
+TOPIC = Queue("orders", "", 0)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.fixture
+def queue(clock: Any) -> InMemoryQueue:
+    """An empty queue by the clock of the installation."""
+    return InMemoryQueue(clock=clock, invisible=INVISIBLE)
+
+
+@pytest.fixture
+def spool(work: Any, queue: InMemoryQueue) -> Callable[[], Spool]:
+    """Open the spool as each process does."""
+    return lambda: Spool("shop", {"orders": queue}, work.ledger, work.store)
+
+
+def bodies(spool: Spool) -> list[bytes]:
+    """Return all that the spool holds."""
+    return [
+        row["body"] for block in spool.read(TOPIC, spool.earliest(TOPIC), spool.end(TOPIC)) for row in block.to_pylist()
+    ]
+
+
+def test_what_is_taken_in_is_read_by_offsets(spool: Callable[[], Spool], queue: InMemoryQueue) -> None:
+    """In the order in which it came, from any offset to any other, again and again."""
+    queue.publish([b"1", b"2"])
+    assert spool().ends() == {TOPIC: 2}
+    assert spool().take_in(10) == 2
+    queue.publish([b"3", b"4", b"5"])
+    assert spool().take_in(2) == 2
+    (block,) = spool().read(TOPIC, 1, 2)
+
+    assert bodies(spool()) == [b"1", b"2", b"3", b"4"]
+    assert (block["offset"].to_pylist(), block["body"].to_pylist()) == ([1], [b"2"])
+    assert spool().ends() == {TOPIC: 5}
+    with pytest.raises(OffsetGapError, match="up to offset 4"):
+        spool().read(TOPIC, 0, 5)
+
+
+def points_of(act: Callable[[], object]) -> int:
+    """Return how many fault points an act reaches."""
+    reached: list[str] = []
+    fault_points.install(reached.append)
+    act()
+    fault_points.install(None)
+    return len(reached)
+
+
+def test_a_process_that_dies_anywhere_loses_and_doubles_nothing(
+    spool: Callable[[], Spool], queue: InMemoryQueue, clock: Any
+) -> None:
+    """Killed at each point of taking in, then run again once the queue hands out what was not acknowledged."""
+    queue.publish([b"first"])
+    points = points_of(lambda: spool().take_in(10))
+    assert points > 8
+    sent = [b"first"]
+    for deadly in range(points):
+        sent += (new := [f"{deadly}-{number}".encode() for number in range(3)])
+        queue.publish(new)
+        left = iter(range(deadly, -1, -1))
+
+        def die(_: str, left: Any = left) -> None:
+            if next(left, 0) == 0:
+                raise Killed
+
+        fault_points.install(die)
+        with suppress(Killed):
+            spool().take_in(10)
+        fault_points.install(None)
+        clock.now += INVISIBLE
+        spool().take_in(10)
+        assert queue.waiting() == 0
+
+    assert sorted(bodies(spool())) == sorted(sent)
+
+
+def test_what_comes_again_is_counted_and_not_landed_twice(
+    work: Any, spool: Callable[[], Spool], queue: InMemoryQueue, clock: Any
+) -> None:
+    """An acknowledgement that was refused: the messages come once more, are known by their ids, and go then."""
+    queue.publish([b"1", b"2"])
+    queue.switches.fail("acknowledge")
+    with pytest.raises(Exception, match="acknowledge"):
+        spool().take_in(10)
+    clock.now += 100 * INVISIBLE
+    queue.publish([b"3"])
+    assert spool().take_in(10) == 1
+
+    assert bodies(spool()) == [b"1", b"2", b"3"]
+    assert queue.waiting() == 0
+    assert [
+        (file.end, file.again, file.acknowledged) for file in work.ledger.spooled_files("shop", "orders", 0, 9)
+    ] == [
+        (2, 0, False),
+        (3, 2, True),
+    ]
+
+
+def test_a_slow_store_does_not_let_messages_come_again(
+    work: Any, spool: Callable[[], Spool], clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a file is written their time is extended, and what acknowledges them is then the newest receipt."""
+    queue = InMemoryQueue(clock=clock, invisible=timedelta(milliseconds=30))
+    queue.publish([b"1"])
+    extended: list[str] = []
+    extend = queue.extend
+
+    def noting(receipts: Any) -> list[str]:
+        extended.extend(found := extend(receipts))
+        return found
+
+    monkeypatch.setattr(queue, "extend", noting)
+
+    def slow(point: str) -> None:
+        while point == "store.put" and len(extended) < 2:
+            pass
+
+    fault_points.install(slow)
+    Spool("shop", {"orders": queue}, work.ledger, work.store).take_in(1)
+
+    assert queue.waiting() == 0
+    assert len(set(extended)) == len(extended) >= 2
+
+
+def test_what_every_runner_has_taken_is_removed(
+    work: Any, spool: Callable[[], Spool], queue: InMemoryQueue, clock: Any
+) -> None:
+    """Old files below the lowest offset go, from ledger and store; offsets go on where they were."""
+    for body in (b"1", b"2", b"3"):
+        queue.publish([body])
+        spool().take_in(1)
+    clock.now += timedelta(days=2)
+    before = clock.now - timedelta(days=1)
+    assert spool().trim(before, {TOPIC: 2}) == 2
+    assert spool().trim(before, {TOPIC: 3}) == 0  # the newest says where the next begins
+    queue.publish([b"4"])
+    spool().take_in(1)
+
+    assert (spool().earliest(TOPIC), spool().end(TOPIC)) == (2, 4)
+    assert bodies(spool()) == [b"3", b"4"]
+    assert len(work.store.list("spool/")) == 2
