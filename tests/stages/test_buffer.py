@@ -10,7 +10,7 @@ import pytest
 
 from eventbridge.errors import InfrastructureError, OffsetGapError
 from eventbridge.model.queue import Queue
-from eventbridge.stages.ingest import buffer as buffer_module
+from eventbridge.stages.ingest import checking
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.runtime.runtime import Runtime
@@ -98,7 +98,7 @@ def test_files_hold_a_bounded_number_of_events(site: Any, order: Order) -> None:
 
 def test_large_events_make_smaller_files(site: Any, order: Order, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a file holds is bounded by bytes too, so that memory does not depend on the size of events."""
-    monkeypatch.setattr(buffer_module, "FILE_MAX_BYTES", 10_000)
+    monkeypatch.setattr(checking, "FILE_MAX_BYTES", 10_000)
     site.publish(*[order(number, filler="x" * 4_000) for number in range(10)], key="one queue")
     work, batch_id = planned(site)
 

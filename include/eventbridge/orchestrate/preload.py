@@ -24,6 +24,7 @@ MODULES = (
     "eventbridge.orchestrate.connections",
     "eventbridge.orchestrate.spark",
     "eventbridge.spark.route",
+    "eventbridge.spark.land",
     "eventbridge.stages.ingest.listen",
     "eventbridge.stages.ingest.buffer",
     "eventbridge.stages.route.stage",

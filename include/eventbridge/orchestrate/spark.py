@@ -13,11 +13,14 @@ from eventbridge.config.connection import Connection
 from eventbridge.errors import ConnectionUnusable
 from eventbridge.orchestrate.connections import airflow_connection
 from eventbridge.spark.java import WORKER_DAEMON
+from eventbridge.spark.land import ConnectLander
 from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.submit import SubmitRouter
 
 if TYPE_CHECKING:
     from eventbridge.routing.job import Router
+    from eventbridge.rule import Bus
+    from eventbridge.stages.ingest.sharing import Lander
     from eventbridge.stages.runtime.runtime import Runtime
 
 CONNECTION_ID = "eventbridge_spark"
@@ -45,6 +48,22 @@ def open_router(work: Runtime) -> Router:
                 f"The Airflow connection {CONNECTION_ID!r} is of type {other!r}: it must be spark_connect, "
                 "for a Spark Connect server, or spark, for spark-submit"
             )
+
+
+def open_lander(bus: Bus) -> Lander | None:
+    """Return who lands a large batch of a bus in parts: the workers of a Spark Connect server; only a task may ask.
+
+    None where the bus is embedded, or the connection is of another type, or there is none: route says what is wrong.
+    """
+    if not getattr(bus.source, "connection", None):
+        return None
+    try:
+        connection = airflow_connection(CONNECTION_ID)
+    except ConnectionUnusable:
+        return None
+    if connection.type != "spark_connect":
+        return None
+    return ConnectLander(SparkConnectHook(CONNECTION_ID).get_connection_url())
 
 
 def _submit(connection: Connection, application: str, arguments: Sequence[str]) -> None:

@@ -71,11 +71,12 @@ def listen(runner: str) -> None:
 @task(**STAGE, do_xcom_push=False)
 def buffer(batch_id: str) -> None:
     """Land the batch's events as Parquet: the archive."""
+    from eventbridge.orchestrate.spark import open_lander
     from eventbridge.stages.ingest.buffer import buffer as run
 
     if batch_id:
         with stage() as work:
-            run(work, batch_id)
+            run(work, batch_id, open_lander)
 
 
 @task(**STAGE, multiple_outputs=False)

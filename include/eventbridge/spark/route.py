@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from eventbridge.errors import SparkError
 from eventbridge.routing.job import RouteJob, RouteTask, RuleShare, SliceResult, Task
@@ -16,12 +16,12 @@ from eventbridge.rule import Rule
 from eventbridge.spark.ask_sql import answered, delete_answers, in_sql
 from eventbridge.spark.failure import spark_errors
 from eventbridge.spark.frame import routed_frame, worker_connection
-from eventbridge.spark.session import connect, forget, is_closed
+from eventbridge.spark.retried import retried, rows_of
+from eventbridge.spark.session import forget
 from eventbridge.store.open import open_store
 from eventbridge.store.protocol import Store
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
     from pyspark.sql.connect.session import SparkSession
 
 
@@ -51,7 +51,7 @@ class ConnectRouter:
         rules = in_sql(store, job, tasks)
         plain = [task for task in tasks if task.slice_id not in rules]
         if plain:
-            yield from self._retried(job, lambda spark: self._results(spark, job, plain))
+            yield from retried(self._url, job, lambda spark: self._results(spark, job, plain))
         total = CostlyTotal()
         for task in tasks:
             if isinstance(task, RuleShare) and task.slice_id in rules:
@@ -60,7 +60,7 @@ class ConnectRouter:
                     yield referred(task, CROWDED)
                     continue
                 began = time.monotonic()
-                yield from self._retried(job, partial(self._asked, store, job, rules[task.slice_id], task))
+                yield from retried(self._url, job, partial(self._asked, store, job, rules[task.slice_id], task))
                 total.charge(job, (time.monotonic() - began) / 2)  # the clock for twice the CPU time, as its budget
 
     def _asked(
@@ -71,29 +71,6 @@ class ConnectRouter:
         delete_answers(store, asked)
 
     def _results(self, spark: SparkSession, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
-        with closing(_rows(routed_frame(spark, job, tasks, route=self._route))) as rows:
+        with closing(rows_of(routed_frame(spark, job, tasks, route=self._route))) as rows:
             for row in rows:
                 yield SliceResult.from_json(row["result"].encode())
-
-    def _retried(
-        self, job: RouteJob, results: Callable[[SparkSession], Iterator[SliceResult]]
-    ) -> Iterator[SliceResult]:
-        from pyspark.errors import PySparkException
-
-        first = True
-        while True:
-            try:
-                for result in results(connect(self._url, job.runner, old=job.old)):
-                    first = False
-                    yield result
-                return
-            except PySparkException as error:
-                # This process may have known the server before it was started again.
-                if not (first and is_closed(error)):
-                    raise
-                first = False
-                forget(self._url, job.runner, old=job.old)
-
-
-def _rows(frame: DataFrame) -> Any:
-    yield from frame.toLocalIterator()

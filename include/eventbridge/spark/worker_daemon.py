@@ -27,7 +27,8 @@ def load() -> None:
     # Python's own dice are thrown again in each child; NumPy's would fall alike in every worker, in others' jobs too.
     os.register_at_fork(after_in_child=numpy.random.seed)
 
-    import eventbridge.spark.frame  # noqa: F401
+    import eventbridge.spark.frame
+    import eventbridge.spark.land  # noqa: F401
     from eventbridge.routing.warm_up import compile_ahead
     from eventbridge.spark.inherited_programs import leave_programs
 

@@ -17,7 +17,7 @@ from eventbridge.config.settings import Settings
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.rule.types import SMALL_CHUNK
 from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.ingest import buffer as buffer_module
+from eventbridge.stages.ingest import checking
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit
@@ -79,7 +79,7 @@ def test_a_batch_of_12_rules_is_few_puts(
 
     `make test-s3` does the same in full size, with HTTP targets, settings as they are, retries and redrives.
     """
-    monkeypatch.setattr(buffer_module, "ROW_GROUP_ROWS", 2_000 // SCALE)
+    monkeypatch.setattr(checking, "ROW_GROUP_ROWS", 2_000 // SCALE)
     monkeypatch.setattr(route_module, "ROW_GROUP_ROWS", 2_000 // SCALE)
     usual = Settings.from_mapping({"EVENTBRIDGE_STORE_URI": "s3://tests/x"})
     sizes = ("buffer_range_events", "segment_answers")

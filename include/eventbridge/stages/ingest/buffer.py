@@ -2,53 +2,41 @@
 
 from __future__ import annotations
 
-import hashlib
-import uuid
-from collections import Counter
-from collections.abc import Generator, Mapping
+import logging
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import datetime
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eventbridge.errors import EventError
-from eventbridge.event.cloudevent import Event, parse_event
-from eventbridge.event.recognise import recognise
+from eventbridge.errors import EventBridgeError
 from eventbridge.model.batch import Batch, BatchFile, Range
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.queue import Queue
 from eventbridge.rule import Bus
-from eventbridge.sources.messages import MESSAGES
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.guards.log_identity import refuse_other_log
-from eventbridge.stages.ingest.as_events import as_events
+from eventbridge.stages.ingest.checking import CheckedFile, Checking, Limits, identity_of, write_file
 from eventbridge.stages.ingest.deleted_range import passes_over
+from eventbridge.stages.ingest.sharing import Answer, Lander, LandJob, Part, log_of, parts_of
 from eventbridge.stages.runtime.prepare_budget import PrepareBudget
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.told import told
-from eventbridge.store import layout
-from eventbridge.store.columns import column_of, listed, numbers_of, same, strings, time_code, times, with_codes
-from eventbridge.store.parquet import TableWriter, read_table
-from eventbridge.store.schemas import BUFFER, ROW_GROUP_ROWS
+from eventbridge.store.parquet import read_table
 
-#: Bytes of messages per landed file: with large events this bounds the memory, not the number of events.
-FILE_MAX_BYTES = 16 << 20
-
-#: Ids differ from row to row; of the other texts a file has few.
-_BUFFER = with_codes(BUFFER, but=("message_id", "event_id"))
+log = logging.getLogger(__name__)
 
 
 @told("buffer")
-def buffer(work: Runtime, batch_id: str) -> None:
+def buffer(work: Runtime, batch_id: str, open_lander: Callable[[Bus], Lander | None] | None = None) -> None:
     """Land what is not landed yet of a planned batch, then move it to `buffered`; later calls do nothing.
 
-    Each finished sub-range is recorded, so a run that dies loses one of them. A message that is not a CloudEvent is
+    Each finished sub-range is recorded, so a run that dies loses one of them. A message that is no CloudEvent is
     kept as `malformed` with the reason, an id that the batch holds already as `duplicate`; an offset that the log no
-    longer holds is a recorded gap. Raises InfrastructureError when the prepare budget is spent: run it again;
-    OffsetGapError where the bus is not the one that the batch was planned on.
+    longer holds is a recorded gap. Of a large batch `open_lander` says who lands it in parts, several at a time, for
+    its bus; what they leave, or fail at, is landed here. Raises InfrastructureError when the prepare budget is spent:
+    run it again; OffsetGapError where the bus is not the one that the batch was planned on.
     """
     batch = work.ledger.batch(batch_id)
     if batch.state != "planned" or batch.kind != "normal":
@@ -56,33 +44,14 @@ def buffer(work: Runtime, batch_id: str) -> None:
     bus = work.rules_of(batch).buses[batch.bus]
     with closing(work.open_source(bus)) as source:
         refuse_other_log(work, batch.runner, bus, source)
-        landed = Landing(work, batch, bus, source).run()
+        landed = Landing(work, batch, bus, source).run(open_lander)
     if landed:
         work.ledger.move_batch(batch_id, "planned", "buffered")
 
 
 @dataclass
-class _Checked:
-    """What the checks of a file's messages came to, a list for each column."""
-
-    statuses: list[str] = field(default_factory=list)
-    event_ids: list[str | None] = field(default_factory=list)
-    sources: list[str | None] = field(default_factory=list)
-    types: list[str | None] = field(default_factory=list)
-    reasons: list[str | None] = field(default_factory=list)
-    identities: set[bytes] = field(default_factory=set)
-
-    def add(self, status: str, event_id: str | None, source: str | None, type_: str | None, reason: str | None) -> None:
-        self.statuses.append(status)
-        self.event_ids.append(event_id)
-        self.sources.append(source)
-        self.types.append(type_)
-        self.reasons.append(reason)
-
-
-@dataclass
 class Landing:
-    """One try of landing a batch; sub-ranges one after the other, since each must know the ids before it."""
+    """One try of landing a batch; sub-ranges are recorded one after the other: each must know the ids before it."""
 
     work: Runtime
     batch: Batch
@@ -91,10 +60,18 @@ class Landing:
     seen: set[bytes] = field(default_factory=set)
     recorded: dict[str, BatchFile] = field(default_factory=dict)
 
-    def run(self) -> bool:
+    def __post_init__(self) -> None:
+        """Know how messages are checked."""
+        settings = self.work.settings
+        limits = Limits(settings.buffer_range_events, settings.event_max_bytes)
+        self._checking = Checking(self.source, self.bus.source.mapping, limits, self.work.clock)
+
+    def run(self, open_lander: Callable[[Bus], Lander | None] | None = None) -> bool:
         """Land every range; False: the batch is not `planned` any more, somebody else was faster."""
         budget = PrepareBudget(self.work, "buffer", self.batch.batch_id)
         self._learn()
+        if open_lander is not None:
+            self._land_shared(open_lander, budget)
         for span in self.work.ledger.ranges(self.batch.batch_id):
             position = self._landed_until(span, span.start)
             while position < span.end:
@@ -112,16 +89,58 @@ class Landing:
             return self.bus
         return self.work.rule_set().buses.get(self.bus.name, self.bus)
 
+    def _land_shared(self, open_lander: Callable[[Bus], Lander | None], budget: PrepareBudget) -> None:
+        """Have a large batch landed in parts and record what comes, up to what has to be landed here."""
+        spans = [
+            Part(span.queue, self._landed_until(span, span.start), span.end)
+            for span in self.work.ledger.ranges(self.batch.batch_id)
+        ]
+        batch, settings = self.batch, self.work.settings
+        job = LandJob(
+            batch_id=batch.batch_id,
+            runner=batch.runner,
+            bus=batch.bus,
+            rule_set=batch.rule_set,
+            planned_at=batch.planned_at,
+            at=self.work.clock(),
+            log=log_of(self.source),
+            store_uri=settings.store_uri,
+            file_events=settings.buffer_range_events,
+            event_max_bytes=settings.event_max_bytes,
+        )
+        parts = parts_of(spans, job)
+        lander = open_lander(self.bus) if parts else None
+        if lander is None:
+            return
+        with closing(_answers(lander, job, parts)) as answers:
+            for part, answer in zip(parts, answers, strict=False):
+                if not self._take_over(part, answer, budget):
+                    return
+
+    def _take_over(self, part: Part, answer: Answer, budget: PrepareBudget) -> bool:
+        """Record the files that somebody landed of a part; False: the rest of the batch is to be landed here."""
+        position = part.start
+        for file, identities in answer.by_file():
+            budget.check()
+            detail = file.detail
+            if self.seen.isdisjoint(identities):
+                taken = self._record(detail, identities, file.path)
+            else:  # the batch has some of these ids already, in another part: the file says that they are new
+                taken = self._land(detail.queue, detail.start, detail.end)
+            if not taken or (position := self._landed_until(part, position)) != detail.end:
+                return False
+            budget.progressed()
+        return position == part.end
+
     def _land(self, queue: Queue, start: int, limit: int) -> bool:
         """Land and record what comes next of a queue, or learn what somebody else recorded there; False: too late."""
-        rows, detail, identities = self._checked(queue, start, limit)
-        path = None
-        if rows.num_rows:
-            path = layout.buffer(self.batch.bus, self.batch.planned_at, self.batch.batch_id, uuid.uuid4().hex)
-            writer = TableWriter(self.work.store, path, ROW_GROUP_ROWS)
-            writer.write(rows)
-            writer.close()
-        file = BatchFile(self.batch.batch_id, "buffer", _key(queue, start), path, rows.num_rows, detail)
+        found = self._checked(queue, start, limit)
+        batch = self.batch
+        path = write_file(self.work.store, batch.bus, batch.planned_at, batch.batch_id, found.rows)
+        return self._record(found.detail, found.identities, path)
+
+    def _record(self, detail: LandedRange, identities: set[bytes], path: str | None) -> bool:
+        file = BatchFile(self.batch.batch_id, "buffer", _key(detail.queue, detail.start), path, detail.read, detail)
         if self.work.ledger.record_file(file, while_state="planned"):
             self.seen |= identities
             self.recorded[file.key] = file
@@ -131,53 +150,13 @@ class Landing:
 
     def take(self, queue: Queue, start: int, limit: int) -> tuple[pa.Table, int]:
         """Return what comes next of a queue as rows of schema BUFFER, landed nowhere, and up to where that goes."""
-        rows, detail, identities = self._checked(queue, start, limit)
-        self.seen |= identities
-        return rows, detail.end
+        found = self._checked(queue, start, limit)
+        self.seen |= found.identities
+        return found.rows, found.detail.end
 
-    def _checked(self, queue: Queue, start: int, limit: int) -> tuple[pa.Table, LandedRange, set[bytes]]:
+    def _checked(self, queue: Queue, start: int, limit: int) -> CheckedFile:
         passed_over = passes_over(self.bus_today, self.source, queue, start)
-        messages, end = self._read(queue, start if not passed_over else limit, limit)
-        messages, refused = as_events(messages, queue, self.bus.source.mapping)
-        checked = self._check(messages, refused)
-        rows = _rows(queue, messages, checked, self.work.clock())
-        return rows, _landed(queue, start, end, messages, checked), checked.identities
-
-    def _read(self, queue: Queue, start: int, limit: int) -> tuple[pa.Table, int]:
-        """Return the next messages, as many as fit one file, and the offset up to which that accounts for."""
-        blocks: list[pa.RecordBatch] = []
-        events, size = self.work.settings.buffer_range_events, FILE_MAX_BYTES
-        with closing(_reading(self.source, queue, start, limit)) as reading:
-            for block in reading:
-                taken = _fitting(block, events, size)
-                blocks.append(block.slice(0, taken))
-                events -= taken
-                size -= pc.sum(pc.binary_length(blocks[-1]["body"])).as_py() or 0
-                if events <= 0 or size <= 0:
-                    return pa.Table.from_batches(blocks), int(blocks[-1]["offset"][-1].as_py()) + 1
-        return pa.Table.from_batches(blocks, schema=MESSAGES), limit
-
-    def _check(self, messages: pa.Table, refused: Mapping[int, str]) -> _Checked:
-        """Check each message: strictly a CloudEvent or not, and new in this batch or not."""
-        checked = _Checked()
-        limit = self.work.settings.event_max_bytes
-        for row, body in enumerate(messages["body"].to_pylist()):
-            if row in refused:
-                checked.add("malformed", None, None, None, refused[row])
-                continue
-            found = recognise(body, max_bytes=limit) if body is not None else None
-            if found is None:
-                try:
-                    event = _event(body, limit)
-                except EventError as error:
-                    checked.add("malformed", None, None, None, str(error))
-                    continue
-                found = event.id, event.source, event.type
-            identity = _identity(found[1], found[0])
-            status = "duplicate" if identity in checked.identities or identity in self.seen else "valid"
-            checked.identities.add(identity)
-            checked.add(status, *found, None)
-        return checked
+        return self._checking.next_file(queue, start, limit, self.seen, is_gap=passed_over)
 
     def _learn(self) -> None:
         """Take over what is recorded: where each queue stands, and the ids of its valid events."""
@@ -188,9 +167,9 @@ class Landing:
             if file.path is not None:
                 table = read_table(self.work.store, file.path, columns=["status", "source", "event_id"])
                 valid = table.filter(pc.equal(table["status"], "valid"))
-                self.seen.update(map(_identity, valid["source"].to_pylist(), valid["event_id"].to_pylist()))
+                self.seen.update(map(identity_of, valid["source"].to_pylist(), valid["event_id"].to_pylist()))
 
-    def _landed_until(self, span: Range, position: int) -> int:
+    def _landed_until(self, span: Range | Part, position: int) -> int:
         """Return the end of the recorded sub-ranges that follow one another from `position` on."""
         while (file := self.recorded.get(_key(span.queue, position))) is not None:
             assert isinstance(file.detail, LandedRange)  # only buffer records under such a key
@@ -198,68 +177,13 @@ class Landing:
         return position
 
 
-def _fitting(block: pa.RecordBatch, events: int, size: int) -> int:
-    """Return how many messages of a block reach the number of events or of bytes, if it has so many."""
-    sizes = np.cumsum(pc.fill_null(pc.binary_length(block["body"]), 0).to_numpy(zero_copy_only=False))
-    enough = int(np.searchsorted(sizes, size)) + 1
-    return min(events, enough, int(block.num_rows))
-
-
-def _event(body: bytes | None, max_bytes: int) -> Event:
-    if body is None:
-        raise EventError("the message has no body: it is a tombstone, which holds no event")
-    return parse_event(body, max_bytes=max_bytes)
-
-
-def _reading(source: LogSource, queue: Queue, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
-    # A generator of our own: a source may give any iterator, and only generators have close().
-    yield from source.read(queue, start, end)
+def _answers(lander: Lander, job: LandJob, parts: list[Part]) -> Generator[Answer, None, None]:
+    """Yield what a lander answers, until workers fail; what they fail at says more where the stage does it."""
+    try:
+        yield from lander.land(job, parts)
+    except EventBridgeError as error:
+        log.warning("batch %s is landed by its own task: %s", job.batch_id, error)
 
 
 def _key(queue: Queue, start: int) -> str:
     return f"{queue.topic}/{queue.broker}/{queue.queue_id:06d}/{start:020d}"
-
-
-def _identity(source: str, event_id: str) -> bytes:
-    # 16 bytes instead of the texts: a batch of half a million events must fit into the memory of one task.
-    text = f"{len(source)}:{source}{event_id}"
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
-def _rows(queue: Queue, messages: pa.Table, checked: _Checked, arrived_at: datetime) -> pa.Table:
-    """Return messages as rows of schema BUFFER, texts coded where many are the same."""
-    count = messages.num_rows
-    place = "-".join(str(part) for part in queue if part != "")
-    columns = {
-        "topic": same(queue.topic, count),
-        "broker": same(queue.broker, count),
-        "queue_id": column_of(np.full(count, queue.queue_id), pa.int32()),
-        "offset": messages["offset"],
-        "message_id": pc.binary_join_element_wise(place, messages["offset"].cast(pa.string()), "-"),
-        "published_at": messages["published_at"],
-        "arrived_at": times(np.full(count, time_code(arrived_at))),
-        "status": listed(checked.statuses),
-        "reason": listed(checked.reasons),
-        "event_id": strings(checked.event_ids),
-        "source": listed(checked.sources),
-        "type": listed(checked.types),
-        "body": messages["body"].fill_null(b""),
-    }
-    return pa.Table.from_arrays([columns[name] for name in BUFFER.names], schema=_BUFFER)
-
-
-def _landed(queue: Queue, start: int, end: int, messages: pa.Table, checked: _Checked) -> LandedRange:
-    counts = Counter(checked.statuses)
-    edges = np.concatenate(([start - 1], numbers_of(messages["offset"]), [end]))
-    holes = np.flatnonzero(np.diff(edges) > 1)
-    return LandedRange(
-        queue=queue,
-        start=start,
-        end=end,
-        read=messages.num_rows,
-        valid=counts["valid"],
-        duplicate=counts["duplicate"],
-        malformed=counts["malformed"],
-        size=pc.sum(pc.binary_length(messages["body"])).as_py() or 0,
-        gaps=tuple(zip((edges[holes] + 1).tolist(), edges[holes + 1].tolist(), strict=True)),
-    )

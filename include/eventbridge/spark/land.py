@@ -1,0 +1,73 @@
+"""Land parts of a large batch on a Spark Connect server: its workers read the bus and write the archive's files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from eventbridge.config.settings import Settings
+from eventbridge.errors import SparkError
+from eventbridge.sources.open import open_log
+from eventbridge.spark.failure import spark_errors
+from eventbridge.spark.frame import worker_connection
+from eventbridge.spark.retried import retried, rows_of
+from eventbridge.spark.session import forget
+from eventbridge.stages.ingest.sharing import Answer, LandedFiles, LandJob, LandJobParts, Part, land_part
+from eventbridge.store.open import open_store
+from eventbridge.store.rule_sets import frozen_rules
+
+if TYPE_CHECKING:
+    from pyspark.sql.connect.session import SparkSession
+
+#: What a worker answers per part: its files as JSON, and the identities of its events.
+_ANSWER = "landed string, identities binary"
+
+
+class ConnectLander:
+    """A lander on a Spark Connect server, `sc://host:port`.
+
+    Its workers find the bus's connection in their environment, as EVENTBRIDGE_CONN_*: no secret travels with a job.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def land(self, job: LandJob, parts: Sequence[Part]) -> Iterator[Answer]:
+        """Land the parts as one Spark job; yields what is finished, in their order. Raises SparkError."""
+        try:
+            with spark_errors(f"Spark at {self._url} did not land batch {job.batch_id}"):
+                yield from retried(self._url, job, lambda spark: _answers(spark, job, parts))
+        except SparkError:
+            forget(self._url, job.runner, old=job.old)
+            raise
+
+
+def _answers(spark: SparkSession, job: LandJob, parts: Sequence[Part]) -> Iterator[Answer]:
+    text = LandJobParts(job, tuple(parts)).to_json()
+    numbers = spark.range(0, len(parts), 1, numPartitions=len(parts))
+    with closing(rows_of(numbers.mapInArrow(partial(land_numbers, text), _ANSWER))) as rows:
+        for row in rows:
+            yield Answer(LandedFiles.from_json(row["landed"].encode()), bytes(row["identities"]))
+
+
+def land_numbers(text: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Land the parts of `text` whose numbers come in, yield a row of schema _ANSWER for each; runs in Spark's workers.
+
+    A task that Spark repeats or runs twice writes files of its own names: the driver records one answer per part.
+    """
+    asked = LandJobParts.from_json(text)
+    job = asked.job
+    store = open_store(job.store_uri, worker_connection)
+    bus = frozen_rules(store, job.rule_set).buses[job.bus]
+    settings = Settings(event_max_bytes=job.event_max_bytes, buffer_range_events=job.file_events)
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            with closing(open_log(bus, settings, worker_connection, lambda: job.at)) as source:
+                answer = land_part(store, source, bus, job, asked.parts[number])
+            yield pa.RecordBatch.from_pydict(
+                {"landed": [answer.landed.to_json().decode()], "identities": [answer.identities]}
+            )

@@ -1,0 +1,213 @@
+"""Checks of messages on their way into the archive: what of a queue fits one file, as the rows that file will hold."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping
+from collections.abc import Set as AbstractSet
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eventbridge.errors import EventError
+from eventbridge.event.cloudevent import Event, parse_event
+from eventbridge.event.recognise import recognise
+from eventbridge.model.landed import LandedRange
+from eventbridge.model.queue import Queue
+from eventbridge.rule.model import EventMapping
+from eventbridge.sources.messages import MESSAGES
+from eventbridge.sources.protocol import LogSource
+from eventbridge.stages.ingest.as_events import as_events
+from eventbridge.store import layout
+from eventbridge.store.columns import column_of, listed, numbers_of, same, strings, time_code, times, with_codes
+from eventbridge.store.parquet import TableWriter
+from eventbridge.store.protocol import Store
+from eventbridge.store.schemas import BUFFER, ROW_GROUP_ROWS
+
+#: Bytes of messages per landed file: with large events this bounds the memory, not the number of events.
+FILE_MAX_BYTES = 16 << 20
+
+#: Bytes of an event's identity.
+IDENTITY_BYTES = 16
+
+#: Ids differ from row to row; of the other texts a file has few.
+_BUFFER = with_codes(BUFFER, but=("message_id", "event_id"))
+
+
+class Limits(NamedTuple):
+    """The most events of a file, and the most bytes of an event."""
+
+    file_events: int
+    event_max_bytes: int
+
+
+class CheckedFile(NamedTuple):
+    """What one file will hold: rows of schema BUFFER, what is recorded of them, the identities of the valid events."""
+
+    rows: pa.Table
+    detail: LandedRange
+    identities: set[bytes]
+
+
+@dataclass(frozen=True)
+class Checking:
+    """Reads messages of a log and checks them; `clock` says when they arrived."""
+
+    source: LogSource
+    mapping: EventMapping | None
+    limits: Limits
+    clock: Callable[[], datetime]
+
+    def next_file(
+        self, queue: Queue, start: int, limit: int, seen: AbstractSet[bytes], *, is_gap: bool = False
+    ) -> CheckedFile:
+        """Return what comes next of a queue, as much as fits one file; `is_gap`: all up to `limit` is passed over.
+
+        An event with an identity in `seen` is a duplicate.
+        """
+        messages, end = self._read(queue, start if not is_gap else limit, limit)
+        messages, refused = as_events(messages, queue, self.mapping)
+        checked = self._check(messages, refused, seen)
+        rows = _rows(queue, messages, checked, self.clock())
+        return CheckedFile(rows, _landed(queue, start, end, messages, checked), checked.identities)
+
+    def _read(self, queue: Queue, start: int, limit: int) -> tuple[pa.Table, int]:
+        """Return the next messages, as many as fit one file, and the offset up to which that accounts for."""
+        blocks: list[pa.RecordBatch] = []
+        events, size = self.limits.file_events, FILE_MAX_BYTES
+        with closing(_reading(self.source, queue, start, limit)) as reading:
+            for block in reading:
+                taken = _fitting(block, events, size)
+                blocks.append(block.slice(0, taken))
+                events -= taken
+                size -= pc.sum(pc.binary_length(blocks[-1]["body"])).as_py() or 0
+                if events <= 0 or size <= 0:
+                    return pa.Table.from_batches(blocks), int(blocks[-1]["offset"][-1].as_py()) + 1
+        return pa.Table.from_batches(blocks, schema=MESSAGES), limit
+
+    def _check(self, messages: pa.Table, refused: Mapping[int, str], seen: AbstractSet[bytes]) -> _Checked:
+        """Check each message: strictly a CloudEvent or not, and new in this batch or not."""
+        checked = _Checked()
+        limit = self.limits.event_max_bytes
+        for row, body in enumerate(messages["body"].to_pylist()):
+            if row in refused:
+                checked.add("malformed", None, None, None, refused[row])
+                continue
+            found = recognise(body, max_bytes=limit) if body is not None else None
+            if found is None:
+                try:
+                    event = _event(body, limit)
+                except EventError as error:
+                    checked.add("malformed", None, None, None, str(error))
+                    continue
+                found = event.id, event.source, event.type
+            identity = identity_of(found[1], found[0])
+            status = "duplicate" if identity in checked.identities or identity in seen else "valid"
+            if status == "valid":
+                checked.identities.add(identity)
+            checked.add(status, *found, None)
+        return checked
+
+
+@dataclass
+class _Checked:
+    """What the checks of a file's messages came to, a list for each column."""
+
+    statuses: list[str] = field(default_factory=list)
+    event_ids: list[str | None] = field(default_factory=list)
+    sources: list[str | None] = field(default_factory=list)
+    types: list[str | None] = field(default_factory=list)
+    reasons: list[str | None] = field(default_factory=list)
+    identities: set[bytes] = field(default_factory=set)
+
+    def add(self, status: str, event_id: str | None, source: str | None, type_: str | None, reason: str | None) -> None:
+        self.statuses.append(status)
+        self.event_ids.append(event_id)
+        self.sources.append(source)
+        self.types.append(type_)
+        self.reasons.append(reason)
+
+
+def write_file(store: Store, bus: str, planned_at: datetime, batch_id: str, rows: pa.Table) -> str | None:
+    """Write rows into the archive and return the path; None where there are none.
+
+    Nobody else has ever the same name: who is late, or does it twice, leaves garbage and changes no recorded file.
+    """
+    if not rows.num_rows:
+        return None
+    path = layout.buffer(bus, planned_at, batch_id, uuid.uuid4().hex)
+    writer = TableWriter(store, path, ROW_GROUP_ROWS)
+    writer.write(rows)
+    writer.close()
+    return path
+
+
+def _fitting(block: pa.RecordBatch, events: int, size: int) -> int:
+    """Return how many messages of a block reach the number of events or of bytes, if it has so many."""
+    sizes = np.cumsum(pc.fill_null(pc.binary_length(block["body"]), 0).to_numpy(zero_copy_only=False))
+    enough = int(np.searchsorted(sizes, size)) + 1
+    return min(events, enough, int(block.num_rows))
+
+
+def _event(body: bytes | None, max_bytes: int) -> Event:
+    if body is None:
+        raise EventError("the message has no body: it is a tombstone, which holds no event")
+    return parse_event(body, max_bytes=max_bytes)
+
+
+def _reading(source: LogSource, queue: Queue, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
+    # A generator of our own: a source may give any iterator, and only generators have close().
+    yield from source.read(queue, start, end)
+
+
+def identity_of(source: str, event_id: str) -> bytes:
+    """Return what is the same for events of one source and id alone."""
+    # 16 bytes instead of the texts: a batch of half a million events must fit into the memory of one task.
+    text = f"{len(source)}:{source}{event_id}"
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=IDENTITY_BYTES).digest()
+
+
+def _rows(queue: Queue, messages: pa.Table, checked: _Checked, arrived_at: datetime) -> pa.Table:
+    """Return messages as rows of schema BUFFER, texts coded where many are the same."""
+    count = messages.num_rows
+    place = "-".join(str(part) for part in queue if part != "")
+    columns = {
+        "topic": same(queue.topic, count),
+        "broker": same(queue.broker, count),
+        "queue_id": column_of(np.full(count, queue.queue_id), pa.int32()),
+        "offset": messages["offset"],
+        "message_id": pc.binary_join_element_wise(place, messages["offset"].cast(pa.string()), "-"),
+        "published_at": messages["published_at"],
+        "arrived_at": times(np.full(count, time_code(arrived_at))),
+        "status": listed(checked.statuses),
+        "reason": listed(checked.reasons),
+        "event_id": strings(checked.event_ids),
+        "source": listed(checked.sources),
+        "type": listed(checked.types),
+        "body": messages["body"].fill_null(b""),
+    }
+    return pa.Table.from_arrays([columns[name] for name in BUFFER.names], schema=_BUFFER)
+
+
+def _landed(queue: Queue, start: int, end: int, messages: pa.Table, checked: _Checked) -> LandedRange:
+    counts = Counter(checked.statuses)
+    edges = np.concatenate(([start - 1], numbers_of(messages["offset"]), [end]))
+    holes = np.flatnonzero(np.diff(edges) > 1)
+    return LandedRange(
+        queue=queue,
+        start=start,
+        end=end,
+        read=messages.num_rows,
+        valid=counts["valid"],
+        duplicate=counts["duplicate"],
+        malformed=counts["malformed"],
+        size=pc.sum(pc.binary_length(messages["body"])).as_py() or 0,
+        gaps=tuple(zip((edges[holes] + 1).tolist(), edges[holes + 1].tolist(), strict=True)),
+    )

@@ -1,0 +1,92 @@
+"""Spark's workers land a large batch of a real broker: what is recorded is what one process would have recorded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from services.brokers import Broker
+from spark.own_server import own_server
+
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
+from eventbridge.model.landed import LandedRange
+from eventbridge.spark.land import ConnectLander
+from eventbridge.spark.server import SparkConnectServer
+from eventbridge.stages.ingest import sharing
+from eventbridge.stages.ingest.buffer import buffer
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.store.parquet import read_table
+
+_EVENTS = 2_000
+
+
+@pytest.fixture
+def environ(broker: Broker, tmp_path: Path) -> dict[str, str]:
+    """The settings of an installation whose bus is a topic of three queues."""
+    broker.make_topics("landed", queues=3)
+    source = {"type": broker.kind, "connection": "broker", "topics": ["landed"], "start_at": "earliest"}
+    target = {"type": "file", "path": str(tmp_path / "never-written")}
+    rule = {"bus": "orders", "pattern": {}, "targets": {"lines": target}}
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / "rules.yaml").write_text(
+        json.dumps({"buses": {"orders": {"source": source}}, "rules": {"all": rule}})
+    )
+    return {
+        "EVENTBRIDGE_RULES_FOLDER": str(tmp_path / "rules"),
+        "EVENTBRIDGE_CONN_BROKER": broker.server.connection,
+        "EVENTBRIDGE_BUFFER_RANGE_EVENTS": "100",
+        "EVENTBRIDGE_PREPARE_BUDGET_SECONDS": "600",
+    }
+
+
+@pytest.fixture
+def server(environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkConnectServer]:
+    """A Spark Connect server whose workers know the broker."""
+    monkeypatch.setenv("EVENTBRIDGE_CONN_BROKER", environ["EVENTBRIDGE_CONN_BROKER"])
+    with own_server(tmp_path / "spark") as running:
+        yield running
+
+
+def _landed(environ: dict[str, str], home: Path, lander: ConnectLander | None) -> tuple[list[Any], list[int]]:
+    """Land the topic in an installation of its own; return the rows without their time, and counts of the ranges."""
+    settings = Settings.from_mapping(environ | {"EVENTBRIDGE_HOME": str(home)})
+    work = Runtime.open(settings, connections_from_environment(environ))
+    batch_id = listen(work, "default")
+    assert batch_id is not None
+    buffer(work, batch_id, lambda bus: lander)
+    files = work.ledger.files(batch_id, "buffer")
+    assert work.ledger.batch(batch_id).state == "buffered"
+    rows = [row for file in files if file.path for row in read_table(work.store, file.path).to_pylist()]
+    for row in rows:
+        row.pop("arrived_at")
+    details = [file.detail for file in files if isinstance(file.detail, LandedRange)]
+    work.close()
+    counts = [sum(getattr(each, name) for each in details) for name in ("read", "valid", "duplicate", "malformed")]
+    return sorted(rows, key=lambda row: (row["queue_id"], row["offset"])), counts
+
+
+def test_workers_land_what_one_process_lands(
+    environ: dict[str, str], server: SparkConnectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows and counts are the same, with ids that come again in other parts and what is no event."""
+    monkeypatch.setattr(sharing, "LARGE_EVENTS", 1)
+    work = Runtime.open(
+        Settings.from_mapping(environ | {"EVENTBRIDGE_HOME": str(tmp_path / "publisher")}),
+        connections_from_environment(environ),
+    )
+    publisher = work.open_publisher(work.rule_set().buses["orders"])
+    ids = [number % 1_500 for number in range(_EVENTS)]
+    events = [{"specversion": "1.0", "id": str(number), "source": "/s", "type": "t"} for number in ids]
+    publisher.publish([(json.dumps(event).encode() if event["id"] != "7" else b"none", None) for event in events])
+    publisher.close()
+    work.close()
+
+    rows, counts = _landed(environ, tmp_path / "shared", ConnectLander(server.url))
+
+    assert (rows, counts) == _landed(environ, tmp_path / "alone", None)
+    assert counts == [_EVENTS, 1_499, 499, 2]

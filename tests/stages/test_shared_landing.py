@@ -1,0 +1,177 @@
+"""A large batch is landed in parts by several workers: what is recorded is what one process would have recorded."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+from stages.test_buffer import OnLog, landed, places, planned
+
+from eventbridge.errors import OffsetGapError, SparkError
+from eventbridge.model.queue import Queue
+from eventbridge.rule import Bus
+from eventbridge.stages.ingest import sharing
+from eventbridge.stages.ingest.buffer import buffer
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.ingest.sharing import Answer, InProcessLander, LandJob, LandJobParts, Part
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.testing.sources import InMemoryLog
+
+Order = Callable[..., bytes]
+
+FILE_EVENTS = 3
+
+
+@pytest.fixture(autouse=True)
+def every_batch_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Share out whatever a test publishes."""
+    monkeypatch.setattr(sharing, "LARGE_EVENTS", 1)
+
+
+class Workers(InProcessLander):
+    """Workers that are given a job as it travels, and fail at a part (None: at none)."""
+
+    def __init__(self, work: Runtime, bus: Bus, fails_at: int | None = None) -> None:
+        super().__init__(work.store, bus, work.open_source)
+        self._fails_at = fails_at
+        self.parts: list[Part] = []
+
+    def land(self, job: LandJob, parts: Sequence[Part]) -> Iterator[Answer]:
+        asked = LandJobParts.from_json(LandJobParts(job, tuple(parts)).to_json())
+        for number, answer in enumerate(super().land(asked.job, asked.parts)):
+            if number == self._fails_at:
+                raise SparkError("the cluster is gone")
+            self.parts.append(parts[number])
+            yield answer
+
+
+def shared(work: Runtime, batch_id: str, fails_at: int | None = None) -> list[Part]:
+    """Land a batch by workers and return the parts that they answered for."""
+    made: list[Workers] = []
+
+    def open_lander(bus: Bus) -> Workers:
+        made.append(Workers(work, bus, fails_at))
+        return made[-1]
+
+    buffer(work, batch_id, open_lander)
+    return made[0].parts if made else []
+
+
+def rows_of(work: Runtime, batch_id: str) -> list[dict[str, Any]]:
+    """Return what is landed, in the order of queue and offset, and prove that the files follow one another."""
+    rows = landed(work, batch_id)
+    return sorted(rows, key=lambda row: (row["queue_id"], row["offset"]))
+
+
+def books_of(work: Runtime, batch_id: str) -> dict[int, Counter[str]]:
+    """Return by queue what the recorded ranges come to; fails where they do not follow one another."""
+    books: dict[int, Counter[str]] = {}
+    ends: dict[int, int] = {}
+    for file in work.ledger.files(batch_id, "buffer"):
+        detail: Any = file.detail
+        place = detail.queue.queue_id
+        assert detail.start == ends.get(place, detail.start)
+        ends[place] = detail.end
+        counts = {name: getattr(detail, name) for name in ("read", "valid", "duplicate", "malformed", "size")}
+        counts |= {f"gap at {offset}": 1 for first, last in detail.gaps for offset in range(first, last)}
+        books.setdefault(place, Counter()).update(counts)
+    return books
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_workers_land_what_one_process_lands(site: Any, clock: Any, order: Order, seed: int) -> None:
+    """Rows and books are the same, with ids that come again in other parts, what is no event, and gaps."""
+    dice = random.Random(seed)
+    log = InMemoryLog(topics=("placed",), queues=3, clock=clock)
+    for _ in range(200):
+        body = dice.choice([order(dice.randrange(80)), order(dice.randrange(1_000, 9_000)), b"no event"])
+        log.append(Queue("placed", "", dice.randrange(3)), body, None)
+    work = OnLog(site.reopen(buffer_range_events=FILE_EVENTS), log)
+    batch_id = listen(work, "orders") or ""
+    for queue in log.queues():
+        start = dice.randrange(log.end(queue))
+        log.lose(queue, start, start + dice.randrange(20))
+    other = OnLog(site.copy(site.folder.parent / "alone").reopen(buffer_range_events=FILE_EVENTS), log)
+    buffer(other, batch_id)
+
+    parts = shared(work, batch_id)
+
+    assert len(parts) > len(log.queues())
+    assert rows_of(work, batch_id) == rows_of(other, batch_id)
+    assert books_of(work, batch_id) == books_of(other, batch_id)
+    assert work.ledger.batch(batch_id).state == "buffered"
+    other.close()
+
+
+def test_what_workers_fail_at_is_landed_by_the_task(site: Any, order: Order) -> None:
+    """What they answered before is kept and read no second time."""
+    site.publish(*[order(number) for number in range(30)], key="one queue")
+    work, batch_id = planned(site, buffer_range_events=FILE_EVENTS)
+
+    assert len(shared(work, batch_id, fails_at=1)) == 1
+
+    assert [place for _, place in places(landed(work, batch_id))] == list(range(30))
+    assert work.ledger.batch(batch_id).state == "buffered"
+
+
+def test_workers_that_see_another_log_land_nothing_of_it(site: Any, clock: Any, order: Order) -> None:
+    """Their connection may lead elsewhere: the task, which sees the batch's own log, lands it."""
+    log, elsewhere = (InMemoryLog(topics=("placed",), queues=1, clock=clock) for _ in range(2))
+    log.publish([(order(number), None) for number in range(20)])
+    elsewhere.publish([(order(f"other {number}"), None) for number in range(20)])
+    work = OnLog(site.reopen(buffer_range_events=FILE_EVENTS), log)
+    batch_id = listen(work, "orders") or ""
+
+    buffer(work, batch_id, lambda bus: Workers(OnLog(work, elsewhere), bus))
+
+    assert [row["event_id"] for row in landed(work, batch_id)] == [str(number) for number in range(20)]
+
+
+def test_a_bus_that_fails_where_messages_are_gone_fails(site: Any, clock: Any, order: Order) -> None:
+    """Workers decide nothing: the task finds what the log dropped, and says so as without them."""
+    rules = site.folder / "rules" / "rules.yaml"
+    source = "type: kafka, connection: broker, topics: [placed], if_deleted: fail"
+    rules.write_text(rules.read_text().replace("type: embedded, topics: [placed], queues: 2", source))
+    log = InMemoryLog(topics=("placed",), queues=1, clock=clock)
+    log.publish([(order(number), None) for number in range(20)])
+    work = OnLog(site.reopen(buffer_range_events=FILE_EVENTS), log)
+    batch_id = listen(work, "orders") or ""
+    log.lose(Queue("placed", "", 0), 0, 15)
+
+    with pytest.raises(OffsetGapError, match="dropped offsets 0 to 15"):
+        shared(work, batch_id)
+    assert work.ledger.files(batch_id, "buffer") == []
+
+
+def test_a_small_batch_is_not_shared_out(site: Any, order: Order, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asking workers would take longer than it saves."""
+    monkeypatch.setattr(sharing, "LARGE_EVENTS", 31)
+    site.publish(*[order(number) for number in range(30)])
+    work, batch_id = planned(site, buffer_range_events=FILE_EVENTS)
+
+    assert shared(work, batch_id) == []
+    assert len(landed(work, batch_id)) == 30
+
+
+def test_it_may_die_anywhere(site: Any, order: Order, dying_everywhere: Callable[..., Iterator[Any]]) -> None:
+    """Wherever task or worker dies, the next try ends with every message landed once, counted, the batch buffered."""
+    site.publish(*[order(number) for number in (1, 2, 1, 3, 4, 2)], b"bad", order(5), key="one queue")
+    _, batch_id = planned(site, buffer_range_events=1)
+
+    def stage(work: Runtime) -> None:
+        settings = work.settings.model_copy(update={"buffer_range_events": 1})
+        shared(dataclasses.replace(work, settings=settings), batch_id)
+
+    for wreck in dying_everywhere(site, stage):
+        work = wreck.reopen()
+        stage(work)
+        rows = landed(work, batch_id)
+
+        assert work.ledger.batch(batch_id).state == "buffered"
+        assert [place for _, place in places(rows)] == list(range(8))
+        assert [row["event_id"] for row in rows if row["status"] == "valid"] == ["1", "2", "3", "4", "5"]
+        assert [sum(counts.values()) - counts["size"] for counts in books_of(work, batch_id).values()] == [16]
