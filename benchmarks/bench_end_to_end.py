@@ -16,10 +16,11 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from benchmarks.bench_site import BUS, Cost, event, measured, site
 from benchmarks.bench_sources import BROKERS, Broker, land
@@ -35,8 +36,6 @@ from eventbridge.model.batch import Batch
 from eventbridge.sources.protocol import Publisher
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.store.columns import NO_TIME, time_at, times_of
-from eventbridge.store.parquet import read_table
 
 #: Events that go in, a second, from the first batch's plan to the last commit.
 GOAL = 40_000
@@ -69,6 +68,7 @@ class Found:
     lost: int
     twice: int
     differences: int
+    idle: float  # share of the machine's cores, from the services' start to the last commit
 
     @property
     def seconds(self) -> float:
@@ -139,7 +139,7 @@ def _measure(name: str, options: argparse.Namespace) -> Found:
         alone = _landing_alone(broker, options)
         services = Services(fresh(FOLDER, rules_folder=rules, settings=names))
         try:
-            passages, differences = _deliver(services, options)
+            passages, differences, idle = _deliver(services, options)
         finally:
             services.stop()
         numbers = Counter(json.loads(line)["id"] for line in output.open())
@@ -151,6 +151,7 @@ def _measure(name: str, options: argparse.Namespace) -> Found:
             lost=(options.events + 1) // 2 - len(numbers),
             twice=sum(numbers.values()) - len(numbers),
             differences=differences,
+            idle=idle,
         )
 
 
@@ -178,28 +179,49 @@ def _publish(bus: Publisher, numbers: range, size: int) -> None:
         bus.publish([(event(number, size, "other" if number % 2 else "bench"), None) for number in some])
 
 
-def _deliver(services: Services, options: argparse.Namespace) -> tuple[list[Passage], int]:
-    """Run the services until the backlog is committed; return how its batches passed, and differences in the books."""
+def _deliver(services: Services, options: argparse.Namespace) -> tuple[list[Passage], int, float]:
+    """Run the services until the backlog is committed; return how its batches passed, differences, how idle cores were.
+
+    Of the books; and from the first batch to the last commit.
+    """
     services.start()
     settings = product_settings(services.places)
     with closing(Runtime.open(Settings.from_mapping(settings), connections_from_environment(settings))) as work:
-        _wait(work, services, options.events)
+        idle = _wait(work, services, options.events)
         services.stop()
         books = audit(work)
         batches = [batch for batch in work.ledger.batches(limit=None) if batch.kind == "normal"]
-        return sorted((_passage(work, each) for each in batches), key=lambda each: each.times), len(books.differences)
+        return (
+            sorted((_passage(work, each) for each in batches), key=lambda each: each.times),
+            len(books.differences),
+            idle,
+        )
 
 
-def _wait(work: Runtime, services: Services, events: int) -> None:
-    """Return when so many events are committed; raises DemoError where nothing moves."""
+def _wait(work: Runtime, services: Services, events: int) -> float:
+    """Wait until so many events are committed; return which share of the cores was idle since the first batch.
+
+    Raises DemoError where nothing moves.
+    """
     moved, seen = time.monotonic(), -1
+    before: Counter[str] | None = None
     while (done := _committed(work)) < events:
         services.check()
+        if before is None and work.ledger.batches(limit=1):
+            before = _core_time()
         if done != seen:
             moved, seen = time.monotonic(), done
         if time.monotonic() - moved > _STALL_SECONDS:
             raise DemoError(f"Nothing has been committed for {_STALL_SECONDS:g} s: {done:,} of {events:,} events are.")
         time.sleep(0.5)
+    spent = _core_time() - (before or Counter[str]())
+    return spent["idle"] / spent.total()
+
+
+def _core_time() -> Counter[str]:
+    """Return what all cores of the machine have spent since it started, in ticks of the kernel: idle and busy."""
+    user, nice, system, idle, wait, *rest = map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9])
+    return Counter(idle=idle + wait, busy=user + nice + system + sum(rest))
 
 
 def _committed(work: Runtime) -> int:
@@ -219,22 +241,29 @@ def _passage(work: Runtime, batch: Batch) -> Passage:
 
 
 def _landed_at(work: Runtime, batch: Batch) -> datetime:
-    found = batch.planned_at
-    for file in work.ledger.files(batch.batch_id, "buffer"):
-        if file.path is not None:
-            codes = times_of(read_table(work.store, file.path, ["arrived_at"])["arrived_at"])
-            found = max([found, *(time_at(int(code)) for code in codes[-1:] if code != NO_TIME)])
-    return found
+    """Return when the last file of a batch was written: what workers land says in its rows when they began."""
+    folder = Path(unquote(urlsplit(work.store.uri).path))
+    paths = [folder / file.path for file in work.ledger.files(batch.batch_id, "buffer") if file.path is not None]
+    written = [datetime.fromtimestamp(path.stat().st_mtime, UTC) for path in paths]
+    return max([batch.planned_at, *written])
 
 
 def _table(found: Sequence[Found]) -> Table:
     table = Table(title=f"{found[0].events:,} events of a backlog through Airflow, every other one to a file")
-    for title in ("source", "s", "events/s", "times landing", "batches", *STAGES):
+    for title in ("source", "s", "events/s", "times landing", "batches", *STAGES, "cores idle"):
         table.add_column(title, justify="left" if title == "source" else "right")
     for each in found:
         shares = [f"{share:.0%}" for share in each.shares()]
         times = f"{each.seconds / each.landing_alone:.1f}"
-        table.add_row(each.name, f"{each.seconds:.1f}", f"{each.rate:,.0f}", times, f"{len(each.passages):,}", *shares)
+        table.add_row(
+            each.name,
+            f"{each.seconds:.1f}",
+            f"{each.rate:,.0f}",
+            times,
+            f"{len(each.passages):,}",
+            *shares,
+            f"{each.idle:.0%}",
+        )
     return table
 
 
