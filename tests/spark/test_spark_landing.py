@@ -56,7 +56,7 @@ def _landed(environ: dict[str, str], home: Path, lander: ConnectLander | None) -
     """Land the topic in an installation of its own; return the rows without their time, and counts of the ranges."""
     settings = Settings.from_mapping(environ | {"EVENTBRIDGE_HOME": str(home)})
     work = Runtime.open(settings, connections_from_environment(environ))
-    batch_id = listen(work, "default")
+    batch_id = listen(work, "orders")
     assert batch_id is not None
     buffer(work, batch_id, lambda bus: lander)
     files = work.ledger.files(batch_id, "buffer")
