@@ -1,13 +1,15 @@
 """`make bench-sources`: what it costs to land events of a broker in the store, beside reading them alone.
 
 A real broker holds a backlog. A process reads all of it, block by block, and drops it; another plans one batch, checks
-every event and lands it as Parquet, as the stages listen and buffer do. They take turns, as a machine's speed changes
-in minutes. CPU time is theirs; the broker's own is not in it.
+every event and lands it as Parquet, as the stages listen and buffer do; in a third turn the two workers of a Spark
+Connect server land it in parts, of which the wall time counts. They take turns, as a machine's speed changes in
+minutes. CPU time is theirs; the broker's own is not in it.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import sys
 import tempfile
@@ -23,6 +25,8 @@ from rich.table import Table
 from services import rocketmq
 from services.kafka import Kafka, make_topics
 
+from eventbridge.spark.land import ConnectLander
+from eventbridge.spark.server import SparkConnectServer
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 
@@ -30,6 +34,16 @@ from eventbridge.stages.ingest.listen import listen
 GOALS = {"kafka": 80_000, "rocketmq": 60_000}
 SHARE_GOAL = 0.3
 
+_TITLES = (
+    "source",
+    "read, events/CPU-s",
+    "landed, events/CPU-s",
+    "landed, events/s",
+    "by workers",
+    "times",
+    "share",
+    "peak MiB",
+)
 _TOPIC = "events"
 _QUEUES = 4
 _AT_ONCE = 5_000
@@ -49,7 +63,13 @@ class Row(NamedTuple):
     reading: list[float]
     landing: list[float]
     landing_wall: list[float]
+    workers_wall: list[float]
     peak_mib: float
+
+    @property
+    def times(self) -> float:
+        """How many times as fast workers landed it as one process: the median of the rounds."""
+        return statistics.median(ours / one for ours, one in zip(self.workers_wall, self.landing_wall, strict=True))
 
     @property
     def share(self) -> float:
@@ -108,18 +128,30 @@ BROKERS: Mapping[str, Callable[[], AbstractContextManager[Broker]]] = {"kafka": 
 def _row(name: str, begin: Callable[[], AbstractContextManager[Broker]], options: argparse.Namespace) -> Row:
     reading: list[Cost] = []
     landing: list[Cost] = []
-    with begin() as broker:
+    by_workers: list[Cost] = []
+    with begin() as broker, _spark(broker) as url:
         with _installation(broker) as place:
             measured(partial(_publish, place, options.events, options.bytes))
         for _ in range(options.rounds):
-            for costs, work in ((reading, _read), (landing, land)):
+            for costs, work in ((reading, _read), (landing, land), (by_workers, partial(land, spark=url))):
                 with _installation(broker) as place:
                     costs.append(measured(partial(work, place)))
                 if costs[-1].result != options.events:
                     raise RuntimeError(f"{name}: {costs[-1].result:,} of {options.events:,} events came")
     rates = [[options.events / cost.cpu for cost in costs] for costs in (reading, landing)]
-    walls = [options.events / cost.wall for cost in landing]
-    return Row(name, rates[0], rates[1], walls, max(cost.peak_mib for cost in landing))
+    walls = [[options.events / cost.wall for cost in costs] for costs in (landing, by_workers)]
+    return Row(name, rates[0], rates[1], walls[0], walls[1], max(cost.peak_mib for cost in landing))
+
+
+@contextmanager
+def _spark(broker: Broker) -> Iterator[str]:
+    """Run a Spark Connect server whose workers know the broker; yields its URL."""
+    environ = {**os.environ, "EVENTBRIDGE_CONN_BROKER": broker.connection}
+    with (
+        tempfile.TemporaryDirectory(dir=".", prefix=".bench-spark-") as folder,
+        SparkConnectServer(Path(folder), environ=environ) as server,
+    ):
+        yield server.url
 
 
 @contextmanager
@@ -144,22 +176,34 @@ def _read(place: Site) -> int:
         return found
 
 
-def land(place: Site) -> int:
-    """Plan one batch of what a bus holds and land it; return how many events."""
+def land(place: Site, spark: str | None = None) -> int:
+    """Plan one batch of what a bus holds and land it, by the workers of a Spark server or alone; return how many."""
+    open_lander = None if spark is None else lambda _: ConnectLander(spark)
     with closing(place.open()) as work:
         batch_id = listen(work, RUNNER)
         assert batch_id is not None, "events were published"
-        buffer(work, batch_id)
+        buffer(work, batch_id, open_lander)
         return sum(file.rows for file in work.ledger.files(batch_id, "buffer"))
 
 
 def _table(rows: list[Row], options: argparse.Namespace) -> Table:
     table = Table(title=f"a backlog of {options.events:,} events of {options.bytes:,} bytes in {_QUEUES} queues")
-    for title in ("source", "read, events/CPU-s", "landed, events/CPU-s", "landed, events/s", "share", "peak MiB"):
+    for title in (
+        "source",
+        "read, events/CPU-s",
+        "landed, events/CPU-s",
+        "landed, events/s",
+        "by workers",
+        "times",
+        "share",
+        "peak MiB",
+    ):
         table.add_column(title, justify="left" if title == "source" else "right")
     for row in rows:
-        middle = [f"{statistics.median(each):,.0f}" for each in (row.reading, row.landing, row.landing_wall)]
-        table.add_row(row.name, *middle, f"{row.share:.2f}", f"{row.peak_mib:.0f}")
+        middle = [
+            f"{statistics.median(each):,.0f}" for each in (row.reading, row.landing, row.landing_wall, row.workers_wall)
+        ]
+        table.add_row(row.name, *middle, f"{row.times:.2f}", f"{row.share:.2f}", f"{row.peak_mib:.0f}")
     return table
 
 
