@@ -53,9 +53,10 @@ def open_router(work: Runtime) -> Router:
 def open_lander(bus: Bus) -> Lander | None:
     """Return who lands a large batch of a bus in parts: the workers of a Spark Connect server; only a task may ask.
 
-    None where the bus is embedded, or the connection is of another type, or there is none: route says what is wrong.
+    None where the bus is embedded or of queues, whose spool is the ledger's; and where the connection is of another
+    type, or there is none: route says what is wrong.
     """
-    if not getattr(bus.source, "connection", None):
+    if bus.source.is_queue or not getattr(bus.source, "connection", None):
         return None
     try:
         connection = airflow_connection(CONNECTION_ID)
