@@ -175,3 +175,76 @@ def test_a_broker_that_says_half_of_a_message_is_told() -> None:
         (queue,) = client.queues("flights")
         with pytest.raises(Malformed):
             list(client.read(queue, 0, 1))
+
+
+def test_a_name_server_that_hangs_is_waited_for_once() -> None:
+    """The one that answered is asked first from then on."""
+    with server(say_nothing) as hanging, server(say(route("127.0.0.1:1"))) as good, asking(hanging, good) as client:
+        client.queues("flights")
+        begun = time.monotonic()
+        for _ in range(10):
+            client.queues("flights")
+
+    assert time.monotonic() - begun < 0.3
+
+
+def ended(client: socket.socket, opaque: int) -> None:
+    """Answer that the queue ends at 7."""
+    header = json.dumps({"code": 0, "flag": 1, "opaque": opaque, "extFields": {"offset": "7"}}).encode()
+    client.sendall(struct.pack(">II", 4 + len(header), len(header)) + header)
+
+
+def test_a_broker_that_hangs_does_not_keep_the_others_from_being_read() -> None:
+    """Its time-out is waited for once; then it is away for a while, and its queues are not among the ends."""
+    with server(say_nothing) as hanging, server(ended) as good:
+        queue = {"perm": 6, "readQueueNums": 1, "writeQueueNums": 1}
+        brokers = {"a": hanging, "b": good}
+        found = {
+            "queueDatas": [queue | {"brokerName": name} for name in brokers],
+            "brokerDatas": [{"brokerName": name, "brokerAddrs": {"0": at}} for name, at in brokers.items()],
+        }
+        with server(say(json.dumps(found).encode())) as names, asking(names) as client:
+            queues = client.queues("flights")
+            assert client.ends(queues) == {queues[1]: 7}
+            begun = time.monotonic()
+            for _ in range(10):
+                assert client.ends(queues) == {queues[1]: 7}
+            assert time.monotonic() - begun < 0.3
+            assert [client.is_away(name) for name in brokers] == [True, False]
+            with pytest.raises(TimedOut):
+                client.ends(queues[:1])
+
+
+def pulled_answers(*said: tuple[int, int, bytes]) -> Say:
+    """Answer pulls one after the other by code, next offset and body; the last one for all that follow."""
+    left = list(said)
+
+    def answer(client: socket.socket, opaque: int) -> None:
+        code, goes_on, body = left.pop(0) if len(left) > 1 else left[0]
+        header = {"code": code, "flag": 1, "opaque": opaque, "extFields": {"nextBeginOffset": str(goes_on)}}
+        text = json.dumps(header).encode()
+        client.sendall(struct.pack(">II", 4 + len(text) + len(body), len(text)) + text + body)
+
+    return answer
+
+
+def a_message(offset: int) -> bytes:
+    """Return a message as brokers store it."""
+    fixed = struct.pack(">IIIIIQQIQ8xQ8xIQI", 91 + 5, 0xDAA320A7, 0, 0, 0, offset, 0, 0, 0, 0, 0, 0, 1)
+    body = fixed + b"x" + b"\x01t" + b"\0\0"
+    return struct.pack(">I", len(body)) + body[4:]
+
+
+def test_a_hole_is_believed_once_it_is_said_several_times() -> None:
+    """A broker whose index is not built yet names an offset far behind: what is asked for again is there."""
+    answers = pulled_answers((19, 300_000, b""), (19, 300_000, b""), (0, 1, a_message(0)))
+    with server(answers) as broker, server(say(route(broker))) as names, asking(names) as client:
+        (queue,) = client.queues("flights")
+        assert [message.offset for part in client.read(queue, 0, 1) for message in part] == [0]
+    with (
+        server(pulled_answers((19, 300_000, b""))) as broker,
+        server(say(route(broker))) as names,
+        asking(names) as client,
+    ):
+        (queue,) = client.queues("flights")
+        assert list(client.read(queue, 0, 100)) == []

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from threading import Lock
 from typing import Any, Final, TypeVar
@@ -14,6 +16,7 @@ from eventbridge.rocketmq.remoting import codes
 from eventbridge.rocketmq.remoting.connection import Connection
 from eventbridge.rocketmq.remoting.errors import Malformed, NoRoute, Refused, RemotingError, TimedOut, Unreachable
 from eventbridge.rocketmq.remoting.frames import Answer
+from eventbridge.rocketmq.remoting.line import Line
 from eventbridge.rocketmq.remoting.messages import Incoming, Outgoing
 from eventbridge.rocketmq.remoting.queues import TopicQueue
 from eventbridge.rocketmq.remoting.reading import pull_fields, pulled
@@ -27,37 +30,6 @@ _LOOK_SECONDS: Final = 0.05
 Value = TypeVar("Value")
 
 
-class _Line:
-    """A connection that is opened when it is needed, and again once it broke; one call at a time."""
-
-    def __init__(self, address: str, settings: ClientSettings) -> None:
-        self._address = address
-        self._settings = settings
-        self._lock = Lock()
-        self._connection: Connection | None = None
-
-    @contextmanager
-    def connection(self) -> Iterator[Connection]:
-        with self._lock:
-            if self._connection is None or not self._connection.is_usable():
-                self._drop()
-                self._connection = Connection(self._address, self._settings)
-            try:
-                yield self._connection
-            except BaseException:  # whatever is on its way is for nobody
-                self._drop()
-                raise
-
-    def close(self) -> None:
-        with self._lock:
-            self._drop()
-
-    def _drop(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-
 class Client:
     """Asks name servers and brokers; nothing is opened before it is needed. Threads may share one.
 
@@ -66,9 +38,11 @@ class Client:
 
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
-        self._lines: dict[tuple[str, str], _Line] = {}
+        self._lines: dict[tuple[str, str], Line] = {}
         self._opening = Lock()
         self._addresses: dict[str, str] = {}
+        self._name_servers = list(settings.name_servers)  # the one that answered last comes first
+        self._away_until: dict[str, float] = {}
 
     def queues(self, topic: str, *, to_write: bool = False) -> list[TopicQueue]:
         """Return the queues of a topic that can be read (or written) now, on all brokers.
@@ -96,12 +70,31 @@ class Client:
         return self._offset(queue, codes.MAX_OFFSET)
 
     def ends(self, queues: Sequence[TopicQueue]) -> dict[TopicQueue, int]:
-        """Return the end of each queue; the questions to a broker go out together."""
+        """Return the end of each queue, but for those of brokers that are away while another one answers.
+
+        The brokers are asked at once; see `is_away` for how long one that does not answer is left alone.
+        """
+        by_broker: dict[str, list[TopicQueue]] = defaultdict(list)
+        for queue in queues:
+            by_broker[queue.broker].append(queue)
+        asked = [broker for broker in by_broker if not self.is_away(broker)] or list(by_broker)
         found: dict[TopicQueue, int] = {}
-        for broker in sorted({queue.broker for queue in queues}):
-            mine = [queue for queue in queues if queue.broker == broker]
-            found |= self.again(partial(self._ends, mine))
+        failed: Unreachable | None = None
+        with ThreadPoolExecutor(max_workers=max(1, min(8, len(asked)))) as pool:
+            answers = {broker: pool.submit(self.again, partial(self._ends, by_broker[broker])) for broker in asked}
+            for broker, answer in answers.items():
+                try:
+                    found |= answer.result()
+                except Unreachable as error:
+                    self._away_until[broker] = time.monotonic() + self.settings.away_seconds
+                    failed = failed or error
+        if failed is not None and not found:
+            raise failed
         return found
+
+    def is_away(self, broker: str) -> bool:
+        """Return whether a broker did not answer some seconds ago."""
+        return time.monotonic() < self._away_until.get(broker, 0.0)
 
     def offset_at(self, queue: TopicQueue, milliseconds: int) -> int:
         """Return the offset of the first message that was stored at or after a time, since 1970; the end if none."""
@@ -168,17 +161,23 @@ class Client:
         code: int,
         asked: Sequence[Mapping[str, object]],
         accepted: Sequence[int] = (codes.SUCCESS,),
+        *,
+        looks: bool = False,
     ) -> list[Answer]:
-        """Ask the broker of a queue several things of one kind at once; the answers come in the order of `asked`."""
+        """Ask the broker of a queue several things of one kind at once; the answers come in the order of `asked`.
+
+        `looks`: it has `look_seconds` for it.
+        """
         address = self._address(queue)
+        seconds = self._look_seconds if looks else self.settings.timeout_seconds
         found: dict[int, Answer] = {}
-        with self._line(address, "ask").connection() as connection:
+        with self._line(address, "look" if looks else "ask").connection() as connection:
             numbers = [connection.send(code, fields) for fields in asked]
-            end = time.monotonic() + self.settings.timeout_seconds
+            end = time.monotonic() + seconds
             while not found.keys() >= set(numbers):
                 answer = connection.receive(end - time.monotonic())
                 if answer is None:
-                    raise TimedOut(address, f"no answer within {self.settings.timeout_seconds:g} s")
+                    raise TimedOut(address, f"no answer within {seconds:g} s")
                 if answer.code not in accepted:
                     raise Refused(address, answer.code, answer.remark)
                 found[answer.opaque] = answer
@@ -224,7 +223,7 @@ class Client:
         return _number(self.ask_broker(queue, code, {**_place(queue), **more}), "offset")
 
     def _ends(self, queues: Sequence[TopicQueue]) -> dict[TopicQueue, int]:
-        answers = self.ask_together(queues[0], codes.MAX_OFFSET, [_place(queue) for queue in queues])
+        answers = self.ask_together(queues[0], codes.MAX_OFFSET, [_place(queue) for queue in queues], looks=True)
         return {queue: _number(answer, "offset") for queue, answer in zip(queues, answers, strict=True)}
 
     def _send(self, queue: TopicQueue, request: tuple[int, Mapping[str, object], bytes]) -> int:
@@ -238,7 +237,7 @@ class Client:
     def _route(self, topic: str) -> Mapping[str, Any]:
         """Ask the name servers, one after the other, until one answers, and learn where brokers are."""
         failed: RemotingError | None = None
-        for server in self.settings.name_servers:
+        for server in list(self._name_servers):
             try:
                 fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
                 route = json.loads(self.ask(server, codes.ROUTE, fields).body)
@@ -248,6 +247,7 @@ class Client:
                     if _MASTER in each["brokerAddrs"]
                 }
                 self._addresses.update(found)
+                self._name_servers.sort(key=lambda each: each != server)
                 return {"queueDatas": [each for each in route["queueDatas"] if each["brokerName"] in found]}
             except Unreachable as error:
                 failed = failed or error
@@ -262,9 +262,15 @@ class Client:
             raise NoRoute(f"no broker {queue.broker!r} has the topic {queue.topic!r} now")
         return self._addresses[queue.broker]
 
-    def _line(self, address: str, purpose: str) -> _Line:
+    def _line(self, address: str, purpose: str) -> Line:
         with self._opening:
-            return self._lines.setdefault((address, purpose), _Line(address, self.settings))
+            seconds = self._look_seconds if purpose == "look" else self.settings.timeout_seconds
+            settings = replace(self.settings, timeout_seconds=seconds)
+            return self._lines.setdefault((address, purpose), Line(address, settings))
+
+    @property
+    def _look_seconds(self) -> float:
+        return min(self.settings.look_seconds, self.settings.timeout_seconds)
 
 
 def _place(queue: TopicQueue) -> dict[str, object]:

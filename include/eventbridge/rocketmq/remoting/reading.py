@@ -22,6 +22,8 @@ _ON_THEIR_WAY: Final = 8
 SILENCE_SECONDS: Final = 30.0
 
 _BUSY_SECONDS: Final = 0.02
+#: How often a broker must say that there is nothing at an offset before that is believed.
+_TIMES_SAID: Final = 5
 
 
 @dataclass
@@ -31,6 +33,27 @@ class _Slice:
     next: int
     end: int
     found: list[Incoming] = field(default_factory=list)
+    said: int = 0
+
+
+@dataclass
+class _Holes:
+    """Up to where a broker was believed that nothing lies there.
+
+    One that has not built its index yet answers as if there were a hole, up to the end of the index's file: what is
+    asked for again then is found.
+    """
+
+    believed_until: int = 0
+
+    def believes(self, part: _Slice, goes_on_at: int) -> bool:
+        """Return whether a slice has no message before `goes_on_at`, as was said just now."""
+        if goes_on_at > self.believed_until:
+            part.said += 1
+            if part.said < _TIMES_SAID:
+                return False
+            self.believed_until = goes_on_at
+        return True
 
 
 def pull_fields(group: str, queue: TopicQueue, offset: int, number: int) -> dict[str, object]:
@@ -57,6 +80,7 @@ def pulled(connection: Connection, group: str, queue: TopicQueue, offsets: tuple
     begins = iter(range(start, end, _SLICE))
     in_order: deque[_Slice] = deque()
     asked: dict[int, _Slice] = {}
+    holes = _Holes()
 
     def ask(part: _Slice) -> None:
         fields = pull_fields(group, queue, part.next, part.end - part.next)
@@ -78,7 +102,7 @@ def pulled(connection: Connection, group: str, queue: TopicQueue, offsets: tuple
         part = asked.pop(answer.opaque, None)
         if part is None:
             continue
-        if _take(part, answer, connection.address):
+        if _take(part, answer, connection.address, holes):
             silence_ends = time.monotonic() + SILENCE_SECONDS
         elif time.monotonic() > silence_ends:
             raise TimedOut(connection.address, f"nothing but excuses within {SILENCE_SECONDS:g} s")
@@ -90,7 +114,7 @@ def pulled(connection: Connection, group: str, queue: TopicQueue, offsets: tuple
                 silence_ends = time.monotonic() + SILENCE_SECONDS  # to take it may have lasted
 
 
-def _take(part: _Slice, answer: Answer, address: str) -> bool:
+def _take(part: _Slice, answer: Answer, address: str, holes: _Holes) -> bool:
     """Take what an answer says of a slice; returns whether it came any further."""
     if answer.code == codes.BUSY:
         time.sleep(_BUSY_SECONDS)
@@ -106,5 +130,9 @@ def _take(part: _Slice, answer: Answer, address: str) -> bool:
     if answer.code == codes.SUCCESS:
         part.found += [each for each in decoded(answer.body) if part.next <= each.offset < part.end]
     came_further = goes_on_at > part.next
-    part.next = max(part.next, goes_on_at)
-    return came_further
+    if not came_further or (answer.code == codes.NOT_FOUND and not holes.believes(part, goes_on_at)):
+        time.sleep(_BUSY_SECONDS)  # else a broker that has nothing to say is asked without end
+        return False
+    part.said = 0
+    part.next = goes_on_at
+    return True

@@ -32,8 +32,9 @@ class Tls:
 class ClientSettings:
     """Settings of a client; `name_servers` are `host:port`. Without `access_key` requests are not signed.
 
-    `timeout_seconds` bounds each answer, and opening a connection. `read_group` is the consumer group in whose name
-    ranges are read: one that each broker has.
+    `timeout_seconds` bounds each answer, and opening a connection; `look_seconds` the answer of a broker to where its
+    queues end, which is asked often: one that takes longer is away for `away_seconds`. `read_group` is the consumer
+    group in whose name ranges are read: one that each broker has.
     """
 
     name_servers: Sequence[str]
@@ -41,4 +42,6 @@ class ClientSettings:
     secret_key: str = field(default="", repr=False)
     tls: Tls | None = None
     timeout_seconds: float = 15.0
+    look_seconds: float = 5.0
+    away_seconds: float = 30.0
     read_group: str = "TOOLS_CONSUMER"

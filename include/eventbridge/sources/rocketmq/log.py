@@ -60,11 +60,15 @@ class RocketmqLog:
         return {}
 
     def queues(self) -> Sequence[Queue]:
-        """Return the queues of the topics that can be read, on all brokers, as they are now."""
+        """Return the queues of the topics that can be read, as they are now.
+
+        Those of a broker that did not answer `ends` are left out for a while, if another one answered.
+        """
         found: list[Queue] = []
         for topic in self._topics:
             with self._doing(f"to ask about the topic {topic!r}"):
                 found += [Queue(*queue) for queue in self._client.queues(topic)]
+        found = [queue for queue in found if not self._client.is_away(queue.broker)] or found
         self._queues, self._queues_until = frozenset(found), time.monotonic() + _QUEUES_HOLD_SECONDS
         return sorted(found)
 
