@@ -112,7 +112,7 @@ CHUNK = {
 
 
 SHAPES: dict[tuple[str, ...], Any] = {
-    ("rules", "check"): {"mistakes": [], "hash": "str", "buses": "int", "rules": "int"},
+    ("rules", "check"): {"mistakes": [], "warnings": [], "hash": "str", "buses": "int", "rules": "int"},
     ("rules", "test", "big-orders", "--explain", "--events", "one.jsonl"): [
         {
             "line": "int",
@@ -160,6 +160,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
         ],
         "intake_stop": "null",
         "unregistered": [],
+        "express": [],
         "batches": [BATCH],
         "chunks": {},
         "parked": [

@@ -57,9 +57,13 @@ def check(folder: FolderOption = None, as_json: JsonOption = False) -> None:
             raise
         show_json({"mistakes": error.mistakes})
         raise typer.Exit(error.exit_code) from None
+    warnings = _warnings(rules)
     if as_json:
-        show_json({"mistakes": [], "hash": rules.hash, "buses": len(rules.buses), "rules": len(rules.rules)})
+        counts = {"buses": len(rules.buses), "rules": len(rules.rules)}
+        show_json({"mistakes": [], "warnings": warnings, "hash": rules.hash, **counts})
     else:
+        for warning in warnings:
+            note(f"warning: {warning}")
         say(f"{counted(len(rules.rules), 'rule', 'rules')} on {counted(len(rules.buses), 'bus', 'buses')}: no mistakes")
 
 
@@ -93,7 +97,7 @@ def show(
             [
                 [
                     r.name if r.enabled else f"{r.name} (disabled)",
-                    r.runner if r.runner == r.bus else f"{r.runner} on {r.bus}",
+                    _runner_cell(rules, r.runner, r.bus),
                     r.priority,
                     r.pool_name,
                     ", ".join(r.targets),
@@ -101,6 +105,11 @@ def show(
                 for r in rules.rules.values()
             ],
         )
+
+
+def _runner_cell(rules: RuleSet, runner: str, bus: str) -> str:
+    said = runner if runner == bus else f"{runner} on {bus}"
+    return said if rules.mode_of(runner).mode == "staged" else f"{said} (express)"
 
 
 @app.command()
@@ -232,6 +241,14 @@ def _pattern(rule: str | None, file: Path | None, folder: Path | None) -> Patter
     if found.where is not None:
         note("the rule has `where`, which only Spark can evaluate: what is true here it may still turn down")
     return parse_pattern(found.pattern)
+
+
+def _warnings(rules: RuleSet) -> list[str]:
+    if not rules.modes:
+        return []
+    from eventbridge.stages.operate.express_fit import express_warnings
+
+    return express_warnings(rules)
 
 
 def _load(folder: Path | None, *, checked: bool = False) -> RuleSet:

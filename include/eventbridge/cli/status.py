@@ -54,10 +54,15 @@ def _show(found: Status) -> None:
         say()
     for new in found.unregistered:
         say(f"The runner {new.runner} has never run; it will start at {cell_text(new.start_at)} of the bus {new.bus}.")
+    for each in found.express:
+        said = (
+            f"{each.holder} delivers its events until {cell_text(each.until)} UTC" if each.holder else "no shift is on"
+        )
+        say(f"The runner {each.runner} is express: {said}.")
     gaps = {q.runner: q.gap for q in reversed(found.queues) if q.gap}
     for gap in reversed(gaps.values()):
         say(gap)
-    if found.unregistered or gaps:
+    if found.unregistered or found.express or gaps:
         say()
     show_table(
         "Queues, in events",

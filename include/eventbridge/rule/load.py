@@ -14,19 +14,20 @@ from typing import TypeVar
 from eventbridge.errors import Mistake, RuleFileError
 from eventbridge.rule.cache import RuleCache
 from eventbridge.rule.fields import Fields, nearest
-from eventbridge.rule.model import Bus, Rule, Target
+from eventbridge.rule.model import Bus, Rule
 from eventbridge.rule.node import Location, Node
+from eventbridge.rule.obstacles import at, obstacles, unknown_runners
 from eventbridge.rule.operations_bus import OPERATIONS_BUS
 from eventbridge.rule.read_rule import read_bus, read_rule, tests_of
 from eventbridge.rule.read_tests import RuleTest
 from eventbridge.rule.rule_set import RuleSet
-from eventbridge.rule.types import TARGET_TYPES
+from eventbridge.rule.runner import Runner, read_runner
 from eventbridge.rule.webhook import webhook_conflicts
 from eventbridge.rule.yaml_tree import read_yaml
 
 SUFFIXES = (".yaml", ".yml")
 
-Thing = TypeVar("Thing", Bus, Rule)
+Thing = TypeVar("Thing", Bus, Rule, Runner)
 Trial = Callable[[Rule, RuleTest], Iterable[Mistake]]
 
 
@@ -72,12 +73,16 @@ def _known_again(folder: Path, cache: RuleCache) -> RuleSet | None:
         return None
     cache.forget_others()
     joined = RuleSet.joined(parts)
-    if len(joined.buses) + len(joined.rules) < sum(len(part.buses) + len(part.rules) for part in parts):
+    if _names(joined) < sum(map(_names, parts)):
         return None  # a name is given twice
     rule_set = _together(joined)
     if any(_conflicts(rule_set)) or any(webhook_conflicts(rule_set.buses)):
         return None
     return None if not _zones_are_there(rule_set) else rule_set
+
+
+def _names(rules: RuleSet) -> int:
+    return len(rules.buses) + len(rules.rules) + len(rules.modes)
 
 
 def _part(path: Path, cache: RuleCache, mistakes: list[Mistake]) -> RuleSet:
@@ -106,20 +111,22 @@ def _read_files(
     tops = [None if content is None else _top(content, path, mistakes) for path, content in contents]
     definitions = _Definitions([top for top in tops if top is not None], mistakes)
     read = _read(definitions, mistakes)
-    rule_set = _together(RuleSet(buses={**(buses or {}), **read.buses}, rules=read.rules))
+    rule_set = _together(RuleSet(buses={**(buses or {}), **read.buses}, rules=read.rules, modes=read.modes))
     nodes = {name: found[0] for name, found in definitions.rules.items()}
     if None not in tops:  # a file that is not YAML may define the very bus
-        mistakes.extend(_at(nodes[rule], field).mistake(*said) for rule, field, *said in _conflicts(rule_set))
+        mistakes.extend(at(nodes[rule], field).mistake(*said) for rule, field, *said in _conflicts(rule_set))
         buses_at = {name: found[0] for name, found in definitions.buses.items()}
         mistakes.extend(
-            _at(_at(buses_at[bus], "webhooks"), name).mistake_at_key(
+            at(at(buses_at[bus], "webhooks"), name).mistake_at_key(
                 f"the bus {other!r} has a webhook {name!r} too", "Give it another name: its path is /hooks/<name>"
             )
             for bus, name, other in webhook_conflicts(rule_set.buses)
             if bus in buses_at
         )
     if look_at_paths:
-        mistakes.extend(_obstacles(rule_set, nodes))
+        mistakes.extend(obstacles(rule_set, nodes))
+        runners_at = {name: found[0] for name, found in definitions.runners.items()}
+        mistakes.extend(unknown_runners(rule_set, runners_at))
     if tried_by is not None and not mistakes:
         mistakes.extend(_failed_tests(rule_set, nodes, tried_by))
     if mistakes:
@@ -133,10 +140,13 @@ class _Definitions:
     def __init__(self, tops: Iterable[Node], mistakes: list[Mistake]) -> None:
         self.buses: dict[str, list[Node]] = {}
         self.rules: dict[str, list[Node]] = {}
+        self.runners: dict[str, list[Node]] = {}
         for top in tops:
             fields = Fields(top, mistakes, "a rule file")
             for name, node in fields.mapping("buses").items():
                 self.buses.setdefault(name, []).append(node)
+            for name, node in fields.mapping("runners").items():
+                self.runners.setdefault(name, []).append(node)
             for name, node in fields.mapping("rules").items():
                 self.rules.setdefault(name, []).append(node)
             fields.close()
@@ -154,14 +164,16 @@ def _read(definitions: _Definitions, mistakes: list[Mistake]) -> RuleSet:
             mistakes.append(node.mistake_at_key(message, remedy))
         if own.webhooks:
             mistakes.append(node.mistake_at_key(f"{message}, and has no webhooks", "Name them below another bus"))
-    return RuleSet(buses=buses, rules=_merged(definitions.rules, "rule", read_rule, mistakes))
+    modes = _merged(definitions.runners, "runner", read_runner, mistakes)
+    return RuleSet(buses=buses, rules=_merged(definitions.rules, "rule", read_rule, mistakes), modes=modes)
 
 
 def _together(read: RuleSet) -> RuleSet:
     """Return the rule set of all files: with the product's own bus, if a rule names it and no file says where it is."""
     if OPERATIONS_BUS.name in read.buses or all(rule.bus != OPERATIONS_BUS.name for rule in read.rules.values()):
         return read
-    return RuleSet(buses={**read.buses, OPERATIONS_BUS.name: OPERATIONS_BUS}, rules=read.rules)
+    own = {OPERATIONS_BUS.name: OPERATIONS_BUS}
+    return RuleSet(buses={**read.buses, **own}, rules=read.rules, modes=read.modes)
 
 
 def _rule_files(folder: Path, mistakes: list[Mistake]) -> list[Path]:
@@ -277,24 +289,3 @@ def _failed_tests(rule_set: RuleSet, nodes: dict[str, Node], tried_by: Trial) ->
         rule = rule_set.rules[name]
         for test in tests_of(rule, Fields(node, [], "a rule"), []):
             yield from tried_by(rule, test)
-
-
-def _obstacles(rule_set: RuleSet, nodes: dict[str, Node]) -> Iterator[Mistake]:
-    for rule in rule_set.rules.values():
-        for target in rule.targets.values():
-            node = _at(_at(nodes[rule.name], "targets"), target.name)
-            yield from _obstacle(target, node)
-            if target.dead_letter_queue is not None:
-                yield from _obstacle(target.dead_letter_queue, _at(node, "dead_letter_queue"))
-
-
-def _obstacle(target: Target, node: Node) -> Iterator[Mistake]:
-    kind = TARGET_TYPES.find(target.type)
-    obstacle = kind.obstacle(target) if kind is not None else None  # else a mistake is noted already
-    if obstacle is not None:
-        yield _at(node, obstacle.field).mistake(obstacle.message, obstacle.remedy)
-
-
-def _at(node: Node, field: str) -> Node:
-    """Return a field of a rule, or the rule itself where the field is not given."""
-    return node.value.get(field, node) if isinstance(node.value, dict) else node

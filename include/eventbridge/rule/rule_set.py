@@ -14,6 +14,7 @@ from eventbridge.rule.content import content_of, plain
 from eventbridge.rule.frozen import Frozen
 from eventbridge.rule.lines import RuleLines, as_rules
 from eventbridge.rule.model import Bus, Rule
+from eventbridge.rule.runner import Runner
 
 #: The newest format of frozen rule sets that this version reads, and the one it writes; one that names none is of 1.
 _FORMAT = 1
@@ -23,10 +24,14 @@ _TAIL = "\n}}"
 
 
 class RuleSet(Frozen):
-    """All buses and rules of one moment, disabled rules included; frozen as JSON in the store."""
+    """All buses and rules of one moment, disabled rules included; frozen as JSON in the store.
+
+    `modes`: what the files say of runners, by runner name; of most they say nothing.
+    """
 
     buses: dict[str, Bus] = Field(default_factory=dict)
     rules: Annotated[Mapping[str, Rule], WrapValidator(as_rules)] = Field(default_factory=dict)
+    modes: dict[str, Runner] = Field(default_factory=dict)
 
     @property
     def hash(self) -> str:
@@ -46,7 +51,10 @@ class RuleSet(Frozen):
         """Return its frozen form: strict JSON, with a rule a line, so that a reader knows those that it has seen."""
         lines = RuleLines.of_rules(self.rules).sorted_lines()
         buses = {name: content_of(self.buses[name]) for name in sorted(self.buses)}
-        return "".join([f'{{"format":{_FORMAT},"buses":', write_document(buses), _HEAD, "\n", ",\n".join(lines), _TAIL])
+        # what says nothing of runners is frozen as it was before there was such a thing, and has the same hash
+        runners = f',"runners":{self._modes_text()}' if self.modes else ""
+        head = [f'{{"format":{_FORMAT},"buses":', write_document(buses), runners, _HEAD]
+        return "".join([*head, "\n", ",\n".join(lines), _TAIL])
 
     @classmethod
     def from_json(cls, text: str, before: RuleSet | None = None) -> RuleSet:
@@ -57,29 +65,38 @@ class RuleSet(Frozen):
         head, *lines = text.removesuffix(_TAIL).split("\n")
         if not text.endswith(_TAIL) or not head.endswith(_HEAD):  # frozen by a product that wrote no lines
             return cls.model_validate(_of_known_format(text, text))
-        buses = _of_known_format(head.removesuffix(_HEAD) + "}", text)["buses"]
+        first = _of_known_format(head.removesuffix(_HEAD) + "}", text)
         known = None if before is None else before.rules
-        return cls(buses=buses, rules=RuleLines.of_text((line.removesuffix(",") for line in lines if line), known))
+        rules = RuleLines.of_text((line.removesuffix(",") for line in lines if line), known)
+        return cls(buses=first["buses"], rules=rules, modes=first.get("runners", {}))
 
     def to_lines(self) -> str:
-        """Return its buses on a line and each rule on one, in the order they are in."""
+        """Return its buses on a line, its runners on one and each rule on one, in the order they are in."""
         buses = write_document({name: content_of(bus) for name, bus in self.buses.items()})
-        return "\n".join([buses, *RuleLines.of_rules(self.rules).lines()])
+        return "\n".join([buses, self._modes_text(), *RuleLines.of_rules(self.rules).lines()])
 
     @classmethod
     def from_lines(cls, text: str) -> RuleSet:
         """Read what `to_lines` wrote, all of it."""
-        buses, *lines = text.split("\n")
+        buses, modes, *lines = text.split("\n")
         rules = RuleLines.of_text(lines)
         rules.read_all()
-        return cls(buses=plain(parse_document(buses)), rules=rules)
+        return cls(buses=plain(parse_document(buses)), rules=rules, modes=plain(parse_document(modes)))
+
+    def _modes_text(self) -> str:
+        return write_document({name: content_of(self.modes[name]) for name in sorted(self.modes)})
 
     @classmethod
     def joined(cls, parts: Iterable[RuleSet]) -> RuleSet:
         """Return the buses and rules of all parts; of two of one name the last one."""
         every = list(parts)
         buses = {name: bus for part in every for name, bus in part.buses.items()}
-        return cls(buses=buses, rules=RuleLines.joined(part.rules for part in every))
+        modes = {name: mode for part in every for name, mode in part.modes.items()}
+        return cls(buses=buses, rules=RuleLines.joined(part.rules for part in every), modes=modes)
+
+    def mode_of(self, runner: str) -> Runner:
+        """Return what the files say of a runner: that it is staged, if nothing else."""
+        return self.modes.get(runner, Runner())
 
     def runners(self) -> dict[str, str]:
         """Return each runner's bus, by runner name."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 FIELDS: Final = {
-    "a rule file": ("buses", "rules"),
+    "a rule file": ("buses", "runners", "rules"),
+    "a runner": ("mode", "express"),
+    "an express lane": ("shift", "window", "idle", "backlog"),
     "a bus": ("source", "retention", "weights", "max_backlog", "webhooks"),
     "a webhook": ("signature", "connection", "mapping"),
     "a webhook's mapping": ("type", "source", "id", "subject", "time"),
@@ -55,6 +57,8 @@ FIELDS: Final = {
 
 FIELDS_LATER: Final[dict[str, tuple[str, ...]]] = {
     "a rule file": (),
+    "a runner": (),
+    "an express lane": (),
     "a bus": (),
     "a source": (),
     "a mapping": (),
@@ -79,6 +83,7 @@ SOURCE_TYPES_LATER: Final = ("sqs", "files")
 TARGET_TYPES_LATER: Final = ("sqs",)
 ERRORS_TOLERANCE: Final = ("all", "none")
 SIGNATURES: Final = ("github", "stripe", "standard")
+MODES: Final = ("staged", "express")
 CONTENT_MODES: Final = ("structured", "binary", "data")
 PRIORITIES: Final = ("high", "medium", "low")
 POLICIES: Final = ("EXPONENTIAL_DECAY_RETRY", "BACKOFF_RETRY", "own")

@@ -102,6 +102,7 @@ def test_field_of_this_version_is_read(tmp_path: Path, what: str, field: str) ->
     )
     if what == "parked deliveries":
         rule["parked"] = wrong
+    runner = wrong if what == "a runner" else {"mode": "express", "express": wrong} if what == "an express lane" else {}
     source = {"type": "kafka", "mapping": wrong} if what == "a mapping" else {}
     bus = {"source": wrong if what == "a source" else source} | (wrong if what == "a bus" else {})
     if what == "a webhook":
@@ -110,7 +111,7 @@ def test_field_of_this_version_is_read(tmp_path: Path, what: str, field: str) ->
         bus["webhooks"] = {"h": {"mapping": wrong}}
 
     # JSON is YAML
-    said = said_about(tmp_path, json.dumps({"buses": {"b": bus}, "rules": {"r": rule}}))
+    said = said_about(tmp_path, json.dumps({"buses": {"b": bus}, "runners": {"b": runner}, "rules": {"r": rule}}))
     assert any(f".{field}: " in mistake for mistake in said)
 
 

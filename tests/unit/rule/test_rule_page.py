@@ -29,6 +29,8 @@ README = (ROOT / "README.md").read_text()
 HEADINGS = {
     "a rule file": "## Files",
     "a bus": "## Bus",
+    "a runner": "## Runner",
+    "an express lane": "### Express",
     "a source": "### Source",
     "a mapping": "### Mapping",
     "a webhook": "### Webhook",

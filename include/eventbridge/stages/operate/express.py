@@ -22,7 +22,8 @@ from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.deliver import deliver_references, deliver_retries, push_and_settle
-from eventbridge.stages.operate.express_window import Window, refuse_unfit
+from eventbridge.stages.operate.express_fit import refuse_unfit
+from eventbridge.stages.operate.express_window import Window
 from eventbridge.stages.operate.shift_lease import Lease
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
@@ -51,7 +52,7 @@ def deliver_express(work: Runtime, runner: str, stop: threading.Event) -> Shift:
 
     Raises UserError for rules that it cannot deliver, InfrastructureError where another process has the shift.
     """
-    refuse_unfit(work, work.rule_set().for_runner(runner))
+    refuse_unfit(work.rule_set().for_runner(runner))
     with _scratch() as scratch, Lease(work, runner, stop) as lease:
         done = _Loop(work, runner, scratch, lease).run()
         if lease.lost.is_set():

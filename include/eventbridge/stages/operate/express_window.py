@@ -12,17 +12,17 @@ from datetime import timedelta
 import pyarrow as pa
 from msgspec import structs
 
-from eventbridge.errors import EventBridgeError, UserError
+from eventbridge.errors import EventBridgeError
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.model.queue import Queue
 from eventbridge.model.routed import RoutedSlice
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import Slice
-from eventbridge.rule import RuleSet
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.ingest.buffer import Landing
 from eventbridge.stages.notify.publish import publish_operational_events
+from eventbridge.stages.operate.express_fit import refuse_unfit
 from eventbridge.stages.operate.shift_lease import Lease
 from eventbridge.stages.push.chunk_rows import read_pieces
 from eventbridge.stages.push.http_loop import HttpLoop
@@ -48,31 +48,6 @@ _LOOK_SECONDS = 0.003
 _AT_ONCE = 1_000
 #: Targets of those that hold a thread that are delivered to at a time.
 _THREADS_AT_ONCE = 64
-#: Target types, and buses, that the express lane delivers.
-_TARGETS, _BUSES = ("http", "file"), ("embedded",)
-
-
-def refuse_unfit(work: Runtime, rules: RuleSet) -> None:
-    """Raise UserError with everything in a runner's rules that the express lane does not deliver."""
-    wrong = [f"bus {bus.name}: type {bus.source.type}" for bus in rules.buses.values() if bus.source.type not in _BUSES]
-    for rule in rules.rules.values():
-        if rule.costly:
-            wrong.append(f"rule {rule.name}: it is costly (where, SQL or JSONATA)")
-        for name, target in rule.destinations.items():
-            if target.type not in _TARGETS:
-                wrong.append(f"rule {rule.name}, target {name}: type {target.type}")
-            if target.ordered:
-                wrong.append(f"rule {rule.name}, target {name}: it is ordered")
-            if target.not_before is not None:
-                wrong.append(f"rule {rule.name}, target {name}: it has not_before")
-            if target.shadow_of is not None:
-                wrong.append(f"rule {rule.name}, target {name}: it is a shadow")
-    wrong += [f"bus {bus.name}: it is a queue" for bus in rules.buses.values() if bus.source.is_queue]
-    if wrong:
-        raise UserError(
-            "the express lane does not deliver this yet: " + "; ".join(wrong) + ". "
-            "Run `eventbridge deliver` without --express, or give these rules another runner"
-        )
 
 
 @dataclass
@@ -90,7 +65,7 @@ class Window:
     def run(self) -> bool:
         """Deliver what comes until the window is over, and move it to `planned`; False: it is lost."""
         rules = self.work.rules_of(self.batch)
-        refuse_unfit(self.work, rules)
+        refuse_unfit(rules)
         freeze_rules(self.scratch, rules)
         self._ends = {span.queue: span.end for span in self.work.ledger.ranges(self.batch.batch_id)}
         bus = rules.buses[self.batch.bus]

@@ -35,6 +35,15 @@ class NewRunner:
 
 
 @dataclass(frozen=True)
+class ExpressRunner:
+    """A runner of mode express: who has its shift, and until when; None: nobody, and events that come start one."""
+
+    runner: str
+    holder: str | None
+    until: datetime | None
+
+
+@dataclass(frozen=True)
 class ParkedStatus:
     """How many deliveries of a target wait in one state for one reason.
 
@@ -75,6 +84,7 @@ class Status:
     flows: tuple[QueueFlow, ...]
     intake_stop: IntakeStop | None  # why no runner plans a batch
     unregistered: tuple[NewRunner, ...]
+    express: tuple[ExpressRunner, ...]
     batches: tuple[Batch, ...]  # newest first
     chunks: Mapping[str, int]  # of batches that are not committed
     parked: tuple[ParkedStatus, ...]
@@ -117,6 +127,9 @@ def status(work: Runtime, *, batches: int = 10) -> Status:
         flows=tuple(queue_flows(work, rules, queues)),
         intake_stop=work.ledger.intake_stop(),
         unregistered=tuple(unregistered),
+        express=tuple(
+            _express(work, name) for name in sorted(rules.runners()) if rules.mode_of(name).mode == "express"
+        ),
         batches=tuple(work.ledger.batches(limit=batches)),
         chunks=work.ledger.chunk_counts(),
         parked=tuple(parked_statuses(work)),
@@ -128,6 +141,11 @@ def status(work: Runtime, *, batches: int = 10) -> Status:
         mistakes=_mistakes(work),
         rules_since=known.since if (known := work.ledger.rules_in_force()) is not None else None,
     )
+
+
+def _express(work: Runtime, runner: str) -> ExpressRunner:
+    shift = work.ledger.shift(runner)
+    return ExpressRunner(runner, shift and shift.holder, shift and shift.until)
 
 
 def _mistakes(work: Runtime) -> tuple[Mistake, ...]:

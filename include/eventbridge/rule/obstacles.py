@@ -1,0 +1,42 @@
+"""What who checks rule files is told beyond their mistakes: what stands in a target's way, runners of no rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from eventbridge.errors import Mistake
+from eventbridge.rule.fields import nearest
+from eventbridge.rule.model import Target
+from eventbridge.rule.node import Node
+from eventbridge.rule.rule_set import RuleSet
+from eventbridge.rule.types import TARGET_TYPES
+
+
+def unknown_runners(rule_set: RuleSet, nodes: Mapping[str, Node]) -> Iterator[Mistake]:
+    """Yield a mistake for each runner that the files say something of and that no rule has."""
+    known = rule_set.runners()
+    for name in sorted(rule_set.modes.keys() - known.keys()):
+        remedy = nearest(name, known) or "Name it in a rule: runner: <name>, or remove it"
+        yield nodes[name].mistake_at_key(f"no rule has the runner {name!r}", remedy)
+
+
+def obstacles(rule_set: RuleSet, nodes: Mapping[str, Node]) -> Iterator[Mistake]:
+    """Yield what stands in the way of targets on this machine."""
+    for rule in rule_set.rules.values():
+        for target in rule.targets.values():
+            node = at(at(nodes[rule.name], "targets"), target.name)
+            yield from _obstacle(target, node)
+            if target.dead_letter_queue is not None:
+                yield from _obstacle(target.dead_letter_queue, at(node, "dead_letter_queue"))
+
+
+def _obstacle(target: Target, node: Node) -> Iterator[Mistake]:
+    kind = TARGET_TYPES.find(target.type)
+    obstacle = kind.obstacle(target) if kind is not None else None  # else a mistake is noted already
+    if obstacle is not None:
+        yield at(node, obstacle.field).mistake(obstacle.message, obstacle.remedy)
+
+
+def at(node: Node, field: str) -> Node:
+    """Return a field of a rule, or the rule itself where the field is not given."""
+    return node.value.get(field, node) if isinstance(node.value, dict) else node
