@@ -6,5 +6,5 @@ from eventbridge.orchestrate.dags.deliver_events import deliver_events
 from eventbridge.orchestrate.names import deliver_dag_id
 from eventbridge.orchestrate.schedule import runners_to_parse
 
-for name in runners_to_parse():
-    globals()[deliver_dag_id(name)] = deliver_events(name)
+for name, shift in runners_to_parse().items():
+    globals()[deliver_dag_id(name)] = deliver_events(name, shift)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from airflow.sdk import DAG, AssetOrTimeSchedule, TriggerRule
+from airflow.sdk.definitions.context import _AIRFLOW_PARSING_CONTEXT_DAG_ID, _AIRFLOW_PARSING_CONTEXT_TASK_ID
 from airflow.serialization.serialized_objects import DagSerialization
 from orchestration.dag_files import EVERY_HOUSE, TRYING, edges, of_batches
 
@@ -39,6 +42,31 @@ def test_a_batch_goes_through_the_stages_in_order(dags: dict[str, DAG]) -> None:
     }
 
     assert expected == edges(dags["deliver_orders"])
+
+
+def test_a_runner_of_the_mode_express_begins_with_a_shift(home: Path) -> None:
+    """The task `express` stands in place of `listen`; its run may last a shift longer, and it comes back soon."""
+    with (Path(os.environ["EVENTBRIDGE_RULES_FOLDER"]) / "runners.yaml").open("w") as file:
+        file.write("runners:\n  orders: {mode: express, express: {shift: 5m}}\n")
+    dag = airflow_dags()["deliver_orders"]
+    staged = airflow_dags()["deliver_night"]
+    first = dag.get_task("express")
+
+    assert edges(dag) == {tuple("express" if name == "listen" else name for name in each) for each in edges(staged)}
+    assert dag.dagrun_timeout == timedelta(seconds=500)
+    assert (first.retries, first.retry_delay) == (3, timedelta(seconds=1))
+
+
+def test_a_task_of_a_shift_makes_the_dag_that_it_belongs_to(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its process reads no rule file: that it is `express` says enough; the other tasks find their batch either way."""
+    monkeypatch.setenv(_AIRFLOW_PARSING_CONTEXT_DAG_ID, "deliver_orders")
+    monkeypatch.setenv(_AIRFLOW_PARSING_CONTEXT_TASK_ID, "express")
+
+    assert "express" in airflow_dags()["deliver_orders"].task_ids
+    monkeypatch.setenv(_AIRFLOW_PARSING_CONTEXT_TASK_ID, "buffer")
+    buffer = airflow_dags()["deliver_orders"].get_task("buffer")
+    for first in ("listen", "express"):
+        assert first in str(buffer.op_args)
 
 
 def test_a_retry_batch_goes_through_the_stages_from_route_on(dags: dict[str, DAG]) -> None:

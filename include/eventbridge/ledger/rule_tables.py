@@ -16,6 +16,7 @@ rules_in_force = Table(
     Column("runners", JsonText, nullable=False),
     Column("since", UtcTime, nullable=False),
     Column("mistakes", JsonText, nullable=False),
+    Column("shifts", JsonText, nullable=False, server_default="{}"),
     CheckConstraint("singleton = 1", name="singleton"),
 )
 

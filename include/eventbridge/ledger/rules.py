@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from eventbridge.decision.operational_event import OperationalEvent
 from eventbridge.ledger.database import Database
@@ -18,18 +19,33 @@ class Rules(Database):
         """Return the rule set that is in force; None before the first batch."""
         with self._reading() as connection:
             row = connection.execute(statements.RULES_IN_FORCE).first()
-        return None if row is None else RulesInForce(row.rule_set, row.runners, row.since, tuple(row.mistakes))
+        return (
+            None if row is None else RulesInForce(row.rule_set, row.runners, row.since, tuple(row.mistakes), row.shifts)
+        )
 
     def put_rules_in_force(
-        self, rule_set: str, runners: Mapping[str, str], before: str | None, changes: Mapping[str, str]
+        self,
+        rule_set: str,
+        runners: Mapping[str, str],
+        before: str | None,
+        changes: Mapping[str, str],
+        shifts: Mapping[str, float] = MappingProxyType({}),
     ) -> bool:
         """Put a rule set in force instead of `before` (None: there was none), with the versions it changed by rule.
 
+        `shifts`: the runners in the mode express, with the seconds of a shift.
         False, and nothing changes, if another one is in force by now.
         """
         now = self.now()
-        first = {"singleton": 1, "rule_set": rule_set, "runners": dict(runners), "since": now, "mistakes": []}
-        change = {"before": before, "to": rule_set, "by_runner": dict(runners), "now": now}
+        first = {
+            "singleton": 1,
+            "rule_set": rule_set,
+            "runners": dict(runners),
+            "since": now,
+            "mistakes": [],
+            "shifts": dict(shifts),
+        }
+        change = {"before": before, "to": rule_set, "by_runner": dict(runners), "by_shift": dict(shifts), "now": now}
         rows = [{"rule": name, "version": to, "rule_set": rule_set, "at": now} for name, to in sorted(changes.items())]
         with self._writing() as connection:
             if before is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 
@@ -11,13 +11,15 @@ from datetime import datetime
 class RulesInForce:
     """The last rule files without a mistake: their hash, each runner's bus, and since when they are in force.
 
-    `mistakes` are those of newer files, as they are told to people; () = today's files are in force.
+    `shifts` are the seconds of a shift, of the runners in the mode express. `mistakes` are those of newer files, as
+    they are told to people; () = today's files are in force.
     """
 
     rule_set: str
     runners: Mapping[str, str]
     since: datetime
     mistakes: tuple[str, ...] = ()
+    shifts: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

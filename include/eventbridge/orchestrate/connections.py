@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 from eventbridge.config.connection import Connection
 from eventbridge.errors import ConnectionUnusable
 
@@ -32,3 +35,18 @@ def airflow_connection(connection_id: str) -> Connection:
         schema=found.schema or "",
         extra={name: value for name, value in extra.items() if value is not None},  # a form's empty fields
     )
+
+
+def remembered(
+    seconds: float, look_up: Callable[[str], Connection] = airflow_connection
+) -> Callable[[str], Connection]:
+    """Return a look-up that asks Airflow for a connection again only after so many seconds; a failure is not kept."""
+    kept: dict[str, tuple[float, Connection]] = {}
+
+    def find(connection_id: str) -> Connection:
+        known = kept.get(connection_id)
+        if known is None or time.monotonic() - known[0] >= seconds:
+            known = kept[connection_id] = time.monotonic(), look_up(connection_id)
+        return known[1]
+
+    return find

@@ -16,13 +16,14 @@ EXPLAIN_DAG = "explain_event"
 DELIVER_PREFIX = "deliver_"
 
 LISTEN = "listen"
+EXPRESS = "express"
 PLAN_RETRIES = "plan_retries"
 PLAN_REDRIVE = "plan_redrive"
 PLAN_REPLAY = "plan_replay"
 BEGIN_REPLAY = "begin_replay"
 PUSH = "push"
 
-#: The XCom of listen, plan_retries, plan_redrive and plan_replay that tells the other tasks of the run their batch.
+#: The XCom of listen, express, plan_retries, plan_redrive and plan_replay that tells the other tasks their batch.
 BATCH_ID = "batch_id"
 #: The XCom of plan_redrive that tells which redrive a run belongs to.
 REDRIVE_ID = "redrive_id"

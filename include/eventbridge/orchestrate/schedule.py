@@ -14,11 +14,14 @@ from airflow.sdk import Asset, AssetOrTimeSchedule, AssetWatcher, CronTriggerTim
 from eventbridge.config.settings import Settings
 from eventbridge.errors import LedgerError, RuleFileError
 from eventbridge.orchestrate.doorbell import Doorbell
-from eventbridge.orchestrate.names import runner_of
+from eventbridge.orchestrate.names import EXPRESS, runner_of
 from eventbridge.orchestrate.settings import airflow_settings
 
 if TYPE_CHECKING:
     from airflow.sdk.api.datamodels._generated import DagRunType
+
+    from eventbridge.model.rules_in_force import RulesInForce
+    from eventbridge.rule import RuleSet
 
 log = logging.getLogger(__name__)
 
@@ -45,39 +48,54 @@ def waking(subject: str) -> AssetOrTimeSchedule:
     return AssetOrTimeSchedule(timetable=CronTriggerTimetable(NET, timezone="UTC"), assets=[asset])
 
 
-def runners_to_parse() -> list[str]:
-    """Return the runners whose DAGs this parse of a DAG file must make.
+def runners_to_parse() -> dict[str, float | None]:
+    """Return the runners whose DAGs this parse of a DAG file must make, with the seconds of a shift; None: staged.
 
     All runners of the rule files or, with mistakes in them, of the last ones without (the DAG file `rule_mistakes.py`
     shows the mistakes); in a task's process only the one it belongs to, without reading a rule file:
-    every task parses its DAG file again, and a batch's tasks must go on while somebody edits the rules.
+    every task parses its DAG file again, and a batch's tasks must go on while somebody edits the rules. Of such a DAG
+    the first task tells the mode; to the others it makes no difference.
     """
-    dag_id = get_parsing_context().dag_id
-    if dag_id is not None:
-        runner = runner_of(dag_id)
-        return [] if runner is None else [runner]
+    parsed = get_parsing_context()
+    if parsed.dag_id is not None:
+        runner = runner_of(parsed.dag_id)
+        return {} if runner is None else {runner: 0.0 if parsed.task_id == EXPRESS else None}
     from eventbridge.rule import load_rules
 
     settings = airflow_settings()
     if settings.rules_from == "published":
-        return sorted(runners_in_force(settings))
+        return _of_ledger(settings)
     try:
-        return sorted(load_rules(Path(settings.rules_folder), cache=settings.rule_cache).runners())
+        return _with_shifts(load_rules(Path(settings.rules_folder), cache=settings.rule_cache))
     except RuleFileError:
-        return sorted(runners_in_force(settings))
+        return _of_ledger(settings)
+
+
+def _with_shifts(rules: RuleSet) -> dict[str, float | None]:
+    shifts = rules.shifts()
+    return {runner: shifts.get(runner) for runner in rules.runners()}
+
+
+def _of_ledger(settings: Settings) -> dict[str, float | None]:
+    known = _in_force(settings)
+    return {runner: known.shifts.get(runner) for runner in sorted(known.runners)} if known is not None else {}
 
 
 def runners_in_force(settings: Settings) -> Mapping[str, str]:
     """Return runners, with their buses, of the rules in force; only the ledger knows them, and it is asked last."""
+    known = _in_force(settings)
+    return known.runners if known is not None else {}
+
+
+def _in_force(settings: Settings) -> RulesInForce | None:
     from eventbridge.ledger import Ledger
 
     try:
         with closing(Ledger.open(settings.ledger_url)) as ledger:
-            known = ledger.rules_in_force()
+            return ledger.rules_in_force()
     except LedgerError as error:  # the tasks of every batch say so too; mistakes are shown by `rule_mistakes.py` alone
         log.warning("no DAG of a runner can be made: %s", error)
-        return {}
-    return known.runners if known is not None else {}
+        return None
 
 
 def refuse_rule_mistakes() -> None:

@@ -21,6 +21,7 @@ from eventbridge.orchestrate.names import BATCH_ID, LISTEN, PLAN_RETRIES
 from eventbridge.orchestrate.settings import airflow_settings
 
 if TYPE_CHECKING:
+    from eventbridge.config.connection import Connection
     from eventbridge.decision.chunking import PoolSlots
     from eventbridge.orchestrate.pools import AirflowPools
     from eventbridge.stages.runtime.runtime import Runtime
@@ -38,8 +39,11 @@ STAGE: dict[str, Any] = {
 
 
 @contextmanager
-def stage() -> Iterator[Runtime]:
-    """Open the runtime for one stage; what a person must mend fails the task at once, without further tries."""
+def stage(connections: Callable[[str], Connection] | None = None) -> Iterator[Runtime]:
+    """Open the runtime for one stage; what a person must mend fails the task at once, without further tries.
+
+    `connections` None: Airflow is asked for each, each time.
+    """
     from eventbridge.orchestrate.connections import airflow_connection
     from eventbridge.stages.runtime.runtime import Runtime
     from eventbridge.telemetry.chosen import chosen_telemetry
@@ -47,7 +51,8 @@ def stage() -> Iterator[Runtime]:
     # This process ends with its task: no garbage collection need look through what it began with, for 0.3 s.
     gc.freeze()
     try:
-        work = Runtime.open(airflow_settings(), airflow_connection, telemetry=chosen_telemetry(os.environ))
+        look_up = connections or airflow_connection
+        work = Runtime.open(airflow_settings(), look_up, telemetry=chosen_telemetry(os.environ))
         try:
             yield work
         finally:
@@ -65,7 +70,7 @@ def listen(runner: str) -> None:
 
     with stage() as work:
         batch_id = run(work, runner, confirmed_pools(work))
-    _tell_batch(batch_id)
+    tell_batch(batch_id)
 
 
 @task(**STAGE, do_xcom_push=False)
@@ -128,7 +133,7 @@ def plan_retries() -> None:
 
     with stage() as work:
         batch_id = plan_due(work, pools=confirmed_pools(work))
-    _tell_batch(batch_id)
+    tell_batch(batch_id)
 
 
 @task(**STAGE, do_xcom_push=False)
@@ -174,7 +179,8 @@ def _pools(ask: Callable[[AirflowPools], dict[str, PoolSlots]]) -> dict[str, Poo
         return {}
 
 
-def _tell_batch(batch_id: str | None) -> None:
+def tell_batch(batch_id: str | None) -> None:
+    """Tell the other tasks of the run their batch; None: skip them all."""
     context = get_current_context()
     if batch_id is None:
         log.info("nothing to do")
@@ -183,9 +189,11 @@ def _tell_batch(batch_id: str | None) -> None:
     context["ti"].xcom_push(key=BATCH_ID, value=batch_id)
 
 
-def batch_of(first: str) -> str:
+def batch_of(*first: str) -> str:
     """Return the template of the batch that a run's first task took up, "" if it took none.
 
-    A template and not that task's output, because an output would make every reader its direct downstream.
+    A template and not that task's output, because an output would make every reader its direct downstream. Of several
+    tasks one began the run: a task's own process does not know which.
     """
-    return f"{{{{ ti.xcom_pull(task_ids='{first}', key='{BATCH_ID}') or '' }}}}"
+    pulled = " or ".join(f"ti.xcom_pull(task_ids='{name}', key='{BATCH_ID}')" for name in first)
+    return f"{{{{ {pulled} or '' }}}}"

@@ -98,23 +98,30 @@ class RuleSet(Frozen):
         """Return what the files say of a runner: that it is staged, if nothing else."""
         return self.modes.get(runner, Runner())
 
+    def shifts(self) -> dict[str, float]:
+        """Return the runners of the mode express that have rules, and the seconds of their shifts."""
+        said = {name: each for name, each in self.modes.items() if each.mode == "express"}
+        return {name: said[name].express.shift for name in self.runners() if name in said} if said else {}
+
     def runners(self) -> dict[str, str]:
         """Return each runner's bus, by runner name."""
         return dict(sorted((rule.runner, rule.bus) for rule in self.rules.values()))
 
     def for_runner(self, name: str) -> RuleSet:
-        """Return the rules of one runner, disabled ones included, and the bus it consumes."""
+        """Return the rules of one runner, disabled ones included, how it works, and the bus it consumes."""
         found = RuleLines.of_rules(self.rules)
         rules = found.only([rule.name for rule in found.values() if rule.runner == name])
         buses = {rule.bus: self.buses[rule.bus] for rule in rules.values()}
-        return RuleSet(buses=buses, rules=rules)
+        modes = {name: self.modes[name]} if name in self.modes else {}
+        return RuleSet(buses=buses, rules=rules, modes=modes)
 
     def without(self, names: Collection[str]) -> RuleSet:
         """Return the same set without these of its rules; its buses stay."""
         if not names:
             return self
         found = RuleLines.of_rules(self.rules)
-        return RuleSet(buses=self.buses, rules=found.only([name for name in found if name not in names]))
+        rules = found.only([name for name in found if name not in names])
+        return RuleSet(buses=self.buses, rules=rules, modes=self.modes)
 
     def disabling(self, names: Iterable[str]) -> RuleSet:
         """Return the same set with these of its rules not enabled, in the version that they have."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -19,9 +20,12 @@ import pytest
 from stages.delivering import RUNNER, RunningClock, Sending, segment_rows
 
 from eventbridge import fault_points
+from eventbridge.decision.chunking import PoolSlots
 from eventbridge.errors import BusError, InfrastructureError, UserError
+from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.express import deliver_express
+from eventbridge.stages.operate.shift_lease import Bounds
 
 
 def until(reached: Callable[[], Any], seconds: float = 20) -> None:
@@ -177,3 +181,60 @@ def test_who_loses_the_shift_says_so(sending: Sending) -> None:
     with pytest.raises(InfrastructureError, match="another process has taken the shift of runner 'orders'"):
         deliver_express(sending.work, RUNNER, threading.Event())
     thief.join()
+
+
+def test_the_shift_of_a_process_that_is_gone_is_ended_at_once(sending: Sending) -> None:
+    """On the same host; nobody waits for a lease that nobody renews."""
+    sending.rules(crm="/healthy/crm")
+    sending.publish(3)
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    ledger = sending.work.ledger
+    holder = f"{socket.gethostname()}:{gone.pid}:cafe"
+    assert ledger.take_shift(RUNNER, holder, ledger.now() + timedelta(seconds=600))
+
+    with a_shift(sending):
+        until(lambda: len(sending.requests()) == 3)
+
+    assert audit(sending.work).differences == ()
+
+
+def test_a_shift_ends_when_nothing_comes(sending: Sending) -> None:
+    """Its window is committed, and the ledger has no shift."""
+    sending.rules(crm="/healthy/crm")
+    sending.publish(3)
+
+    shift = deliver_express(sending.work, RUNNER, threading.Event(), Bounds(seconds=60, idle_seconds=0.5))
+
+    assert (shift.events, shift.backlog, len(sending.requests())) == (3, False, 3)
+    assert sending.work.ledger.shift(RUNNER) is None
+    assert {batch.state for batch in sending.work.ledger.batches()} == {"committed"}
+
+
+def test_what_takes_too_long_is_left_to_the_stages(sending: Sending) -> None:
+    """The shift ends at once, says so, and has begun nothing: `listen` plans it as one batch."""
+    sending.rules(crm="/healthy/crm")
+    sending.publish(1)
+    sending.deliver()
+    sending.publish(50)
+
+    shift = deliver_express(sending.work, RUNNER, threading.Event(), Bounds(backlog_seconds=0.01))
+
+    assert (shift.events, shift.backlog) == (0, True)
+    batch_id = listen(sending.work, RUNNER)
+    assert batch_id is not None
+    assert sum(part.end - part.start for part in sending.work.ledger.ranges(batch_id)) == 50
+
+
+def test_a_pool_without_slots_holds_its_rules_deliveries(sending: Sending) -> None:
+    """Nothing is sent, the window is committed, and they wait until the pool has slots again."""
+    sending.rules(crm="/healthy/crm")
+    sending.publish(2)
+    (rule,) = sending.work.rule_set().rules.values()
+    pools = {rule.pool_name: PoolSlots(slots=0, free=0)}
+
+    deliver_express(sending.work, RUNNER, threading.Event(), Bounds(idle_seconds=0.5, pools=lambda: pools))
+
+    assert sending.requests() == []
+    assert sum(row.count for row in sending.work.ledger.parked_counts()) == 2
+    assert audit(sending.work).differences == ()

@@ -9,7 +9,11 @@ from eventbridge.ledger.tables import rule_change, rules_in_force
 
 #: The rule set that is in force.
 RULES_IN_FORCE = select(
-    rules_in_force.c.rule_set, rules_in_force.c.runners, rules_in_force.c.since, rules_in_force.c.mistakes
+    rules_in_force.c.rule_set,
+    rules_in_force.c.runners,
+    rules_in_force.c.since,
+    rules_in_force.c.mistakes,
+    rules_in_force.c.shifts,
 )
 
 #: Notes the first one.
@@ -19,7 +23,13 @@ NOTE_RULES = insert_or_skip(rules_in_force)
 CHANGE_RULES = (
     update(rules_in_force)
     .where(rules_in_force.c.rule_set == bindparam("before"))
-    .values(rule_set=bindparam("to"), runners=bindparam("by_runner"), since=bindparam("now"), mistakes=[])
+    .values(
+        rule_set=bindparam("to"),
+        runners=bindparam("by_runner"),
+        since=bindparam("now"),
+        mistakes=[],
+        shifts=bindparam("by_shift"),
+    )
 )
 
 #: Keeps a rule set in force until the transaction ends, if it is.

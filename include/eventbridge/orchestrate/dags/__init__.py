@@ -26,7 +26,9 @@ def airflow_dags() -> dict[str, DAG]:
     only = get_parsing_context().dag_id
     names = [found.name for found in iter_modules(__path__) if found.name != _OF_RUNNERS]
     made = {name: _maker(name)() for name in names if only in (None, name)}
-    of_runners = {deliver_dag_id(runner): _maker(_OF_RUNNERS)(runner) for runner in runners_to_parse()}
+    of_runners = {
+        deliver_dag_id(runner): _maker(_OF_RUNNERS)(runner, shift) for runner, shift in runners_to_parse().items()
+    }
     return made | of_runners
 
 

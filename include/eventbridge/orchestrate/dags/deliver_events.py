@@ -5,14 +5,26 @@ The tasks are in eventbridge.orchestrate.tasks; the shape does not depend on the
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from airflow.sdk import DAG
 
+from eventbridge.orchestrate.express import SHIFT_GUIDE, express
 from eventbridge.orchestrate.late import late_alert
-from eventbridge.orchestrate.names import LISTEN, deliver_dag_id, runner_subject
+from eventbridge.orchestrate.names import EXPRESS, LISTEN, deliver_dag_id, runner_subject
 from eventbridge.orchestrate.push import pushes
 from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, run_limit, waking
 from eventbridge.orchestrate.settings import airflow_settings
-from eventbridge.orchestrate.tasks import batch_of, buffer, commit, listen, route, schedule_retries, write_dead_letters
+from eventbridge.orchestrate.tasks import (
+    STAGE,
+    batch_of,
+    buffer,
+    commit,
+    listen,
+    route,
+    schedule_retries,
+    write_dead_letters,
+)
 
 GUIDE = """
 Moves what runner **{runner}** finds on its bus, one batch a run. The ledger owns the batch, not the run: a run that
@@ -32,30 +44,32 @@ Woken by a bell when events wait, and once a minute. `eventbridge status` shows 
 """
 
 
-def deliver_events(runner: str) -> DAG:
-    """Return the DAG of one runner."""
+def deliver_events(runner: str, shift: float | None = None) -> DAG:
+    """Return the DAG of one runner; `shift`: the seconds of one, None: it is staged."""
+    guide = GUIDE.format(runner=runner) if shift is None else SHIFT_GUIDE.format(runner=runner, shift=shift)
     with DAG(
         dag_id=deliver_dag_id(runner),
         description=f"Delivers the events of runner {runner}",
-        doc_md=GUIDE.format(runner=runner),
+        doc_md=guide,
         schedule=waking(runner_subject(runner)),
         start_date=BEGINNING,
         catchup=False,
         allowed_run_types=RUN_TYPES,
         max_active_runs=1,
         max_active_tasks=64,
-        dagrun_timeout=run_limit(airflow_settings()),
-        deadline=late_alert(airflow_settings()),
+        dagrun_timeout=run_limit(airflow_settings()) + timedelta(seconds=shift or 0.0),
+        deadline=late_alert(airflow_settings()) if shift is None else None,
         default_args={"owner": OWNER},
         tags=["eventbridge", "deliver"],
     ) as dag:
-        batch_id = batch_of(LISTEN)
+        batch_id = batch_of(LISTEN, EXPRESS)
         chunk_ids = route(batch_id)
         pushed = pushes(batch_id).expand(chunk_id=chunk_ids)
         dead = write_dead_letters(batch_id)
         parked = schedule_retries(batch_id)
 
-        listen(runner) >> buffer(batch_id) >> chunk_ids >> pushed >> dead >> parked
+        first = listen(runner) if shift is None else express(runner, **STAGE)
+        first >> buffer(batch_id) >> chunk_ids >> pushed >> dead >> parked
         # Not downstream of push: a failed push must not keep its batch from being committed.
         [chunk_ids, dead, parked] >> commit(batch_id)
     return dag

@@ -63,7 +63,8 @@ def put_in_force(work: Runtime, today: RuleSet, known: RulesInForce | None) -> d
         if name not in before or before[name].version != rule.version
     }
     changes |= dict.fromkeys(before.keys() - today.rules.keys(), "")
-    if work.ledger.put_rules_in_force(rule_set, today.runners(), known.rule_set if known else None, changes):
+    of = rule_set, today.runners(), known.rule_set if known else None, changes
+    if work.ledger.put_rules_in_force(*of, shifts=today.shifts()):
         log.info("rule set %s is in force: %d rules changed", rule_set, len(changes))
         return changes
     return None

@@ -12,11 +12,12 @@ import logging
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from eventbridge.decision.chunking import PoolSlots
 from eventbridge.errors import EventBridgeError, InfrastructureError
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.ingest.buffer import buffer
@@ -24,7 +25,7 @@ from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.deliver import deliver_references, deliver_retries, push_and_settle
 from eventbridge.stages.operate.express_fit import refuse_unfit
 from eventbridge.stages.operate.express_window import Window
-from eventbridge.stages.operate.shift_lease import Lease
+from eventbridge.stages.operate.shift_lease import UNBOUNDED, Bounds, Lease
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.open import open_store
@@ -34,6 +35,10 @@ log = logging.getLogger(__name__)
 
 #: How often parked deliveries are looked for.
 _RETRY_SECONDS = 1.0
+#: How old what is known of the pools may be.
+_POOLS_SECONDS = 5.0
+#: Events a second that a shift delivers at least, as long as it has not measured more.
+_EVENTS_A_SECOND = 2_000.0
 #: Stops a push before it sends.
 _ALREADY = threading.Event()
 _ALREADY.set()
@@ -41,19 +46,21 @@ _ALREADY.set()
 
 @dataclass
 class Shift:
-    """What a shift did: windows committed, and events read."""
+    """What a shift did: windows committed, and events read; `backlog`: it ended as more waits than it delivers soon."""
 
     windows: int = 0
     events: int = 0
+    backlog: bool = False
 
 
-def deliver_express(work: Runtime, runner: str, stop: threading.Event) -> Shift:
-    """Deliver a runner's events as they come until `stop`, and finish what was begun.
+def deliver_express(work: Runtime, runner: str, stop: threading.Event, bounds: Bounds = UNBOUNDED) -> Shift:
+    """Deliver a runner's events as they come until `stop` or its bounds, and finish what was begun.
 
-    Raises UserError for rules that it cannot deliver, InfrastructureError where another process has the shift.
+    Raises UserError for rules that it cannot deliver, ShiftTakenError where another process has the shift,
+    InfrastructureError where one has taken it.
     """
     refuse_unfit(work.rule_set().for_runner(runner))
-    with _scratch() as scratch, Lease(work, runner, stop) as lease:
+    with _scratch() as scratch, Lease(work, runner, stop, bounds) as lease:
         done = _Loop(work, runner, scratch, lease).run()
         if lease.lost.is_set():
             raise InfrastructureError(
@@ -61,6 +68,21 @@ def deliver_express(work: Runtime, runner: str, stop: threading.Event) -> Shift:
                 "the ledger. Nothing is lost; start this again if that process has ended"
             )
         return done
+
+
+def anything_waits(work: Runtime, runner: str) -> bool:
+    """Return whether a shift has something to do: events that wait, a batch to finish, or a group to register."""
+    return work.ledger.unfinished_batch(runner) is not None or waiting_events(work, runner) != 0
+
+
+def waiting_events(work: Runtime, runner: str) -> int | None:
+    """Return how many messages no committed batch has taken up, None before the runner's first batch."""
+    standing = work.ledger.committed_offsets(runner)
+    if not standing:
+        return None
+    (bus,) = work.rule_set().for_runner(runner).buses.values()
+    with closing(work.open_source(bus)) as source:
+        return sum(end - standing.get(queue, source.earliest(queue)) for queue, end in source.ends().items())
 
 
 @contextmanager
@@ -79,12 +101,17 @@ class _Loop:
         self._work, self._runner, self._scratch, self._lease = work, runner, scratch, lease
         self._done = Shift()
         self._ended = threading.Event()
-        self._retries = threading.Thread(target=self._retry, name="retries", daemon=True)
+        self._busy_seconds = 0.0
+        self._pools: Mapping[str, PoolSlots] | None = lease.bounds.pools()
+        beside = [self._retry] if lease.bounds.makes_retries else []
+        beside += [self._look_at_pools] if self._pools is not None else []
+        self._beside = [threading.Thread(target=each, name=each.__name__, daemon=True) for each in beside]
 
     def run(self) -> Shift:
-        self._retries.start()
+        for thread in self._beside:
+            thread.start()
         try:
-            while not self._lease.over:
+            while not self._lease.over and not self._done.backlog:
                 try:
                     self._next()
                 except InfrastructureError as error:  # what it had open the next listen closes
@@ -92,10 +119,14 @@ class _Loop:
                     self._lease.stop.wait(_RETRY_SECONDS)
         finally:
             self._ended.set()
-            self._retries.join()
+            for thread in self._beside:
+                thread.join()
         return self._done
 
     def _next(self) -> None:
+        if self._is_backlog():
+            self._done.backlog = True
+            return
         batch_id = listen(self._work, self._runner, holder=self._lease.holder)
         if batch_id is None:  # intake is stopped, or another runner's batch comes first
             self._lease.stop.wait(_RETRY_SECONDS)
@@ -104,17 +135,34 @@ class _Loop:
         if batch.state != "open":  # it was left by somebody, or rules move: the stages send it
             self._close(batch_id, self._lease.stop)
             return
-        window = Window(self._work, batch, self._scratch, self._lease)
+        if not self._done.windows:
+            self._lease.came()  # to begin took time, in which nobody looked whether something came
+        held = frozenset(name for name, pool in (self._pools or {}).items() if pool.slots == 0)
+        window = Window(self._work, batch, self._scratch, self._lease, held)
         kept = window.run()
         self._done.events += window.events
+        self._busy_seconds += window.busy_seconds
         if kept:  # what it did not send is parked, due now: a push that waits for a target would hold the next window
             self._close(batch_id, _ALREADY)
 
     def _close(self, batch_id: str, stop: threading.Event) -> None:
         buffer(self._work, batch_id)
-        chunks = route(self._work, batch_id, InProcessRouter(self._work.store))
+        chunks = route(self._work, batch_id, InProcessRouter(self._work.store), self._pools)
         push_and_settle(self._work, batch_id, chunks, stop)
         self._done.windows += 1
+
+    def _is_backlog(self) -> bool:
+        """Return whether more waits than this shift delivers in the seconds that a backlog may take."""
+        seconds = self._lease.bounds.backlog_seconds
+        if seconds is None or self._work.ledger.unfinished_batch(self._runner) is not None:
+            return False
+        waiting = waiting_events(self._work, self._runner) or 0
+        measured = self._done.events / self._busy_seconds if self._busy_seconds > 1 else 0.0
+        return waiting > seconds * max(measured, _EVENTS_A_SECOND)
+
+    def _look_at_pools(self) -> None:
+        while not self._ended.wait(_POOLS_SECONDS):
+            self._pools = self._lease.bounds.pools()
 
     def _retry(self) -> None:
         while not self._ended.wait(_RETRY_SECONDS) and not self._lease.over:

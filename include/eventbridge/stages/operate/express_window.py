@@ -40,8 +40,8 @@ from eventbridge.store.schemas import ROW_GROUP_ROWS
 
 log = logging.getLogger(__name__)
 
-#: A window is closed so long after its first event, or with so many; one without events after a minute.
-_WINDOW_SECONDS, _WINDOW_EVENTS, _IDLE_WINDOW_SECONDS = 10.0, 20_000, 60.0
+#: A window is closed with so many events; one without events after a minute.
+_WINDOW_EVENTS, _IDLE_WINDOW_SECONDS = 20_000, 60.0
 #: How long the loop waits before it looks at the bus again.
 _LOOK_SECONDS = 0.003
 #: Events of one queue that are taken at a time.
@@ -58,15 +58,19 @@ class Window:
     batch: Batch
     scratch: Store
     lease: Lease
+    held: frozenset[str] = frozenset()  # pools whose rules' deliveries wait
     answers: list[pa.Table] = field(default_factory=list)
     number: int = 0
     events: int = 0
+    busy_seconds: float = 0.0  # taken for its events
 
     def run(self) -> bool:
         """Deliver what comes until the window is over, and move it to `planned`; False: it is lost."""
         rules = self.work.rules_of(self.batch)
         refuse_unfit(rules)
         freeze_rules(self.scratch, rules)
+        self._seconds = rules.mode_of(self.batch.runner).express.window
+        self._held = {name for name, rule in rules.rules.items() if rule.pool_name in self.held} if self.held else set()
         self._ends = {span.queue: span.end for span in self.work.ledger.ranges(self.batch.batch_id)}
         bus = rules.buses[self.batch.bus]
         with closing(self.work.open_source(bus)) as source:
@@ -80,7 +84,7 @@ class Window:
         first: float | None = None
         while not self.lease.over and self.events < _WINDOW_EVENTS:
             now = time.monotonic()
-            if now - (first or began) >= (_WINDOW_SECONDS if first else _IDLE_WINDOW_SECONDS):
+            if now - (first or began) >= (self._seconds if first else _IDLE_WINDOW_SECONDS):
                 break
             before = self.events
             for queue, end in source.ends().items():
@@ -88,6 +92,8 @@ class Window:
                     self._take(landing, queue, min(end, self._ends[queue] + _AT_ONCE))
             if self.events > before:
                 first = first or now
+                self.lease.came()
+                self.busy_seconds += time.monotonic() - now
             if self._is_due(time.monotonic() - written):
                 if not self._segment():
                     return False
@@ -139,7 +145,9 @@ class Window:
             return []
         file = result.path
         return [
-            Piece(file, piece.rows, piece.count, piece.size, piece.rule, piece.target) for piece in result.detail.pieces
+            Piece(file, piece.rows, piece.count, piece.size, piece.rule, piece.target)
+            for piece in result.detail.pieces
+            if piece.rule not in self._held
         ]
 
     def _deliver(self, pieces: list[Piece]) -> None:

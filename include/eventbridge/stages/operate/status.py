@@ -145,7 +145,7 @@ def status(work: Runtime, *, batches: int = 10) -> Status:
 
 def _express(work: Runtime, runner: str) -> ExpressRunner:
     shift = work.ledger.shift(runner)
-    return ExpressRunner(runner, shift and shift.holder, shift and shift.until)
+    return ExpressRunner(runner, None, None) if shift is None else ExpressRunner(runner, shift.holder, shift.until)
 
 
 def _mistakes(work: Runtime) -> tuple[Mistake, ...]:
