@@ -140,6 +140,7 @@ SOURCE_TYPES: Final = Registry(
         "embedded": "eventbridge.sources.embedded.fields:EMBEDDED",
         "kafka": "eventbridge.sources.kafka.fields:KAFKA",
         "rocketmq": "eventbridge.sources.rocketmq.fields:ROCKETMQ",
+        "sqs": "eventbridge.sources.sqs.fields:SQS",
     },
 )
 

@@ -79,7 +79,7 @@ FIELDS_LATER: Final[dict[str, tuple[str, ...]]] = {
     "a retry policy": (),
 }
 
-SOURCE_TYPES_LATER: Final = ("sqs", "files")
+SOURCE_TYPES_LATER: Final = ("files",)
 TARGET_TYPES_LATER: Final = ("sqs",)
 ERRORS_TOLERANCE: Final = ("all", "none")
 SIGNATURES: Final = ("github", "stripe", "standard")

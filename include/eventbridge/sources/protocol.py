@@ -95,7 +95,10 @@ class QueueSource(Protocol):
         """Remove messages from the queue for good; receipts that ran out are ignored."""
 
     def waiting(self) -> int:
-        """Return about how many messages nobody has acknowledged, cheaply enough to be asked every second."""
+        """Return about how many messages wait, cheaply enough to be asked every second.
+
+        Those that are just with somebody may be counted.
+        """
 
     def close(self) -> None:
         """Let go of connections."""

@@ -81,7 +81,7 @@ def test_a_type_of_a_package_is_read_and_frozen(tmp_path: Path) -> None:
     assert (source.type, source.topics, source.start_at) == ("river", ("a", "b"), "earliest")
     assert source.depth == 3  # type: ignore[attr-defined]
     assert rules == RuleSet.from_json(rules.to_json())
-    assert SOURCE_TYPES.names() == ["embedded", "kafka", "rocketmq", "river", "pond", "canal", "leak"]
+    assert SOURCE_TYPES.names() == ["embedded", "kafka", "rocketmq", "sqs", "river", "pond", "canal", "leak"]
 
 
 @pytest.mark.parametrize(

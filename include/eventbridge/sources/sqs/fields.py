@@ -1,0 +1,43 @@
+"""What a rule file says of a source of the type `sqs`; read wherever rules are, so it imports no more."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from eventbridge.rule.fields import Fields
+from eventbridge.rule.model import Source
+from eventbridge.rule.types import SourceType
+from eventbridge.sources.mapping import read_mapping
+
+
+class SqsFields(Source):
+    """Queues of SQS, named by `topics`; `connection` says where and who we are ("" = as AWS's own clients find out).
+
+    A message is handed out again after `invisible_time` (seconds) unless it was acknowledged.
+    """
+
+    type: Literal["sqs"] = "sqs"
+    connection: str = ""
+    invisible_time: float = 60.0
+
+    @property
+    def is_queue(self) -> bool:
+        """Return True."""
+        return True
+
+
+def _read(fields: Fields) -> dict[str, Any]:
+    return {
+        "connection": fields.name("connection"),
+        "invisible_time": fields.duration("invisible_time", 60.0, 10, 12 * 3600),
+        "mapping": read_mapping(fields),
+    }
+
+
+SQS = SourceType(
+    "sqs",
+    SqsFields,
+    "eventbridge.sources.sqs.open:open_sqs",
+    read=_read,
+    words=("topics", "connection", "invisible_time", "mapping"),
+)

@@ -1,0 +1,26 @@
+"""Opens a queue of SQS."""
+
+from __future__ import annotations
+
+from eventbridge.errors import ConnectionUnusable, PackageMissing
+from eventbridge.s3.access import S3Access
+from eventbridge.sources.opening import Opening
+from eventbridge.sources.sqs.fields import SqsFields
+
+try:
+    from eventbridge.sources.sqs.queue import SqsQueue
+except ModuleNotFoundError as error:
+    raise PackageMissing.of(error) or error from None
+
+
+def open_sqs(opening: Opening[SqsFields]) -> SqsQueue:
+    """Open the queue of the source's first topic; nothing is asked of the server yet. Raises ConnectionUnusable.
+
+    Connections are those of S3: type `aws`.
+    """
+    source = opening.source
+    try:
+        access = S3Access.from_connection(opening.connections(source.connection)) if source.connection else S3Access()
+    except ConnectionUnusable as error:
+        raise ConnectionUnusable(str(error).replace("used for S3", "used for SQS")) from None
+    return SqsQueue(access, source.topics[0], source.invisible_time)

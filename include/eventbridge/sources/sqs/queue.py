@@ -1,0 +1,182 @@
+"""A queue of SQS as a queue source: long polling, batches of ten, and the group of a FIFO queue as key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, Literal
+
+import boto3
+import pyarrow as pa
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+
+from eventbridge import fault_points
+from eventbridge.errors import BusError
+from eventbridge.s3.access import S3Access
+from eventbridge.sources.messages import RECEIVED
+
+#: SQS takes no more messages in one request.
+_AT_ONCE: Final = 10
+#: A block of so many bytes is handed over before more is asked for.
+_BLOCK_BYTES: Final = 4 << 20
+#: How long an empty queue is waited for: with none, SQS asks only some of its servers.
+_POLL_SECONDS: Final = 1
+_REGION: Final = "us-east-1"
+#: What SQS says of a receipt that ran out.
+_RAN_OUT: Final = ("ReceiptHandleIsInvalid", "InvalidParameterValue", "MessageNotInflight")
+_REMEDIES: Final = {
+    "AWS.SimpleQueueService.NonExistentQueue": "Make the queue, or correct topics in the rule file",
+    "QueueDoesNotExist": "Make the queue, or correct topics in the rule file",
+    "AccessDenied": "Let the credentials receive and delete messages, and get the queue's URL and attributes",
+    "InvalidClientTokenId": "Correct login and password of the connection",
+    "SignatureDoesNotMatch": "Correct the password of the connection",
+}
+
+
+class SqsQueue:
+    """A queue source; nothing is asked before it is needed. Raises BusError with a remedy where SQS refuses."""
+
+    kind: Literal["queue"] = "queue"
+
+    def __init__(self, access: S3Access, name: str, invisible_seconds: float) -> None:
+        self._name = name
+        self._invisible = round(invisible_seconds)
+        session = boto3.session.Session(
+            aws_access_key_id=access.access_key or None,
+            aws_secret_access_key=access.secret_key or None,
+            aws_session_token=access.session_token or None,
+            region_name=access.region or None,
+            profile_name=access.profile or None,
+        )
+        self._client = session.client(
+            "sqs",
+            region_name=session.region_name or _REGION,
+            endpoint_url=access.endpoint or None,
+            config=Config(retries={"mode": "standard", "total_max_attempts": 4}, connect_timeout=5, read_timeout=20),
+        )
+        self._place = str(self._client.meta.endpoint_url)
+        self._url: str | None = None
+
+    @property
+    def uri(self) -> str:
+        """Return the server's URL and the queue's name."""
+        return f"{self._place}/{self._name}"
+
+    @property
+    def invisible_seconds(self) -> float:
+        """Return for how long a message that was received is handed out to nobody else."""
+        return float(self._invisible)
+
+    def receive(self, at_most: int) -> pa.RecordBatch:
+        """Return up to `at_most` messages that SQS hands out now, as one block of `RECEIVED`."""
+        fault_points.reach("bus.receive")
+        found: list[dict[str, Any]] = []
+        with self._doing("receive from"):
+            while len(found) < at_most and sum(len(each["Body"]) for each in found) < _BLOCK_BYTES:
+                answer = self._client.receive_message(
+                    QueueUrl=self._queue_url(),
+                    MaxNumberOfMessages=min(_AT_ONCE, at_most - len(found)),
+                    VisibilityTimeout=self._invisible,
+                    WaitTimeSeconds=0 if found else _POLL_SECONDS,
+                    MessageSystemAttributeNames=["SentTimestamp", "MessageGroupId"],
+                    MessageAttributeNames=["All"],
+                )
+                if not answer.get("Messages"):
+                    break
+                found += answer["Messages"]
+        return _block(found)
+
+    def extend(self, receipts: Sequence[str]) -> list[str]:
+        """Keep messages invisible for their time again; their receipts stay the same."""
+        more = {"VisibilityTimeout": self._invisible}
+        with self._doing("keep back messages of"):
+            self._in_batches(self._client.change_message_visibility_batch, receipts, more)
+        return list(receipts)
+
+    def acknowledge(self, receipts: Sequence[str]) -> None:
+        """Delete messages; receipts that ran out are ignored."""
+        fault_points.reach("bus.acknowledge")
+        with self._doing("delete messages of"):
+            self._in_batches(self._client.delete_message_batch, receipts, {})
+        fault_points.reach("bus.acknowledge.done")
+
+    def waiting(self) -> int:
+        """Return about how many messages wait, without those that are just with somebody."""
+        names = ["ApproximateNumberOfMessages"]
+        with self._doing("ask how many messages wait in"):
+            found = self._client.get_queue_attributes(QueueUrl=self._queue_url(), AttributeNames=names)
+        return int(found["Attributes"][names[0]])
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._client.close()
+
+    def _queue_url(self) -> str:
+        if self._url is None:
+            self._url = str(self._client.get_queue_url(QueueName=self._name)["QueueUrl"])
+        return self._url
+
+    def _in_batches(
+        self, call: Callable[..., Mapping[str, Any]], receipts: Sequence[str], more: Mapping[str, object]
+    ) -> None:
+        for first in range(0, len(receipts), _AT_ONCE):
+            some = receipts[first : first + _AT_ONCE]
+            entries = [{"Id": str(number), "ReceiptHandle": receipt, **more} for number, receipt in enumerate(some)]
+            answer = call(QueueUrl=self._queue_url(), Entries=entries)
+            for failed in answer.get("Failed", ()):
+                if failed["Code"].rpartition(".")[2] not in _RAN_OUT:
+                    said = failed.get("Message", "")
+                    raise BusError(f"SQS at {self._place}: a message of {self._name!r}: {failed['Code']} {said}")
+
+    @contextmanager
+    def _doing(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except ClientError as error:
+            said = error.response.get("Error", {})
+            remedy = _REMEDIES.get(said.get("Code", ""), "")
+            raise BusError(
+                f"SQS at {self._place}: to {what} the queue {self._name!r}: {said.get('Code')}: {said.get('Message')}. "
+                + (f"{remedy}." if remedy else "")
+            ) from None
+        except NoCredentialsError:
+            raise BusError(
+                f"SQS at {self._place}: there are no credentials. Name a connection of type aws in the bus's source"
+            ) from None
+        except BotoCoreError as error:
+            raise BusError(
+                f"SQS at {self._place}: to {what} the queue {self._name!r}: {error}. "
+                "Correct endpoint_url and region_name in the connection's extra, or wait until it answers"
+            ) from None
+
+
+def _block(found: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+    groups = [each.get("Attributes", {}).get("MessageGroupId") for each in found]
+    columns: list[list[object]] = [
+        [each["ReceiptHandle"] for each in found],
+        [each["MessageId"] for each in found],
+        [int(each["Attributes"]["SentTimestamp"]) * 1_000 for each in found],
+        [None if group is None else group.encode() for group in groups],
+        [_headers(each.get("MessageAttributes", {})) or None for each in found],
+        [each["Body"].encode("utf-8", "surrogatepass") for each in found],
+    ]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, RECEIVED, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=RECEIVED)
+
+
+def _headers(attributes: Mapping[str, Mapping[str, Any]]) -> list[dict[str, object]]:
+    """Return message attributes as headers: `ce-type` and `ce_type` as CloudEvents in binary mode have them."""
+    return [
+        {
+            "name": _header(name),
+            "value": said["BinaryValue"] if "BinaryValue" in said else said.get("StringValue", "").encode(),
+        }
+        for name, said in attributes.items()
+    ]
+
+
+def _header(name: str) -> str:
+    if name.lower() == "content-type":
+        return "content-type"
+    return f"ce_{name[3:]}" if name.startswith(("ce-", "ce_")) else name

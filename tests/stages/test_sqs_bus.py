@@ -1,0 +1,98 @@
+"""A bus whose topics are queues of SQS, on moto's server: received, landed, recorded, and deleted then."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+from stages.broker_shop import deliver, delivered, example_of
+
+from eventbridge.errors import BusError
+from eventbridge.s3.access import S3Access
+from eventbridge.sources.sqs.queue import SqsQueue
+from eventbridge.stages.operate.audit import audit
+
+Order = Callable[..., bytes]
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    """The URL of a server that speaks SQS."""
+    server = ThreadedMotoServer("127.0.0.1", 0)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def sqs(endpoint: str) -> Any:
+    """AWS's own client of that server."""
+    keys = {"aws_access_key_id": "k", "aws_secret_access_key": "s"}
+    return boto3.client("sqs", endpoint_url=endpoint, region_name="us-east-1", **keys)
+
+
+def access(endpoint: str) -> S3Access:
+    return S3Access(region="us-east-1", endpoint=endpoint, access_key="k", secret_key="s")
+
+
+def test_events_of_a_queue_are_delivered_and_deleted(
+    site: Any, sqs: Any, endpoint: str, order: Order, tmp_path: Path
+) -> None:
+    """The page's example: in both modes, once each, with the books in balance; what is no event is a dead letter."""
+    url = sqs.create_queue(QueueName="orders.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
+    site.environ["EVENTBRIDGE_CONN_SHOP_SQS"] = (
+        f"aws://k:s@/?region_name=us-east-1&endpoint_url={quote(endpoint, safe='')}"
+    )
+    site.write_rules(example_of("sqs", "rules").replace("/srv/orders/", f"{tmp_path}/"))
+    attributes = {"ce-specversion": "1.0", "ce-type": "order.placed", "ce-source": "/shop", "ce-id": "binary"}
+    typed = {name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()}
+    for number in range(12):
+        body = order(str(number), 2000).decode()
+        sqs.send_message(
+            QueueUrl=url, MessageBody=body, MessageGroupId=f"g{number % 2}", MessageDeduplicationId=f"{number}"
+        )
+    sqs.send_message(
+        QueueUrl=url,
+        MessageBody=json.dumps({"amount": 2000}),
+        MessageGroupId="g",
+        MessageDeduplicationId="b",
+        MessageAttributes=typed,
+    )
+    deliver(site)
+    left = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+
+    assert delivered(tmp_path) == sorted([*map(str, range(12)), "binary"])
+    assert [left[f"ApproximateNumberOfMessages{which}"] for which in ("", "NotVisible")] == ["0", "0"]
+    assert audit(site.work).differences == ()
+
+
+def test_messages_are_held_extended_and_deleted(sqs: Any, endpoint: str) -> None:
+    """More than one request's worth; a receipt that ran out is ignored, and what is deleted waits no more."""
+    url = sqs.create_queue(QueueName="held")["QueueUrl"]
+    for number in range(11):
+        sqs.send_message(QueueUrl=url, MessageBody=str(number))
+    with closing(SqsQueue(access(endpoint), "held", 30.0)) as queue:
+        assert queue.waiting() == 11
+        rows = queue.receive(100).to_pylist()
+        assert sorted(int(row["body"]) for row in rows) == list(range(11))
+        receipts = queue.extend([row["receipt"] for row in rows])
+        queue.acknowledge(receipts)
+        queue.acknowledge(receipts)
+        assert (queue.waiting(), queue.receive(1).num_rows) == (0, 0)
+
+
+def test_a_queue_that_is_not_there_is_told(endpoint: str) -> None:
+    """With its name, and what to do."""
+    with (
+        closing(SqsQueue(access(endpoint), "nowhere", 30.0)) as queue,
+        pytest.raises(BusError, match=r"'nowhere'.*Make"),
+    ):
+        queue.receive(1)
