@@ -43,6 +43,9 @@ QUEUES = 2
 
 RETRY = "retry: {policy: own, attempts: 5, initial: 1h, multiplier: 1, maximum: 1h, jitter: 0}"
 
+#: Also where the machine is busy: what a budget ends is parked.
+PATIENT = {"prepare_budget_seconds": 600, "push_budget_seconds": 600, "batch_deadline_seconds": 3600}
+
 KEY = re.compile(r"date=\d{4}-\d\d-\d\d/hour=\d\d/[0-9a-f-]{36}-[0-9a-f]{32}\.jsonl")
 
 Order = Callable[..., bytes]
@@ -269,7 +272,7 @@ def test_a_push_may_die_anywhere(
     sending: Sending, bucket: Bucket, tmp_path: Path, clock: RunningClock, point: str
 ) -> None:
     """However often it was sent, each delivery is in exactly one object, and the objects have the same names."""
-    settings = {"chunk_max_deliveries": 2}
+    settings = {"chunk_max_deliveries": 2, **PATIENT}
     batch = routed(sending.begin(5, settings=settings, lake=bucket.target + "}"))
     seen: list[set[str]] = []
     for fatal in range(1, 4):
@@ -327,8 +330,7 @@ def dying_at(point: str, fatal: int) -> Iterator[list[str]]:
 def test_a_large_span_goes_up_in_parts(sending: Sending, bucket: Bucket, order: Order) -> None:
     """Larger than 16 MiB: one object all the same, and it is there whole."""
     large = [order(str(number), subject="x" * (900 << 10)) for number in range(40)]
-    patient = {"prepare_budget_seconds": 600, "push_budget_seconds": 600, "batch_deadline_seconds": 3600}
-    sending.begin(*large, settings=patient, lake=bucket.target + "}")
+    sending.begin(*large, settings=PATIENT, lake=bucket.target + "}")
     sending.deliver()
 
     found = bucket.objects()
