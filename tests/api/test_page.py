@@ -25,6 +25,8 @@ PAGES = [
     "/targets/refused/crm?span=day",
     "/dead-letters",
     "/batches",
+    "/events?type=order.placed",
+    "/replays",
 ]
 
 
@@ -39,7 +41,18 @@ def logged_in(server: Server, name: str) -> Iterator[httpx.Client]:
 
 def test_every_page_shows_what_it_is_about(told: Server) -> None:
     """Each names what is there; no page lets a script in, or is kept by anybody in between."""
-    wanted: list[Any] = ["orders", "NOT MET", "refused", "nowhere", "crm", "p99", "Malformed", "committed"]
+    wanted: list[Any] = [
+        "orders",
+        "NOT MET",
+        "refused",
+        "nowhere",
+        "crm",
+        "p99",
+        "Malformed",
+        "committed",
+        "o1",
+        "None yet",
+    ]
     with logged_in(told, "viewer") as browser:
         pages = [browser.get(f"/page{path}") for path in PAGES]
 

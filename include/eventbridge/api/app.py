@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from eventbridge.api import health, hooks, metrics, publish, reading
+from eventbridge.api import health, hooks, lists, metrics, publish, reading
 from eventbridge.api.access import Access
 from eventbridge.api.buses import Buses
 from eventbridge.api.idempotency import Idempotency
@@ -28,11 +28,14 @@ def create_app(work: Runtime) -> FastAPI:
     @asynccontextmanager
     async def opened(app: FastAPI) -> AsyncIterator[None]:
         app.state.work = work
+        # Who looks does not hold up who publishes: a ledger's connection does one thing at a time.
+        app.state.looking = looking = work.apart()
         app.state.access = Access(work)
         app.state.idempotency = Idempotency(work)
         app.state.buses = buses = Buses(work)
         yield
         await buses.close()
+        looking.ledger.close()
 
     app = FastAPI(
         title="EventBridge for Airflow and Spark",
@@ -49,6 +52,7 @@ def create_app(work: Runtime) -> FastAPI:
     app.include_router(hooks.router)
     app.include_router(health.router)
     app.include_router(metrics.router)
+    app.include_router(lists.router)
     app.include_router(reading.router)
     app.include_router(page.router)
     return app

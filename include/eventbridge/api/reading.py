@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from itertools import islice
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -25,7 +24,7 @@ from eventbridge.event.ids import delivery_id_text
 from eventbridge.event.json_document import parse_document, write_document
 from eventbridge.event.plain import plain
 from eventbridge.stages.letters.files import Damaged
-from eventbridge.stages.letters.reader import find_dead_letters, letters, read_dead_letter
+from eventbridge.stages.letters.reader import find_dead_letters, letter_page, read_dead_letter
 from eventbridge.stages.letters.selection import WrittenSelection, name_of
 from eventbridge.stages.operate.audit import audit as audited
 from eventbridge.stages.operate.audit import find_batch
@@ -38,6 +37,8 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 #: Dead letters that one call returns at most.
 MOST_LETTERS = 500
+#: Batches that one call audits at most.
+MOST_AUDITED = 1_000
 
 _STATUSES = {
     400: "A value cannot be read.",
@@ -47,38 +48,41 @@ _STATUSES = {
     422: "A value is out of its range.",
     503: "The ledger, the store or the rules fail; try again after Retry-After.",
 }
-_RESPONSES: dict[int | str, dict[str, Any]] = {
+RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"description": "What is known.", "content": {"application/json": {"schema": {}}}},
     **{status: {"description": said, **PROBLEM} for status, said in _STATUSES.items()},
 }
 
-router = APIRouter(dependencies=[Depends(reader)], default_response_class=Response, responses=_RESPONSES)
+router = APIRouter(dependencies=[Depends(reader)], default_response_class=Response, responses=RESPONSES)
 
-_Time = Annotated[str | None, Query(description="ISO 8601, in UTC unless it says otherwise, or 2h: so long ago.")]
+Time = Annotated[str | None, Query(description="ISO 8601, in UTC unless it says otherwise, or 2h: so long ago.")]
 
 
 @router.get("/status", summary="Tell how every runner stands")
 def status(request: Request, batches: Annotated[int, Query(ge=0, le=1_000)] = 10) -> Response:
     """Answer lag, in flight, available and flow of each queue, the newest batches, and what is not well."""
-    return _document(request, lambda work: status_fields(status_of(work, batches=batches)))
+    return document(request, lambda work: status_fields(status_of(work, batches=batches)))
 
 
 @router.get("/rules", summary="Tell today's rules and buses")
 def rules(request: Request) -> Response:
     """Answer the rules and buses of today, with everything that was left out filled in."""
-    return _document(request, lambda work: parse_document(work.rule_set().to_json()))
+    return document(request, lambda work: parse_document(work.rule_set().to_json()))
 
 
 @router.get("/rules/{rule}", summary="Tell one rule")
 def rule(request: Request, rule: Annotated[str, Path(description="The name of a rule.")]) -> Response:
     """Answer a rule of today with everything that was left out filled in."""
-    return _document(request, lambda work: rule_document(work, rule))
+    return document(request, lambda work: rule_document(work, rule))
 
 
 @router.get("/targets", summary="Tell how every target stands")
 def targets(request: Request) -> Response:
     """Answer the state of each target of today's rules, since when and why, and how many deliveries wait for it."""
-    return _document(request, target_list)
+    return document(request, target_list)
+
+
+Cursor = Annotated[str | None, Query(description="What the page before gave; none: the first page.")]
 
 
 @dataclass(frozen=True)
@@ -89,28 +93,32 @@ class LetterQuery:
     target: Annotated[str | None, Query(description="Only those of targets of this name.")] = None
     reason: Annotated[str | None, Query(description="Only those with this reason, such as NonRetryable.")] = None
     error: Annotated[str | None, Query(description="Only those whose detail or attempts' errors have it.")] = None
-    since: _Time = None
-    until: _Time = None
+    since: Time = None
+    until: Time = None
     limit: Annotated[int, Query(ge=1, le=MOST_LETTERS, description="At most so many.")] = 50
+    cursor: Cursor = None
 
-    def records(self, work: Runtime) -> tuple[list[dict[str, Any]], bool]:
-        """Return the records that it chooses, without their long columns, and whether there are more."""
+    def records(self, work: Runtime) -> tuple[list[dict[str, Any]], str | None]:
+        """Return the records that it chooses, without their long columns, and the cursor of what comes behind them."""
         wanted = WrittenSelection(self.rule, self.target, self.reason, self.error, self.since, self.until)
         damaged: Damaged = {}
-        found = list(islice(letters(work, wanted.read(work.clock()), damaged=damaged), self.limit + 1))
+        found = letter_page(work, wanted.read(work.clock()), self.limit, self.cursor or None, damaged=damaged)
         _refuse_damaged(damaged)
-        return [each.record for each in found[: self.limit]], len(found) > self.limit
+        return [each.record for each in found.letters], found.cursor
 
 
 @router.get("/dead-letters", summary="List dead letters")
 def dead_letters(request: Request, query: Annotated[LetterQuery, Depends()]) -> Response:
-    """Answer dead letters, those of the newest batch first, each with its name, and whether there are more."""
+    """Answer dead letters, those of the newest batch first, each with its name; `cursor`: send it for what follows.
+
+    One call reads at most 100 files: it may answer few, or none, and a cursor all the same.
+    """
 
     def listed(work: Runtime) -> dict[str, Any]:
-        found, more = query.records(work)
-        return {"dead_letters": [named(each) for each in found], "more": more}
+        found, cursor = query.records(work)
+        return {"dead_letters": [named(each) for each in found], "more": cursor is not None, "cursor": cursor}
 
-    return _document(request, listed)
+    return document(request, listed)
 
 
 @router.get("/dead-letters/{name:path}", summary="Tell one dead letter whole")
@@ -118,7 +126,7 @@ def dead_letter(
     request: Request, name: Annotated[str, Path(description="A delivery id, or where an event lies.")]
 ) -> Response:
     """Answer the newest dead letter of a name: the event, the request as transformed, every attempt."""
-    return _document(request, lambda work: named(letter_document(work, name)))
+    return document(request, lambda work: named(letter_document(work, name)))
 
 
 @router.get("/events/{event_id:path}", summary="Tell what became of an event")
@@ -126,11 +134,11 @@ def event(
     request: Request,
     event_id: Annotated[str, Path(description="The id of the event.")],
     bus: Annotated[str | None, Query(description="Only on this bus.")] = None,
-    since: _Time = None,
-    until: _Time = None,
+    since: Time = None,
+    until: Time = None,
 ) -> Response:
     """Answer where an event lies, what each rule says to it, every delivery and every attempt."""
-    return _document(request, lambda work: why_between(work, event_id, bus, since, until))
+    return document(request, lambda work: why_between(work, event_id, bus, since, until))
 
 
 @router.get("/audit", summary="Recompute the books")
@@ -138,8 +146,21 @@ def audit(
     request: Request,
     batch: Annotated[str | None, Query(description="Only this batch; the beginning of its id.")] = None,
 ) -> Response:
-    """Answer the books of every committed batch, recomputed from the store, with every difference; it takes a while."""
-    return _document(request, lambda work: audited(work, None if batch is None else find_batch(work, batch)))
+    """Answer the books of every committed batch, recomputed from the store, with every difference; it takes a while.
+
+    Of all batches only while there are at most 1,000: `eventbridge audit` has no limit.
+    """
+
+    def found(work: Runtime) -> Any:
+        if batch is not None:
+            return audited(work, find_batch(work, batch))
+        if len(work.ledger.batches(limit=MOST_AUDITED + 1)) > MOST_AUDITED:
+            raise UserError(
+                f"there are more than {MOST_AUDITED} batches. Name one by batch=, or run `eventbridge audit`"
+            )
+        return audited(work)
+
+    return document(request, found)
 
 
 def rule_document(work: Runtime, name: str) -> dict[str, Any]:
@@ -170,7 +191,7 @@ def named(record: dict[str, Any]) -> dict[str, Any]:
 
 def answered(request: Request, find: Callable[[Runtime], Any]) -> Any:
     """Return what `find` finds in the installation; raises Refused where the caller's own words are wrong."""
-    work: Runtime = request.app.state.work
+    work: Runtime = getattr(request.app.state, "looking", request.app.state.work)
     try:
         return find(work)
     except (NotFoundError, RuleFileError, SettingsError, PackageMissing, TypeUnusable, ConnectionUnusable):
@@ -179,7 +200,8 @@ def answered(request: Request, find: Callable[[Runtime], Any]) -> Any:
         raise Refused(HTTPStatus.BAD_REQUEST, str(error)) from None
 
 
-def _document(request: Request, find: Callable[[Runtime], Any]) -> Response:
+def document(request: Request, find: Callable[[Runtime], Any]) -> Response:
+    """Answer what `find` finds as JSON; see `answered`."""
     return Response(write_document(plain(answered(request, find))), media_type="application/json")
 
 

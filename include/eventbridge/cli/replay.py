@@ -17,7 +17,6 @@ from eventbridge.cli.option_record import takes_records
 from eventbridge.cli.output import JsonOption, note, say, show_json
 from eventbridge.cli.runtime import runtime
 from eventbridge.cli.table import counted, show_table
-from eventbridge.errors import NotFoundError
 
 if TYPE_CHECKING:
     from eventbridge.model.replay import Replay
@@ -201,15 +200,6 @@ def cancel(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
     _show_changed(found, "is cancelled", changed=changed, as_json=as_json)
 
 
-def find_replay(work: Runtime, name: str) -> Replay:
-    """Return the replay whose id begins with `name`; raises NotFoundError if there is none, or several."""
-    found = [each for each in work.ledger.replays() if name and each.replay_id.startswith(name.lower())]
-    if len(found) != 1:
-        how_many = f"{len(found)} replays begin with" if found else "there is no replay"
-        raise NotFoundError(f"{how_many} {name!r}. `eventbridge replay list` lists them.")
-    return found[0]
-
-
 def _deliver(work: Runtime, wish: Replay, spark: str | None, *, as_json: bool) -> None:
     from eventbridge.cli.deliver import alone, spark_url
     from eventbridge.spark.route import ConnectRouter
@@ -237,23 +227,16 @@ def _deliver(work: Runtime, wish: Replay, spark: str | None, *, as_json: bool) -
 
 
 def _document(wish: Replay, account: ReplayAccount) -> dict[str, Any]:
-    return {
-        "replay_id": wish.replay_id,
-        "state": wish.state,
-        "bus": wish.bus,
-        "from": wish.since,
-        "to": wish.until,
-        "started_at": wish.started_at,
-        "ended_at": wish.ended_at,
-        "selection": dict(wish.selection),
-        "ids": "new" if wish.new_ids else "same",
-        "skip_delivered": wish.skip_delivered,
-        "rate": wish.rate,
-        "batches": account.batches,
-        "looked_at": account.looked_at,
-        "taken": account.taken,
-        "outcomes": dict(sorted(account.outcomes.items())),
-    }
+    from eventbridge.stages.operate.replay_progress import replay_fields
+
+    return replay_fields(wish, account)
+
+
+def find_replay(work: Runtime, name: str) -> Replay:
+    """Return the replay whose id begins with `name`; raises NotFoundError if there is none, or several."""
+    from eventbridge.stages.operate.replay_progress import find_replay as found_by
+
+    return found_by(work, name)
 
 
 def _show_changed(found: Replay, said: str, *, changed: bool, as_json: bool) -> None:

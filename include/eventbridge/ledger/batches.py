@@ -14,9 +14,10 @@ from eventbridge.ledger.descriptions import Descriptions
 from eventbridge.ledger.statements import batches as statements
 from eventbridge.ledger.statements import offsets as offset_statements
 from eventbridge.ledger.statements.rules import HOLD_RULES
-from eventbridge.model.batch import Batch, BatchFile, BatchKind, BatchState, FileKind, Range
+from eventbridge.model.batch import Batch, BatchFile, BatchKind, BatchState, FileKind, FilePlace, Range
 from eventbridge.model.move import Move
 from eventbridge.model.queue import Queue
+from eventbridge.model.retention import STEPS, Kept
 
 
 def to_batch(row: Row[Any]) -> Batch:
@@ -102,11 +103,38 @@ class Batches(Database):
         return to_batch(row)
 
     def batches(
-        self, limit: int | None = 50, runner: str | None = None, state: BatchState | None = None
+        self,
+        limit: int | None = 50,
+        runner: str | None = None,
+        state: BatchState | None = None,
+        before: tuple[datetime, str] | None = None,
     ) -> list[Batch]:
-        """Return the newest batches first, at most `limit` (None = all)."""
+        """Return the newest batches first, at most `limit` (None = all); `before`: older than one planned then."""
+        at, name = before or (None, "")
+        query = statements.batches(limit, runner, state, older=before is not None)
+        values = {} if before is None else {"before_at": at, "before_batch": name}
         with self._reading() as connection:
-            return [to_batch(row) for row in connection.execute(statements.batches(limit, runner, state))]
+            return [to_batch(row) for row in connection.execute(query, values)]
+
+    def batches_named(self, beginning: str, most: int) -> list[str]:
+        """Return the ids of at most so many batches that begin with a text, the newest first."""
+        with self._reading() as connection:
+            return list(connection.execute(statements.batches_named(beginning, most)).scalars())
+
+    def newest_files(
+        self, kind: FileKind, what: Kept, limit: int, *, bus: str | None = None, behind: FilePlace | None = None
+    ) -> list[FilePlace]:
+        """Return at most so many files of a kind of batches that have `what`, those of the newest batch first.
+
+        `bus`: only of batches of this one. `behind`: only what comes behind that file.
+        """
+        kept = STEPS[: STEPS.index(what) + 1]
+        query = statements.newest_files(kind, kept, limit, bus=bus, older=behind is not None)
+        values = {}
+        if behind is not None:
+            values = {"before_at": behind.planned_at, "before_batch": behind.batch_id, "before_key": behind.key}
+        with self._reading() as connection:
+            return [FilePlace(**row._mapping) for row in connection.execute(query, values)]
 
     def moves(self, runner: str, *, most: int) -> list[Move]:
         """Return what a runner's newest committed normal batches moved of each queue, the newest of `most` first."""

@@ -63,3 +63,13 @@ class BatchFile:
     path: str | None
     rows: int
     detail: FileDetail = None
+
+
+@dataclass(frozen=True)
+class FilePlace:
+    """A file of a batch, and where it stands among those of all batches."""
+
+    planned_at: datetime
+    batch_id: str
+    key: str
+    path: str

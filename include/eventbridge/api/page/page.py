@@ -9,6 +9,7 @@ from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
+from eventbridge.api.lists import SearchQuery
 from eventbridge.api.page import views
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import check_origin, forget, keep, root, token_of, viewer
@@ -75,15 +76,33 @@ def dead_letter(request: Request, token: _Viewer, name: str) -> Response:
 
 
 @router.get("/batches")
-def batches(request: Request, token: _Viewer) -> Response:
-    """Answer the newest batches."""
-    return _shown(request, token, "batches", answered(request, views.batches))
+def batches(request: Request, token: _Viewer, cursor: str = "") -> Response:
+    """Answer batches, the newest first."""
+    return _shown(request, token, "batches", answered(request, lambda work: views.batches(work, cursor)))
 
 
 @router.get("/batches/{batch_id}")
 def batch(request: Request, token: _Viewer, batch_id: str) -> Response:
     """Answer one batch: what it took, its chunks, its books."""
     return _shown(request, token, "batch", answered(request, lambda work: views.batch(work, batch_id)))
+
+
+@router.get("/replays")
+def replays(request: Request, token: _Viewer) -> Response:
+    """Answer the newest replays."""
+    return _shown(request, token, "replays", answered(request, views.replays))
+
+
+@router.get("/replays/{replay_id}")
+def replay(request: Request, token: _Viewer, replay_id: str) -> Response:
+    """Answer one replay: what was asked for, how far it came, what its deliveries came to."""
+    return _shown(request, token, "replay", answered(request, lambda work: views.replay(work, replay_id)))
+
+
+@router.get("/events")
+def events(request: Request, token: _Viewer, query: Annotated[SearchQuery, Depends()]) -> Response:
+    """Answer the events of the archive that have a type, a source or a subject."""
+    return _shown(request, token, "events", answered(request, lambda work: views.search(work, query)))
 
 
 @router.get("/login")

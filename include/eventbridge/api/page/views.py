@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from eventbridge.api.lists import SearchQuery
 from eventbridge.api.page.chart import counts_chart, latency_chart, success_chart
 from eventbridge.api.reading import LetterQuery, letter_document, named, rule_document
 from eventbridge.errors import NotFoundError, StoreError
@@ -16,9 +17,10 @@ from eventbridge.event.plain import plain, text
 from eventbridge.model import rowset
 from eventbridge.model.why import EventAnswer
 from eventbridge.stages.letters.selection import REASONS
-from eventbridge.stages.operate.audit import audit, find_batch
+from eventbridge.stages.operate.batch_account import batch_account, batch_page
 from eventbridge.stages.operate.course import Span, books_today, course, rule_course
 from eventbridge.stages.operate.find import find_target
+from eventbridge.stages.operate.replay_progress import newest_replays, replay_document
 from eventbridge.stages.operate.status import Status, held_rules, status
 from eventbridge.stages.operate.target_status import TargetLine, target_list
 from eventbridge.stages.operate.why import why_between
@@ -27,6 +29,7 @@ from eventbridge.store.parquet import read_rows
 
 _NEWEST_BATCHES = 10
 _LISTED_BATCHES = 100
+_LISTED_REPLAYS = 100
 
 
 @dataclass(frozen=True)
@@ -117,10 +120,10 @@ def targets(work: Runtime) -> dict[str, Any]:
 
 def dead_letters(work: Runtime, query: LetterQuery) -> dict[str, Any]:
     """Return the chosen dead letters, in groups of rule, target and reason, and one by one."""
-    found, more = query.records(work)
+    found, cursor = query.records(work)
     groups = Counter((each["rule"], each["target"], each["reason"]) for each in found)
     letters = [named(each) for each in found]
-    return {"query": query, "reasons": REASONS, "letters": letters, "more": more, "groups": groups.most_common()}
+    return {"query": query, "reasons": REASONS, "letters": letters, "cursor": cursor, "groups": groups.most_common()}
 
 
 def dead_letter(work: Runtime, name: str) -> dict[str, Any]:
@@ -136,21 +139,32 @@ def dead_letter(work: Runtime, name: str) -> dict[str, Any]:
     }
 
 
-def batches(work: Runtime) -> dict[str, Any]:
-    """Return the newest batches."""
-    return {"batches": work.ledger.batches(limit=_LISTED_BATCHES), "most": _LISTED_BATCHES}
+def batches(work: Runtime, cursor: str) -> dict[str, Any]:
+    """Return a page of batches, the newest first."""
+    found = batch_page(work, _LISTED_BATCHES, cursor or None)
+    return {"batches": found.batches, "cursor": found.cursor}
 
 
 def batch(work: Runtime, batch_id: str) -> dict[str, Any]:
     """Return what a batch took, its chunks and, once it is committed, its books, recomputed from the store."""
-    known = find_batch(work, batch_id)
-    found = work.ledger.batch(known)
-    return {
-        "batch": found,
-        "ranges": work.ledger.ranges(known),
-        "chunks": work.ledger.chunks(known),
-        "books": audit(work, known) if found.state == "committed" else None,
-    }
+    return vars(batch_account(work, batch_id))
+
+
+def replays(work: Runtime) -> dict[str, Any]:
+    """Return the newest replays and how far they came."""
+    return {"replays": newest_replays(work, _LISTED_REPLAYS)}
+
+
+def replay(work: Runtime, replay_id: str) -> dict[str, Any]:
+    """Return one replay and what its deliveries came to."""
+    found = replay_document(work, replay_id)
+    return {"since" if name == "from" else name: value for name, value in found.items()}
+
+
+def search(work: Runtime, query: SearchQuery) -> dict[str, Any]:
+    """Return the form that looks for events, and what was found once something is asked."""
+    asked = query.asked()
+    return {"query": query, "found": query.page(work) if asked else None}
 
 
 def _drains(found: Status, runner: str, bus: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import Select, Text, bindparam, delete, select, type_coerce, update
+from sqlalchemy import Select, Text, bindparam, delete, or_, select, tuple_, type_coerce, update
 
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.definitions import word
@@ -138,9 +138,45 @@ FORGET_SETTLEMENT = delete(batch_file).where(
 )
 
 
-def batches(limit: int | None, runner: str | None, state: str | None) -> Select[Any]:
-    """Return the query for batches, newest first."""
+#: What is older than a batch, in the order of the newest first.
+_OLDER = tuple_(batch.c.planned_at, batch.c.batch_id) < tuple_(
+    bindparam("before_at", type_=UtcTime), bindparam("before_batch", type_=Text)
+)
+
+
+def batches_named(beginning: str, most: int) -> Select[Any]:
+    """Return the query for the ids of the newest batches that begin with a text."""
+    return (
+        select(batch.c.batch_id)
+        .where(batch.c.batch_id.startswith(beginning, autoescape=True))
+        .order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc())
+        .limit(most)
+    )
+
+
+def newest_files(kind: str, kept: Collection[str], limit: int, *, bus: str | None, older: bool) -> Select[Any]:
+    """Return the query for files of a kind of batches of which so much is kept, those of the newest batch first.
+
+    `older`: from behind a file on.
+    """
+    found = (
+        select(batch.c.planned_at, batch.c.batch_id, batch_file.c.key, batch_file.c.path)
+        .join(batch_file, (batch_file.c.batch_id == batch.c.batch_id) & (batch_file.c.kind == word(kind)))
+        .where(batch.c.kept.in_(sorted(kept)), batch_file.c.path.is_not(None))
+        .order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc(), batch_file.c.key)
+        .limit(limit)
+    )
+    if bus is not None:
+        found = found.where(batch.c.bus == bus)
+    same = (batch.c.batch_id == bindparam("before_batch")) & (batch_file.c.key > bindparam("before_key"))
+    return found.where(or_(_OLDER, same)) if older else found
+
+
+def batches(limit: int | None, runner: str | None, state: str | None, *, older: bool = False) -> Select[Any]:
+    """Return the query for batches, newest first; `older`: from behind one on."""
     found = select(batch).order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc()).limit(limit)
+    if older:
+        found = found.where(_OLDER)
     if runner is not None:
         found = found.where(batch.c.runner == runner)
     return found if state is None else found.where(batch.c.state == state)

@@ -231,15 +231,22 @@ def _events(work: Runtime, batch: Batch, routing_cpu: int) -> Iterator[tuple[str
 
 
 def _stages(work: Runtime, batch: Batch, chunks: Sequence[Chunk], now: datetime) -> Iterator[tuple[str, _Sums]]:
-    """Yield how long the parts of a batch took: planned to routed, to the last push's end, to committed."""
-    budget = timedelta(seconds=work.settings.batch_deadline_seconds)
-    routed = batch.planned_at if batch.deadline_at is None else max(batch.planned_at, batch.deadline_at - budget)
-    pushed = max((chunk.ended_at for chunk in chunks if chunk.ended_at is not None), default=routed)
-    for outcome, begin, end in (
-        ("stage_prepare", batch.planned_at, routed),
-        ("stage_push", routed, max(routed, pushed)),
-        ("stage_settle", max(routed, pushed), now),
-    ):
+    """Yield how long the parts of a batch took."""
+    for outcome, (begin, end) in stage_times(work, batch, chunks, now).items():
         sums = _Sums()
         sums.observe(end - begin)
         yield outcome, sums
+
+
+def stage_times(
+    work: Runtime, batch: Batch, chunks: Sequence[Chunk], committed: datetime
+) -> dict[str, tuple[datetime, datetime]]:
+    """Return when the parts of a batch began and ended: planned to routed, to the last push's end, to committed."""
+    budget = timedelta(seconds=work.settings.batch_deadline_seconds)
+    routed = batch.planned_at if batch.deadline_at is None else max(batch.planned_at, batch.deadline_at - budget)
+    pushed = max((chunk.ended_at for chunk in chunks if chunk.ended_at is not None), default=routed)
+    return {
+        "stage_prepare": (batch.planned_at, routed),
+        "stage_push": (routed, max(routed, pushed)),
+        "stage_settle": (max(routed, pushed), committed),
+    }

@@ -8,8 +8,10 @@ from typing import Any
 
 from eventbridge.errors import NotFoundError
 from eventbridge.model import rowset
+from eventbridge.model.cursor import read_cursor, write_cursor
 from eventbridge.stages.letters.files import Damaged, dead_letter_files, read_letters, read_unless_damaged
 from eventbridge.stages.letters.selection import SELECTED_BY, Selection, checked_name, is_named, name_of
+from eventbridge.stages.runtime.newest_files import files_from, newest_files, place_of, rows_after
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store import schemas
 from eventbridge.store.plain_rows import plain_rows
@@ -18,6 +20,9 @@ _LONG_COLUMNS = ("event", "request", "request_headers", "attempts")
 _LIST_COLUMNS = [name for name in schemas.DEAD_LETTER.names if name not in _LONG_COLUMNS]
 _NAME_COLUMNS = ["delivery_id", "rule", "target", "reason", "bus", "topic", "broker", "queue_id", "offset"]
 _LISTED_CANDIDATES = 10
+
+#: Dead letter files that one page reads at most.
+PAGE_FILES = 100
 
 
 @dataclass(frozen=True)
@@ -52,14 +57,56 @@ def letters(
     A file that cannot be read is passed over and added to `damaged`; without `damaged` it raises BooksError.
     Raises UserError if the selection's SQL is not a condition.
     """
-    chosen = Chosen(work, selection or Selection(), dead_letter_files(work), damaged)
-    for file in chosen.files:
-        rows = chosen.rows_of(file)
-        if rows:
-            columns = None if whole else _LIST_COLUMNS
-            table = read_unless_damaged(work.store, file, rowset.encode(rows), columns, damaged=damaged)
-            if table is not None:
-                yield from (Letter(file, *each) for each in zip(rows, plain_rows(table), strict=True))
+    selection = selection or Selection()
+    asks_all = selection.sql is not None  # SQL is asked about all files at once
+    files = dead_letter_files(work) if asks_all else []
+    chosen = Chosen(work, selection, files, damaged)
+    newest = (each.path for each in newest_files(work, "dead_letter", "dead_letters"))
+    for file in files if asks_all else newest:
+        yield from _letters_of(work, chosen, file, None if whole else _LIST_COLUMNS, damaged)
+
+
+@dataclass(frozen=True)
+class LetterPage:
+    """Some dead letters, and the cursor behind which there may be more; None: these are the last."""
+
+    letters: tuple[Letter, ...]
+    cursor: str | None
+
+
+def letter_page(
+    work: Runtime, selection: Selection, limit: int, after: str | None = None, *, damaged: Damaged | None = None
+) -> LetterPage:
+    """Return at most so many selected dead letters, from behind a cursor on, those of the newest batch first.
+
+    At most PAGE_FILES files are read: a page may be short, or empty, and have a cursor all the same. The selection has
+    no SQL. Raises UserError for what is no cursor.
+    """
+    found: list[Letter] = []
+    place = read_cursor(after) if after else None
+    last = place
+    chosen = Chosen(work, selection, [], damaged)
+    for count, file in enumerate(files_from(work, "dead_letter", "dead_letters", place)):
+        if count == PAGE_FILES:
+            return LetterPage(tuple(found), write_cursor(place_of(file)))
+        behind = rows_after(place, file)
+        for letter in _letters_of(work, chosen, file.path, _LIST_COLUMNS, damaged):
+            if letter.row <= behind:
+                continue
+            if len(found) == limit and last is not None:
+                return LetterPage(tuple(found), write_cursor(last))
+            found.append(letter)
+            last = place_of(file, letter.row)
+    return LetterPage(tuple(found), None)
+
+
+def _letters_of(
+    work: Runtime, chosen: Chosen, file: str, columns: list[str] | None, damaged: Damaged | None
+) -> Iterator[Letter]:
+    rows = chosen.rows_of(file)
+    table = read_unless_damaged(work.store, file, rowset.encode(rows), columns, damaged=damaged) if rows else None
+    if table is not None:
+        yield from (Letter(file, *each) for each in zip(rows, plain_rows(table), strict=True))
 
 
 class Chosen:

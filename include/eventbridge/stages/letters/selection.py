@@ -105,8 +105,8 @@ class WrittenSelection:
             target=self.target or None,
             reason=self.reason or None,
             error=self.error or None,
-            since=_time("since", self.since, now),
-            until=_time("until", self.until, now),
+            since=read_time("since", self.since, now),
+            until=read_time("until", self.until, now),
             names=tuple(checked_name(name) for name in self.names if name.strip()),
             sql=self.sql.strip() or None if self.sql else None,
         )
@@ -146,7 +146,8 @@ def _mentions(record: Mapping[str, Any], text: str) -> bool:
     return any(text in each.casefold() for each in told if each)
 
 
-def _time(name: str, text: str | None, now: datetime) -> datetime | None:
+def read_time(name: str, text: str | None, now: datetime) -> datetime | None:
+    """Return the time that a text says, ISO 8601 or 2h: so long ago; raises UserError for what is none."""
     if not text or not text.strip():
         return None
     try:

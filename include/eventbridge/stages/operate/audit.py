@@ -22,6 +22,9 @@ from eventbridge.stages.replay.account import coverage_differences
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.parquet import count_rows
 
+#: So many batches of one name are looked for, to say how many there are.
+_MOST_NAMED = 20
+
 
 @dataclass(frozen=True)
 class Audit:
@@ -40,11 +43,12 @@ class Audit:
 
 def find_batch(work: Runtime, name: str) -> str:
     """Return the id of the batch whose id begins with `name`; raises NotFoundError if there is none, or several."""
-    found = [batch.batch_id for batch in work.ledger.batches(limit=None) if batch.batch_id.startswith(name.lower())]
-    if name and len(found) == 1:
+    found = work.ledger.batches_named(name.lower(), _MOST_NAMED) if name else []
+    if len(found) == 1:
         return found[0]
-    if name and found:
-        raise NotFoundError(f"{len(found)} batches begin with {name!r}, as {found[0]}. Write more of the id.")
+    if found:
+        many = f"{len(found)} or more" if len(found) == _MOST_NAMED else str(len(found))
+        raise NotFoundError(f"{many} batches begin with {name!r}, as {found[0]}. Write more of the id.")
     raise NotFoundError(f"there is no batch {name!r}. `eventbridge status` lists the newest.")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,6 +61,11 @@ class Runtime:
         ledger = Ledger.open(settings.ledger_url, clock=clock)
         store = open_store(settings.store_uri, connections)
         return cls(settings, ledger, store, connections, clock or ledger.now, telemetry)
+
+    def apart(self) -> Runtime:
+        """Return this with a connection of its own to the ledger, whose user closes it."""
+        ledger = Ledger.open(self.settings.ledger_url, clock=self.clock)
+        return replace(self, ledger=ledger)
 
     def close(self) -> None:
         """Let go of the ledger's connections, and send what the telemetry keeps."""

@@ -1,0 +1,125 @@
+"""Lists, page by page: batches, replays, events of the archive, and the buses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+
+from eventbridge.api.access import reader
+from eventbridge.api.reading import RESPONSES, Cursor, Time, document
+from eventbridge.event.plain import plain
+from eventbridge.stages.letters.selection import read_time
+from eventbridge.stages.operate.batch_account import batch_account, batch_page
+from eventbridge.stages.operate.event_search import EventPage, EventQuery, event_page
+from eventbridge.stages.operate.find import find_bus
+from eventbridge.stages.operate.replay_progress import newest_replays, replay_document
+from eventbridge.stages.operate.status import status, status_fields
+from eventbridge.stages.runtime.runtime import Runtime
+
+#: What one page has at most.
+MOST = 500
+
+router = APIRouter(dependencies=[Depends(reader)], default_response_class=Response, responses=RESPONSES)
+
+_Limit = Annotated[int, Query(ge=1, le=MOST, description="At most so many.")]
+
+
+@router.get("/batches", summary="List batches")
+def batches(request: Request, limit: _Limit = 50, cursor: Cursor = None) -> Response:
+    """Answer batches, the newest first; `cursor`: send it for what follows."""
+    return document(request, lambda work: batch_page(work, limit, cursor))
+
+
+@router.get("/batches/{batch}", summary="Tell one batch")
+def batch(request: Request, batch: Annotated[str, Path(description="The beginning of its id.")]) -> Response:
+    """Answer what a batch took, its chunks, how long its stages took and, once it is committed, its books."""
+    return document(request, lambda work: batch_account(work, batch))
+
+
+@router.get("/replays", summary="List replays")
+def replays(request: Request, limit: _Limit = 50) -> Response:
+    """Answer the newest replays, and how far they came."""
+    return document(request, lambda work: {"replays": newest_replays(work, limit)})
+
+
+@router.get("/replays/{replay}", summary="Tell one replay")
+def replay(request: Request, replay: Annotated[str, Path(description="The beginning of its id.")]) -> Response:
+    """Answer what was asked for, how far it came, and what its deliveries came to."""
+    return document(request, lambda work: replay_document(work, replay))
+
+
+@dataclass(frozen=True)
+class SearchQuery:
+    """The parameters that choose events: those that fit every one that is given."""
+
+    bus: Annotated[str | None, Query(description="Only on this bus.")] = None
+    type: Annotated[str | None, Query(description="Only of this type.")] = None
+    source: Annotated[str | None, Query(description="Only of this source.")] = None
+    subject: Annotated[str | None, Query(description="Only of this subject.")] = None
+    since: Time = None
+    until: Time = None
+    limit: _Limit = 50
+    cursor: Cursor = None
+
+    def asked(self) -> bool:
+        """Return whether anything is looked for."""
+        return any((self.bus, self.type, self.source, self.subject, self.since, self.until))
+
+    def page(self, work: Runtime) -> EventPage:
+        """Return the page of events that it chooses."""
+        now = work.clock()
+        query = EventQuery(
+            bus=self.bus or None,
+            type=self.type or None,
+            source=self.source or None,
+            subject=self.subject or None,
+            since=read_time("since", self.since or None, now),
+            until=read_time("until", self.until or None, now),
+        )
+        return event_page(work, query, self.limit, self.cursor or None)
+
+
+@router.get("/events", summary="Find events")
+def events(request: Request, query: Annotated[SearchQuery, Depends()]) -> Response:
+    """Answer valid events of the archive, those landed last first; `cursor`: send it for what follows.
+
+    One call reads at most 50 files: it may answer few, or none, and a cursor all the same.
+    """
+    return document(request, query.page)
+
+
+@router.get("/buses", summary="Tell how every bus stands")
+def buses(request: Request) -> Response:
+    """Answer each bus of today's rules: its source, and lag, in flight, available and flow of its queues."""
+
+    def found(work: Runtime) -> list[dict[str, Any]]:
+        fields = status_fields(status(work, batches=0))
+        return [_bus(work, name, fields) for name in sorted(work.rule_set().buses)]
+
+    return document(request, found)
+
+
+@router.get("/buses/{bus}", summary="Tell how one bus stands")
+def bus(request: Request, bus: Annotated[str, Path(description="The name of a bus.")]) -> Response:
+    """Answer its source, and lag, in flight, available and flow of its queues, for each runner."""
+
+    def found(work: Runtime) -> dict[str, Any]:
+        find_bus(work.rule_set(), bus)
+        return _bus(work, bus, status_fields(status(work, batches=0)))
+
+    return document(request, found)
+
+
+def _bus(work: Runtime, name: str, fields: dict[str, Any]) -> dict[str, Any]:
+    rules = work.rule_set()
+    source = rules.buses[name].source
+    return {
+        "bus": name,
+        "source": source.type,
+        "topics": list(source.topics),
+        "rules": sum(each.bus == name for each in rules.rules.values()),
+        "queues": [each for each in fields["queues"] if each["bus"] == name],
+        "flows": [each for each in plain(fields["flows"]) if each["bus"] == name],
+    }

@@ -1,0 +1,73 @@
+"""Batches page by page, and one whole: what it moved, how long its stages took, its chunks and its books."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from eventbridge.model.batch import Batch, Range
+from eventbridge.model.chunk import Chunk
+from eventbridge.model.cursor import Place, read_cursor, write_cursor
+from eventbridge.stages.commit.figures import stage_times
+from eventbridge.stages.operate.audit import Audit, audit, find_batch
+from eventbridge.stages.runtime.runtime import Runtime
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True)
+class BatchPage:
+    """Some batches, the newest first, and the cursor behind which there are more; None: these are the last."""
+
+    batches: tuple[Batch, ...]
+    cursor: str | None
+
+
+@dataclass(frozen=True)
+class StageTime:
+    """How long a part of a batch took: `prepare` until it was routed, `push` to its last push's end, `settle`."""
+
+    stage: str
+    began_at: datetime
+    seconds: float
+
+
+@dataclass(frozen=True)
+class BatchAccount:
+    """One batch; `stages` and `books`, recomputed from the store, once it is committed."""
+
+    batch: Batch
+    ranges: tuple[Range, ...]
+    chunks: tuple[Chunk, ...]
+    stages: tuple[StageTime, ...]
+    books: Audit | None
+
+
+def batch_page(work: Runtime, limit: int, after: str | None = None) -> BatchPage:
+    """Return at most so many batches from behind a cursor on; raises UserError for what is no cursor."""
+    place = read_cursor(after) if after else None
+    before = None if place is None else (_EPOCH + place.planned_at * _MICROSECOND, place.batch_id)
+    found = work.ledger.batches(limit=limit + 1, before=before)
+    cursor = None
+    if len(found) > limit:
+        last = found[limit - 1]
+        cursor = write_cursor(Place((last.planned_at - _EPOCH) // _MICROSECOND, last.batch_id))
+    return BatchPage(tuple(found[:limit]), cursor)
+
+
+def batch_account(work: Runtime, name: str) -> BatchAccount:
+    """Return the batch whose id begins with `name`; raises NotFoundError."""
+    batch = work.ledger.batch(find_batch(work, name))
+    chunks = work.ledger.chunks(batch.batch_id)
+    times = {} if batch.committed_at is None else stage_times(work, batch, chunks, batch.committed_at)
+    return BatchAccount(
+        batch=batch,
+        ranges=tuple(work.ledger.ranges(batch.batch_id)),
+        chunks=tuple(chunks),
+        stages=tuple(
+            StageTime(name.removeprefix("stage_"), begin, (end - begin).total_seconds())
+            for name, (begin, end) in times.items()
+        ),
+        books=audit(work, batch.batch_id) if batch.state == "committed" else None,
+    )

@@ -1,0 +1,122 @@
+"""Finds events in the archive by type, source and subject, some files at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eventbridge.errors import EventError, StoreError
+from eventbridge.event.json_document import parse_document
+from eventbridge.model import rowset
+from eventbridge.model.cursor import read_cursor, write_cursor
+from eventbridge.stages.operate.find import find_bus
+from eventbridge.stages.runtime.newest_files import files_from, place_of, rows_after
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.store.parquet import read_rows, read_table
+
+#: Files of the archive that one page reads at most.
+PAGE_FILES = 50
+
+_COLUMNS = ["topic", "broker", "queue_id", "offset", "published_at", "arrived_at", "event_id", "source", "type"]
+
+
+@dataclass(frozen=True)
+class EventQuery:
+    """Which valid events are looked for: of all that is given; landed from `since` to before `until`."""
+
+    bus: str | None = None
+    type: str | None = None
+    source: str | None = None
+    subject: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+@dataclass(frozen=True)
+class FoundEvent:
+    """An event of the archive: its attributes and the batch that landed it."""
+
+    event_id: str
+    type: str
+    source: str
+    published_at: datetime
+    arrived_at: datetime
+    batch_id: str
+    topic: str
+    broker: str
+    queue_id: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class EventPage:
+    """Some events, and the cursor behind which there may be more; None: these are the last.
+
+    `unreadable`: what files could not be read, and why.
+    """
+
+    events: tuple[FoundEvent, ...]
+    cursor: str | None
+    unreadable: tuple[str, ...]
+
+
+def event_page(work: Runtime, query: EventQuery, limit: int, after: str | None = None) -> EventPage:
+    """Return at most so many events from behind a cursor on, those of the newest batch first.
+
+    At most PAGE_FILES files are read: a page may be short, or empty, and have a cursor all the same.
+    Raises NotFoundError for an unknown bus, UserError for what is no cursor.
+    """
+    if query.bus is not None:
+        find_bus(work.rule_set(), query.bus)
+    place = read_cursor(after) if after else None
+    found: list[FoundEvent] = []
+    unreadable: list[str] = []
+    last = place
+    for count, file in enumerate(files_from(work, "buffer", "archive", place, query.bus)):
+        if count == PAGE_FILES:
+            return EventPage(tuple(found), write_cursor(place_of(file)), tuple(unreadable))
+        if query.since is not None and file.planned_at < query.since:
+            break  # those behind it are older still
+        if query.until is not None and file.planned_at >= query.until:
+            continue
+        try:
+            rows = [(row, each) for row, each in _fitting(work, query, file.path) if row > rows_after(place, file)]
+        except StoreError as error:
+            unreadable.append(str(error))
+            continue
+        for row, record in rows:
+            if len(found) == limit and last is not None:
+                return EventPage(tuple(found), write_cursor(last), tuple(unreadable))
+            found.append(FoundEvent(batch_id=file.batch_id, **record))
+            last = place_of(file, row)
+    return EventPage(tuple(found), None, tuple(unreadable))
+
+
+def _fitting(work: Runtime, query: EventQuery, path: str) -> list[tuple[int, dict[str, Any]]]:
+    table = read_table(work.store, path, [*_COLUMNS, "status"])
+    fits = pc.equal(table["status"], "valid")
+    for name in ("type", "source"):
+        wanted = getattr(query, name)
+        if wanted is not None:
+            fits = pc.and_(fits, pc.fill_null(pc.equal(table[name], wanted), False))
+    rows: list[int] = pc.indices_nonzero(fits).to_pylist()
+    if query.subject is not None and rows:
+        rows = _with_subject(work, path, rows, query.subject)
+    return list(zip(rows, table.select(_COLUMNS).take(pa.array(rows, pa.int64())).to_pylist(), strict=True))
+
+
+def _with_subject(work: Runtime, path: str, rows: list[int], subject: str) -> list[int]:
+    """Return the rows whose event has a subject: it is in the bodies alone."""
+    bodies = read_rows(work.store, path, rowset.encode(rows), ["body"])["body"].to_pylist()
+    return [row for row, body in zip(rows, bodies, strict=True) if _subject(body) == subject]
+
+
+def _subject(body: bytes) -> object:
+    try:
+        return parse_document(body).get("subject")
+    except EventError:
+        return None

@@ -1,0 +1,74 @@
+"""How far replays came: the newest in short, from the ledger alone, and one whole with what its deliveries came to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from eventbridge.errors import NotFoundError
+from eventbridge.model.replay import Replay
+from eventbridge.stages.replay.account import ReplayAccount, account_of
+from eventbridge.stages.runtime.runtime import Runtime
+
+
+@dataclass(frozen=True)
+class ReplayProgress:
+    """A replay: archive rows that it looked through, events it took, and where in time it is; None: at no file yet."""
+
+    replay: Replay
+    looked_at: int
+    taken: int
+    reached: datetime | None
+
+
+def newest_replays(work: Runtime, limit: int) -> list[ReplayProgress]:
+    """Return at most so many replays, the newest first."""
+    return [_progress(work, each) for each in work.ledger.replays()[:limit]]
+
+
+def find_replay(work: Runtime, name: str) -> Replay:
+    """Return the replay whose id begins with `name`; raises NotFoundError if there is none, or several."""
+    found = [each for each in work.ledger.replays() if name and each.replay_id.startswith(name.lower())]
+    if len(found) != 1:
+        how_many = f"{len(found)} replays begin with" if found else "there is no replay"
+        raise NotFoundError(f"{how_many} {name!r}. `eventbridge replay list` lists them.")
+    return found[0]
+
+
+def replay_document(work: Runtime, name: str) -> dict[str, Any]:
+    """Return a replay as `eventbridge replay show --json` prints it; raises NotFoundError."""
+    found = find_replay(work, name)
+    return replay_fields(found, account_of(work, found))
+
+
+def replay_fields(wish: Replay, account: ReplayAccount) -> dict[str, Any]:
+    """Return a replay and what it has come to as people and programs read it."""
+    return {
+        "replay_id": wish.replay_id,
+        "state": wish.state,
+        "bus": wish.bus,
+        "from": wish.since,
+        "to": wish.until,
+        "started_at": wish.started_at,
+        "ended_at": wish.ended_at,
+        "selection": dict(wish.selection),
+        "ids": "new" if wish.new_ids else "same",
+        "skip_delivered": wish.skip_delivered,
+        "rate": wish.rate,
+        "batches": account.batches,
+        "looked_at": account.looked_at,
+        "taken": account.taken,
+        "outcomes": dict(sorted(account.outcomes.items())),
+    }
+
+
+def _progress(work: Runtime, replay: Replay) -> ReplayProgress:
+    looked = work.ledger.replayed(replay.replay_id)
+    at = replay.position.at
+    return ReplayProgress(
+        replay,
+        sum(each.end_row - each.first_row for each in looked),
+        sum(each.count for each in looked),
+        datetime.fromisoformat(at) if at else None,
+    )

@@ -1,0 +1,54 @@
+"""The files of batches, the newest batch's first, read only as far as somebody looks; where a page of them ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+from eventbridge.model.batch import FileKind, FilePlace
+from eventbridge.model.cursor import Place
+from eventbridge.model.retention import Kept
+from eventbridge.stages.runtime.runtime import Runtime
+
+_AT_ONCE = 100
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def newest_files(work: Runtime, kind: FileKind, what: Kept, bus: str | None = None) -> Iterator[FilePlace]:
+    """Yield the recorded files of a kind of batches that have `what`; `bus`: only of batches of this one."""
+    yield from _behind(work, kind, what, bus, None)
+
+
+def files_from(
+    work: Runtime, kind: FileKind, what: Kept, place: Place | None, bus: str | None = None
+) -> Iterator[FilePlace]:
+    """Yield what `newest_files` yields, from the file of a place on, which comes first if it is still there."""
+    behind = None
+    if place is not None:
+        behind = FilePlace(_EPOCH + place.planned_at * _MICROSECOND, place.batch_id, place.key, "")
+        for each in work.ledger.files(place.batch_id, kind):
+            if each.key == place.key and each.path is not None:
+                yield FilePlace(behind.planned_at, each.batch_id, each.key, each.path)
+    yield from _behind(work, kind, what, bus, behind)
+
+
+def place_of(file: FilePlace, row: int = -1) -> Place:
+    """Return the place of a row of a file; -1: before its first row."""
+    return Place((file.planned_at - _EPOCH) // _MICROSECOND, file.batch_id, file.key, row)
+
+
+def rows_after(place: Place | None, file: FilePlace) -> int:
+    """Return the last row of a file that a place is behind; -1: none."""
+    return place.row if place is not None and (place.batch_id, place.key) == (file.batch_id, file.key) else -1
+
+
+def _behind(
+    work: Runtime, kind: FileKind, what: Kept, bus: str | None, behind: FilePlace | None
+) -> Iterator[FilePlace]:
+    while True:
+        found = work.ledger.newest_files(kind, what, _AT_ONCE, bus=bus, behind=behind)
+        yield from found
+        if len(found) < _AT_ONCE:
+            return
+        behind = found[-1]

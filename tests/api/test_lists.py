@@ -1,0 +1,84 @@
+"""Lists are told page by page, each page behind the one before it, and say where the next one begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+from api.server import Server
+
+
+def pages(looking: httpx.Client, path: str, name: str, **parameters: Any) -> list[Any]:
+    """Return what all pages of a list have, one thing a page."""
+    found: list[Any] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        answer = looking.get(path, params={"limit": 1, "cursor": cursor, **parameters}).json()
+        found += answer[name]
+        cursor = answer["cursor"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("path", "name"), [("/batches", "batches"), ("/dead-letters", "dead_letters"), ("/events", "events")]
+)
+def test_pages_of_one_are_together_what_one_page_is(path: str, name: str, looking: httpx.Client) -> None:
+    """Nothing is told twice, nothing is left out, and the order is the same."""
+    whole = looking.get(path, params={"limit": 500}).json()
+
+    assert whole["cursor"] is None
+    assert len(whole[name]) >= 1
+    assert pages(looking, path, name) == whole[name]
+
+
+def test_events_are_found_by_type_source_and_subject(looking: httpx.Client) -> None:
+    """Those of all that is asked for; an unknown bus is a problem."""
+    found = {
+        text: sorted(each["event_id"] for each in looking.get(f"/events?{text}").json()["events"])
+        for text in ("type=order.placed&bus=orders", "source=/shop&since=1h", "type=order.paid", "subject=none")
+    }
+
+    assert found == {
+        "type=order.placed&bus=orders": ["o0", "o1", "o2"],
+        "source=/shop&since=1h": ["o0", "o1", "o2"],
+        "type=order.paid": [],
+        "subject=none": [],
+    }
+    assert looking.get("/events?bus=order").status_code == 404
+
+
+def test_a_batch_tells_what_it_moved_how_long_it_took_and_its_books(looking: httpx.Client) -> None:
+    """By the beginning of its id."""
+    batch = looking.get("/batches").json()["batches"][0]["batch_id"]
+    found = looking.get(f"/batches/{batch[:20]}").json()
+
+    assert found["batch"]["batch_id"] == batch
+    assert [each["stage"] for each in found["stages"]] == ["prepare", "push", "settle"]
+    assert found["books"]["differences"] == []
+    assert found["ranges"]
+    assert found["chunks"]
+
+
+def test_buses_tell_their_queues(looking: httpx.Client) -> None:
+    """Each with its rules, lag and flow."""
+    orders = looking.get("/buses/orders").json()
+
+    assert (orders["source"], orders["topics"], orders["rules"]) == ("embedded", ["placed", "paid"], 2)
+    assert {each["lag"] for each in orders["queues"]} == {0}
+    assert orders in looking.get("/buses").json()
+    assert looking.get("/buses/order").status_code == 404
+
+
+def test_there_are_no_replays_yet(looking: httpx.Client, told: Server) -> None:
+    """The list is that of the command line."""
+    assert looking.get("/replays").json() == {"replays": []}
+    assert looking.get("/replays/ff").status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/batches", "/dead-letters", "/events"])
+def test_what_is_no_cursor_is_a_problem(path: str, looking: httpx.Client) -> None:
+    """It says where to take one from."""
+    answer = looking.get(path, params={"cursor": "next"})
+
+    assert (answer.status_code, "not a cursor" in answer.json()["detail"]) == (400, True)
