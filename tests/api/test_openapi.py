@@ -67,6 +67,7 @@ def test_every_call_is_described(described: Server) -> None:
         "/replays/{replay}",
         "/rules",
         "/rules/{rule}",
+        "/rules/{rule}/versions",
         "/status",
         "/targets",
     ]

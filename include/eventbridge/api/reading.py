@@ -29,6 +29,7 @@ from eventbridge.stages.letters.selection import WrittenSelection, name_of
 from eventbridge.stages.operate.audit import audit as audited
 from eventbridge.stages.operate.audit import find_batch
 from eventbridge.stages.operate.find import find_rule
+from eventbridge.stages.operate.rule_history import rule_versions as versions_of
 from eventbridge.stages.operate.status import status as status_of
 from eventbridge.stages.operate.status import status_fields
 from eventbridge.stages.operate.target_status import target_list
@@ -74,6 +75,12 @@ def rules(request: Request) -> Response:
 def rule(request: Request, rule: Annotated[str, Path(description="The name of a rule.")]) -> Response:
     """Answer a rule of today with everything that was left out filled in."""
     return document(request, lambda work: rule_document(work, rule))
+
+
+@router.get("/rules/{rule}/versions", summary="Tell the versions of a rule")
+def rule_versions(request: Request, rule: Annotated[str, Path(description="The name of a rule.")]) -> Response:
+    """Answer its newest versions, at most 10: since when each was in force, and what it changed as a diff."""
+    return document(request, lambda work: versions_of(work, rule))
 
 
 @router.get("/targets", summary="Tell how every target stands")

@@ -14,7 +14,7 @@ from eventbridge.errors import BusError, NotFoundError, RuleFileError
 from eventbridge.rule.operations_bus import OPERATIONS_BUS
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.rule_history import rule_history, rules_at
+from eventbridge.stages.operate.rule_history import rule_history, rule_versions, rules_at
 from eventbridge.stages.operate.status import status
 from eventbridge.testing.messages import messages_of
 
@@ -104,6 +104,9 @@ def test_a_rules_history_names_each_version_and_when_it_went(sending: Sending) -
     sending.deliver_batch()
 
     newest, oldest = rule_history(work, "orders", 10)
+    gone, first_version = rule_versions(work, "orders")
+    assert (gone.version, first_version.version, first_version.diff) == (newest.version, oldest.version, ())
+    assert any(line.startswith("-") and "crm" in line for line in gone.diff)
 
     assert (oldest.version, newest.version) == (first, work.rule_files().rules["orders"].version)
     was = rules_at(work, "orders", first[:6]).rules["orders"].targets["crm"]

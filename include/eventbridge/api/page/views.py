@@ -21,6 +21,7 @@ from eventbridge.stages.operate.batch_account import batch_account, batch_page
 from eventbridge.stages.operate.course import Span, books_today, course, rule_course
 from eventbridge.stages.operate.find import find_target
 from eventbridge.stages.operate.replay_progress import newest_replays, replay_document
+from eventbridge.stages.operate.rule_history import rule_versions
 from eventbridge.stages.operate.status import Status, held_rules, status
 from eventbridge.stages.operate.target_status import TargetLine, target_list
 from eventbridge.stages.operate.why import why_between
@@ -97,7 +98,10 @@ def rule(work: Runtime, name: str, span: Span) -> dict[str, Any]:
         counts_chart(went, "rate", "Deliveries", events=False),
         success_chart(went, "success", "Taken, of those that ended"),
     ]
-    return {"rule": name, "document": document, "targets": lines, "charts": charts, "span": span}
+    return {"rule": name, "document": document, "targets": lines, "charts": charts, "span": span} | {
+        "version": work.rule_set().rules[name].version,
+        "versions": rule_versions(work, name),
+    }
 
 
 def target(work: Runtime, rule: str, name: str, span: Span) -> dict[str, Any]:

@@ -2,11 +2,62 @@
 
 from __future__ import annotations
 
-from eventbridge.errors import NotFoundError
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from difflib import unified_diff
+
+from eventbridge.errors import NotFoundError, StoreError
 from eventbridge.model.rules_in_force import RuleChange
 from eventbridge.rule import RuleSet
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.rule_sets import frozen_rules
+
+#: Versions that are told with what changed.
+MOST_VERSIONS = 10
+
+
+@dataclass(frozen=True)
+class RuleVersion:
+    """A version of a rule, since when it was in force, and what it changed as the lines of a diff.
+
+    `version` "": the rule went. `diff` is empty of the first one; `said` is why what changed is not known, or "".
+    """
+
+    version: str
+    since: datetime
+    diff: tuple[str, ...]
+    said: str
+
+
+def rule_versions(work: Runtime, rule: str) -> list[RuleVersion]:
+    """Return the newest versions of a rule, each with what it changed; none of a rule that no batch was planned with.
+
+    A change is the difference of the rules as JSON with everything that was left out filled in.
+    """
+    changes = work.ledger.rule_changes(rule, MOST_VERSIONS + 1)
+    found = []
+    for newer, older in zip(changes, [*changes[1:], None], strict=True):
+        diff, said = _diff(work, rule, older, newer)
+        found.append(RuleVersion(newer.version, newer.at, diff, said))
+    return found[:MOST_VERSIONS]
+
+
+def _diff(work: Runtime, rule: str, older: RuleChange | None, newer: RuleChange) -> tuple[tuple[str, ...], str]:
+    if older is None:
+        return (), ""
+    try:
+        before, after = _lines(work, rule, older), _lines(work, rule, newer)
+    except StoreError as error:
+        return (), str(error)
+    return tuple(unified_diff(before, after, older.version, newer.version, lineterm="", n=2)), ""
+
+
+def _lines(work: Runtime, rule: str, change: RuleChange) -> list[str]:
+    if not change.version:
+        return []
+    document = json.loads(frozen_rules(work.store, change.rule_set).to_json())["rules"][rule]
+    return json.dumps(document, indent=2, ensure_ascii=False).splitlines()
 
 
 def rule_history(work: Runtime, rule: str | None, limit: int) -> list[RuleChange]:
