@@ -161,6 +161,7 @@ def newest_files(kind: str, kept: Collection[str], limit: int, *, bus: str | Non
     """
     found = (
         select(batch.c.planned_at, batch.c.batch_id, batch_file.c.key, batch_file.c.path)
+        .select_from(batch)
         .join(batch_file, (batch_file.c.batch_id == batch.c.batch_id) & (batch_file.c.kind == word(kind)))
         .where(batch.c.kept.in_(sorted(kept)), batch_file.c.path.is_not(None))
         .order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc(), batch_file.c.key)
