@@ -268,6 +268,13 @@ def shell_settings(places: Places) -> dict[str, str]:
     }
 
 
+def spark_settings(places: Places) -> dict[str, str]:
+    """Return what Spark's workers need: where the store is, and the connections of buses that they land batches of."""
+    own = {name: value for name, value in places.settings.items() if name.startswith("EVENTBRIDGE_CONN_")}
+    bus = {"EVENTBRIDGE_CONN_DEMO_BUS": bus_connection(places)} if places.bus_ports else {}
+    return {**own, **bus, **store_settings(places)}
+
+
 def store_settings(places: Places) -> dict[str, str]:
     """Return what says where the store is and how it is reached, if it is not a folder; Spark's workers need it too."""
     if not places.s3_port:

@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 import psutil
 
-from demo.places import BUCKET, FOLDER, ROOT, DemoError, Places, environment, product_settings, save, store_settings
+from demo.places import BUCKET, FOLDER, ROOT, DemoError, Places, environment, product_settings, save, spark_settings
 from demo.ports import listens
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
@@ -131,7 +131,7 @@ class Services:
                 raise DemoError(f"{name} has ended: {_last_words(self.places.logs / f'{name}.log')}")
 
     def _spark(self) -> SparkConnectServer:
-        environ = {**os.environ, **store_settings(self.places)}
+        environ = {**os.environ, **spark_settings(self.places)}
         folder, port = self.places.folder / "spark", self.places.spark_port
         spark = SparkConnectServer(folder, port=port, environ=environ, outlives=True)  # until `make down`
         self._sparks.append(spark)

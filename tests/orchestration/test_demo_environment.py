@@ -73,6 +73,14 @@ def test_a_store_in_a_bucket_is_known_to_all_who_need_it(tmp_path: Path) -> None
     assert "AIRFLOW_CONN_EVENTBRIDGE_STORE" not in environment(folder, {})
 
 
+def test_sparks_workers_know_the_connections_of_buses(tmp_path: Path) -> None:
+    """They land large batches themselves; what only tasks need, such as the receiver's secret, they are not given."""
+    broker = {"EVENTBRIDGE_CONN_BROKER": "kafka://127.0.0.1:9", "EVENTBRIDGE_BATCH_MAX_EVENTS": "9"}
+    made = fresh(tmp_path / "demo", settings=broker)
+
+    assert places.spark_settings(made) == {"EVENTBRIDGE_CONN_BROKER": "kafka://127.0.0.1:9"}
+
+
 def test_a_ledger_on_a_server_is_known_to_all(tmp_path: Path) -> None:
     """LEDGER=postgresql: its URL, with the environment's own password; by default there is none."""
     made = fresh(tmp_path / "demo", ledger="postgresql")

@@ -20,7 +20,7 @@ from eventbridge.stages.ingest.checking import IDENTITY_BYTES, Checking, Limits,
 from eventbridge.store.protocol import Store
 
 #: Batches of at least so many offsets are shared out: with fewer, asking workers takes as long as they save.
-LARGE_EVENTS: Final = 50_000
+LARGE_EVENTS: Final = 150_000
 
 #: A part is of so many files: what a worker answers at a time, after which the stage records it.
 _FILES_PER_PART: Final = 4
