@@ -27,6 +27,7 @@ def main() -> int:
     print(  # noqa: T201
         f"Up after {time.monotonic() - began:.0f} s.\n"
         f"  Airflow   {places.url}  user {USER}  password {places.password}\n"
+        f"  page      {places.url}/plugin/eventbridge\n"
         f"  Spark     {places.spark_url}\n"
         f"  rules     {places.rules}\n"
         f"  logs      {places.logs}\n"

@@ -33,7 +33,7 @@ def test_schemathesis_finds_nothing(described: Server, tmp_path: Path) -> None:
     (tmp_path / "schemathesis.toml").write_text(
         '[parameters]\n"path.bus" = "orders"\n"path.name" = "code"\n"query.topic" = "placed"\n'
     )
-    token = described.installation.token("schemathesis", "publish:orders", "metrics", "read")
+    token = described.installation.token("schemathesis", "publish:orders", "metrics", "read", "operate")
     command = [Path(sys.executable).with_name("schemathesis"), "run", f"{described.url}/openapi.json"]
     command += ["--header", f"Authorization: Bearer {token}", "--checks", ",".join(CHECKS)]
     command += ["--phases", "examples,coverage,fuzzing", "--max-examples", "60", "--seed", "7", "--no-shrink"]
@@ -63,6 +63,9 @@ def test_every_call_is_described(described: Server) -> None:
         "/health",
         "/hooks/{name}",
         "/metrics",
+        "/operate",
+        "/redrives",
+        "/redrives/{redrive}/cancel",
         "/replays",
         "/replays/{replay}",
         "/rules",

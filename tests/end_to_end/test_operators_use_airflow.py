@@ -166,3 +166,28 @@ def state_of(operating: Running, replay_id: str) -> str:
 def delivered(operating: Running) -> dict[str, int]:
     """Return how many requests the receiver took of each rule."""
     return {name: len(operating.requests(f"/healthy/{name}")) for name in ("invoices", "accounts")}
+
+
+def test_the_page_is_used_within_airflow(operating: Running, browser: Browser) -> None:
+    """In Airflow's own frame, with its login and its theme; a rule that is paused there is paused by Airflow's user."""
+    browser.page.evaluate("localStorage.setItem('theme', 'dark')")
+    browser.open("plugin/eventbridge")
+    frame = browser.page.frame_locator("iframe[title='EventBridge']")
+    expect(frame.get_by_role("heading", name="Overview")).to_be_visible()
+    expect(frame.locator("html")).to_have_attribute("data-theme", "dark")
+    browser.picture("page-in-airflow")
+    browser.page.evaluate("localStorage.setItem('theme', 'light')")
+    browser.page.reload()
+    expect(frame.locator("html")).to_have_attribute("data-theme", "light")
+
+    frame.get_by_role("link", name="Rules").click()
+    frame.get_by_role("link", name="invoices").click()
+    frame.get_by_role("button", name="Pause", exact=True).click()
+    expect(frame.get_by_role("button", name="Resume", exact=True)).to_be_visible()
+    said = [(each.rule, each.word, each.said_by) for each in operating.work.ledger.operator_states()]
+    frame.get_by_role("button", name="Resume", exact=True).click()
+    expect(frame.get_by_role("button", name="Pause", exact=True)).to_be_visible()
+
+    assert said == [("invoices", "paused", "admin")]
+    assert operating.work.ledger.operator_states() == []
+    assert browser.page.url.endswith("/plugin/eventbridge/eventbridge/page/rules/invoices")

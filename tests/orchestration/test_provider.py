@@ -48,8 +48,9 @@ def test_every_form_names_a_hook_of_its_type() -> None:
 
 def test_the_view_of_the_plugin_is_one_that_airflow_shows() -> None:
     """A wrong value would leave the whole plug-in out, with a line in a log."""
-    for view in EventBridgePlugin.external_views:
-        assert ExternalViewResponse.model_validate(view).category == "browse"
+    dags, page = map(ExternalViewResponse.model_validate, EventBridgePlugin.external_views)
+
+    assert (dags.category, page.nav_top_level) == ("browse", True)
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,14 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from eventbridge.api import health, hooks, lists, metrics, publish, reading
+from eventbridge.api import health, hooks, lists, metrics, operating, publish, reading
 from eventbridge.api.access import Access
 from eventbridge.api.buses import Buses
 from eventbridge.api.idempotency import Idempotency
-from eventbridge.api.page import page
-from eventbridge.api.page.render import asked_to_log_in
-from eventbridge.api.page.session import NotLoggedIn
-from eventbridge.api.refusal import Refused, refused
+from eventbridge.api.page import acts, page, redrives
+from eventbridge.api.page.render import asked_to_log_in, refused_in_words
+from eventbridge.api.page.session import NotLoggedIn, TokenGate
+from eventbridge.api.refusal import Refused
 from eventbridge.errors import EventBridgeError
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.version import __version__
@@ -31,6 +31,7 @@ def create_app(work: Runtime) -> FastAPI:
         # Who looks does not hold up who publishes: a ledger's connection does one thing at a time.
         app.state.looking = looking = work.apart()
         app.state.access = Access(work)
+        app.state.gate = TokenGate()
         app.state.idempotency = Idempotency(work)
         app.state.buses = buses = Buses(work)
         yield
@@ -46,7 +47,7 @@ def create_app(work: Runtime) -> FastAPI:
         redoc_url=None,
     )
     for kind in (Refused, EventBridgeError, HTTPException, RequestValidationError):
-        app.add_exception_handler(kind, refused)
+        app.add_exception_handler(kind, refused_in_words)
     app.add_exception_handler(NotLoggedIn, asked_to_log_in)
     app.include_router(publish.router)
     app.include_router(hooks.router)
@@ -54,5 +55,8 @@ def create_app(work: Runtime) -> FastAPI:
     app.include_router(metrics.router)
     app.include_router(lists.router)
     app.include_router(reading.router)
-    app.include_router(page.router)
+    app.include_router(operating.router)
+    for part in (page, acts, redrives):
+        app.include_router(part.router)
+    app.include_router(page.own_login)
     return app

@@ -12,14 +12,20 @@ from starlette.exceptions import HTTPException
 
 from eventbridge.api import metrics
 from eventbridge.api.access import Access
-from eventbridge.api.refusal import Refused, refused
+from eventbridge.api.page import acts, page, redrives
+from eventbridge.api.page.render import asked_to_log_in, refused_in_words
+from eventbridge.api.page.session import Gate, NotLoggedIn
+from eventbridge.api.refusal import Refused
 from eventbridge.errors import EventBridgeError
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.version import __version__
 
 
-def create_mounted_app(open_work: Callable[[], Runtime]) -> FastAPI:
-    """Return the application; what `open_work` returns is closed when the server ends."""
+def create_mounted_app(open_work: Callable[[], Runtime], gate: Gate) -> FastAPI:
+    """Return the application; `gate` says who may see the page.
+
+    What `open_work` returns is closed when the server ends.
+    """
     opening = asyncio.Lock()
 
     async def opened(request: Request) -> None:
@@ -46,6 +52,11 @@ def create_mounted_app(open_work: Callable[[], Runtime]) -> FastAPI:
         dependencies=[Depends(opened)],
     )
     for kind in (Refused, EventBridgeError, HTTPException, RequestValidationError):
-        app.add_exception_handler(kind, refused)
+        app.add_exception_handler(kind, refused_in_words)
+    app.add_exception_handler(NotLoggedIn, asked_to_log_in)
+    app.state.gate = gate
+    app.state.framed = True
     app.include_router(metrics.router)
+    for part in (page, acts, redrives):
+        app.include_router(part.router)
     return app

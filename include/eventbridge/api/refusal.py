@@ -58,13 +58,14 @@ def believed(request: Request) -> None:
 
 def refused(request: Request, error: Exception) -> Response:
     """Answer a call that was refused, or whose error has a better name than 500."""
-    told = _of(request, error)
+    told = refusal_of(request, error)
     problem = {"title": told.status.phrase, "status": int(told.status), "detail": told.detail}
     # write_document: a name that a caller gave may hold half of a surrogate pair
     return Response(write_document(problem), told.status, told.headers, MEDIA_TYPE)
 
 
-def _of(request: Request, error: Exception) -> Refused:
+def refusal_of(request: Request, error: Exception) -> Refused:
+    """Return what a call is refused with; raises the error itself where it has no better name than 500."""
     if isinstance(error, Refused):
         return error
     if isinstance(error, RequestValidationError):

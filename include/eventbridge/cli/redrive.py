@@ -16,7 +16,7 @@ from eventbridge.cli.interrupt import Interrupts
 from eventbridge.cli.output import JsonOption, note, say, show_json
 from eventbridge.cli.runtime import runtime
 from eventbridge.cli.table import counted, show_table
-from eventbridge.errors import NotFoundError, UserError
+from eventbridge.errors import UserError
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -61,6 +61,7 @@ def redrive(
     parked and retried by the rule's policy, or becomes a new dead letter.
     """
     from eventbridge.stages.operate.deliver_redrive import deliver_redrive
+    from eventbridge.stages.redrive.account import find_redrive
     from eventbridge.stages.redrive.marks import Marks
     from eventbridge.stages.redrive.plan import begin_redrive, refuse_rate, survey, survey_of
 
@@ -105,13 +106,14 @@ def redrive(
 
 def list_redrives(as_json: JsonOption = False) -> None:
     """List redrives, the newest first, and what became of the dead letters they took."""
+    from eventbridge.stages.redrive.account import redrive_document
     from eventbridge.stages.redrive.marks import Marks
 
     with runtime(looking=True) as work:
         marks = Marks(work)
         found = [(each, marks.counts(each)) for each in work.ledger.redrives()]
     if as_json:
-        show_json([_document(each, counts) for each, counts in found])
+        show_json([redrive_document(each, counts) for each, counts in found])
     else:
         _show_redrives(found)
     tell_passed_over(marks.damaged)
@@ -134,6 +136,8 @@ def cancel(
     as_json: JsonOption = False,
 ) -> None:
     """Cancel a redrive: no further batch of it is planned; the one under way is finished."""
+    from eventbridge.stages.redrive.account import find_redrive
+
     with runtime(looking=True) as work:
         found = find_redrive(work, redrive_id)
         cancelled = work.ledger.end_redrive(found.redrive_id, "cancelled")
@@ -144,15 +148,6 @@ def cancel(
         say(f"{found.redrive_id} is cancelled; what it has not taken stays a dead letter")
     else:
         say(f"{found.redrive_id} has ended already: {found.state}")
-
-
-def find_redrive(work: Runtime, name: str) -> Redrive:
-    """Return the redrive whose id begins with `name`; raises NotFoundError if there is none, or several."""
-    found = [each for each in work.ledger.redrives() if name and each.redrive_id.startswith(name.lower())]
-    if len(found) != 1:
-        how_many = f"{len(found)} redrives begin with" if found else "there is no redrive"
-        raise NotFoundError(f"{how_many} {name!r}. `eventbridge dead-letters redrives` lists them.")
-    return found[0]
 
 
 def _alone(work: Runtime, wish: Redrive) -> AbstractContextManager[None]:
@@ -172,24 +167,11 @@ def _router(work: Runtime, wish: Redrive, spark: str | None, stack: ExitStack) -
     return ConnectRouter(spark_url(work.settings, spark, stack), store=work.store)
 
 
-def _document(wish: Redrive, counts: Counter[str]) -> dict[str, object]:
-    return {
-        "redrive_id": wish.redrive_id,
-        "state": wish.state,
-        "started_at": wish.started_at,
-        "ended_at": wish.ended_at,
-        "selection": wish.selection,
-        "rate": wish.rate,
-        "retransform": wish.retransform,
-        "again": wish.again,
-        "taken": counts.total(),
-        "outcomes": dict(sorted(counts.items())),
-    }
-
-
 def _show_end(wish: Redrive, batches: int, counts: Counter[str], *, as_json: bool) -> None:
+    from eventbridge.stages.redrive.account import redrive_document
+
     if as_json:
-        show_json(_document(wish, counts))
+        show_json(redrive_document(wish, counts))
         return
     say(
         f"{wish.state}: {counted(batches, 'batch', 'batches')}, "
@@ -207,17 +189,20 @@ def _note_left(work: Runtime, wish: Redrive, found: Survey, *, taken: int) -> No
 
 
 def _show_survey(found: Survey, *, as_json: bool) -> None:
-    left = [{"of": of, "count": count, "why": why} for (of, why), count in sorted(found.left.items())]
-    taken = [{"of": of, "count": count} for of, count in sorted(found.taken.items())]
+    from eventbridge.stages.redrive.account import survey_document
+
+    told = survey_document(found)
     if as_json:
-        show_json({"taken": taken, "left": left})
+        show_json(told)
         return
-    show_table("Would be taken", ["rule/target", "dead letters"], [[each["of"], each["count"]] for each in taken])
+    show_table(
+        "Would be taken", ["rule/target", "dead letters"], [[each["of"], each["count"]] for each in told["taken"]]
+    )
     say()
     show_table(
         "Would be left",
         ["rule/target", "dead letters", "why"],
-        [[each["of"], each["count"], each["why"]] for each in left],
+        [[each["of"], each["count"], each["why"]] for each in told["left"]],
     )
 
 

@@ -25,7 +25,8 @@ def create(
         list[str],
         typer.Option(
             metavar="publish:BUS",
-            help="What it allows; may be given again. publish:* is any bus, metrics is GET /metrics, read is to look.",
+            help="What it allows; may be given again. publish:* is any bus, metrics is GET /metrics, read is to look, "
+            "operate is to pause, enable and redrive.",
         ),
     ],
     expires: Annotated[str | None, typer.Option(metavar="TIME", help="How long it counts, e.g. 90d.")] = None,

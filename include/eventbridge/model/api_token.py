@@ -18,6 +18,9 @@ METRICS: Final = "metrics"
 #: The scope to look at everything, the page too; it is of no bus.
 READ: Final = "read"
 
+#: The scope to change how things stand: pause, enable, redrive; it is of no bus.
+OPERATE: Final = "operate"
+
 #: Stands for every bus in a scope.
 ANY_BUS: Final = "*"
 
@@ -26,8 +29,8 @@ ANY_BUS: Final = "*"
 class ApiToken:
     """A token by its name, without its secret, of which the ledger keeps a hash only.
 
-    `scopes`: what it allows, each `<action>:<bus>`, or `metrics`. Times are aware; None: it never expires, it was not
-    revoked.
+    `scopes`: what it allows, each `<action>:<bus>`, or one of no bus, such as `read`.
+    Times are aware; None: it never expires, it was not revoked.
     """
 
     name: str

@@ -24,21 +24,32 @@ class _MountedApps:
         return self._made
 
 
+def _views() -> list[dict[str, Any]]:
+    # Without a leading slash: it is below the path that Airflow's `[api] base_url` has.
+    dags = {"name": "EventBridge DAGs", "href": "dags?tags=eventbridge", "destination": "nav", "category": "browse"}
+    page = {
+        "name": "EventBridge",
+        "href": f"{URL_PREFIX.lstrip('/')}/page",
+        "destination": "nav",
+        "url_route": "eventbridge",
+        "nav_top_level": True,
+    }
+    return [dags, page] if find_spec("prometheus_client") is not None else [dags]
+
+
 class EventBridgePlugin(AirflowPlugin):
-    """Adds the menu item *Browse > EventBridge*, the list of EventBridge's own DAGs, and `/eventbridge/metrics`."""
+    """Adds the page *EventBridge*, the menu item *Browse > EventBridge DAGs*, and `/eventbridge/metrics`."""
 
     name = "eventbridge"
-    # Without a leading slash: it is below the path that Airflow's `[api] base_url` has.
-    external_views: list[Any] = [  # noqa: RUF012
-        {"name": "EventBridge", "href": "dags?tags=eventbridge", "destination": "nav", "category": "browse"}
-    ]
+    external_views: list[Any] = _views()
     fastapi_apps = _MountedApps()
 
 
 def _application() -> Any:
     from eventbridge.api.mounted import create_mounted_app
+    from eventbridge.orchestrate.page_gate import AirflowGate
 
-    return create_mounted_app(_open_work)
+    return create_mounted_app(_open_work, AirflowGate())
 
 
 def _open_work() -> Any:

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from http import HTTPStatus
 from importlib.resources import files
 from typing import Annotated, Any
-from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from eventbridge.api.lists import SearchQuery
 from eventbridge.api.page import views
+from eventbridge.api.page.forms import read_form, sent_to
 from eventbridge.api.page.render import render
-from eventbridge.api.page.session import check_origin, forget, keep, root, token_of, viewer
+from eventbridge.api.page.session import Viewer, check_origin, forget, keep, token_of, viewer
 from eventbridge.api.reading import LetterQuery, answered
-from eventbridge.model.api_token import ApiToken
 from eventbridge.stages.operate.course import Span
 
 router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
 
 _MOST_FORM_BYTES = 4_096
 
-_Viewer = Annotated[ApiToken, Depends(viewer)]
 _Span = Annotated[Span, Query(description="How far back its charts go.")]
+#: The page's own login, for a server that has no other.
+own_login = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
+
+_Viewer = Annotated[Viewer, Depends(viewer)]
 
 
 @router.get("")
@@ -105,28 +106,28 @@ def events(request: Request, token: _Viewer, query: Annotated[SearchQuery, Depen
     return _shown(request, token, "events", answered(request, lambda work: views.search(work, query)))
 
 
-@router.get("/login")
+@own_login.get("/login")
 def login(request: Request) -> Response:
     """Answer the form that takes a token."""
     return render(request, "login", {"said": ""})
 
 
-@router.post("/login")
+@own_login.post("/login")
 async def log_in(request: Request) -> Response:
     """Keep a token in the browser, if it may look."""
     check_origin(request)
-    secret = (await _form(request)).get("token", [""])[0].strip()
+    secret = (await read_form(request, _MOST_FORM_BYTES)).get("token", "").strip()
     await token_of(request, secret)
-    response = _redirect(root(request))
+    response = sent_to(request, "")
     keep(response, request, secret)
     return response
 
 
-@router.post("/logout")
+@own_login.post("/logout")
 def log_out(request: Request) -> Response:
     """Let the browser forget its token."""
     check_origin(request)
-    response = _redirect(f"{root(request)}/login")
+    response = sent_to(request, "/login")
     forget(response, request)
     return response
 
@@ -138,18 +139,12 @@ def style() -> Response:
     return Response(content, media_type="text/css", headers={"cache-control": "max-age=300"})
 
 
-def _shown(request: Request, token: ApiToken, name: str, values: dict[str, Any]) -> Response:
-    return render(request, name, values | {"token": token.name})
+@router.get("/theme.js")
+def theme() -> Response:
+    """Answer the script that follows the theme of the page around this one."""
+    content = files("eventbridge.api.page").joinpath("theme.js").read_bytes()
+    return Response(content, media_type="text/javascript", headers={"cache-control": "max-age=300"})
 
 
-def _redirect(path: str) -> Response:
-    return Response(status_code=HTTPStatus.SEE_OTHER, headers={"location": path})
-
-
-async def _form(request: Request) -> dict[str, list[str]]:
-    content = bytearray()
-    async for part in request.stream():
-        content += part
-        if len(content) > _MOST_FORM_BYTES:
-            return {}
-    return parse_qs(content.decode("utf-8", "replace"))
+def _shown(request: Request, token: Viewer, name: str, values: dict[str, Any]) -> Response:
+    return render(request, name, values | {"viewer": token})

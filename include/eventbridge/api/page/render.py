@@ -12,13 +12,13 @@ from fastapi import Request, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from eventbridge.api.page.session import NotLoggedIn, root
+from eventbridge.api.refusal import refusal_of, refused
 
-#: No script at all, nothing of other hosts; only the page's own server may show it in a frame, as Airflow does.
+#: Nothing of other hosts; only the page's own server may show it in a frame, as Airflow does.
+_POLICY = (
+    "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'self'"
+)
 _HEADERS = {
-    "content-security-policy": (
-        "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; "
-        "frame-ancestors 'self'"
-    ),
     "x-content-type-options": "nosniff",
     "referrer-policy": "same-origin",
     "cache-control": "no-store",
@@ -27,15 +27,33 @@ _HEADERS = {
 
 def render(request: Request, name: str, values: dict[str, Any], status: HTTPStatus = HTTPStatus.OK) -> Response:
     """Return a page made of a template; every value is shown as text, whatever it holds."""
-    text = _templates().get_template(f"{name}.html").render(values, root=root(request), name=name)
+    framed = bool(getattr(request.app.state, "framed", False))
+    text = _templates().get_template(f"{name}.html").render(values, root=root(request), name=name, framed=framed)
+    # The one script is our own; where nobody frames the page there is none at all.
+    headers = _HEADERS | {"content-security-policy": _POLICY + "; script-src 'self'" * framed}
     # What no UTF-8 can hold, half of a surrogate pair, is shown as a question mark.
-    return Response(text.encode("utf-8", "replace"), status, _HEADERS, "text/html; charset=utf-8")
+    return Response(text.encode("utf-8", "replace"), status, headers, "text/html; charset=utf-8")
 
 
 def asked_to_log_in(request: Request, error: Exception) -> Response:
     """Answer a browser without a token that may look: the form, and why."""
-    said = error.said if isinstance(error, NotLoggedIn) else ""
+    said, login = (error.said, error.login) if isinstance(error, NotLoggedIn) else ("", "")
+    if login:
+        return render(request, "elsewhere", {"said": said, "login": login}, HTTPStatus.UNAUTHORIZED)
     return render(request, "login", {"said": said}, HTTPStatus.UNAUTHORIZED)
+
+
+def refused_in_words(request: Request, error: Exception) -> Response:
+    """Answer what was refused: on the page as a page, anywhere else as a problem."""
+    if not f"{request.url.path}/".startswith(f"{root(request)}/"):
+        return refused(request, error)
+    told = refusal_of(request, error)
+    values: dict[str, Any] = {"status": told.status, "said": told.detail}
+    if (found := getattr(request.state, "viewer", None)) is not None:
+        values["viewer"] = found
+    answer = render(request, "error", values, told.status)
+    answer.headers.update(told.headers)
+    return answer
 
 
 @lru_cache

@@ -1,15 +1,18 @@
-"""Who looks at the page: a token in a cookie that no script can read, put there by a form."""
+"""Who looks at the page: a token in a cookie that no script can read, or the user of a server around it."""
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from fastapi import Request, Response
 
 from eventbridge.api.access import Access, check_general_scope
 from eventbridge.api.refusal import Refused, believed
-from eventbridge.model.api_token import READ, ApiToken
+from eventbridge.model.api_token import OPERATE, READ, ApiToken
 
 COOKIE = "eventbridge_token"
 #: How long a browser keeps the token, if it is not revoked before.
@@ -17,19 +20,62 @@ KEPT_SECONDS = 12 * 3600
 
 
 class NotLoggedIn(Exception):
-    """The browser shows no token that may look; `said` is why."""
+    """The browser has not shown who may look; `said` is why, `login` the page of another server that asks for it."""
 
-    def __init__(self, said: str = "") -> None:
+    def __init__(self, said: str = "", login: str = "") -> None:
         super().__init__(said)
         self.said = said
+        self.login = login
 
 
-async def viewer(request: Request) -> ApiToken:
-    """Return the token of the browser; raises NotLoggedIn without one that may look."""
-    secret = request.cookies.get(COOKIE)
-    if secret is None:
-        raise NotLoggedIn
-    return await token_of(request, secret)
+@dataclass(frozen=True)
+class Viewer:
+    """Who looks at the page: `form_key` is in each of its forms, and no other site knows it.
+
+    `logs_out`: the page itself keeps the login, so that it has a button to end it.
+    """
+
+    name: str
+    form_key: str
+    operates: bool = False
+    logs_out: bool = True
+
+
+class Gate(Protocol):
+    """Says who looks at the page."""
+
+    async def viewer(self, request: Request) -> Viewer:
+        """Return who looks; raises NotLoggedIn, Refused for somebody who may not."""
+        ...
+
+    async def carry_out(self, redrive_id: str, by: Viewer) -> str:
+        """Have a redrive that is recorded delivered; return what keeps it from that, "" if nothing."""
+        ...
+
+
+class TokenGate:
+    """The page's own login: a token of the API in a cookie."""
+
+    async def viewer(self, request: Request) -> Viewer:
+        """Return who looks; raises NotLoggedIn without a token that may look."""
+        secret = request.cookies.get(COOKIE)
+        if secret is None:
+            raise NotLoggedIn
+        token = await token_of(request, secret)
+        return Viewer(token.name, hashlib.sha256(f"form of {secret}".encode()).hexdigest(), OPERATE in token.scopes)
+
+    async def carry_out(self, redrive_id: str, by: Viewer) -> str:
+        """Leave a redrive to the command that the page names: this server never delivers."""
+        return ""
+
+
+async def viewer(request: Request) -> Viewer:
+    """Return who looks at the page; raises NotLoggedIn, Refused."""
+    gate: Gate = request.app.state.gate
+    found = await gate.viewer(request)
+    believed(request)
+    request.state.viewer = found
+    return found
 
 
 async def token_of(request: Request, secret: str) -> ApiToken:
@@ -44,10 +90,14 @@ async def token_of(request: Request, secret: str) -> ApiToken:
     return token
 
 
-def check_origin(request: Request) -> None:
-    """Raise Refused for a form that another site sent: a browser says where a form comes from."""
+def check_origin(request: Request, *, proven: bool = False) -> None:
+    """Raise Refused for a form that another site sent: a browser says where a form comes from.
+
+    `proven`: also for a form of which nothing says where it comes from.
+    """
     site = request.headers.get("sec-fetch-site")
-    if site != "same-origin" if site is not None else not _is_own(request):
+    said = site is not None or "origin" in request.headers or not proven
+    if not said or (site != "same-origin" if site is not None else not _is_own(request)):
         raise Refused(HTTPStatus.FORBIDDEN, "This form was sent by another site. Nothing was changed")
 
 
@@ -67,9 +117,18 @@ def keep(response: Response, request: Request, secret: str) -> None:
         secret,
         max_age=KEPT_SECONDS,
         path=root(request),
-        secure=request.url.scheme == "https",
+        secure=_is_https(request),
         httponly=True,
         samesite="strict",
+    )
+
+
+def _is_https(request: Request) -> bool:
+    """Return whether the browser's own request was encrypted, also where a proxy before this server ends TLS."""
+    headers = request.headers
+    forwarded = headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
+    return (
+        request.url.scheme == "https" or forwarded == "https" or headers.get("origin", "").lower().startswith("https:")
     )
 
 

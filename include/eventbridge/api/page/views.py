@@ -91,14 +91,25 @@ def rules(work: Runtime) -> dict[str, Any]:
 
 def rule(work: Runtime, name: str, span: Span) -> dict[str, Any]:
     """Return one rule as JSON, how its targets stand, and how it went."""
-    document = write_document(rule_document(work, name))
+    document = rule_document(work, name)
     lines = [line for line in target_list(work) if line.rule == name]
     went = rule_course(work, name, span)[""]
     charts = [
         counts_chart(went, "rate", "Deliveries", events=False),
         success_chart(went, "success", "Taken, of those that ended"),
     ]
-    return {"rule": name, "document": document, "targets": lines, "charts": charts, "span": span} | {
+    said = [each for each in work.ledger.operator_states() if each.rule == name]
+    return {
+        "rule": name,
+        "document": write_document(document),
+        "enabled": document["enabled"],
+        "targets": lines,
+        "said": said,
+        "paused": {each.target for each in said if each.word == "paused"},
+        "disabled": any(each.word == "disabled" for each in said),
+        "held": any(each.rule == name for each in held_rules(work, work.rule_set())),
+        "charts": charts,
+        "span": span,
         "version": work.rule_set().rules[name].version,
         "versions": rule_versions(work, name),
     }
@@ -193,6 +204,12 @@ def _is_well(line: TargetLine) -> bool:
 
 def _matching_first(event: EventAnswer) -> list[Any]:
     return sorted(event.rules, key=lambda rule: not rule.matched)
+
+
+def body_of_event(work: Runtime, event_id: str) -> str | None:
+    """Return an event as it lies in the archive, the newest of an id; None where it cannot be read."""
+    found = why_between(work, event_id, None, None, None)
+    return next((body for each in found.events if (body := _body(work, each)) is not None), None)
 
 
 def _body(work: Runtime, event: EventAnswer) -> str | None:

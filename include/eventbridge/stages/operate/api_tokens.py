@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from eventbridge.errors import NotFoundError, UserError
-from eventbridge.model.api_token import ANY_BUS, METRICS, PREFIX, PUBLISH, READ, ApiToken
+from eventbridge.model.api_token import ANY_BUS, METRICS, OPERATE, PREFIX, PUBLISH, READ, ApiToken
 from eventbridge.rule.fields import NAME, NAME_REMEDY, nearest
 from eventbridge.stages.operate.find import find_bus
 from eventbridge.stages.runtime.runtime import Runtime
@@ -22,7 +22,7 @@ def create_token(
 ) -> tuple[ApiToken, str]:
     """Make a token and return it with its secret, which is nowhere else: the ledger keeps a hash.
 
-    `scopes`: each `publish:<bus>`, `publish:*`, `metrics` or `read`.
+    `scopes`: each `publish:<bus>`, `publish:*`, `metrics`, `read` or `operate`.
     `expires_seconds` None: it never expires. Raises UserError.
     """
     if not NAME.fullmatch(name):
@@ -64,12 +64,13 @@ def hash_of(secret: str) -> str:
 
 
 def _check_scope(work: Runtime, scope: str) -> None:
-    if scope in (METRICS, READ):
+    if scope in (METRICS, READ, OPERATE):
         return
     action, colon, bus = scope.partition(":")
     if not colon or action not in _ACTIONS:
         raise UserError(
-            f"unknown scope {scope!r}. Write publish:<bus>, publish:{ANY_BUS} for every bus, {METRICS}, or {READ}"
+            f"unknown scope {scope!r}. "
+            f"Write publish:<bus>, publish:{ANY_BUS} for every bus, {METRICS}, {READ}, or {OPERATE}"
         )
     if bus != ANY_BUS:
         find_bus(work.rule_set(), bus)

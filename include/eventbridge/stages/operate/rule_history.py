@@ -37,7 +37,7 @@ def rule_versions(work: Runtime, rule: str) -> list[RuleVersion]:
     """
     changes = work.ledger.rule_changes(rule, MOST_VERSIONS + 1)
     found = []
-    for newer, older in zip(changes, [*changes[1:], None], strict=True):
+    for newer, older in zip(changes, [*changes, None][1:], strict=True):
         diff, said = _diff(work, rule, older, newer)
         found.append(RuleVersion(newer.version, newer.at, diff, said))
     return found[:MOST_VERSIONS]

@@ -1,0 +1,137 @@
+"""What can be changed: what the command line does to rules, targets and dead letters, by the same functions."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from eventbridge.api.access import caller, check_general_scope, reader
+from eventbridge.api.reading import answered
+from eventbridge.api.refusal import PROBLEM
+from eventbridge.errors import UserError
+from eventbridge.event.json_document import write_document
+from eventbridge.event.plain import plain
+from eventbridge.model.api_token import OPERATE, ApiToken
+from eventbridge.stages.letters.selection import Selection, WrittenSelection
+from eventbridge.stages.operate.say import Action, operate
+from eventbridge.stages.redrive.account import find_redrive, redrive_document, survey_document
+from eventbridge.stages.redrive.marks import Marks
+from eventbridge.stages.redrive.plan import begin_redrive, survey
+from eventbridge.stages.runtime.runtime import Runtime
+
+_STATUSES = {
+    400: "A value cannot be read, or does not fit the others.",
+    401: "No token, or one that is unknown, revoked or expired.",
+    403: "The token has no scope for this.",
+    404: "There is no such thing.",
+    422: "A value is out of its range.",
+    503: "The ledger, the store or the rules fail; try again after Retry-After.",
+}
+_RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {"description": "What it came to.", "content": {"application/json": {"schema": {}}}},
+    **{status: {"description": said, **PROBLEM} for status, said in _STATUSES.items()},
+}
+
+router = APIRouter(default_response_class=Response, responses=_RESPONSES)
+
+
+async def operator(token: Annotated[ApiToken, Depends(caller)]) -> ApiToken:
+    """Return the token of a call that changes something; raises Refused without the scope."""
+    check_general_scope(token, OPERATE)
+    return token
+
+
+_Operator = Annotated[ApiToken, Depends(operator)]
+
+
+class Word(BaseModel):
+    """What is wanted of a rule, or of one of its targets."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    action: Action
+    rule: str
+    target: str = ""
+    value: str = Field("", description="The priority, or a rate such as 10/s.")
+
+
+class RedriveCall(BaseModel):
+    """Which dead letters are delivered again, and how; times are ISO 8601, or 2h: so long ago."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    rule: str = ""
+    target: str = ""
+    reason: str = ""
+    error: str = Field("", description="Text in the detail, or in an attempt's error.")
+    since: str = ""
+    until: str = ""
+    names: list[str] = Field([], max_length=1_000, description="Delivery ids, or where events lie.")
+    everything: bool = Field(False, description="Required if nothing else chooses.")
+    rate: float | None = Field(None, description="At most so many a second, 0.1 or more.")
+    retransform: bool = Field(False, description="Route the events through today's rules, under new ids.")
+    again: bool = Field(False, description="Also those that were redriven before.")
+    dry_run: bool = Field(False, description="Only say what would be taken, and what not.")
+
+    def selection(self, work: Runtime) -> Selection:
+        """Return which dead letters that is; raises UserError."""
+        times = (self.since, self.until)
+        wanted = WrittenSelection(self.rule, self.target, self.reason, self.error, *times, self.names)
+        found = wanted.read(work.ledger.now())
+        if found == Selection() and not self.everything:
+            raise UserError("nothing chooses dead letters. Fill in what does, or set everything")
+        return found
+
+
+@router.post("/operate", summary="Pause, resume, disable, enable a rule or a target")
+def say(request: Request, token: _Operator, word: Word) -> Response:
+    """Do what an operator wants, in the name of the token, and answer what it came to."""
+    by = f"token {token.name}"
+    return _told(request, lambda work: operate(work, word.action, word.rule, word.target, word.value, by=by))
+
+
+@router.post("/redrives", summary="Deliver dead letters again")
+def begin(request: Request, token: _Operator, call: RedriveCall) -> Response:
+    """Record a redrive and answer it: a DAG run, or `dead-letters redrive --resume`, delivers it. Or the dry run."""
+
+    def begun(work: Runtime) -> dict[str, Any]:
+        wanted, how = call.selection(work), {"retransform": call.retransform, "again": call.again}
+        if call.dry_run:
+            return survey_document(survey(work, wanted, **how))
+        wish = begin_redrive(work, wanted, f"token, {token.name}, {uuid.uuid4()}", rate=call.rate, **how)
+        return redrive_document(wish, Marks(work).counts(wish))
+
+    return _told(request, begun)
+
+
+@router.get("/redrives", summary="List redrives", dependencies=[Depends(reader)])
+def redrives(request: Request) -> Response:
+    """Answer the redrives, the newest first, and what became of the dead letters that each took."""
+
+    def listed(work: Runtime) -> list[dict[str, Any]]:
+        marks = Marks(work)
+        return [redrive_document(each, marks.counts(each)) for each in work.ledger.redrives()]
+
+    return _told(request, listed)
+
+
+@router.post("/redrives/{redrive}/cancel", summary="Cancel a redrive")
+def cancel(
+    request: Request, token: _Operator, redrive: Annotated[str, Path(description="Its id, or the beginning.")]
+) -> Response:
+    """Plan no further batch of a redrive; the one under way is finished."""
+
+    def cancelled(work: Runtime) -> dict[str, Any]:
+        found = find_redrive(work, redrive)
+        changed = work.ledger.end_redrive(found.redrive_id, "cancelled")
+        state = work.ledger.redrive(found.redrive_id).state
+        return {"redrive_id": found.redrive_id, "state": state, "cancelled": changed}
+
+    return _told(request, cancelled)
+
+
+def _told(request: Request, find: Any) -> Response:
+    return Response(write_document(plain(answered(request, find))), media_type="application/json")

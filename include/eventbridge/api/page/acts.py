@@ -1,0 +1,82 @@
+"""What the page changes: rules and targets are paused, resumed, enabled; and where a pattern is tried."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from eventbridge.api.page.forms import Act, acting, sent, sent_to
+from eventbridge.api.page.render import render
+from eventbridge.api.page.session import Viewer, viewer
+from eventbridge.api.page.views import body_of_event
+from eventbridge.api.reading import answered
+from eventbridge.errors import UserError
+from eventbridge.event.json_document import write_document
+from eventbridge.stages.operate.enable import enable_target
+from eventbridge.stages.operate.find import find_rule, find_target
+from eventbridge.stages.operate.release import release_rule
+from eventbridge.stages.operate.say import operate
+from eventbridge.stages.operate.try_pattern import try_pattern
+from eventbridge.stages.runtime.runtime import Runtime
+
+router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
+
+_Viewer = Annotated[Viewer, Depends(viewer)]
+_Acting = Annotated[Act, Depends(acting)]
+
+
+@router.post("/rules/{name}/operate")
+def operate_rule(request: Request, act: _Acting, name: str) -> Response:
+    """Do what a button says of a rule, or of one of its targets."""
+    action, target = act["action"], act["target"]
+
+    def done(work: Runtime) -> None:
+        if action == "enable target":
+            find_target(work.rule_set(), name, target)
+            enable_target(work, name, target)
+        elif action == "release rule":
+            find_rule(work.rule_set(), name)
+            release_rule(work, name)
+        else:
+            operate(work, action, name, target, act["value"], by=act.viewer.name)
+
+    answered(request, done)
+    return sent_to(request, f"/rules/{quote(name, safe='')}")
+
+
+@router.get("/rules/{name}/test")
+def form_to_test(
+    request: Request, found: _Viewer, name: str, event_id: Annotated[str, Query(alias="event")] = ""
+) -> Response:
+    """Answer the form in which a pattern is tried on an event: one that is pasted, or that has landed."""
+
+    def filled(work: Runtime) -> dict[str, Any]:
+        body = (body_of_event(work, event_id) or "") if event_id else ""
+        return {"pattern": _pattern_text(work, name), "body": body}
+
+    return _test(request, found, name, answered(request, filled))
+
+
+@router.post("/rules/{name}/test")
+def tested(request: Request, act: Annotated[Act, Depends(sent)], name: str) -> Response:
+    """Answer what each condition says to an event, and what each target would be sent."""
+    written = {"pattern": act["pattern"], "body": act["body"]}
+
+    def tried(work: Runtime) -> dict[str, Any]:
+        find_rule(work.rule_set(), name)
+        try:
+            return {"tried": try_pattern(work, name, act["pattern"], act["body"].encode("utf-8", "replace"))}
+        except UserError as error:
+            return {"said": str(error)}
+
+    return _test(request, act.viewer, name, written | answered(request, tried))
+
+
+def _test(request: Request, found: Viewer, name: str, values: dict[str, Any]) -> Response:
+    return render(request, "test", {"viewer": found, "rule": name} | values)
+
+
+def _pattern_text(work: Runtime, name: str) -> str:
+    return write_document(find_rule(work.rule_set(), name).pattern)

@@ -1,0 +1,69 @@
+"""The forms of the page that change something: from the page itself, by somebody who may."""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass
+from http import HTTPStatus
+from urllib.parse import parse_qs
+
+from fastapi import Request, Response
+
+from eventbridge.api.page.session import Viewer, check_origin, root, viewer
+from eventbridge.api.refusal import Refused
+
+#: An event that somebody pastes may be as large as one that is published.
+MOST_FORM_BYTES = 2 * 1_048_576
+
+
+@dataclass(frozen=True)
+class Act:
+    """A form that somebody sent, by the names of its fields; one that is not there is ""."""
+
+    viewer: Viewer
+    fields: dict[str, str]
+
+    def __getitem__(self, name: str) -> str:
+        """Return a field."""
+        return self.fields.get(name, "").strip()
+
+
+async def sent(request: Request) -> Act:
+    """Return a form of the page; raises Refused unless the page itself is shown to have sent it, for this login."""
+    check_origin(request, proven=True)
+    found = await viewer(request)
+    fields = await read_form(request, MOST_FORM_BYTES)
+    if not hmac.compare_digest(fields.get("key", "").encode(), found.form_key.encode()):
+        raise Refused(
+            HTTPStatus.FORBIDDEN,
+            "This form is of another login, and nothing was changed. Load the page again",
+        )
+    return Act(found, fields)
+
+
+async def acting(request: Request) -> Act:
+    """Return a form of somebody who may change how things stand; raises Refused."""
+    act = await sent(request)
+    if not act.viewer.operates:
+        raise Refused(
+            HTTPStatus.FORBIDDEN,
+            f"{act.viewer.name} may look, and change nothing: it takes the scope operate or, in Airflow, the "
+            "permission to trigger redrive_dead_letters. Nothing was changed",
+        )
+    return act
+
+
+async def read_form(request: Request, most: int) -> dict[str, str]:
+    """Return the fields of a form; none of one that is longer than `most` bytes."""
+    content = bytearray()
+    async for part in request.stream():
+        content += part
+        if len(content) > most:
+            return {}
+    # the last one: a box that is ticked comes behind its hidden field
+    return {name: values[-1] for name, values in parse_qs(content.decode("utf-8", "replace")).items()}
+
+
+def sent_to(request: Request, path: str) -> Response:
+    """Return the answer that has a browser load a path below the page's root."""
+    return Response(status_code=HTTPStatus.SEE_OTHER, headers={"location": f"{root(request)}{path}"})

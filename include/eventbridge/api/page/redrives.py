@@ -1,0 +1,114 @@
+"""Dead letters are delivered again: what would be taken, the form that does it, how far each has come, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from dataclasses import asdict, dataclass, fields
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from eventbridge.api.page.forms import Act, acting, sent_to
+from eventbridge.api.page.render import render
+from eventbridge.api.page.session import Gate, Viewer, viewer
+from eventbridge.api.reading import answered
+from eventbridge.api.refusal import Refused
+from eventbridge.errors import UserError
+from eventbridge.stages.letters.selection import Selection, WrittenSelection
+from eventbridge.stages.redrive.account import find_redrive, redrive_document, survey_document
+from eventbridge.stages.redrive.marks import Marks
+from eventbridge.stages.redrive.plan import begin_redrive, survey
+from eventbridge.stages.runtime.runtime import Runtime
+
+router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
+
+_Viewer = Annotated[Viewer, Depends(viewer)]
+_Acting = Annotated[Act, Depends(acting)]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The fields that choose dead letters, and how they are delivered again; "": not written."""
+
+    rule: str = ""
+    target: str = ""
+    reason: str = ""
+    error: str = ""
+    since: str = ""
+    until: str = ""
+    name: str = ""
+    rate: str = ""
+    everything: str = ""
+    retransform: str = ""
+    again: str = ""
+
+    def selection(self, work: Runtime) -> Selection:
+        """Return which dead letters that is; raises UserError."""
+        names = (self.name,) if self.name else ()
+        times = (self.since, self.until)
+        wanted = WrittenSelection(self.rule, self.target, self.reason, self.error, *times, names)
+        found = wanted.read(work.ledger.now())
+        if found == Selection() and not self.everything:
+            raise UserError("nothing chooses dead letters. Fill in what does, or tick All")
+        return found
+
+    def per_second(self) -> float | None:
+        """Return the rate, None: as fast as it goes; raises UserError."""
+        try:
+            return float(self.rate) if self.rate else None
+        except ValueError:
+            raise UserError(f"{self.rate!r} is not a rate. Write a number of dead letters a second") from None
+
+
+@router.get("/redrive")
+def preview(request: Request, found: _Viewer, chosen: Annotated[Chosen, Depends()]) -> Response:
+    """Answer what would be delivered again, what not and why, with the form that does it; changes nothing."""
+
+    def would(work: Runtime) -> dict[str, Any]:
+        how = {"retransform": bool(chosen.retransform), "again": bool(chosen.again)}
+        seen = survey(work, chosen.selection(work), **how)
+        return {"survey": survey_document(seen), "damaged": [str(each) for each in seen.damaged.values()]}
+
+    return render(request, "redrive", {"viewer": found, "chosen": asdict(chosen)} | answered(request, would))
+
+
+@router.post("/redrive")
+async def begin(request: Request, act: _Acting) -> Response:
+    """Record what is to be delivered again, and have Airflow do it, where the page is Airflow's."""
+    chosen = Chosen(**{each.name: act[each.name] for each in fields(Chosen)})
+    gate: Gate = request.app.state.gate
+
+    def begun(work: Runtime) -> str:
+        how = {"retransform": bool(chosen.retransform), "again": bool(chosen.again)}
+        run = f"page, {act.viewer.name}, {uuid.uuid4()}"
+        return begin_redrive(work, chosen.selection(work), run, rate=chosen.per_second(), **how).redrive_id
+
+    redrive_id = await asyncio.to_thread(answered, request, begun)
+    trouble = await gate.carry_out(redrive_id, act.viewer)
+    if trouble:
+        raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"The redrive {redrive_id} is recorded, but {trouble}")
+    return sent_to(request, "/redrives")
+
+
+@router.get("/redrives")
+def redrives(request: Request, found: _Viewer) -> Response:
+    """Answer the redrives, the newest first, and what became of the dead letters that each took."""
+
+    def listed(work: Runtime) -> dict[str, Any]:
+        marks = Marks(work)
+        return {"redrives": [redrive_document(each, marks.counts(each)) for each in work.ledger.redrives()]}
+
+    return render(request, "redrives", {"viewer": found} | answered(request, listed))
+
+
+@router.post("/redrives/{redrive_id}/cancel")
+def cancel(request: Request, act: _Acting, redrive_id: str) -> Response:
+    """Plan no further batch of a redrive."""
+
+    def done(work: Runtime) -> None:
+        work.ledger.end_redrive(find_redrive(work, redrive_id).redrive_id, "cancelled")
+
+    answered(request, done)
+    return sent_to(request, "/redrives")

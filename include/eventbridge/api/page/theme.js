@@ -1,0 +1,17 @@
+// Follows the theme of the page around this one, which is of the same server: Airflow's class on <html>, and its colours.
+const root = document.documentElement;
+let outer = null;
+try { if (parent !== window) outer = parent.document.documentElement; } catch { /* framed by another site */ }
+const names = { back: "bg", text: "fg", quiet: "fg-muted", line: "border" };
+const apply = () => {
+  root.dataset.theme = outer.classList.contains("dark") ? "dark" : "light";
+  const style = parent.getComputedStyle(outer);
+  for (const [own, name] of Object.entries(names)) {
+    const value = style.getPropertyValue(`--chakra-colors-${name}`).trim();
+    if (value) root.style.setProperty(`--${own}`, value);
+  }
+};
+if (outer) {
+  apply();
+  new MutationObserver(apply).observe(outer, { attributeFilter: ["class"] });
+}

@@ -1,0 +1,80 @@
+"""Who may see the page in Airflow, and who may change what it shows: as Airflow allows it for our DAGs."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+from http import HTTPStatus
+from typing import Any
+
+from airflow.api.common.trigger_dag import trigger_dag
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
+from airflow.api_fastapi.core_api.security import get_user
+from airflow.configuration import conf
+from airflow.sdk.exceptions import AirflowException
+from airflow.utils.types import DagRunTriggeredByType
+from fastapi import HTTPException, Request
+from fastapi.security import HTTPBearer
+
+from eventbridge.api.page.session import NotLoggedIn, Viewer
+from eventbridge.api.refusal import Refused
+from eventbridge.orchestrate.names import REDRIVE_DAG
+
+log = logging.getLogger(__name__)
+
+_BEARER = HTTPBearer(auto_error=False)
+
+
+class AirflowGate:
+    """The login of Airflow: who may see the logs of our DAGs sees the page, who may trigger them may act."""
+
+    async def viewer(self, request: Request) -> Viewer:
+        """Return Airflow's user; raises NotLoggedIn without one, Refused for one who may not see the page."""
+        try:
+            user = await get_user(request, None, await _BEARER(request))
+        except HTTPException as error:
+            login = get_auth_manager().get_url_login(next_url=str(request.url))
+            raise NotLoggedIn(f"Log in to Airflow: {error.detail}", login) from None
+        looks, operates = await asyncio.to_thread(_rights, user)
+        if not looks:
+            raise Refused(
+                HTTPStatus.FORBIDDEN,
+                f"{user.get_name()} may not see this page. It shows payloads: it takes the permission to read the task "
+                f"logs of the DAG {REDRIVE_DAG}",
+            )
+        return Viewer(user.get_name(), _form_key(user), operates, logs_out=False)
+
+    async def carry_out(self, redrive_id: str, by: Viewer) -> str:
+        """Trigger the DAG that delivers a redrive, in the name of the user; return what went wrong, "" if nothing."""
+        try:
+            await asyncio.to_thread(_trigger, redrive_id, by.name)
+        except AirflowException as error:
+            log.exception("redrive %s is recorded and not triggered", redrive_id)
+            return f"Airflow cannot trigger {REDRIVE_DAG}: {error}. Trigger it by hand, with the id under *Go on with*"
+        return ""
+
+
+def _trigger(redrive_id: str, name: str) -> None:
+    trigger_dag(
+        REDRIVE_DAG,
+        triggered_by=DagRunTriggeredByType.UI,
+        triggering_user_name=name,
+        run_id=f"redrive__{redrive_id}__first",
+        conf={"redrive_id": redrive_id},
+    )
+
+
+def _rights(user: Any) -> tuple[bool, bool]:
+    """Return whether a user may look, and act."""
+    allowed, dag = get_auth_manager().is_authorized_dag, DagDetails(id=REDRIVE_DAG)
+    looks = allowed(method="GET", access_entity=DagAccessEntity.TASK_LOGS, details=dag, user=user)
+    return looks, looks and allowed(method="POST", access_entity=DagAccessEntity.RUN, details=dag, user=user)
+
+
+def _form_key(user: Any) -> str:
+    """Return what only forms of this user have; Airflow renews the user's own token while a form is open."""
+    secret = conf.get("api", "secret_key")
+    return hmac.new(secret.encode(), f"eventbridge form of {user.get_id()}".encode(), hashlib.sha256).hexdigest()

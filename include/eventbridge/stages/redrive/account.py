@@ -1,0 +1,43 @@
+"""How redrives are told: found by the beginning of an id, and as JSON; for command line, API and page."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from eventbridge.errors import NotFoundError
+from eventbridge.model.redrive import Redrive
+from eventbridge.stages.redrive.plan import Survey
+from eventbridge.stages.runtime.runtime import Runtime
+
+
+def find_redrive(work: Runtime, name: str) -> Redrive:
+    """Return the redrive whose id begins with `name`; raises NotFoundError if there is none, or several."""
+    found = [each for each in work.ledger.redrives() if name and each.redrive_id.startswith(name.lower())]
+    if len(found) != 1:
+        how_many = f"{len(found)} redrives begin with" if found else "there is no redrive"
+        raise NotFoundError(f"{how_many} {name!r}. `eventbridge dead-letters redrives` lists them.")
+    return found[0]
+
+
+def redrive_document(wish: Redrive, counts: Counter[str]) -> dict[str, object]:
+    """Return a redrive as JSON, with what became of the dead letters it took, counted by outcome."""
+    return {
+        "redrive_id": wish.redrive_id,
+        "state": wish.state,
+        "started_at": wish.started_at,
+        "ended_at": wish.ended_at,
+        "selection": wish.selection,
+        "rate": wish.rate,
+        "retransform": wish.retransform,
+        "again": wish.again,
+        "taken": counts.total(),
+        "outcomes": dict(sorted(counts.items())),
+    }
+
+
+def survey_document(found: Survey) -> dict[str, list[dict[str, object]]]:
+    """Return as JSON what a redrive would take, and what it would leave and why."""
+    return {
+        "taken": [{"of": of, "count": count} for of, count in sorted(found.taken.items())],
+        "left": [{"of": of, "count": count, "why": why} for (of, why), count in sorted(found.left.items())],
+    }

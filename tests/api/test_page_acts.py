@@ -1,0 +1,191 @@
+"""What the page changes, by whom, and that no other site has it changed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from api.server import Server, order
+
+OWN = {"sec-fetch-site": "same-origin"}
+PAUSE = {"action": "pause rule"}
+
+
+@pytest.fixture(scope="module")
+def operator(told: Server) -> Iterator[httpx.Client]:
+    """A browser of somebody who may act."""
+    with told.client() as browser:
+        browser.post("/page/login", data={"token": told.installation.token("op", "read", "operate")}, headers=OWN)
+        yield browser
+
+
+def key_of(browser: httpx.Client) -> str:
+    """Return what only the forms of this login have."""
+    (key,) = set(re.findall(r'name="key" value="([0-9a-f]+)"', browser.get("/page/rules/refused/test").text))
+    return str(key)
+
+
+def post(browser: httpx.Client, path: str, **fields: str) -> httpx.Response:
+    """Send a form of the page as a browser does."""
+    return browser.post(f"/page{path}", data={"key": key_of(browser), **fields}, headers=OWN)
+
+
+def test_a_rule_is_paused_and_resumed(told: Server, operator: httpx.Client) -> None:
+    """The page says who paused it, and offers to resume it."""
+    paused = post(operator, "/rules/all-orders/operate", **PAUSE)
+    shown = operator.get(paused.headers["location"]).text
+    resumed = post(operator, "/rules/all-orders/operate", action="resume rule")
+    after = operator.get("/page/rules/all-orders").text
+
+    assert (paused.status_code, resumed.status_code) == (303, 303)
+    assert ("by op" in shown, ">Resume<" in shown) == (True, True)
+    assert ("by op" in after, ">Pause<" in after) == (False, True)
+
+
+def test_one_target_is_paused_and_resumed(operator: httpx.Client) -> None:
+    """The rule's other targets, and the rule, are not."""
+    post(operator, "/rules/all-orders/operate", action="pause target", target="archive")
+    shown = operator.get("/page/rules/all-orders").text
+    post(operator, "/rules/all-orders/operate", action="resume target", target="archive")
+
+    assert (">Resume archive<" in shown, ">Pause<" in shown) == (True, True)
+    assert ">Pause archive<" in operator.get("/page/rules/all-orders").text
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{}, {"origin": "https://evil.example"}, {"sec-fetch-site": "cross-site"}, {"sec-fetch-site": "same-site"}],
+    ids=str,
+)
+def test_a_form_that_does_not_prove_where_it_comes_from_changes_nothing(
+    headers: dict[str, str], operator: httpx.Client
+) -> None:
+    """Not even with the key of the login."""
+    data = {"key": key_of(operator), **PAUSE}
+    answer = operator.post("/page/rules/all-orders/operate", data=data, headers=headers)
+
+    assert answer.status_code == 403
+    assert "by op" not in operator.get("/page/rules/all-orders").text
+
+
+def test_a_form_without_the_key_of_the_login_changes_nothing(told: Server, operator: httpx.Client) -> None:
+    """Nor with that of another login; nor does one change anything who may only look."""
+    with told.client() as viewer:
+        viewer.post("/page/login", data={"token": told.installation.token("eyes", "read")}, headers=OWN)
+        foreign = {"key": key_of(viewer), **PAUSE}
+        answers = [
+            operator.post("/page/rules/all-orders/operate", data=PAUSE, headers=OWN),
+            operator.post("/page/rules/all-orders/operate", data=foreign, headers=OWN),
+            viewer.post("/page/rules/all-orders/operate", data=foreign, headers=OWN),
+        ]
+        buttons = viewer.get("/page/rules/all-orders").text.count("<button>")
+
+    assert [answer.status_code for answer in answers] == [403] * 3
+    assert "may look, and change nothing" in answers[-1].text
+    assert buttons == 1  # Log out
+    assert "by op" not in operator.get("/page/rules/all-orders").text
+
+
+def test_a_pattern_is_tried_on_an_event(operator: httpx.Client) -> None:
+    """The page says which condition fails, and what each target would be sent; hostile text stays text."""
+    hostile = order(7, data={"amount": 0, "text": "</textarea><script>alert(1)</script>"})
+    failed = post(operator, "/rules/refused/test", body=json.dumps(hostile))
+    changed = post(operator, "/rules/refused/test", body=json.dumps(hostile), pattern='{"type": ["order.placed"]}')
+    wrong = post(operator, "/rules/refused/test", body=json.dumps(hostile), pattern='{"type": 1}')
+
+    assert ("The pattern does not match" in failed.text, "NOT MET" in failed.text) == (True, True)
+    assert ("The pattern matches" in changed.text, "crm" in changed.text) == (True, True)
+    assert "This is not a pattern" in wrong.text
+    assert all("<script" not in page.text and "&lt;script&gt;" in page.text for page in (failed, changed, wrong))
+
+
+def test_a_landed_event_is_picked_for_the_test(operator: httpx.Client) -> None:
+    """The form holds it as it lies in the archive."""
+    page = operator.get("/page/rules/refused/test?event=o2").text
+
+    assert ("&#34;id&#34;: &#34;o2&#34;" in page, "<script" in page) == (True, False)
+
+
+def test_dead_letters_are_chosen_to_be_delivered_again(operator: httpx.Client) -> None:
+    """A dry run says how many; the form records the redrive, and the page names the command that delivers it."""
+    preview = operator.get("/page/redrive?rule=refused").text
+    nothing = operator.get("/page/redrive")
+    begun = post(operator, "/redrive", rule="refused", again="1")
+    listed = operator.get(begun.headers["location"]).text
+    (redrive_id,) = re.findall(r"--resume ([0-9a-f-]+)", listed)
+    cancelled = post(operator, f"/redrives/{redrive_id}/cancel")
+
+    assert ("refused/crm" in preview, "Deliver again" in preview) == (True, True)
+    assert (nothing.status_code, "nothing chooses dead letters" in nothing.text) == (400, True)
+    assert "rule refused" in listed
+    assert cancelled.status_code == 303
+    after = operator.get("/page/redrives").text
+    assert (">cancelled<" in after, redrive_id in after, f"--resume {redrive_id}" in after) == (True, True, False)
+
+
+def test_what_cannot_be_read_is_told_on_a_page(operator: httpx.Client) -> None:
+    """A browser gets no bare JSON, and still has the menu."""
+    answers = [
+        operator.get("/page/dead-letters?limit=x"),
+        operator.get("/page/rules/none"),
+        operator.get("/page/dead-letters?since=yesterday"),
+        operator.get("/page/nothing"),
+        post(operator, "/rules/all-orders/operate", action="explode rule"),
+    ]
+
+    assert [answer.status_code for answer in answers] == [422, 404, 400, 404, 400]
+    assert all(answer.headers["content-type"].startswith("text/html") for answer in answers)
+    assert all("<h1>" in answer.text for answer in answers)
+
+
+@pytest.mark.parametrize(
+    ("headers", "secure"),
+    [
+        ({}, False),
+        ({"x-forwarded-proto": "https"}, True),
+        ({"origin": "https://events.example", "sec-fetch-site": "same-origin"}, True),
+    ],
+    ids=str,
+)
+def test_the_cookie_is_secure_where_the_browser_spoke_tls(headers: dict[str, str], secure: bool, told: Server) -> None:
+    """Also where a proxy ends TLS before this server."""
+    token = told.installation.token(f"tls{len(headers)}{secure}", "read")
+    with told.client() as browser:
+        answer = browser.post("/page/login", data={"token": token}, headers=headers)
+
+    assert ("; Secure" in answer.headers["set-cookie"]) is secure
+
+
+def test_a_program_does_what_the_page_does(told: Server) -> None:
+    """With a token of the scope operate, whose name is kept; one that may only look is refused."""
+    acting = told.client(told.installation.token("robot", "operate", "read"))
+    looking = told.client(told.installation.token("watcher", "read"))
+    word = {"action": "pause target", "rule": "all-orders", "target": "archive"}
+    with acting, looking:
+        refused = [
+            looking.post(path, json=word).status_code for path in ("/operate", "/redrives", "/redrives/1/cancel")
+        ]
+        said = acting.post("/operate", json=word).json()
+        page = acting.post("/operate", json=word | {"action": "resume target"}).json()
+        would = acting.post("/redrives", json={"rule": "refused", "again": True, "dry_run": True}).json()
+        begun = acting.post("/redrives", json={"rule": "refused", "again": True}).json()
+        ended = acting.post(f"/redrives/{begun['redrive_id'][:8]}/cancel").json()
+        nothing = acting.post("/redrives", json={})
+        listed = looking.get("/redrives").json()
+
+    assert refused == [403, 403, 403]
+    assert (said["changed"], page["changed"]) == (True, True)
+    assert [each["of"] for each in would["taken"]] == ["refused/crm"]
+    assert (begun["state"], ended["state"], nothing.status_code) == ("running", "cancelled", 400)
+    assert begun["redrive_id"] in [each["redrive_id"] for each in listed]
+
+
+def test_a_rule_that_no_batch_was_planned_with_has_a_page(server: Server) -> None:
+    """It has no versions yet."""
+    with server.client() as browser:
+        browser.post("/page/login", data={"token": server.installation.token("early", "read")}, headers=OWN)
+
+        assert browser.get("/page/rules/all-orders").status_code == 200

@@ -1,0 +1,144 @@
+"""The page within Airflow's own application: Airflow's login and permissions decide who sees it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from airflow import settings as airflow_settings
+from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+from airflow.models.revoked_token import RevokedToken
+from fastapi import FastAPI
+
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
+from eventbridge.orchestrate.plugin import EventBridgePlugin
+from eventbridge.stages.runtime.runtime import Runtime
+
+# Airflow's own application imports Starlette's test client, which warns of the client library that it finds.
+pytestmark = pytest.mark.filterwarnings("ignore::starlette.exceptions.StarletteDeprecationWarning")
+
+RULES = """
+buses: {orders: {source: {type: embedded}}}
+rules:
+  all: {bus: orders, pattern: {}, targets: {file: {type: file, path: /tmp/never-written/x.jsonl}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
+    """An installation with one rule."""
+    folder = tmp_path_factory.mktemp("mounted")
+    (folder / "rules").mkdir()
+    (folder / "rules" / "rules.yaml").write_text(RULES)
+    environ = {"EVENTBRIDGE_HOME": str(folder / "home"), "EVENTBRIDGE_RULES_FOLDER": str(folder / "rules")}
+    opened = Runtime.open(Settings.from_mapping(environ), connections_from_environment(environ))
+    # All of Airflow's database that is asked: whether somebody has logged out.
+    RevokedToken.metadata.create_all(airflow_settings.get_engine(), [RevokedToken.__table__])
+    (mounted,) = EventBridgePlugin.fastapi_apps
+    mounted["app"].state.work = None  # of another test of this process
+    yield opened
+    mounted["app"].state.work = None
+    opened.close()
+
+
+@pytest.fixture(autouse=True)
+def told(work: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the environment name the installation, as that of Airflow's processes does."""
+    monkeypatch.setenv("EVENTBRIDGE_HOME", str(work.settings.home))
+    monkeypatch.setenv("EVENTBRIDGE_RULES_FOLDER", str(work.settings.rules_folder))
+    monkeypatch.setenv("AIRFLOW__API_AUTH__JWT_SECRET", "x" * 64)
+
+
+def airflow_app() -> FastAPI:
+    """Return Airflow's own application, with the plug-in's mounted as Airflow mounts it."""
+    from airflow.api_fastapi.app import create_app
+
+    return create_app()
+
+
+@pytest.fixture(scope="module")
+def airflow(work: Runtime) -> FastAPI:
+    """Airflow's application at the root of its server."""
+    return airflow_app()
+
+
+def ask(app: FastAPI, role: str, method: str, path: str, **content: Any) -> httpx.Response:
+    """Return the answer of Airflow's application to a user of a role of the simple auth manager; "": nobody."""
+    from airflow.api_fastapi.app import get_auth_manager
+
+    async def call() -> httpx.Response:
+        cookies = {}
+        if role:
+            cookies = {"_token": get_auth_manager().generate_jwt(SimpleAuthManagerUser(username="ann", role=role))}
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://airflow", cookies=cookies) as client:
+            return await client.request(method, path, **content)
+
+    return asyncio.run(call())
+
+
+def test_airflows_user_sees_the_page(airflow: FastAPI) -> None:
+    """No login of ours is asked for; the page may be framed by Airflow, and follows its theme."""
+    answer = ask(airflow, "viewer", "GET", "/eventbridge/page")
+
+    assert answer.status_code == 200
+    assert [word for word in ("All targets are well", "theme.js") if word not in answer.text] == []
+    assert "frame-ancestors 'self'" in answer.headers["content-security-policy"]
+    assert 'href="/eventbridge/page/rules"' in answer.text
+
+
+def test_without_a_login_one_is_sent_to_airflows(airflow: FastAPI) -> None:
+    """Nothing of the installation is shown, on no page."""
+    answers = [ask(airflow, "", "GET", f"/eventbridge/page{path}") for path in ("", "/event?id=1", "/rules/all")]
+
+    assert [answer.status_code for answer in answers] == [401] * 3
+    assert all("/auth/login" in answer.text and "never-written" not in answer.text for answer in answers)
+
+
+def test_links_have_the_base_path_of_airflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where Airflow lies below a path, so do the links of the page."""
+    monkeypatch.setattr("airflow.api_fastapi.app.API_ROOT_PATH", "/af/")  # read from `base_url` at the import
+    answer = ask(airflow_app(), "admin", "GET", "/af/eventbridge/page/rules")
+
+    assert answer.status_code == 200
+    assert 'href="/af/eventbridge/page/rules/all"' in answer.text
+
+
+def test_a_wrong_value_is_told_on_a_page(airflow: FastAPI) -> None:
+    """A browser gets no bare JSON."""
+    unknown, wrong = (
+        ask(airflow, "viewer", "GET", "/eventbridge/page/rules/none"),
+        ask(airflow, "viewer", "GET", "/eventbridge/page/dead-letters?limit=x"),
+    )
+
+    assert (unknown.status_code, wrong.status_code) == (404, 422)
+    assert all(answer.headers["content-type"].startswith("text/html") for answer in (unknown, wrong))
+    assert "no rule" in unknown.text
+
+
+def test_a_viewer_looks_and_changes_nothing(airflow: FastAPI, work: Runtime) -> None:
+    """A role that may trigger our DAGs pauses a rule; one that may only look is refused, and so is another site."""
+    key = {
+        role: key_of(ask(airflow, role, "GET", "/eventbridge/page/rules/all/test").text) for role in ("viewer", "user")
+    }
+    own, foreign = {"sec-fetch-site": "same-origin"}, {"sec-fetch-site": "cross-site"}
+
+    def pause(role: str, headers: dict[str, str]) -> int:
+        content = {"data": {"key": key[role], "action": "pause rule"}, "headers": headers}
+        return ask(airflow, role, "POST", "/eventbridge/page/rules/all/operate", **content).status_code
+
+    refused = [pause("viewer", own), pause("user", foreign), pause("user", {})]
+    before = work.ledger.operator_states()
+    done = pause("user", own)
+
+    assert (refused, before, done) == ([403, 403, 403], [], 303)
+    assert [(each.word, each.said_by) for each in work.ledger.operator_states()] == [("paused", "ann")]
+
+
+def key_of(page: str) -> str:
+    """Return what a form of a page shows of the login that it is for."""
+    return page.partition('name="key" value="')[2].partition('"')[0]
