@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -68,6 +69,22 @@ def test_messages_are_held_extended_and_acknowledged(queue: RocketmqQueue) -> No
     assert {first, second}.isdisjoint(row["receipt"] for row in rows)
     queue.acknowledge([first])
     queue.acknowledge([first, second])
+
+    while queue.waiting():
+        pass
+
+
+def test_what_nobody_acknowledges_comes_again(queue: RocketmqQueue) -> None:
+    """Under the same id, with a receipt that counts, from the topic in which brokers keep what comes again."""
+    queue.publish([(b"1", "a")])
+    (first,) = queue.receive(1).to_pylist()
+    again: list[Any] = []
+    until = time.monotonic() + 60
+    while not again and time.monotonic() < until:
+        again = queue.receive(10).to_pylist() if queue.waiting() else []
+    assert [(row["message_id"], row["body"], row["key"]) for row in again] == [(first["message_id"], b"1", b"a")]
+    (receipt,) = queue.extend([again[0]["receipt"]])
+    queue.acknowledge([first["receipt"], receipt])
 
     while queue.waiting():
         pass

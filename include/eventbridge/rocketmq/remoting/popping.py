@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from eventbridge.rocketmq.remoting import codes
 from eventbridge.rocketmq.remoting.client import Client
-from eventbridge.rocketmq.remoting.errors import Malformed, NoRoute, Refused
+from eventbridge.rocketmq.remoting.errors import Malformed
 from eventbridge.rocketmq.remoting.frames import Answer
 from eventbridge.rocketmq.remoting.messages import Incoming, decoded
 from eventbridge.rocketmq.remoting.queues import TopicQueue
@@ -115,20 +115,18 @@ class Popping:
         return [_extended(receipt, answers[receipt]) for receipt in receipts]
 
     def waiting(self) -> int:
-        """Return how many messages are not acknowledged yet, with those that are being handed out."""
-        return sum(map(self._waiting_in, retry_topics(self._topic, self._group).values()))
+        """Return how many messages wait, by the group's offsets: those that were just handed out may be counted.
 
-    def _waiting_in(self, topic: str) -> int:
-        try:
-            queues = self._client.queues(topic)
-        except (Refused, NoRoute) as error:
-            if topic != self._topic and (isinstance(error, NoRoute) or error.code == codes.NO_TOPIC):
-                return 0  # nothing ever came again
-            raise
+        What comes again lies in one queue of each broker, of which name servers hear late: the brokers are asked.
+        """
+        queues = self._client.queues(self._topic)
+        again = [topic for mark, topic in retry_topics(self._topic, self._group).items() if mark != "0"]
+        queues += [TopicQueue(topic, broker, 0) for broker in {queue.broker for queue in queues} for topic in again]
         count = 0
         for queue, end in self._client.ends(queues).items():
-            done = self._client.committed(self._group, queue)
-            count += max(0, end - (self._client.earliest(queue) if done is None else done))
+            if end > 0:
+                done = self._client.committed(self._group, queue)
+                count += max(0, end - (self._client.earliest(queue) if done is None else done))
         return count
 
     def _ask_all(
