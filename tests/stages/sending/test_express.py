@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stages.delivering import RUNNER, RunningClock, Sending, segment_rows
+from stages.delivering import RUNNER, RunningClock, Sending, http, segment_rows
 
 from eventbridge import fault_points
 from eventbridge.decision.chunking import PoolSlots
@@ -26,6 +27,9 @@ from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.express import deliver_express
 from eventbridge.stages.operate.shift_lease import Bounds
+
+#: Where a shift keeps what it needs for a moment.
+SCRATCH = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())
 
 
 def until(reached: Callable[[], Any], seconds: float = 20) -> None:
@@ -119,7 +123,7 @@ def test_a_killed_shift_loses_nothing(sending: Sending, clock: RunningClock) -> 
         [Path(sys.executable).with_name("eventbridge"), "deliver", "--runner", RUNNER, "--express"], env=environ
     )
     try:
-        until(lambda: sending.work.ledger.batches(state="open"))
+        until(lambda: sending.work.ledger.batches(state="open"), 60)
         (batch,) = sending.work.ledger.batches(state="open")
         for _ in range(60):
             sending.publish(5)
@@ -140,6 +144,10 @@ def test_a_killed_shift_loses_nothing(sending: Sending, clock: RunningClock) -> 
     twice = {each for each, count in received.items() if count > 1}
     assert len(twice) <= len(before) - len(shown)
     assert audit(sending.work).differences == ()
+    left = f"eventbridge-express-{child.pid}-*"
+    assert list(SCRATCH.glob(left))
+    with a_shift(sending):
+        assert not list(SCRATCH.glob(left)), "the next shift clears away what it left"
 
 
 def test_a_bus_that_fails_for_a_moment_does_not_end_the_shift(sending: Sending) -> None:
@@ -237,4 +245,34 @@ def test_a_pool_without_slots_holds_its_rules_deliveries(sending: Sending) -> No
 
     assert sending.requests() == []
     assert sum(row.count for row in sending.work.ledger.parked_counts()) == 2
+    assert audit(sending.work).differences == ()
+
+
+def test_a_target_that_hangs_holds_no_neighbour_from_its_first_second_on(sending: Sending) -> None:
+    """Reads and segments go on; what has no answer is put off until it can have none, and is not sent twice."""
+    sending.rules(hanging=http("/hang/hanging", timeout='"20s"'), crm="/healthy/crm")
+    delays = []
+
+    def received(target: str) -> int:
+        return sum(each["path"].endswith(target) for each in sending.requests())
+
+    with a_shift(sending):
+        (batch,) = sending.work.ledger.batches(state="open")
+        for number in range(1, 11):
+            began = time.monotonic()
+            sending.publish(1)
+            until(lambda number=number: received("crm") == number)
+            delays.append(time.monotonic() - began)
+        until(lambda: segment_rows(sending.work, batch.batch_id))
+        assert sending.work.ledger.batch(batch.batch_id).state == "open"
+        assert received("hanging") == 1, "it has one run at a time"
+        stopped_at = sending.work.clock()
+
+    assert sorted(delays)[5] < 1, delays
+    assert received("crm") == 10
+    assert set(ids(sending).values()) == {1}
+    parked = sending.work.ledger.parked_counts()
+    assert sum(row.count for row in parked) == 10
+    interrupted = [row for row in segment_rows(sending.work, batch.batch_id) if row["reason"] == "Interrupted"]
+    assert [row["due_at"] > stopped_at + timedelta(seconds=15) for row in interrupted] == [True]
     assert audit(sending.work).differences == ()

@@ -9,6 +9,7 @@ segments show: the way on from a crash and the way on from a close are the same.
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import tempfile
 import threading
@@ -39,6 +40,8 @@ _RETRY_SECONDS = 1.0
 _POOLS_SECONDS = 5.0
 #: Events a second that a shift delivers at least, as long as it has not measured more.
 _EVENTS_A_SECOND = 2_000.0
+#: What the folders in memory are named by, before the id of their process.
+_SCRATCH = "eventbridge-express-"
 #: Stops a push before it sends.
 _ALREADY = threading.Event()
 _ALREADY.set()
@@ -89,11 +92,25 @@ def waiting_events(work: Runtime, runner: str) -> int | None:
 def _scratch() -> Iterator[Store]:
     """Yield a store that lies in memory where the machine has such a folder."""
     memory = Path("/dev/shm")
-    folder = tempfile.mkdtemp(prefix="eventbridge-express-", dir=memory if memory.is_dir() else None)
+    parent = memory if memory.is_dir() else Path(tempfile.gettempdir())
+    _clear_away(parent)
+    folder = tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-", dir=parent)
     try:
         yield open_store(Path(folder).as_uri())
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _clear_away(parent: Path) -> None:
+    """Remove the folders of processes of this machine that were killed; one whose process lives is left."""
+    for folder in parent.glob(f"{_SCRATCH}*-*"):
+        process = folder.name.removeprefix(_SCRATCH).partition("-")[0]
+        try:
+            os.kill(int(process), 0)
+        except ProcessLookupError:
+            shutil.rmtree(folder, ignore_errors=True)
+        except (ValueError, OSError):  # it is not ours to judge
+            continue
 
 
 class _Loop:

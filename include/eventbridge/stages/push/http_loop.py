@@ -36,10 +36,16 @@ class _Lane:
 
 
 class HttpLoop:
-    """Carries runs in a thread of its own; one whose target holds its thread after all is handed to `threads`."""
+    """Carries runs in a thread of its own; one whose target holds its thread after all is handed to `threads`.
 
-    def __init__(self, runs: Iterable[TargetRun], threads: Threads) -> None:
+    `lasting`: it waits for more runs until `end`.
+    """
+
+    def __init__(self, runs: Iterable[TargetRun], threads: Threads, *, lasting: bool = False) -> None:
         self._fresh = deque(runs)
+        self._lasting = lasting
+        self._engine: HttpEngine | None = None
+        self._error: BaseException | None = None
         self._threads = threads
         self._asides = Threads("push aside", _ASIDE_AT_ONCE)
         self._lanes: dict[_Lane, None] = {}
@@ -49,23 +55,40 @@ class HttpLoop:
 
     def start(self) -> list[threading.Thread]:
         """Begin, and return the threads to wait for."""
-        if not self._fresh:
+        if not (self._fresh or self._lasting):
             return []
         self._thread.start()
         return [self._thread]
 
+    def add(self, run: TargetRun) -> None:
+        """Carry one more run; the loop is lasting, and has not been ended."""
+        self._fresh.append(run)
+        self._wake()
+        if self._error is not None:
+            run.fail(self._error)
+
+    def end(self) -> None:
+        """End once all runs have."""
+        self._lasting = False
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._engine is not None:
+            self._engine.wake()
+
     def _carry(self) -> None:
-        engine = engine_of_push()
+        engine = self._engine = engine_of_push()
         try:
             self._carry_all(engine)
         except BaseException as error:  # of the loop, not of a run, which keeps its own: the push fails with it
+            self._error = error
             for run in [*(lane.run for lane in self._lanes), *self._fresh]:
                 run.fail(error)
         engine.close()
 
     def _carry_all(self, engine: HttpEngine) -> None:
         looked_at = time.monotonic()
-        while self._fresh or self._lanes:
+        while self._fresh or self._lanes or self._lasting:
             for seat in engine.wait(self._patience()):
                 if seat.holder.waits == "news":
                     self._go_on(engine, seat.holder)

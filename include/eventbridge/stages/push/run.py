@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from eventbridge.decision.breaker import Tally
@@ -86,6 +86,9 @@ class TargetRun:
         self.until = settings.until
         self._budget = settings.until - settings.clock()
         self._deliveries = deliveries
+        self.answers_within: timedelta | None = (
+            None  # set: what has no answer when it is stopped is put off for so long
+        )
         self._halted = False
         self._ended = False
 

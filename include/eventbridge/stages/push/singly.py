@@ -62,6 +62,8 @@ class Rounds:
             elif self._waiting and not (yield from self._nap()):
                 break
         now = self._clock()
+        if run.stop_asked and run.answers_within is not None:
+            self._put_off_in_flight(now + run.answers_within)
         paused_until = run.pause.at(now)
         if paused_until is not None and not run.stop_asked and not run.refused:
             run.report.held_up = True
@@ -69,6 +71,12 @@ class Rounds:
         run.report.held_up |= run.pace.has_bound(now)  # its last tokens were on their way
         over = run.presence.ended_by_budget(now, self._until - timedelta(seconds=runs.NAP_SECONDS))
         run.report.spent = over and not run.refused and self._has_unsettled_work()
+
+    def _put_off_in_flight(self, until: datetime) -> None:
+        """Put off what was sent and has no answer: its target may take it until then."""
+        for item in [item for item in self._waiting if item.request.index in self._unjudged]:
+            self._run.write(item, RetryAt(until, "Interrupted"), None)
+        self._waiting = [item for item in self._waiting if item.request.index not in self._unjudged]
 
     def decide_all(self, items: Iterable[Item], answer: Answer) -> None:
         """Decide what becomes of items that are not among those of this run and have one answer together."""

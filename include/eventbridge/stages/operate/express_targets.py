@@ -1,0 +1,158 @@
+"""The targets of a window of the express lane: each has a queue of its own, and none waits for another."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+
+import pyarrow as pa
+
+from eventbridge.model.batch import Batch
+from eventbridge.model.chunk import Chunk
+from eventbridge.rule import RuleSet
+from eventbridge.stages.notify.publish import publish_operational_events
+from eventbridge.stages.push.admission import must_halt
+from eventbridge.stages.push.chunk_rows import ReadPiece
+from eventbridge.stages.push.http_loop import HttpLoop
+from eventbridge.stages.push.plan import ChunkRuns
+from eventbridge.stages.push.rows import OutcomeRows, outcome_table
+from eventbridge.stages.push.run import TargetRun
+from eventbridge.stages.push.threads import Threads
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.targets.http_fields import HttpFields
+
+log = logging.getLogger(__name__)
+
+#: Targets of those that hold a thread that are delivered to at a time.
+_THREADS_AT_ONCE = 64
+#: How often the ledger is told of attempts, and asked what others found of the targets.
+_TELL_SECONDS = 1.0
+#: How long a run that is stopped has to notice; one that hangs in a call is left.
+_LAST_ANSWERS_SECONDS = 2.0
+
+Key = tuple[str, str]
+
+
+class TargetQueues:
+    """Delivers what is offered, each target at its own pace; all of it is of one open batch.
+
+    A target has one run at a time. What is offered meanwhile waits in its queue, and is its next run.
+    One thread uses this.
+    """
+
+    def __init__(self, work: Runtime, batch: Batch, rules: RuleSet) -> None:
+        self._work, self._batch, self._rules = work, batch, rules
+        self._stop = threading.Event()
+        self._out = OutcomeRows(work.settings.segment_answers)
+        self._waiting: dict[Key, list[ReadPiece]] = defaultdict(list)
+        self._runs: dict[Key, TargetRun] = {}
+        self._threads = Threads("express", _THREADS_AT_ONCE)
+        self._loop = HttpLoop([], self._threads, lasting=True)
+        self._loop.start()
+        self._told_at = time.monotonic()
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything waits to be sent or answered."""
+        return bool(self._runs or self._waiting)
+
+    @property
+    def answers(self) -> int:
+        """How many outcomes wait to be taken."""
+        return len(self._out)
+
+    def offer(self, pieces: Iterable[ReadPiece]) -> None:
+        """Put deliveries into the queues of their targets."""
+        for each in pieces:
+            self._waiting[each.piece.rule, each.piece.target].append(each)
+
+    def poll(self) -> None:
+        """Begin what waits for targets that are idle; waits for none."""
+        for key in [key for key, run in self._runs.items() if run.ended]:
+            self._end(self._runs.pop(key))
+        idle = [key for key in self._waiting if key not in self._runs]
+        if idle:
+            self._begin(list(_numbered(each for key in idle for each in self._waiting.pop(key))))
+        if time.monotonic() - self._told_at >= _TELL_SECONDS:
+            self._tell()
+            self._told_at = time.monotonic()
+
+    def wait(self, seconds: float) -> None:
+        """Wait for outcomes, at most so long."""
+        self._out.wait(seconds)
+
+    def take(self) -> pa.Table:
+        """Return the outcomes since the last time, as rows of schema OUTCOME."""
+        found = [outcome_table([])]
+        while self._out:
+            tables, rows = self._out.take()
+            for row in rows:
+                if row.reason == "TargetGone":
+                    self._work.ledger.set_target_status(row.rule, row.target, "disabled", "the target answered 410")
+            found += [*tables, outcome_table(rows)]
+        return pa.concat_tables(found)
+
+    def close(self) -> None:
+        """Stop: what is not sent keeps no outcome, what has no answer is put off until it can have none any more."""
+        self._waiting.clear()
+        self._stop.set()
+        self._loop.end()
+        until = time.monotonic() + _LAST_ANSWERS_SECONDS
+        while self._runs and time.monotonic() < until:
+            for key in [key for key, run in self._runs.items() if run.ended]:
+                self._end(self._runs.pop(key))
+            if self._runs:
+                self._out.wait(0.01)
+
+    def _begin(self, read: list[ReadPiece]) -> None:
+        work = self._work
+        until = work.clock() + timedelta(seconds=work.settings.push_budget_seconds)
+        pieces = tuple(each.piece for each in read)
+        chunk = Chunk(self._batch.batch_id, 0, "", 0, pieces, sum(p.count for p in pieces), sum(p.size for p in pieces))
+        for run in ChunkRuns(work, self._batch, chunk, read, until, self._stop, self._out).of({}):
+            run.presence.may_wait = bool  # a retry is the slow lane's: it would hold what comes after it
+            spec = self._rules.rules[run.report.rule].destinations[run.report.target]
+            self._runs[run.report.rule, run.report.target] = run
+            if isinstance(spec, HttpFields):
+                run.answers_within = timedelta(seconds=spec.timeout_seconds)
+                self._loop.add(run)
+            else:
+                self._threads.add(run.run)
+
+    def _end(self, run: TargetRun) -> None:
+        """Tell the breaker of a run's attempts, and the log if it crashed: what it had is left to the close."""
+        if run.report.crashed is not None:
+            log.error("runner %s: a target's run ended: %s", self._batch.runner, run.report.crashed)
+        tally = run.tally()
+        if tally is not None:
+            self._work.ledger.note_attempts([tally])
+        if run.breaker.tripped or run.report.gone:
+            publish_operational_events(self._work)
+
+    def _tell(self) -> None:
+        """Tell the ledger of attempts, and end the runs whose target must get nothing now."""
+        tallies = [tally for run in self._runs.values() if (tally := run.breaker.take()) is not None]
+        if tallies:
+            self._work.ledger.note_attempts(tallies)
+        if not self._runs:
+            return
+        statuses, said = self._work.ledger.target_statuses(), self._work.ledger.said_by_operators()
+        now = self._work.clock()
+        for (rule, target), run in self._runs.items():
+            status = statuses.get((rule, target))
+            halted = status is not None and must_halt(status, heeds_others=run.heeds_others, now=now)
+            if halted or said.hold_reason(rule, target):
+                run.halt()
+            run.pace.change(said.rate(rule, target, run.settings.rate_of_file))
+
+
+def _numbered(pieces: Iterable[ReadPiece]) -> Iterator[ReadPiece]:
+    """Yield pieces of several reads, so that each delivery has a number of its own."""
+    first = 0
+    for each in pieces:
+        yield each._replace(first=first)
+        first += each.rows.num_rows
