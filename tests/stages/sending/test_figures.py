@@ -11,9 +11,13 @@ import pytest
 from stages.delivering import RunningClock, Sending, http
 
 from eventbridge.model.figure import BOUNDS_MS, Scope
+from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.letters.selection import Selection
 from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.deliver_redrive import deliver_redrive
 from eventbridge.stages.operate.figures import daily_figures
+from eventbridge.stages.redrive.plan import begin_redrive
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.upkeep import figures as upkeep
 from eventbridge.stages.upkeep.maintain import maintain
@@ -82,6 +86,42 @@ def test_latency_bytes_and_cpu_are_counted(sending: Sending) -> None:
     assert figure.cpu == routing + pushing
     stages = {each.key.outcome: sum(each.buckets) for each in sending.work.ledger.figures("bus")}
     assert stages["stage_prepare"] == stages["stage_push"] == stages["stage_settle"] == 1
+
+
+def test_what_is_delivered_again_is_told_apart_from_what_matched(sending: Sending) -> None:
+    """A redriven dead letter and a copy for a dead letter queue are delivered without being matched."""
+    queue = "dead_letter_queue: {type: file, path: /tmp/never}"
+    refused = f'{{type: http, url: "/status/400", allow_http: true, {queue}}}'.replace(
+        "/tmp/never", str(sending.site.folder / "letters.jsonl")
+    )
+    sending.begin(3, bad=refused)
+    work = sending.work
+    sending.deliver()
+    copies = counted(work, "bus")["again"]
+    sending.rules(bad="/healthy/bad")
+
+    wish = begin_redrive(work, Selection(target="bad"), "run", rate=None, retransform=False, again=False)
+    deliver_redrive(work, wish.redrive_id, InProcessRouter(work.store))
+
+    assert copies == 3
+    assert counted(work, "bus")["again"] == 6
+    matched = sum(each.matched for each in work.ledger.figures("target") if each.key.target == "bad")
+    assert (matched, len(sending.requests())) == (3, 6)
+
+
+def test_the_time_of_each_part_of_a_batch_is_counted(sending: Sending, clock: RunningClock) -> None:
+    """From planned to routed, from there to the last push's end, and from there to the commit."""
+    batch = sending.routed(2, crm="/healthy/crm")
+    clock.advance(10)
+    work = sending.work
+    sending.push(batch)
+    clock.advance(1_000)
+    sending.settle(batch)
+    commit(work, batch.batch_id)
+
+    took = {each.key.outcome: each.latency / 1e6 for each in work.ledger.figures("bus") if each.latency}
+    assert took["stage_prepare"] < 10 <= took["stage_push"] < 1_000
+    assert 1_000 <= took["stage_settle"] < 1_060
 
 
 def test_a_commit_that_dies_anywhere_counts_once(
