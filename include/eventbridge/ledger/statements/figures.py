@@ -67,8 +67,8 @@ def course(scope: str, times: Sequence[datetime], step: int, rule: tuple[str, st
     """
     first = microseconds(times[0])
     slot = ((type_coerce(_c.at, BigInteger) - first) // step).label("slot")
-    by = [slot, _c.target, _c.outcome]
-    found = select(*by, *(func.sum(_c[name]).label(name) for name in SUMS))
+    by = ("slot", _c.target, _c.outcome)  # the label: PostgreSQL does not know two expressions with parameters as one
+    found = select(slot, *by[1:], *(func.sum(_c[name]).label(name) for name in SUMS))
     found = found.where(_c.scope == literal(scope), _c.grain.in_(["minute", "hour"]))
     if rule is None:
         found = found.where(_c.at >= times[0], _c.at <= times[-1])
