@@ -34,7 +34,7 @@ def versitygw(folder: Path) -> Iterator[int]:
     Raises ToolMissing where it cannot be had, or does not start.
     """
     program = fetch_versitygw()
-    data, beside = folder / "versitygw", folder / "versitygw-about"
+    data, beside = folder / "versitygw" / "data", folder / "versitygw" / "about"
     data.mkdir(parents=True)
     beside.mkdir()
     port = reserve()
