@@ -1,4 +1,4 @@
-"""`make test-s3`: store and target on s3proxy and versitygw, no servers of ours, and a batch of the size meant.
+"""`make test-s3`: store and target on s3proxy, no server of ours, and a batch of the size meant.
 
     PYTHONPATH=tests:. python -m s3proxy.deep [--only tests|batch]
 
@@ -13,13 +13,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 from java_tools import ToolMissing
 from s3proxy import batch
 from s3proxy.server import s3proxy
-from services.versitygw import versitygw
 
 from eventbridge.testing.s3 import connection_uri, make_bucket
 
@@ -34,12 +32,6 @@ _TESTS = (
     "tests/stages/sending/test_s3_target.py",
     "tests/contracts/test_target_contract.py",
     "tests/spark/test_spark_s3.py",
-)
-#: What a second server is asked: what the store promises, and whole deliveries over a bad network.
-_ON_ANOTHER = (
-    "tests/contracts/test_store_contract.py",
-    "tests/stages/sending/test_s3_batches.py",
-    "tests/stages/sending/test_s3_faults.py",
 )
 #: What s3proxy does not do, and Amazon's server does: encrypt, and refuse to delete in a bucket that is not there.
 _LACKING = (
@@ -58,26 +50,23 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="eventbridge-s3-") as folder:
         try:
             with s3proxy(Path(folder)) as port:
-                wrong = _tests(port, _TESTS) if options.only != "batch" else 0
+                wrong = _tests(port) if options.only != "batch" else 0
                 if options.only != "tests":
                     wrong |= batch.run(port)
-            if options.only != "batch":
-                with versitygw(Path(folder)) as port:
-                    wrong |= _tests(port, _ON_ANOTHER)
         except ToolMissing as missing:
             print(missing, file=sys.stderr)  # noqa: T201
             return 1
     return 1 if wrong else 0
 
 
-def _tests(port: int, names: Sequence[str]) -> int:
+def _tests(port: int) -> int:
     make_bucket(port, _DIRECT)
     environ = os.environ | {
         "TEST_S3_PORT": str(port),
         "TEST_S3_CONNECTION": connection_uri(port),
         "TEST_S3_BUCKET": _DIRECT,
     }
-    command = [sys.executable, "-m", "pytest", "-q", "-k", "s3", *names]
+    command = [sys.executable, "-m", "pytest", "-q", "-k", "s3", *_TESTS]
     command += [f"--deselect={name}" for name in _LACKING]
     return subprocess.run(command, cwd=_ROOT, env=environ, check=False).returncode
 

@@ -1,6 +1,6 @@
 """Whole deliveries with the store on S3 behind a bad network: what passes costs time, and nothing is lost.
 
-`make test-s3` runs the same against s3proxy and versitygw.
+`make test-s3` runs the same against s3proxy.
 """
 
 from __future__ import annotations
