@@ -151,7 +151,10 @@ ASK: dict[str, Ask] = {
     [
         ({"password": "a wrong one"}, r"\(_AUTHENTICATION\)\. Correct login, password"),
         ({"login": "nobody"}, r"\(_AUTHENTICATION\)\. Correct login, password"),
-        ({"ssl.ca.location": ""}, r"\(_SSL\)\. Correct ssl\.ca\.location"),
+        (
+            {"ssl.ca.location": ""},
+            r"\(_SSL\)\. Renew the broker's certificate if it has ended, or correct ssl\.ca\.location",
+        ),
     ],
 )
 def test_who_is_not_let_in_is_told_at_once(kafka: Kafka, changes: dict[str, str], said: str, ask: Ask) -> None:

@@ -51,7 +51,7 @@ def test_what_is_stored_is_read(each: Sequence[tuple[bytes, dict[str, str]]], fl
     )
 
     assert list(decoded(data)) == [
-        Incoming(number, 1_700_000_000_123, 1_700_000_000_000, 2, body, properties)
+        Incoming(number, 1_700_000_000_123, 1_700_000_000_000, 2, body, properties, queue=3)
         for number, (body, properties) in enumerate(each)
     ]
 
