@@ -51,7 +51,7 @@ $(INSTALLED): requirements.txt pyproject.toml
 	$(BIN)/eventbridge compile
 	touch $@
 
-demo: setup ## deliver EVENTS flights (60000, or all) through Airflow and Spark, prove that none is lost; STORE=s3, LEDGER=postgresql, BUS=kafka|rocketmq
+demo: setup ## deliver EVENTS flights (60000, or all) through Airflow and Spark, prove that none is lost; STORE=s3, LEDGER=postgresql, BUS=kafka|rocketmq, MODE=express
 	@exec $(BIN)/python -m demo.run
 
 up: setup ## start Airflow, Spark and the receiver and leave them running; prints URL, user and password

@@ -42,6 +42,9 @@ USER = "admin"
 STORES = ("file", "s3")
 #: What the ledger may be: a file, or a database of a PostgreSQL server of the environment's own.
 LEDGERS = ("sqlite", "postgresql")
+#: Ways the runner may work; the second one by two lines more in a copy of the rule file.
+MODES = ("staged", "express")
+_EXPRESS = {"\nrules:\n": "\nrunners:\n  flights: {mode: express, express: {idle: 10s}}\n\nrules:\n"}
 #: What the bus may be: the embedded one, or a topic of a broker of the environment's own, with so many ports.
 BUSES = {"embedded": 0, "kafka": 3, "rocketmq": 2}
 #: The source of the shipped rule files, what stands there instead, and the connection that it names.
@@ -127,6 +130,7 @@ def fresh(
     store: str = STORES[0],
     ledger: str = LEDGERS[0],
     bus: str = "embedded",
+    mode: str = MODES[0],
 ) -> Places:
     """Empty the folder and return the places of a new environment, whose ports and files no other one has.
 
@@ -140,13 +144,17 @@ def fresh(
         raise DemoError(f"LEDGER is {ledger!r}; it must be {' or '.join(LEDGERS)}")
     if bus not in BUSES:
         raise DemoError(f"BUS is {bus!r}; it must be {', '.join(BUSES)}")
+    if mode not in MODES:
+        raise DemoError(f"MODE is {mode!r}; it must be {' or '.join(MODES)}")
     empty(folder)
     usual = folder == FOLDER
     receiver_port = reserve(RECEIVER_PORT if usual else None)
-    if not usual or receiver_port != RECEIVER_PORT or BUSES[bus]:
+    if not usual or receiver_port != RECEIVER_PORT or BUSES[bus] or mode == "express":
         changes = {f"127.0.0.1:{RECEIVER_PORT}": f"127.0.0.1:{receiver_port}", FILES: str(folder / "files")}
         if BUSES[bus]:
             changes[EMBEDDED] = ON_BROKER.format(bus=bus)
+        if mode == "express":
+            changes |= _EXPRESS
         rules_folder = _own_rules(folder, ROOT / rules_folder, changes)
     places = Places(
         folder,
@@ -171,8 +179,8 @@ def fresh(
 
 
 def chosen() -> Places:
-    """Return the places of a new environment of the kind that STORE, LEDGER and BUS of the environment name."""
-    wanted = {name: os.environ.get(name.upper(), "") for name in ("store", "ledger", "bus")}
+    """Return the places of a new environment of the kind that STORE, LEDGER, BUS and MODE of the environment name."""
+    wanted = {name: os.environ.get(name.upper(), "") for name in ("store", "ledger", "bus", "mode")}
     return fresh(**{name: value for name, value in wanted.items() if value})  # type: ignore[arg-type]
 
 

@@ -14,6 +14,7 @@ from demo.places import DemoError, environment, fresh, load, save
 from demo.ports import reserve
 
 from eventbridge.rule import RuleSet, load_rules
+from eventbridge.stages.operate.express_fit import express_warnings
 from eventbridge.targets.file.fields import FileFields
 
 ROOT = Path(__file__).parents[2]
@@ -90,6 +91,19 @@ def test_a_ledger_on_a_server_is_known_to_all(tmp_path: Path) -> None:
     assert "EVENTBRIDGE_LEDGER_URL" not in environment(fresh(tmp_path / "other"), {})
     with pytest.raises(DemoError, match="LEDGER is 'mysql'; it must be sqlite or postgresql"):
         fresh(tmp_path / "demo", ledger="mysql")
+
+
+def test_the_mode_express_is_two_lines_of_the_rules(tmp_path: Path) -> None:
+    """MODE=express: the shipped rules, all of which express delivers, with a runner in that mode."""
+    made, usual = fresh(tmp_path / "demo", mode="express"), fresh(tmp_path / "other")
+    rules = load_rules(places.ROOT / made.rules_folder)
+
+    assert rules.mode_of("flights").mode == "express"
+    assert express_warnings(rules) == []
+    assert rules.rules.keys() == load_rules(places.ROOT / usual.rules_folder).rules.keys()
+    assert load_rules(places.ROOT / usual.rules_folder).mode_of("flights").mode == "staged"
+    with pytest.raises(DemoError, match="MODE is 'fast'; it must be staged or express"):
+        fresh(tmp_path / "third", mode="fast")
 
 
 def test_a_store_of_another_kind_is_refused_before_anything_is_emptied(tmp_path: Path) -> None:
