@@ -188,16 +188,7 @@ def land(place: Site, spark: str | None = None) -> int:
 
 def _table(rows: list[Row], options: argparse.Namespace) -> Table:
     table = Table(title=f"a backlog of {options.events:,} events of {options.bytes:,} bytes in {_QUEUES} queues")
-    for title in (
-        "source",
-        "read, events/CPU-s",
-        "landed, events/CPU-s",
-        "landed, events/s",
-        "by workers",
-        "times",
-        "share",
-        "peak MiB",
-    ):
+    for title in _TITLES:
         table.add_column(title, justify="left" if title == "source" else "right")
     for row in rows:
         middle = [

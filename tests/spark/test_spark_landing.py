@@ -73,7 +73,7 @@ def _landed(environ: dict[str, str], home: Path, lander: ConnectLander | None) -
 def test_workers_land_what_one_process_lands(
     environ: dict[str, str], server: SparkConnectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows and counts are the same, with ids that come again in other parts and what is no event."""
+    """Rows and counts are the same, with ids repeated in other parts and invalid events."""
     monkeypatch.setattr(sharing, "LARGE_EVENTS", 1)
     work = Runtime.open(
         Settings.from_mapping(environ | {"EVENTBRIDGE_HOME": str(tmp_path / "publisher")}),

@@ -46,7 +46,7 @@ def prefix(s3_server: S3Server) -> Prefix:
 
 
 def test_files_of_all_folders_are_read(prefix: Prefix) -> None:
-    """As below a folder: what ends otherwise is no rule file."""
+    """As in a folder: objects with other suffixes are ignored."""
     prefix.put(buses=BUS, team__one=RULE.replace("NAME", "one"), team__two=RULE.replace("NAME", "two"))
     prefix.store.put("README.md", b"no rule")
 

@@ -84,7 +84,7 @@ def books_of(work: Runtime, batch_id: str) -> dict[int, Counter[str]]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_workers_land_what_one_process_lands(site: Any, clock: Any, order: Order, seed: int) -> None:
-    """Rows and books are the same, with ids that come again in other parts, what is no event, and gaps."""
+    """Rows and books are the same, with ids repeated in other parts, invalid events, and gaps."""
     dice = random.Random(seed)
     log = InMemoryLog(topics=("placed",), queues=3, clock=clock)
     for _ in range(200):

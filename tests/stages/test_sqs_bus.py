@@ -46,7 +46,7 @@ def access(endpoint: str) -> S3Access:
 def test_events_of_a_queue_are_delivered_and_deleted(
     site: Any, sqs: Any, endpoint: str, order: Order, tmp_path: Path
 ) -> None:
-    """The page's example: in both modes, once each, with the books in balance; what is no event is a dead letter."""
+    """The page's example: in both modes, once each, books in balance; an invalid event is a dead letter."""
     url = sqs.create_queue(QueueName="orders.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
     site.environ["EVENTBRIDGE_CONN_SHOP_SQS"] = (
         f"aws://k:s@/?region_name=us-east-1&endpoint_url={quote(endpoint, safe='')}"

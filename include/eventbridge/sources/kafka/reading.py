@@ -181,7 +181,7 @@ def _block(messages: Sequence[Message]) -> pa.RecordBatch:
 
 def _microseconds(message: Message) -> int:
     kind, milliseconds = message.timestamp()
-    # Messages of clients older than Kafka 0.10 have no time; brokers take any number from a producer that counts in
-    # other units, and what is not a date is no time either.
+    # Messages of clients older than Kafka 0.10 have no time. Brokers accept any number, also from a producer that
+    # counts in other units: a number that is not a date counts as no time.
     is_a_time = kind != TIMESTAMP_NOT_AVAILABLE and _FIRST_MILLISECOND <= milliseconds < _END_MILLISECOND
     return milliseconds * 1_000 if is_a_time else 0
