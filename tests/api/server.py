@@ -8,13 +8,19 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import httpx
 
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
+from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.sources.embedded.bus import EmbeddedBus
+from eventbridge.stages.operate.deliver_replay import deliver_replay
+from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.testing.messages import messages_of
 
 RULES = """
@@ -62,6 +68,11 @@ class Installation:
         return subprocess.run(
             self.command(*arguments), env=self.env, check=True, stdout=subprocess.PIPE, text=True
         ).stdout
+
+    def replay(self, replay_id: str) -> None:
+        """Carry out a replay that is recorded, in this process."""
+        with closing(Runtime.open(Settings.from_mapping(self.env), connections_from_environment(self.env))) as work:
+            deliver_replay(work, replay_id, InProcessRouter(work.store))
 
     @property
     def env(self) -> Mapping[str, str]:

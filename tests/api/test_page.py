@@ -27,6 +27,9 @@ PAGES = [
     "/batches",
     "/events?type=order.placed",
     "/replays",
+    "/replay?bus=orders&since=1h",
+    "/request?id=o2&rule=refused&target=crm",
+    "/redrives",
 ]
 
 
@@ -51,7 +54,10 @@ def test_every_page_shows_what_it_is_about(told: Server) -> None:
         "Malformed",
         "committed",
         "o1",
-        "None yet",
+        "Deliver archived events again",
+        "would be taken",
+        "curl -X POST",
+        "Redrives",
     ]
     with logged_in(told, "viewer") as browser:
         pages = [browser.get(f"/page{path}") for path in PAGES]

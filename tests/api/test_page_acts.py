@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+from api.pages import OWN, key_of, post
 from api.server import Server, order
 
-OWN = {"sec-fetch-site": "same-origin"}
 PAUSE = {"action": "pause rule"}
 
 
@@ -20,17 +20,6 @@ def operator(told: Server) -> Iterator[httpx.Client]:
     with told.client() as browser:
         browser.post("/page/login", data={"token": told.installation.token("op", "read", "operate")}, headers=OWN)
         yield browser
-
-
-def key_of(browser: httpx.Client) -> str:
-    """Return what only the forms of this login have."""
-    (key,) = set(re.findall(r'name="key" value="([0-9a-f]+)"', browser.get("/page/rules/refused/test").text))
-    return str(key)
-
-
-def post(browser: httpx.Client, path: str, **fields: str) -> httpx.Response:
-    """Send a form of the page as a browser does."""
-    return browser.post(f"/page{path}", data={"key": key_of(browser), **fields}, headers=OWN)
 
 
 def test_a_rule_is_paused_and_resumed(told: Server, operator: httpx.Client) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import hmac
 import logging
+import uuid
 from http import HTTPStatus
 from typing import Any
 
@@ -19,11 +20,13 @@ from airflow.utils.types import DagRunTriggeredByType
 from fastapi import HTTPException, Request
 from fastapi.security import HTTPBearer
 
-from eventbridge.api.page.session import NotLoggedIn, Viewer
+from eventbridge.api.page.session import Asked, NotLoggedIn, Viewer
 from eventbridge.api.refusal import Refused
-from eventbridge.orchestrate.names import REDRIVE_DAG
+from eventbridge.orchestrate.names import REDRIVE_DAG, REPLAY_DAG
 
 log = logging.getLogger(__name__)
+
+_DAGS: dict[Asked, str] = {"redrive": REDRIVE_DAG, "replay": REPLAY_DAG}
 
 _BEARER = HTTPBearer(auto_error=False)
 
@@ -38,40 +41,46 @@ class AirflowGate:
         except HTTPException as error:
             login = get_auth_manager().get_url_login(next_url=str(request.url))
             raise NotLoggedIn(f"Log in to Airflow: {error.detail}", login) from None
-        looks, operates = await asyncio.to_thread(_rights, user)
+        looks, operates, replays = await asyncio.to_thread(_rights, user)
         if not looks:
             raise Refused(
                 HTTPStatus.FORBIDDEN,
                 f"{user.get_name()} may not see this page. It shows payloads: it takes the permission to read the task "
                 f"logs of the DAG {REDRIVE_DAG}",
             )
-        return Viewer(user.get_name(), _form_key(user), operates, logs_out=False)
+        return Viewer(user.get_name(), _form_key(user), operates, replays, logs_out=False)
 
-    async def carry_out(self, redrive_id: str, by: Viewer) -> str:
-        """Trigger the DAG that delivers a redrive, in the name of the user; return what went wrong, "" if nothing."""
+    async def carry_out(self, asked: Asked, name: str, by: Viewer) -> str:
+        """Trigger the DAG that delivers it, in the name of the user; return what went wrong, "" if nothing."""
         try:
-            await asyncio.to_thread(_trigger, redrive_id, by.name)
+            await asyncio.to_thread(_trigger, asked, name, by.name)
         except AirflowException as error:
-            log.exception("redrive %s is recorded and not triggered", redrive_id)
-            return f"Airflow cannot trigger {REDRIVE_DAG}: {error}. Trigger it by hand, with the id under *Go on with*"
+            log.exception("%s %s is recorded and not triggered", asked, name)
+            return f"Airflow cannot trigger {_DAGS[asked]}: {error}. Trigger it by hand, with the id under *Go on with*"
         return ""
 
 
-def _trigger(redrive_id: str, name: str) -> None:
+def _trigger(asked: Asked, name: str, user: str) -> None:
     trigger_dag(
-        REDRIVE_DAG,
+        _DAGS[asked],
         triggered_by=DagRunTriggeredByType.UI,
-        triggering_user_name=name,
-        run_id=f"redrive__{redrive_id}__first",
-        conf={"redrive_id": redrive_id},
+        triggering_user_name=user,
+        # of its own each time: a replay that was paused is triggered once more
+        run_id=f"{asked}__{name}__page_{uuid.uuid4().hex[:8]}",
+        conf={f"{asked}_id": name},
     )
 
 
-def _rights(user: Any) -> tuple[bool, bool]:
-    """Return whether a user may look, and act."""
-    allowed, dag = get_auth_manager().is_authorized_dag, DagDetails(id=REDRIVE_DAG)
-    looks = allowed(method="GET", access_entity=DagAccessEntity.TASK_LOGS, details=dag, user=user)
-    return looks, looks and allowed(method="POST", access_entity=DagAccessEntity.RUN, details=dag, user=user)
+def _rights(user: Any) -> tuple[bool, bool, bool]:
+    """Return whether a user may look, act, and have archived events delivered again."""
+
+    def may(method: Any, entity: DagAccessEntity, dag: str) -> bool:
+        details = DagDetails(id=dag)
+        return get_auth_manager().is_authorized_dag(method=method, access_entity=entity, details=details, user=user)
+
+    looks = may("GET", DagAccessEntity.TASK_LOGS, REDRIVE_DAG)
+    acts = looks and may("POST", DagAccessEntity.RUN, REDRIVE_DAG)
+    return looks, acts, looks and may("POST", DagAccessEntity.RUN, REPLAY_DAG)
 
 
 def _form_key(user: Any) -> str:

@@ -12,8 +12,9 @@ from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Viewer, viewer
 from eventbridge.api.page.views import body_of_event
 from eventbridge.api.reading import answered
-from eventbridge.errors import UserError
+from eventbridge.errors import NotFoundError, UserError
 from eventbridge.event.json_document import write_document
+from eventbridge.stages.operate.curl import CurlCall, curl_call
 from eventbridge.stages.operate.enable import enable_target
 from eventbridge.stages.operate.find import find_rule, find_target
 from eventbridge.stages.operate.release import release_rule
@@ -44,6 +45,27 @@ def operate_rule(request: Request, act: _Acting, name: str) -> Response:
 
     answered(request, done)
     return sent_to(request, f"/rules/{quote(name, safe='')}")
+
+
+@router.get("/request")
+def request_of_delivery(
+    request: Request,
+    found: _Viewer,
+    rule: str,
+    target: str,
+    event_id: Annotated[str, Query(alias="id")],
+    delivery: str = "",
+) -> Response:
+    """Answer what a target is sent of an event, and the call of curl that sends the same."""
+
+    def written(work: Runtime) -> CurlCall:
+        body = body_of_event(work, event_id)
+        if body is None:
+            raise NotFoundError(f"the event {event_id} is not in the archive any more, or cannot be read")
+        return curl_call(work, rule, target, body.encode("utf-8", "replace"), delivery)
+
+    values = {"viewer": found, "event_id": event_id, "rule": rule, "target": target}
+    return render(request, "request", values | {"made": answered(request, written)})
 
 
 @router.get("/rules/{name}/test")

@@ -88,18 +88,6 @@ def batch(request: Request, token: _Viewer, batch_id: str) -> Response:
     return _shown(request, token, "batch", answered(request, lambda work: views.batch(work, batch_id)))
 
 
-@router.get("/replays")
-def replays(request: Request, token: _Viewer) -> Response:
-    """Answer the newest replays."""
-    return _shown(request, token, "replays", answered(request, views.replays))
-
-
-@router.get("/replays/{replay_id}")
-def replay(request: Request, token: _Viewer, replay_id: str) -> Response:
-    """Answer one replay: what was asked for, how far it came, what its deliveries came to."""
-    return _shown(request, token, "replay", answered(request, lambda work: views.replay(work, replay_id)))
-
-
 @router.get("/events")
 def events(request: Request, token: _Viewer, query: Annotated[SearchQuery, Depends()]) -> Response:
     """Answer the events of the archive that have a type, a source or a subject."""

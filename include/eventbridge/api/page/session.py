@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Protocol
+from typing import Literal, Protocol
 from urllib.parse import urlsplit
 
 from fastapi import Request, Response
@@ -15,6 +15,8 @@ from eventbridge.api.refusal import Refused, believed
 from eventbridge.model.api_token import OPERATE, READ, ApiToken
 
 COOKIE = "eventbridge_token"
+#: What is recorded first and then delivered, batch by batch.
+Asked = Literal["redrive", "replay"]
 #: How long a browser keeps the token, if it is not revoked before.
 KEPT_SECONDS = 12 * 3600
 
@@ -32,12 +34,14 @@ class NotLoggedIn(Exception):
 class Viewer:
     """Who looks at the page: `form_key` is in each of its forms, and no other site knows it.
 
-    `logs_out`: the page itself keeps the login, so that it has a button to end it.
+    `replays`: may have archived events delivered again. `logs_out`: the page itself keeps the login, so that it has a
+    button to end it.
     """
 
     name: str
     form_key: str
     operates: bool = False
+    replays: bool = False
     logs_out: bool = True
 
 
@@ -48,8 +52,8 @@ class Gate(Protocol):
         """Return who looks; raises NotLoggedIn, Refused for somebody who may not."""
         ...
 
-    async def carry_out(self, redrive_id: str, by: Viewer) -> str:
-        """Have a redrive that is recorded delivered; return what keeps it from that, "" if nothing."""
+    async def carry_out(self, asked: Asked, name: str, by: Viewer) -> str:
+        """Have a redrive or replay of this id delivered, which is recorded; return what keeps it from that, or ""."""
         ...
 
 
@@ -62,10 +66,11 @@ class TokenGate:
         if secret is None:
             raise NotLoggedIn
         token = await token_of(request, secret)
-        return Viewer(token.name, hashlib.sha256(f"form of {secret}".encode()).hexdigest(), OPERATE in token.scopes)
+        operates = OPERATE in token.scopes
+        return Viewer(token.name, hashlib.sha256(f"form of {secret}".encode()).hexdigest(), operates, operates)
 
-    async def carry_out(self, redrive_id: str, by: Viewer) -> str:
-        """Leave a redrive to the command that the page names: this server never delivers."""
+    async def carry_out(self, asked: Asked, name: str, by: Viewer) -> str:
+        """Leave it to the command that the page names: this server never delivers."""
         return ""
 
 

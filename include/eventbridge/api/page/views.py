@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -28,6 +29,7 @@ from eventbridge.stages.operate.why import why_between
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_rows
 
+_MICROSECOND = timedelta(microseconds=1)
 _NEWEST_BATCHES = 10
 _LISTED_BATCHES = 100
 _LISTED_REPLAYS = 100
@@ -80,6 +82,20 @@ def event(work: Runtime, event_id: str) -> dict[str, Any]:
         "event_id": event_id,
         "why": found,
         "messages": [(each, _body(work, each), _matching_first(each)) for each in found.events],
+        "resend": lambda message, rule, target: resend_form(event_id, message, rule, target),
+    }
+
+
+def resend_form(event_id: str, message: EventAnswer, rule: str, target: str) -> dict[str, str]:
+    """Return the form of a replay of this message alone, for a rule, or one target of it."""
+    times = [each.planned_at for each in message.landings]
+    return {
+        "bus": message.place.bus,
+        "since": min(times).isoformat(),
+        "until": (max(times) + _MICROSECOND).isoformat(),
+        "rules": rule,
+        "targets": target,
+        "pattern": write_document({"id": [event_id], "source": [message.source]}),
     }
 
 
@@ -165,12 +181,12 @@ def batch(work: Runtime, batch_id: str) -> dict[str, Any]:
     return vars(batch_account(work, batch_id))
 
 
-def replays(work: Runtime) -> dict[str, Any]:
+def replays_values(work: Runtime) -> dict[str, Any]:
     """Return the newest replays and how far they came."""
     return {"replays": newest_replays(work, _LISTED_REPLAYS)}
 
 
-def replay(work: Runtime, replay_id: str) -> dict[str, Any]:
+def replay_values(work: Runtime, replay_id: str) -> dict[str, Any]:
     """Return one replay and what its deliveries came to."""
     found = replay_document(work, replay_id)
     return {"since" if name == "from" else name: value for name, value in found.items()}

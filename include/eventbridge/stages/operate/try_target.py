@@ -46,7 +46,7 @@ def send_event(work: Runtime, rule: str, target: str, body: bytes) -> Answer:
     """
     found = find_rule(work.rule_set(), rule)
     spec = find_target(work.rule_set(), rule, target)
-    request = _request(work, found, spec, body)
+    request = request_of(work, found, spec, body)
     until = work.clock() + timedelta(seconds=spec.timeout_seconds + _SPARE_SECONDS)
     with closing(work.open_target(rule, spec)) as opened:
         answer = Answer(False, work.clock(), 0.0, error_class="NotSent", error="the target took nothing")
@@ -56,14 +56,15 @@ def send_event(work: Runtime, rule: str, target: str, body: bytes) -> Answer:
     return answer
 
 
-def _request(work: Runtime, rule: Rule, target: Target, body: bytes) -> Request:
+def request_of(work: Runtime, rule: Rule, target: Target, body: bytes, delivery_id: str = "") -> Request:
+    """Return what a target gets of an event, under a delivery id, "": a new one; raises what `send_event` raises."""
     if target.transform.form == "SQL":
         raise UserError("Only Spark evaluates the form SQL. Publish an event that the rule matches instead.")
     try:
         event = parse_event(body, max_bytes=work.settings.event_max_bytes)
     except EventError as error:
         raise EventError(f"This is not an event: {error}") from None
-    delivery_id = str(uuid.uuid4())
+    delivery_id = delivery_id or str(uuid.uuid4())
     scope = Scope(rule.name, rule.bus, target.name, delivery_id, work.clock())
     made = compile_transform(target.transform, content_mode=target.content_mode).render(event, scope)
     return Request(0, delivery_id, made.payload, made.content_type, made.headers or {})

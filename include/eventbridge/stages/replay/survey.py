@@ -24,7 +24,8 @@ _SAMPLES = 3
 class ReplaySurvey:
     """What a replay would look through and take: events, and of each `<rule>/<target>` deliveries and sample events.
 
-    Of a rule with `where` all events that its pattern lets through are counted: Spark is not asked.
+    Of a rule with `where` all events that its pattern lets through are counted: Spark is not asked. `more`: there are
+    files that were not looked through.
     """
 
     files: int = 0
@@ -32,15 +33,22 @@ class ReplaySurvey:
     taken: int = 0
     deliveries: Counter[str] = field(default_factory=Counter)
     samples: dict[str, list[str]] = field(default_factory=dict)
+    more: bool = False
 
 
-def survey(work: Runtime, wish: Wish) -> ReplaySurvey:
-    """Return what a replay would take if it began now; changes nothing but the rule sets in the store."""
+def survey(work: Runtime, wish: Wish, most_files: int | None = None) -> ReplaySurvey:
+    """Return what a replay would take if it began now; changes nothing but the rule sets in the store.
+
+    `most_files`: look through no more files of the archive than so many.
+    """
     replay = made_of(work, wish, "", work.ledger.now())
     found = ReplaySurvey()
     for number, part in enumerate(replay.parts):
         chooser = Chooser(work, replay, part)
         for each, first in files_from(work, replay, ReplayPosition(part=number)):
+            if found.files == most_files:
+                found.more = True
+                return found
             events, _ = chooser.events(each, first)
             found.files += 1
             found.events += each[0].rows

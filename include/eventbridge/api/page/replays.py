@@ -1,0 +1,155 @@
+"""Archived events are delivered again: what would be taken, the form that does it, how far each has come, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import uuid
+from dataclasses import asdict, dataclass, fields
+from http import HTTPStatus
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from eventbridge.api.page.forms import Act, acting, sent_to
+from eventbridge.api.page.render import render
+from eventbridge.api.page.session import Gate, Viewer, viewer
+from eventbridge.api.page.views import replay_values, replays_values
+from eventbridge.api.reading import answered
+from eventbridge.api.refusal import Refused
+from eventbridge.errors import UserError
+from eventbridge.stages.operate.deliver_replay import cancel_replay, pause_replay, resume_replay
+from eventbridge.stages.operate.replay_progress import find_replay
+from eventbridge.stages.replay.plan import begin_replay
+from eventbridge.stages.replay.survey import survey
+from eventbridge.stages.replay.wish import WrittenWish
+from eventbridge.stages.runtime.runtime import Runtime
+
+router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
+
+_Viewer = Annotated[Viewer, Depends(viewer)]
+_Acting = Annotated[Act, Depends(acting)]
+Word = Literal["pause", "resume", "cancel"]
+#: Files of the archive that a preview looks through at most.
+_PREVIEW_FILES = 50
+
+
+@dataclass(frozen=True)
+class Form:
+    """The form of a replay; "": not written. `rules` and `targets`: names, with commas or blanks between them."""
+
+    bus: str = ""
+    since: str = ""
+    until: str = ""
+    rules: str = ""
+    targets: str = ""
+    pattern: str = ""
+    sql: str = ""
+    as_of: str = ""
+    ids: str = ""
+    skip_delivered: str = ""
+    rate: str = ""
+
+    @classmethod
+    def of(cls, act: Act) -> Form:
+        """Return the form that somebody sent."""
+        return cls(**{each.name: act[each.name] for each in fields(cls)})
+
+    def wish(self) -> WrittenWish:
+        """Return what is asked for; raises UserError for what is not a rate."""
+        try:
+            rate = float(self.rate) if self.rate else None
+        except ValueError:
+            raise UserError(f"{self.rate!r} is not a rate. Write a number of deliveries a second") from None
+        return WrittenWish(
+            self.bus,
+            since=self.since,
+            until=self.until,
+            rules=_names(self.rules),
+            targets=_names(self.targets),
+            pattern=self.pattern,
+            sql=self.sql,
+            as_of=self.as_of or "today",
+            new_ids=self.ids != "same",
+            skip_delivered=bool(self.skip_delivered),
+            rate=rate,
+        )
+
+
+def _names(text: str) -> list[str]:
+    return [each for each in re.split(r"[\s,]+", text) if each]
+
+
+@router.get("/replay")
+def preview(request: Request, found: _Viewer, form: Annotated[Form, Depends()]) -> Response:
+    """Answer the form and, once a bus is named, what a replay would take; changes nothing."""
+
+    def would(work: Runtime) -> dict[str, Any]:
+        values: dict[str, Any] = {"buses": sorted(work.rule_set().buses)}
+        if not form.bus:
+            return values
+        try:
+            wish = form.wish().read(work.ledger.now(), work.rule_set())
+            return values | {"survey": survey(work, wish, _PREVIEW_FILES), "most_files": _PREVIEW_FILES}
+        except UserError as error:  # of the words in the form, which is shown again
+            return values | {"said": str(error)}
+
+    return render(request, "replay_form", {"viewer": found, "form": asdict(form)} | answered(request, would))
+
+
+@router.post("/replay")
+async def begin(request: Request, act: _Acting) -> Response:
+    """Record what is to be delivered again, and have Airflow do it, where the page is Airflow's."""
+    _check(act)
+    form = Form.of(act)
+
+    def begun(work: Runtime) -> str:
+        wish = form.wish().read(work.ledger.now(), work.rule_set())
+        return begin_replay(work, wish, f"page, {act.viewer.name}, {uuid.uuid4()}").replay_id
+
+    replay_id = await asyncio.to_thread(answered, request, begun)
+    return await _carried_out(request, act, replay_id)
+
+
+@router.get("/replays")
+def replays(request: Request, found: _Viewer) -> Response:
+    """Answer the newest replays."""
+    return render(request, "replays", {"viewer": found} | answered(request, replays_values))
+
+
+@router.get("/replays/{replay_id}")
+def replay(request: Request, found: _Viewer, replay_id: str) -> Response:
+    """Answer one replay: what was asked for, how far it came, what its deliveries came to."""
+    return render(request, "replay", {"viewer": found} | answered(request, lambda work: replay_values(work, replay_id)))
+
+
+@router.post("/replays/{replay_id}/{word}")
+async def change(request: Request, act: _Acting, replay_id: str, word: Word) -> Response:
+    """Pause a replay, have it go on, or end it; the batch under way is finished."""
+    _check(act)
+
+    def changed(work: Runtime) -> tuple[str, bool]:
+        name = find_replay(work, replay_id).replay_id
+        does = {"pause": pause_replay, "resume": resume_replay, "cancel": cancel_replay}[word]
+        return name, does(work, name)
+
+    name, goes_on = await asyncio.to_thread(answered, request, changed)
+    if word == "resume" and goes_on:
+        return await _carried_out(request, act, name)
+    return sent_to(request, f"/replays/{name}")
+
+
+def _check(act: Act) -> None:
+    if not act.viewer.replays:
+        raise Refused(
+            HTTPStatus.FORBIDDEN,
+            f"{act.viewer.name} may not replay: it takes the permission to trigger replay_events. Nothing was changed",
+        )
+
+
+async def _carried_out(request: Request, act: Act, replay_id: str) -> Response:
+    gate: Gate = request.app.state.gate
+    trouble = await gate.carry_out("replay", replay_id, act.viewer)
+    if trouble:
+        raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"The replay {replay_id} is recorded, but {trouble}")
+    return sent_to(request, f"/replays/{replay_id}")

@@ -1,0 +1,87 @@
+"""Archived events are delivered again by the page: chosen, counted, asked for, paused, resumed, cancelled."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from api.pages import OWN, post
+from api.server import Server
+
+
+@pytest.fixture(scope="module")
+def operator(told: Server) -> Iterator[httpx.Client]:
+    """A browser of somebody who may act."""
+    with told.client() as browser:
+        browser.post("/page/login", data={"token": told.installation.token("replayer", "read", "operate")}, headers=OWN)
+        yield browser
+
+
+def test_a_replay_is_chosen_counted_and_asked_for(told: Server, operator: httpx.Client) -> None:
+    """The preview says what would be delivered; the form records it, and the page names who delivers it."""
+    form = {"bus": "orders", "since": "1h", "rules": "all-orders", "pattern": '{"id": ["o1"]}'}
+    preview = operator.get("/page/replay", params=form).text
+    begun = post(operator, "/replay", **form)
+    page = begun.headers["location"]
+    replay_id = page.rpartition("/")[2]
+    running = operator.get(page).text
+    states = []
+    for word in ("pause", "resume", "cancel"):
+        post(operator, f"/replays/{replay_id}/{word}")
+        states += re.findall(r"<dt>State</dt><dd>(\w+)</dd>", operator.get(page).text)
+
+    assert "4 archived events looked at, 1 would be taken" in preview
+    assert "all-orders/archive" in preview
+    assert (begun.status_code, f"replay resume {replay_id}" in running) == (303, True)
+    assert states == ["paused", "running", "cancelled"]
+    assert replay_id in operator.get("/page/replays").text
+
+
+def test_an_event_is_resent_to_one_target(told: Server, operator: httpx.Client) -> None:
+    """Its page leads to a preview of this delivery alone; it is delivered once more."""
+    event = operator.get("/page/event?id=o1").text
+    links = [each.replace("&amp;", "&") for each in re.findall(r'href="(/page/replay\?[^"]+)"', event)]
+    (link,) = [each for each in links if "targets=archive" in each]
+    preview = operator.get(link).text
+    begun = post(operator, "/replay", **dict(httpx.URL(link).params))
+    archive = told.installation.folder / "archive.jsonl"
+    before = archive.read_text().count('"o1"')
+    told.installation.replay(begun.headers["location"].rpartition("/")[2])
+
+    assert "1 would be taken" in preview
+    assert archive.read_text().count('"o1"') == before + 1
+
+
+def test_a_form_that_makes_no_sense_is_shown_again(operator: httpx.Client) -> None:
+    """With what is wrong and with what was written in it."""
+    wrong = operator.get("/page/replay", params={"bus": "orders", "since": "1h", "rate": "fast"}).text
+    unknown = operator.get("/page/replay", params={"bus": "orders", "since": "1h", "rules": "al-orders"}).text
+
+    assert ("is not a rate" in wrong, 'value="fast"' in wrong) == (True, True)
+    assert "all-orders" in unknown
+
+
+def test_who_may_only_look_replays_nothing(told: Server) -> None:
+    """No form offers it, and none does it."""
+    with told.client() as viewer:
+        viewer.post("/page/login", data={"token": told.installation.token("onlooker", "read")}, headers=OWN)
+        preview = viewer.get("/page/replay?bus=orders&since=1h").text
+        refused = post(viewer, "/replay", bus="orders", since="1h")
+
+    assert ("would be taken" in preview, "Deliver again" in preview) == (True, False)
+    assert refused.status_code == 403
+
+
+def test_a_delivery_is_shown_as_a_call_of_curl(operator: httpx.Client) -> None:
+    """With the address, the headers and the body that today's rule makes; text of the event stays text."""
+    event = operator.get("/page/event?id=o2").text
+    link = re.findall(r'href="(/page/request\?[^"]+target=crm[^"]+)"', event)[0].replace("&amp;", "&")
+    page = operator.get(link).text
+    file = operator.get("/page/request?id=o2&rule=all-orders&target=archive")
+
+    assert "curl -X POST http://127.0.0.1:9/nowhere" in page
+    assert "webhook-id: " in page
+    assert ("<script" in page, "&lt;script&gt;" in page) == (False, True)
+    assert (file.status_code, "curl speaks HTTP" in file.text) == (400, True)
