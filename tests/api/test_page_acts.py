@@ -69,10 +69,11 @@ def test_a_form_without_the_key_of_the_login_changes_nothing(told: Server, opera
             operator.post("/page/rules/all-orders/operate", data=PAUSE, headers=OWN),
             operator.post("/page/rules/all-orders/operate", data=foreign, headers=OWN),
             viewer.post("/page/rules/all-orders/operate", data=foreign, headers=OWN),
+            viewer.post("/page/targets/all-orders/archive/try", data=foreign | {"do": "check"}, headers=OWN),
         ]
         buttons = viewer.get("/page/rules/all-orders").text.count("<button>")
 
-    assert [answer.status_code for answer in answers] == [403] * 3
+    assert [answer.status_code for answer in answers] == [403] * 4
     assert "may look, and change nothing" in answers[-1].text
     assert buttons == 1  # Log out
     assert "by op" not in operator.get("/page/rules/all-orders").text
@@ -178,3 +179,32 @@ def test_a_rule_that_no_batch_was_planned_with_has_a_page(server: Server) -> Non
         browser.post("/page/login", data={"token": server.installation.token("early", "read")}, headers=OWN)
 
         assert browser.get("/page/rules/all-orders").status_code == 200
+
+
+def test_a_target_is_checked_and_sent_an_event(told: Server, operator: httpx.Client) -> None:
+    """What it says is shown; neither is a delivery."""
+    archive = told.installation.folder / "archive.jsonl"
+    before = archive.read_text().count("by hand")
+    body = json.dumps(order(9, subject="by hand"))
+    checked = post(operator, "/targets/refused/crm/try", do="check").text
+    sent = post(operator, "/targets/all-orders/archive/try", do="send", body=body).text
+    wrong = post(operator, "/targets/all-orders/archive/try", do="send", body="no event").text
+    filled = operator.get("/page/targets/refused/crm/try?event=o2").text
+
+    assert "It cannot be reached: ConnectionRefused" in checked
+    assert ("It took the event" in sent, archive.read_text().count("by hand")) == (True, before + 1)
+    assert "This is not an event" in wrong
+    assert ("&lt;script&gt;" in filled, "<script" in filled) == (True, False)
+
+
+def test_the_test_of_a_rule_says_where_it_is_mended(operator: httpx.Client) -> None:
+    """It proposes events that have landed and, for a pattern that was changed, names the file and the line."""
+    form = operator.get("/page/rules/refused/test").text
+    same = operator.post("/page/rules/refused/test", data={"key": key_of(operator), "body": "{}"}, headers=OWN).text
+    changed = post(
+        operator, "/rules/refused/test", body=json.dumps(order(7)), pattern='{"type": ["order.placed"]}'
+    ).text
+
+    assert ('href="?event=o1"' in form, "Write it into" in same) == (True, False)
+    assert "Write it into refused.yaml, the rule at line 3" in changed
+    assert "As it is written: refused.yaml, line 3" in operator.get("/page/rules/refused").text

@@ -49,7 +49,7 @@ def load_rules(
     if known is not None:
         return known
     mistakes: list[Mistake] = []
-    files = [(path, _content(path, mistakes)) for path in _rule_files(folder, mistakes)]
+    files = [(path, _content(path, mistakes)) for path in files_below(folder, mistakes)]
     return _read_files(files, mistakes, look_at_paths=look_at_paths, tried_by=tried_by)
 
 
@@ -68,7 +68,7 @@ def _known_again(folder: Path, cache: RuleCache) -> RuleSet | None:
     Where it is wrong, and all that is, only says who reads every file again: what is known has no lines and columns.
     """
     mistakes: list[Mistake] = []
-    parts = [_part(path, cache, mistakes) for path in _rule_files(folder, mistakes)]
+    parts = [_part(path, cache, mistakes) for path in files_below(folder, mistakes)]
     if mistakes:
         return None
     cache.forget_others()
@@ -176,7 +176,8 @@ def _together(read: RuleSet) -> RuleSet:
     return RuleSet(buses={**read.buses, **own}, rules=read.rules, modes=read.modes)
 
 
-def _rule_files(folder: Path, mistakes: list[Mistake]) -> list[Path]:
+def files_below(folder: Path, mistakes: list[Mistake]) -> list[Path]:
+    """Return the rule files below a folder, in order; why one cannot be looked for is added to `mistakes`."""
     place = Location(str(folder), 1, 1)
     if folder.exists() and not folder.is_dir():
         mistakes.append(place.mistake("$", "this is a file, no folder of rule files", "Name the folder it lies in"))

@@ -16,8 +16,10 @@ from eventbridge.errors import NotFoundError, UserError
 from eventbridge.event.json_document import write_document
 from eventbridge.stages.operate.curl import CurlCall, curl_call
 from eventbridge.stages.operate.enable import enable_target
+from eventbridge.stages.operate.event_search import EventQuery, event_page
 from eventbridge.stages.operate.find import find_rule, find_target
 from eventbridge.stages.operate.release import release_rule
+from eventbridge.stages.operate.rule_text import rule_text
 from eventbridge.stages.operate.say import operate
 from eventbridge.stages.operate.try_pattern import try_pattern
 from eventbridge.stages.runtime.runtime import Runtime
@@ -26,6 +28,8 @@ router = APIRouter(prefix="/page", include_in_schema=False, default_response_cla
 
 _Viewer = Annotated[Viewer, Depends(viewer)]
 _Acting = Annotated[Act, Depends(acting)]
+#: Events of the bus that the test of a rule proposes.
+_NEWEST_EVENTS = 8
 
 
 @router.post("/rules/{name}/operate")
@@ -76,7 +80,7 @@ def form_to_test(
 
     def filled(work: Runtime) -> dict[str, Any]:
         body = (body_of_event(work, event_id) or "") if event_id else ""
-        return {"pattern": _pattern_text(work, name), "body": body}
+        return {"pattern": _pattern_text(work, name), "body": body} | _of_rule(work, name)
 
     return _test(request, found, name, answered(request, filled))
 
@@ -87,17 +91,25 @@ def tested(request: Request, act: Annotated[Act, Depends(sent)], name: str) -> R
     written = {"pattern": act["pattern"], "body": act["body"]}
 
     def tried(work: Runtime) -> dict[str, Any]:
-        find_rule(work.rule_set(), name)
+        values = _of_rule(work, name)
         try:
-            return {"tried": try_pattern(work, name, act["pattern"], act["body"].encode("utf-8", "replace"))}
+            return values | {"tried": try_pattern(work, name, act["pattern"], act["body"].encode("utf-8", "replace"))}
         except UserError as error:
-            return {"said": str(error)}
+            return values | {"said": str(error)}
 
     return _test(request, act.viewer, name, written | answered(request, tried))
 
 
 def _test(request: Request, found: Viewer, name: str, values: dict[str, Any]) -> Response:
     return render(request, "test", {"viewer": found, "rule": name} | values)
+
+
+def _of_rule(work: Runtime, name: str) -> dict[str, Any]:
+    """Return what is known of the rule beside what is tried: raises NotFoundError."""
+    rules = work.rule_set()
+    rule = find_rule(rules, name)
+    newest = event_page(work, EventQuery(bus=rule.bus), _NEWEST_EVENTS).events
+    return {"newest": newest, "written": rule_text(work, rules, name), "own_pattern": _pattern_text(work, name)}
 
 
 def _pattern_text(work: Runtime, name: str) -> str:

@@ -41,9 +41,9 @@ def event(request: Request, token: _Viewer, event_id: Annotated[str, Query(alias
 
 
 @router.get("/rules")
-def rules(request: Request, token: _Viewer) -> Response:
-    """Answer a line for each rule."""
-    return _shown(request, token, "rules", answered(request, views.rules))
+def rules(request: Request, token: _Viewer, after: str = "", find: str = "") -> Response:
+    """Answer a line for each rule, some at a time."""
+    return _shown(request, token, "rules", answered(request, lambda work: views.rules(work, after, find.strip())))
 
 
 @router.get("/rules/{name}")
@@ -53,9 +53,9 @@ def rule(request: Request, token: _Viewer, name: str, span: _Span = "hour") -> R
 
 
 @router.get("/targets")
-def targets(request: Request, token: _Viewer) -> Response:
-    """Answer how every target stands, those that are not well first."""
-    return _shown(request, token, "targets", answered(request, views.targets))
+def targets(request: Request, token: _Viewer, after: str = "", find: str = "") -> Response:
+    """Answer how targets stand, those that are not well first, some at a time."""
+    return _shown(request, token, "targets", answered(request, lambda work: views.targets(work, after, find.strip())))
 
 
 @router.get("/targets/{rule}/{name}")

@@ -28,7 +28,11 @@ _HEADERS = {
 def render(request: Request, name: str, values: dict[str, Any], status: HTTPStatus = HTTPStatus.OK) -> Response:
     """Return a page made of a template; every value is shown as text, whatever it holds."""
     framed = bool(getattr(request.app.state, "framed", False))
-    text = _templates().get_template(f"{name}.html").render(values, root=root(request), name=name, framed=framed)
+    mounted = str(request.scope.get("root_path", ""))
+    given = {"root": root(request), "name": name, "framed": framed}
+    # the server around this one, for links to its own pages
+    given["outer"] = mounted.rpartition("/")[0] if framed else None
+    text = _templates().get_template(f"{name}.html").render(values, **given)
     # The one script is our own; where nobody frames the page there is none at all.
     headers = _HEADERS | {"content-security-policy": _POLICY + "; script-src 'self'" * framed}
     # What no UTF-8 can hold, half of a surrogate pair, is shown as a question mark.
@@ -65,7 +69,7 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters.update(cell=_cell, pretty=_pretty, short=_short)
+    found.filters.update(cell=_cell, pretty=_pretty, compact=_compact, short=_short)
     return found
 
 
@@ -91,5 +95,13 @@ def _pretty(text: str) -> str:
     """Return JSON indented, numbers as they were written; any other text as it is."""
     try:
         return msgspec.json.format(text, indent=2)
+    except (msgspec.MsgspecError, UnicodeEncodeError):
+        return text
+
+
+def _compact(text: str) -> str:
+    """Return JSON in one line, numbers as they were written; any other text as it is."""
+    try:
+        return msgspec.json.format(text, indent=0)
     except (msgspec.MsgspecError, UnicodeEncodeError):
         return text

@@ -15,3 +15,11 @@ if (outer) {
   apply();
   new MutationObserver(apply).observe(outer, { attributeFilter: ["class"] });
 }
+// A link to a page of Airflow itself opens it around this one: the frame lets nothing else navigate.
+document.addEventListener("click", (event) => {
+  const link = event.target.closest?.("a[data-outer]");
+  if (!link || !outer || event.ctrlKey || event.metaKey) return;
+  event.preventDefault();
+  parent.history.pushState(null, "", link.href);
+  parent.dispatchEvent(new PopStateEvent("popstate", { state: null }));
+});

@@ -23,8 +23,9 @@ from eventbridge.stages.operate.course import Span, books_today, course, rule_co
 from eventbridge.stages.operate.find import find_target
 from eventbridge.stages.operate.replay_progress import newest_replays, replay_document
 from eventbridge.stages.operate.rule_history import rule_versions
+from eventbridge.stages.operate.rule_text import rule_text
 from eventbridge.stages.operate.status import Status, held_rules, status
-from eventbridge.stages.operate.target_status import TargetLine, target_list
+from eventbridge.stages.operate.target_status import target_lines, target_page
 from eventbridge.stages.operate.why import why_between
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_rows
@@ -32,6 +33,7 @@ from eventbridge.store.parquet import read_rows
 _MICROSECOND = timedelta(microseconds=1)
 _NEWEST_BATCHES = 10
 _LISTED_BATCHES = 100
+_LISTED_RULES = 100
 _LISTED_REPLAYS = 100
 
 
@@ -99,16 +101,25 @@ def resend_form(event_id: str, message: EventAnswer, rule: str, target: str) -> 
     }
 
 
-def rules(work: Runtime) -> dict[str, Any]:
-    """Return today's rules, and those that wait for somebody."""
+def rules(work: Runtime, after: str, find: str) -> dict[str, Any]:
+    """Return a page of today's rules behind a name, of those that have `find` in theirs; those that are held first."""
     found = work.rule_set()
-    return {"rules": list(found.rules.values()), "held": {each.rule: each for each in held_rules(work, found)}}
+    names = sorted(name for name in found.rules if name > after and find in name)
+    shown = names[:_LISTED_RULES]
+    return {
+        "rules": [found.rules[name] for name in shown],
+        "held": {each.rule: each for each in held_rules(work, found)},
+        "count": len(found.rules),
+        "find": find,
+        "cursor": shown[-1] if len(names) > len(shown) else None,
+    }
 
 
 def rule(work: Runtime, name: str, span: Span) -> dict[str, Any]:
     """Return one rule as JSON, how its targets stand, and how it went."""
     document = rule_document(work, name)
-    lines = [line for line in target_list(work) if line.rule == name]
+    today = work.rule_set()
+    lines = target_lines(work, name)
     went = rule_course(work, name, span)[""]
     charts = [
         counts_chart(went, "rate", "Deliveries", events=False),
@@ -123,10 +134,11 @@ def rule(work: Runtime, name: str, span: Span) -> dict[str, Any]:
         "said": said,
         "paused": {each.target for each in said if each.word == "paused"},
         "disabled": any(each.word == "disabled" for each in said),
-        "held": any(each.rule == name for each in held_rules(work, work.rule_set())),
+        "held": any(each.rule == name for each in held_rules(work, today)),
         "charts": charts,
         "span": span,
-        "version": work.rule_set().rules[name].version,
+        "version": today.rules[name].version,
+        "written": rule_text(work, today, name),
         "versions": rule_versions(work, name),
     }
 
@@ -134,7 +146,7 @@ def rule(work: Runtime, name: str, span: Span) -> dict[str, Any]:
 def target(work: Runtime, rule: str, name: str, span: Span) -> dict[str, Any]:
     """Return how a target of a rule stands, and how it went."""
     find_target(work.rule_set(), rule, name)
-    lines = [line for line in target_list(work) if (line.rule, line.target) == (rule, name)]
+    lines = [line for line in target_lines(work, rule) if line.target == name]
     went = rule_course(work, rule, span)[name]
     charts = [
         counts_chart(went, "rate", "Deliveries", events=False),
@@ -144,9 +156,9 @@ def target(work: Runtime, rule: str, name: str, span: Span) -> dict[str, Any]:
     return {"rule": rule, "target": name, "targets": lines, "charts": charts, "span": span}
 
 
-def targets(work: Runtime) -> dict[str, Any]:
-    """Return how every target stands, those that are not well first."""
-    return {"targets": sorted(target_list(work), key=lambda line: (_is_well(line), line.rule, line.target))}
+def targets(work: Runtime, after: str, find: str) -> dict[str, Any]:
+    """Return a page of targets behind a rule, of rules that have `find` in their names; those that are not well."""
+    return vars(target_page(work, after, find)) | {"find": find, "first": not after}
 
 
 def dead_letters(work: Runtime, query: LetterQuery) -> dict[str, Any]:
@@ -212,10 +224,6 @@ def _drains(found: Status, runner: str, bus: str) -> str:
 
 def _sum(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else one + other
-
-
-def _is_well(line: TargetLine) -> bool:
-    return line.state == "ok" and not line.held and line.paused_until is None
 
 
 def _matching_first(event: EventAnswer) -> list[Any]:

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from eventbridge.decision.breaker import pause_of
 from eventbridge.model.target_state import TargetState
+from eventbridge.stages.operate.find import find_rule
 from eventbridge.stages.runtime.runtime import Runtime
 
 
@@ -33,22 +34,72 @@ class TargetLine:
     held: str = ""
 
 
+#: Targets that one page has, at least; those of the last rule on it are all there.
+PAGE_TARGETS = 100
+
+
+@dataclass(frozen=True)
+class TargetPage:
+    """Some targets in the order of their names, and the rule behind which there are more; None: these are the last.
+
+    `unwell`: those of all rules that are not ok, paused or kept by an operator; at most `PAGE_TARGETS`.
+    """
+
+    unwell: tuple[TargetLine, ...]
+    targets: tuple[TargetLine, ...]
+    cursor: str | None
+
+
 def target_list(work: Runtime) -> list[TargetLine]:
     """Return a line for each target of today's rules, and for each of rules gone that is not well."""
-    statuses = work.ledger.target_statuses()
-    said = work.ledger.said_by_operators()
-    now = work.ledger.now()
-    waiting: Counter[tuple[str, str]] = Counter()
-    for row in work.ledger.parked_counts():
-        waiting[row.rule, row.target] += row.count
+    lines = _Lines(work)
     today = {(rule.name, target) for rule in work.rule_set().rules.values() for target in rule.targets}
-    lines = []
-    for rule, target in sorted(today | {key for key, status in statuses.items() if status.state != "ok"}):
-        status = statuses.get((rule, target))
-        count, held = waiting[rule, target], said.hold_reason(rule, target)
+    return [lines.of(*key) for key in sorted(today | lines.not_ok())]
+
+
+def target_lines(work: Runtime, rule: str) -> list[TargetLine]:
+    """Return a line for each target of a rule of today; raises NotFoundError."""
+    lines = _Lines(work)
+    return [lines.of(rule, target) for target in sorted(find_rule(work.rule_set(), rule).targets)]
+
+
+def target_page(work: Runtime, after: str = "", find: str = "") -> TargetPage:
+    """Return the targets of today's rules behind a rule, of those whose names have `find` in them."""
+    lines, rules = _Lines(work), work.rule_set().rules
+    names = sorted(name for name in rules if name > after and find in name)
+    found: list[TargetLine] = []
+    for number, name in enumerate(names):
+        found += [lines.of(name, target) for target in sorted(rules[name].targets)]
+        if len(found) >= PAGE_TARGETS and number + 1 < len(names):
+            return TargetPage(lines.unwell(), tuple(found), name)
+    return TargetPage(lines.unwell(), tuple(found), None)
+
+
+class _Lines:
+    """What the ledger says of targets at one moment."""
+
+    def __init__(self, work: Runtime) -> None:
+        self._statuses = work.ledger.target_statuses()
+        self._said = work.ledger.said_by_operators()
+        self._now = work.ledger.now()
+        self._waiting: Counter[tuple[str, str]] = Counter()
+        for row in work.ledger.parked_counts():
+            self._waiting[row.rule, row.target] += row.count
+
+    def not_ok(self) -> set[tuple[str, str]]:
+        """Return the targets that are not ok, of today's rules or of rules gone."""
+        return {key for key, status in self._statuses.items() if status.state != "ok"}
+
+    def unwell(self) -> tuple[TargetLine, ...]:
+        """Return those that somebody is to look at."""
+        paused = {key for key, status in self._statuses.items() if pause_of(status, self._now) is not None}
+        return tuple(self.of(*key) for key in sorted(self.not_ok() | paused)[:PAGE_TARGETS])
+
+    def of(self, rule: str, target: str) -> TargetLine:
+        """Return how one target stands."""
+        status = self._statuses.get((rule, target))
+        count, held = self._waiting[rule, target], self._said.hold_reason(rule, target)
         if status is None:
-            lines.append(TargetLine(rule, target, "ok", "", None, None, 0, False, None, None, count, held))
-        else:
-            standing = vars(status) | {"paused_until": pause_of(status, now)}
-            lines.append(TargetLine(**standing, waiting=count, held=held))
-    return lines
+            return TargetLine(rule, target, "ok", "", None, None, 0, False, None, None, count, held)
+        standing = vars(status) | {"paused_until": pause_of(status, self._now)}
+        return TargetLine(**standing, waiting=count, held=held)

@@ -1,0 +1,54 @@
+"""One target is tried by hand: whether it can be reached, and what it says to one event."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from eventbridge.api.page.forms import Act, acting
+from eventbridge.api.page.render import render
+from eventbridge.api.page.session import Viewer, viewer
+from eventbridge.api.page.views import body_of_event
+from eventbridge.api.reading import answered
+from eventbridge.errors import UserError
+from eventbridge.stages.operate.find import find_target
+from eventbridge.stages.operate.try_target import check_target, send_event
+from eventbridge.stages.runtime.runtime import Runtime
+
+router = APIRouter(prefix="/page/targets", include_in_schema=False, default_response_class=Response)
+
+_Viewer = Annotated[Viewer, Depends(viewer)]
+_Acting = Annotated[Act, Depends(acting)]
+
+
+@router.get("/{rule}/{name}/try")
+def form(
+    request: Request, found: _Viewer, rule: str, name: str, event_id: Annotated[str, Query(alias="event")] = ""
+) -> Response:
+    """Answer the form that checks a target or sends it one event: one that is pasted, or that has landed."""
+
+    def filled(work: Runtime) -> dict[str, Any]:
+        find_target(work.rule_set(), rule, name)
+        return {"body": (body_of_event(work, event_id) or "") if event_id else ""}
+
+    values = {"viewer": found, "rule": rule, "target": name}
+    return render(request, "try", values | answered(request, filled))
+
+
+@router.post("/{rule}/{name}/try")
+def tried(request: Request, act: _Acting, rule: str, name: str) -> Response:
+    """Answer whether a target can be reached, or what it says to an event."""
+
+    def done(work: Runtime) -> dict[str, Any]:
+        find_target(work.rule_set(), rule, name)
+        try:
+            if act["do"] == "check":
+                return {"reached": check_target(work, rule, name)}
+            answer = send_event(work, rule, name, act["body"].encode("utf-8", "replace"))
+        except UserError as error:
+            return {"said": str(error)}
+        return {"answer": answer, "head": answer.response_head.decode("utf-8", "replace")}
+
+    values = {"viewer": act.viewer, "rule": rule, "target": name, "body": act["body"]}
+    return render(request, "try", values | answered(request, done))

@@ -1,0 +1,72 @@
+"""Finds the text of a rule in its file, for a person to see where it is changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from eventbridge.errors import RuleFileError
+from eventbridge.rule import Rule, RuleSet
+from eventbridge.rule.load import files_below, load_rule_file
+from eventbridge.stages.runtime.runtime import Runtime
+
+
+@dataclass(frozen=True)
+class RuleText:
+    """The lines of a rule as they stand in a file, the first of which is `line`."""
+
+    file: str
+    line: int
+    text: str
+
+
+def rule_text(work: Runtime, rules: RuleSet, name: str) -> RuleText | None:
+    """Return where a rule of today's files stands; None where files do not lie on this host, or it is not found.
+
+    Found is what says the same as today's rule when it is read alone: of a file in block style. One that is written as
+    JSON in one line is not found.
+    """
+    folder = work.settings.rules_folder
+    if work.settings.rules_from == "published" or not isinstance(folder, Path):
+        return None
+    rule = rules.rules[name]
+    for file in files_below(folder, []):
+        try:
+            content = file.read_bytes().decode()
+        except (OSError, UnicodeDecodeError):
+            continue
+        if name not in content:
+            continue
+        for line, text in _candidates(content, name):
+            if _says(rules, rule, file, text):
+                return RuleText(str(file.relative_to(folder)), line, text)
+    return None
+
+
+def _candidates(content: str, name: str) -> Iterator[tuple[int, str]]:
+    """Yield the blocks whose key is a name, each with the number of its first line."""
+    key = re.compile(rf"""( +)(["']?){re.escape(name)}\2 *:(?: |$)""")
+    lines = content.splitlines()
+    for number, line in enumerate(lines):
+        found = key.match(line)
+        if found is None:
+            continue
+        end = number + 1
+        while end < len(lines) and (not lines[end].strip() or _indent(lines[end]) > len(found[1])):
+            end += 1
+        yield number + 1, "\n".join(lines[number:end]).rstrip()
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
+
+
+def _says(rules: RuleSet, rule: Rule, file: Path, text: str) -> bool:
+    """Return whether a block says what the rule is."""
+    try:
+        read = load_rule_file(file, rules.buses, f"rules:\n{text}\n".encode())
+    except RuleFileError:
+        return False
+    return rule.name in read.rules and read.rules[rule.name].version == rule.version

@@ -1,0 +1,85 @@
+"""Lists of rules and targets come page by page, and the text of a rule is found in its file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eventbridge.api.page import views
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
+from eventbridge.stages.operate.rule_text import rule_text
+from eventbridge.stages.runtime.runtime import Runtime
+
+COUNT = 250
+RULE = """  rule-{number:03d}:  # of number {number}
+    bus: orders
+    pattern: {{type: [order.placed]}}
+
+    targets:
+      file: {{type: file, path: /tmp/never-written/{number}.jsonl}}
+"""
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
+    """An installation with many rules in two files."""
+    folder = tmp_path_factory.mktemp("many")
+    (folder / "rules" / "below").mkdir(parents=True)
+    (folder / "rules" / "a.yaml").write_text("buses: {orders: {source: {type: embedded}}}\n")
+    rules = "".join(RULE.format(number=number) for number in range(COUNT))
+    (folder / "rules" / "below" / "b.yaml").write_text(f"# rule-007: not here\nrules:\n{rules}")
+    environ = {"EVENTBRIDGE_HOME": str(folder / "home"), "EVENTBRIDGE_RULES_FOLDER": str(folder / "rules")}
+    opened = Runtime.open(Settings.from_mapping(environ), connections_from_environment(environ))
+    yield opened
+    opened.close()
+
+
+def test_every_rule_and_target_is_on_one_page(work: Runtime) -> None:
+    """Each page goes on behind the last name of the one before; the last one says that it is the last."""
+    rules: list[str] = []
+    targets: list[str] = []
+    after: str | None = ""
+    while after is not None:
+        page = views.rules(work, after, "")
+        rules += [each.name for each in page["rules"]]
+        after = page["cursor"]
+    after = ""
+    while after is not None:
+        page = views.targets(work, after, "")
+        targets += [each.rule for each in page["targets"]]
+        after = page["cursor"]
+
+    assert rules == targets == [f"rule-{number:03d}" for number in range(COUNT)]
+
+
+def test_rules_are_found_by_a_part_of_their_name(work: Runtime) -> None:
+    """Also the targets of such rules."""
+    assert [each.name for each in views.rules(work, "", "e-13")["rules"]] == [f"rule-13{end}" for end in range(10)]
+    assert len(views.targets(work, "", "e-13")["targets"]) == 10
+
+
+def test_a_rule_is_shown_as_it_is_written(work: Runtime) -> None:
+    """With its file and its line; a comment that only names it is not taken for it."""
+    found = rule_text(work, work.rule_set(), "rule-007")
+
+    assert found is not None
+    file = Path(work.settings.rules_folder) / found.file
+    assert found.text == RULE.format(number=7).rstrip()
+    assert file.read_text().splitlines()[found.line - 1].startswith("  rule-007:")
+
+
+def test_a_rule_in_json_has_no_text(tmp_path: Path, work: Runtime) -> None:
+    """One that is not written in lines of its own is not cut out."""
+    (tmp_path / "rules").mkdir()
+    bus = '"buses": {"b": {"source": {"type": "embedded"}}}'
+    rule = '"r": {"bus": "b", "pattern": {}, "targets": {"f": {"type": "file", "path": "/x"}}}'
+    text = f'{{{bus}, "rules": {{{rule}}}}}'
+    (tmp_path / "rules" / "r.yaml").write_text(text)
+    environ = {"EVENTBRIDGE_HOME": str(tmp_path / "home"), "EVENTBRIDGE_RULES_FOLDER": str(tmp_path / "rules")}
+    opened = Runtime.open(Settings.from_mapping(environ), connections_from_environment(environ))
+
+    assert rule_text(opened, opened.rule_set(), "r") is None
+    opened.close()
