@@ -71,6 +71,8 @@ def test_every_call_is_described(described: Server) -> None:
         "/rules",
         "/rules/{rule}",
         "/rules/{rule}/versions",
+        "/schemas",
+        "/schemas/{type}",
         "/status",
         "/targets",
     ]

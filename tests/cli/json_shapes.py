@@ -354,6 +354,37 @@ SHAPES: dict[tuple[str, ...], Any] = {
             }
         ],
     },
+    ("schemas", "list"): [
+        {
+            "bus": "str",
+            "type": "str",
+            "sampled": "int",
+            "fields": "int",
+            "lost": "int",
+            "first_at": "str",
+            "last_at": "str",
+        }
+    ],
+    ("schemas", "show", "order.placed"): [
+        {
+            "bus": "str",
+            "type": "str",
+            "sampled": "int",
+            "first_at": "str",
+            "last_at": "str",
+            "fields": [
+                {
+                    "path": "str",
+                    "types": ["str"],
+                    "seen": "int",
+                    "null_rate": "float",
+                    "missing": "int",
+                    "lost": "bool",
+                    "example": "null",
+                }
+            ],
+        }
+    ],
     ("tokens", "list"): [],
     ("targets", "check", "all-orders", "gone"): {
         "rule": "str",

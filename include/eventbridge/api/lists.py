@@ -15,6 +15,7 @@ from eventbridge.stages.operate.batch_account import batch_account, batch_page
 from eventbridge.stages.operate.event_search import EventPage, EventQuery, event_page
 from eventbridge.stages.operate.find import find_bus
 from eventbridge.stages.operate.replay_progress import newest_replays, replay_document
+from eventbridge.stages.operate.schemas import schema_page, schemas_named
 from eventbridge.stages.operate.status import status, status_fields
 from eventbridge.stages.runtime.runtime import Runtime
 
@@ -110,6 +111,27 @@ def bus(request: Request, bus: Annotated[str, Path(description="The name of a bu
         return _bus(work, bus, status_fields(status(work, batches=0)))
 
     return document(request, found)
+
+
+@router.get("/schemas", summary="List the types of events")
+def schemas(
+    request: Request,
+    bus: Annotated[str | None, Query(description="Only on this bus.")] = None,
+    limit: _Limit = 50,
+    cursor: Cursor = None,
+) -> Response:
+    """Answer types by bus and name, each with how many fields are known of it; `cursor`: send it for what follows."""
+    return document(request, lambda work: schema_page(work, limit, cursor, bus))
+
+
+@router.get("/schemas/{type:path}", summary="Tell the fields of a type")
+def schema(
+    request: Request,
+    type: Annotated[str, Path(description="A type of events.")],
+    bus: Annotated[str | None, Query(description="Only on this bus.")] = None,
+) -> Response:
+    """Answer the fields of a type on each bus that has it: their types, null rates and examples."""
+    return document(request, lambda work: schemas_named(work, type, bus))
 
 
 def _bus(work: Runtime, name: str, fields: dict[str, Any]) -> dict[str, Any]:

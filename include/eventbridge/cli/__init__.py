@@ -27,6 +27,7 @@ from eventbridge.cli import (
     quality,
     replay,
     rules,
+    schemas,
     serve,
     status,
     targets,
@@ -69,6 +70,7 @@ app.command("why", short_help="Say what became of one event, and what every rule
 app.add_typer(batch.app, name="batch")
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(replay.app, name="replay")
+app.add_typer(schemas.app, name="schemas")
 app.add_typer(quality.app, name="quality")
 app.command("figures", short_help="Show what each rule cost, day by day.")(figures.figures)
 app.command("heartbeat", short_help="Send one event that says how all stands, each minute.")(heartbeat.heartbeat)

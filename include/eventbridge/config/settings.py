@@ -77,10 +77,7 @@ class Settings(BaseModel):
         1 << 30, "bytes", "The most one batch takes, for large events; a replay's or a redrive's takes 64MiB.", ge=MIB
     )
     batch_max_deliveries: Count = _setting(
-        1_000_000,
-        "deliveries",
-        "The most that one batch is planned to come to: what settling it and proving its books hold at a time.",
-        ge=1,
+        1_000_000, "deliveries", "The most a batch is planned to come to: what settling and its books hold.", ge=1
     )
     batch_max_chunks: Count = _setting(
         64, "push tasks", "The most push tasks of one run: each costs the scheduler about 25 ms.", ge=1, le=1024
@@ -131,11 +128,13 @@ class Settings(BaseModel):
         le=600,
     )
     push_budget_seconds: Seconds = _setting(
-        20.0,
-        "seconds",
-        "How long one push task may send: what a hanging target costs its neighbours at most.",
-        gt=0,
-        le=600,
+        20.0, "seconds", "How long a push task may send: what a hanging target costs others at most.", gt=0, le=600
+    )
+    schema_sample_events: Count = _setting(
+        64, "events", "How many events of each landed file fields are learned of; 0: of none.", ge=0, le=10_000
+    )
+    schema_example_bytes: Size = _setting(
+        64, "bytes", "How much of a value is kept as a field's example in the ledger; 0: none is.", ge=0, le=1024
     )
     chunk_max_deliveries: Count | None = _setting(
         None,

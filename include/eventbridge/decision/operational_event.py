@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from eventbridge.decision.quality import told_failure
+from eventbridge.model.event_schema import SchemaChange, SchemaChangeKind
 from eventbridge.model.expectation_hold import EXPECTATION_FAILED, ExpectationHold
 from eventbridge.model.intake_stop import IntakeStop
 from eventbridge.model.parked import RunningLate
@@ -32,7 +33,20 @@ OperationType = Literal[
     "quality.failed",
     "intake.stopped",
     "intake.resumed",
+    "schema.discovered",
+    "schema.field_lost",
+    "schema.field_changed",
 ]
+
+#: What is told of schemas.
+_OF_SCHEMAS: Mapping[SchemaChangeKind, OperationType] = {
+    "discovered": "schema.discovered",
+    "field_lost": "schema.field_lost",
+    "field_changed": "schema.field_changed",
+}
+
+#: Names of rules that one event of a schema names.
+_RULES_NAMED = 50
 
 #: Delivery ids that one event of dead letters names.
 _IDS_NAMED = 10
@@ -192,6 +206,21 @@ def of_intake_resumed(stop: IntakeStop, time: datetime) -> OperationalEvent:
     """Return the event for intake that goes on after a stop."""
     data = {"reason": stop.reason, "since": stop.since.isoformat()}
     return OperationalEvent(_id("intake.resumed", stop.since.isoformat()), "intake.resumed", "intake", time, data)
+
+
+def of_schema(change: SchemaChange, rules: Sequence[str]) -> OperationalEvent:
+    """Return the event for a type that is new, or for a field of one that is lost or has a new type.
+
+    `rules` are those that use it, of which the first are named; its subject is the type.
+    """
+    data: dict[str, Any] = {"bus": change.bus, "type": change.type}
+    if change.path:
+        data |= {"field": change.path, "before": list(change.before), "now": list(change.now)}
+    data |= {"rules": list(rules[:_RULES_NAMED]), "rules_count": len(rules)}
+    kind = _OF_SCHEMAS[change.kind]
+    # A type is new once. A field may be lost again: then it is another event, as its batch was planned later.
+    when = () if change.kind == "discovered" else (change.path, change.at.isoformat())
+    return OperationalEvent(_id(kind, change.bus, change.type, *when), kind, change.type, change.at, data)
 
 
 def _id(*parts: str) -> str:

@@ -32,6 +32,7 @@ from eventbridge.ledger.revision import Revision
 from eventbridge.ledger.route_tries import RouteTries
 from eventbridge.ledger.rules import Rules
 from eventbridge.ledger.run_again import runs_lost_transactions_again
+from eventbridge.ledger.schemas import Schemas
 from eventbridge.ledger.shifts import Shifts
 from eventbridge.ledger.spool import Spool
 from eventbridge.ledger.targets import Targets
@@ -40,6 +41,7 @@ from eventbridge.ledger.targets import Targets
 @runs_lost_transactions_again
 class Ledger(
     Batches,
+    Schemas,
     Shifts,
     Spool,
     Chunks,

@@ -50,6 +50,7 @@ from eventbridge.ledger.replay_tables import replayed as replayed
 from eventbridge.ledger.retention_tables import sweep as sweep
 from eventbridge.ledger.rule_tables import rule_change as rule_change
 from eventbridge.ledger.rule_tables import rules_in_force as rules_in_force
+from eventbridge.ledger.schema_table import event_schema as event_schema
 from eventbridge.ledger.shift_table import shift as shift
 from eventbridge.ledger.spool_table import spooled as spooled
 from eventbridge.ledger.target_tables import operational_event as operational_event

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from typing import TypeVar
 
 import msgspec
 
@@ -24,9 +25,33 @@ def write_cursor(place: Place) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
 
 
+def write_name_cursor(*names: str) -> str:
+    """Return the names of the last thing told, of a list in the order of names, as a cursor."""
+    return base64.urlsafe_b64encode(msgspec.json.encode(names)).decode().rstrip("=")
+
+
+def read_name_cursor(text: str, count: int) -> tuple[str, ...]:
+    """Return the names of a cursor, so many; raises UserError for what is none."""
+    names = _decoded(text, tuple[str, ...])
+    if len(names) != count or any("\x00" in name for name in names):
+        raise _no_cursor(text)
+    return names
+
+
 def read_cursor(text: str) -> Place:
     """Return the place of a cursor; raises UserError for what is none."""
+    return _decoded(text, Place)
+
+
+_Told = TypeVar("_Told")
+
+
+def _decoded(text: str, kind: type[_Told]) -> _Told:
     try:
-        return msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=Place)
+        return msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=kind)
     except (ValueError, binascii.Error, msgspec.MsgspecError):
-        raise UserError(f"{text!r} is not a cursor. Take the one that the page before it gave, or none") from None
+        raise _no_cursor(text) from None
+
+
+def _no_cursor(text: str) -> UserError:
+    return UserError(f"{text!r} is not a cursor. Take the one that the page before it gave, or none")

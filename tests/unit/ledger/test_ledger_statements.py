@@ -34,6 +34,7 @@ from eventbridge.ledger.statements import (
     retention,
     route_tries,
     rules,
+    schemas,
     shifts,
     targets,
 )
@@ -54,6 +55,7 @@ MODULES = [
     retention,
     route_tries,
     rules,
+    schemas,
     shifts,
     targets,
 ]
@@ -121,7 +123,7 @@ def test_every_statement_is_valid_in_both_databases(dialect: sqlite.dialect | po
     written += [str(CreateIndex(index).compile(dialect=dialect)) for index in indexes]
 
     assert all(written)
-    assert sum("ON CONFLICT DO NOTHING" in text for text in written) == 17
+    assert sum("ON CONFLICT DO NOTHING" in text for text in written) == 18
     partial = [text for text in written if text.startswith("CREATE") and " WHERE " in text]
     assert len(partial) == 26
     assert not any("?" in text or "%(" in text for text in partial)

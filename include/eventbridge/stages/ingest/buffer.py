@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eventbridge.decision.schema_sample import merged
 from eventbridge.errors import EventBridgeError
 from eventbridge.model.batch import Batch, BatchFile, Range
+from eventbridge.model.event_schema import TypeSample
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.queue import Queue
 from eventbridge.rule import Bus
+from eventbridge.rule.operations_bus import OPERATIONS_BUS
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.guards.log_identity import refuse_other_log
 from eventbridge.stages.ingest.checking import CheckedFile, Checking, Limits, identity_of, write_file
 from eventbridge.stages.ingest.deleted_range import passes_over
-from eventbridge.stages.ingest.sharing import Answer, Lander, LandJob, Part, log_of, parts_of
+from eventbridge.stages.ingest.learning import MOST_TYPES, learned_of
+from eventbridge.stages.ingest.sharing import Answer, LandedFile, Lander, LandJob, Part, log_of, parts_of
 from eventbridge.stages.runtime.prepare_budget import PrepareBudget
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.told import told
@@ -44,9 +48,10 @@ def buffer(work: Runtime, batch_id: str, open_lander: Callable[[Bus], Lander | N
     bus = work.rules_of(batch).buses[batch.bus]
     with closing(work.open_source(bus)) as source:
         refuse_other_log(work, batch.runner, bus, source)
-        landed = Landing(work, batch, bus, source).run(open_lander)
+        landing = Landing(work, batch, bus, source)
+        landed = landing.run(open_lander)
     if landed:
-        work.ledger.move_batch(batch_id, "planned", "buffered")
+        work.ledger.end_landing(batch_id, learned_of(work, batch, landing.samples))
 
 
 @dataclass
@@ -59,11 +64,16 @@ class Landing:
     source: LogSource
     seen: set[bytes] = field(default_factory=set)
     recorded: dict[str, BatchFile] = field(default_factory=dict)
+    samples: dict[str, TypeSample] = field(default_factory=dict)  # of what this try landed
 
     def __post_init__(self) -> None:
         """Know how messages are checked."""
         settings = self.work.settings
-        limits = Limits(settings.buffer_range_events, settings.event_max_bytes)
+        sampled = settings.schema_sample_events if self.bus.name != OPERATIONS_BUS.name else 0
+        self._limits = Limits(
+            settings.buffer_range_events, settings.event_max_bytes, sampled, settings.schema_example_bytes
+        )
+        limits = self._limits if self.batch.state == "planned" else self._limits._replace(sample_events=0)
         self._checking = Checking(self.source, self.bus.source.mapping, limits, self.work.clock)
 
     def run(self, open_lander: Callable[[Bus], Lander | None] | None = None) -> bool:
@@ -105,8 +115,7 @@ class Landing:
             at=self.work.clock(),
             log=log_of(self.source),
             store_uri=settings.store_uri,
-            file_events=settings.buffer_range_events,
-            event_max_bytes=settings.event_max_bytes,
+            **self._limits._asdict(),
         )
         parts = parts_of(spans, job)
         lander = open_lander(self.bus) if parts else None
@@ -124,7 +133,7 @@ class Landing:
             budget.check()
             detail = file.detail
             if self.seen.isdisjoint(identities):
-                taken = self._record(detail, identities, file.path)
+                taken = self._record(file, identities)
             else:  # the batch has some of these ids already, in another part: the file says that they are new
                 taken = self._land(detail.queue, detail.start, detail.end)
             if not taken or (position := self._landed_until(part, position)) != detail.end:
@@ -137,16 +146,26 @@ class Landing:
         found = self._checked(queue, start, limit)
         batch = self.batch
         path = write_file(self.work.store, batch.bus, batch.planned_at, batch.batch_id, found.rows)
-        return self._record(found.detail, found.identities, path)
+        return self._record(LandedFile(path, found.detail, found.samples), found.identities)
 
-    def _record(self, detail: LandedRange, identities: set[bytes], path: str | None) -> bool:
-        file = BatchFile(self.batch.batch_id, "buffer", _key(detail.queue, detail.start), path, detail.read, detail)
+    def _record(self, landed: LandedFile, identities: set[bytes]) -> bool:
+        detail = landed.detail
+        key = _key(detail.queue, detail.start)
+        file = BatchFile(self.batch.batch_id, "buffer", key, landed.path, detail.read, detail)
         if self.work.ledger.record_file(file, while_state="planned"):
             self.seen |= identities
             self.recorded[file.key] = file
+            self._sampled(landed.samples)
             return True
         self._learn()
         return file.key in self.recorded and self.work.ledger.batch(self.batch.batch_id).state == "planned"
+
+    def _sampled(self, samples: Mapping[str, TypeSample]) -> None:
+        for name, sample in samples.items():
+            if (before := self.samples.get(name)) is not None:
+                self.samples[name] = merged(before, sample)
+            elif len(self.samples) < MOST_TYPES:
+                self.samples[name] = sample
 
     def take(self, queue: Queue, start: int, limit: int) -> tuple[pa.Table, int]:
         """Return what comes next of a queue as rows of schema BUFFER, landed nowhere, and up to where that goes."""

@@ -16,9 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from eventbridge.decision.schema_sample import rows_to_sample, sample_bodies
 from eventbridge.errors import EventError
 from eventbridge.event.cloudevent import Event, parse_event
 from eventbridge.event.recognise import recognise
+from eventbridge.model.event_schema import TypeSample
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.queue import Queue
 from eventbridge.rule.model import EventMapping
@@ -42,18 +44,27 @@ _BUFFER = with_codes(BUFFER, but=("message_id", "event_id"))
 
 
 class Limits(NamedTuple):
-    """The most events of a file, and the most bytes of an event."""
+    """The most events of a file, and the most bytes of an event; of how many its schema is learned, with what values.
+
+    `example_bytes` is how long a value is that is kept as an example; 0: none is.
+    """
 
     file_events: int
     event_max_bytes: int
+    sample_events: int = 0
+    example_bytes: int = 0
 
 
 class CheckedFile(NamedTuple):
-    """What one file will hold: rows of schema BUFFER, what is recorded of them, the identities of the valid events."""
+    """What one file will hold: rows of schema BUFFER, what is recorded of them, the identities of the valid events.
+
+    `samples` is what some of these have, by type.
+    """
 
     rows: pa.Table
     detail: LandedRange
     identities: set[bytes]
+    samples: dict[str, TypeSample]
 
 
 @dataclass(frozen=True)
@@ -76,7 +87,14 @@ class Checking:
         messages, refused = as_events(messages, queue, self.mapping)
         checked = self._check(messages, refused, seen)
         rows = _rows(queue, messages, checked, self.clock())
-        return CheckedFile(rows, _landed(queue, start, end, messages, checked), checked.identities)
+        samples = self._sample(messages, checked)
+        return CheckedFile(rows, _landed(queue, start, end, messages, checked), checked.identities, samples)
+
+    def _sample(self, messages: pa.Table, checked: _Checked) -> dict[str, TypeSample]:
+        chosen = rows_to_sample(checked.types, self.limits.sample_events)
+        if not chosen:
+            return {}
+        return sample_bodies(messages["body"].take(pa.array(chosen)).to_pylist(), self.limits.example_bytes)
 
     def _read(self, queue: Queue, start: int, limit: int) -> tuple[pa.Table, int]:
         """Return the next messages, as many as fit one file, and the offset up to which that accounts for."""

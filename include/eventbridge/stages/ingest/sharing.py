@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, Protocol
 
 from msgspec import Struct, json
 
+from eventbridge.model.event_schema import TypeSample
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.queue import Queue
 from eventbridge.rule import Bus
@@ -42,12 +43,14 @@ class LandJob(Struct, frozen=True, kw_only=True):
     store_uri: str
     file_events: int
     event_max_bytes: int
+    sample_events: int = 0
+    example_bytes: int = 0
     old: bool = False
 
     @property
     def limits(self) -> Limits:
         """Return what bounds a file."""
-        return Limits(self.file_events, self.event_max_bytes)
+        return Limits(self.file_events, self.event_max_bytes, self.sample_events, self.example_bytes)
 
 
 class Part(Struct, frozen=True):
@@ -75,10 +78,11 @@ class LandJobParts(Struct, frozen=True):
 
 
 class LandedFile(Struct, frozen=True):
-    """A file that a worker wrote (None: of a gap), and what is to be recorded of it."""
+    """A file that a worker wrote (None: of a gap), what is to be recorded of it, what a sample of its events has."""
 
     path: str | None
     detail: LandedRange
+    samples: dict[str, TypeSample] = {}
 
 
 class LandedFiles(Struct, frozen=True):
@@ -165,7 +169,7 @@ def land_part(store: Store, source: LogSource, bus: Bus, job: LandJob, part: Par
             break
         found = checking.next_file(part.queue, position, part.end, seen)
         path = write_file(store, job.bus, job.planned_at, job.batch_id, found.rows)
-        files.append(LandedFile(path, found.detail))
+        files.append(LandedFile(path, found.detail, found.samples))
         identities += found.identities
         seen |= found.identities
         position = found.detail.end

@@ -1,0 +1,69 @@
+"""`eventbridge schemas`: what fields the events of each type have, as learned while they were landed."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from eventbridge.cli.output import JsonOption, say, show_json
+from eventbridge.cli.runtime import runtime
+from eventbridge.cli.table import show_table
+
+app = typer.Typer(help="Show which fields the events of each type have.", no_args_is_help=True)
+
+_Bus = Annotated[str | None, typer.Option("--bus", metavar="BUS", help="Only on this bus.")]
+
+
+@app.callback()
+def _group() -> None:
+    """Show which fields the events of each type have."""
+
+
+@app.command("list")
+def list_schemas(bus: _Bus = None, as_json: JsonOption = False) -> None:
+    """Show the types of each bus: of how many sampled events they are known, how many fields, how many are lost."""
+    from eventbridge.stages.operate.schemas import all_schemas
+
+    with runtime(looking=True) as work:
+        found = all_schemas(work, bus)
+    if as_json:
+        show_json(found)
+        return
+    rows = [[each.bus, each.type, each.sampled, each.fields, each.lost, each.first_at, each.last_at] for each in found]
+    show_table("Types, times in UTC", ["bus", "type", "sampled", "fields", "lost", "first", "last"], rows)
+
+
+@app.command()
+def show(
+    type_: Annotated[str, typer.Argument(metavar="TYPE", help="A type of events, such as order.placed.")],
+    bus: _Bus = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the fields of a type: their types, the share of events without a value, an example."""
+    from eventbridge.stages.operate.schemas import schemas_named
+
+    with runtime(looking=True) as work:
+        found = schemas_named(work, type_, bus)
+    if as_json:
+        show_json(found)
+        return
+    for number, each in enumerate(found):
+        if number:
+            say()
+        rows = [
+            [
+                field.path,
+                " or ".join(field.types) or "null",
+                f"{field.null_rate:.1%}",
+                _state(field.lost),
+                field.example,
+            ]
+            for field in each.fields
+        ]
+        title = f"{each.type} on {each.bus}, of {each.sampled:,} sampled events until {each.last_at:%Y-%m-%d %H:%M} UTC"
+        show_table(title, ["field", "type", "null", "state", "example"], rows)
+
+
+def _state(lost: bool) -> str:
+    return "lost" if lost else ""

@@ -1,0 +1,120 @@
+"""Which rules use a field of an event, or take events of a type: named where a schema changes. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from eventbridge.decision.schema_sample import path_of
+from eventbridge.errors import PatternError, TransformError
+from eventbridge.match.accept import acceptance
+from eventbridge.model.event_schema import SchemaChange
+from eventbridge.pattern.nodes import And, Clause, Field, Pattern
+from eventbridge.pattern.parse import parse_pattern
+from eventbridge.rule import Rule, RuleSet
+from eventbridge.rule.model import Target, Transform
+from eventbridge.transform.jsonpath import parse_path
+
+#: Forms whose paths can be read; expressions are searched for the name of a field.
+_BY_PATHS = ("JSONPATH", "TEMPLATE", "FIELDS")
+_EXPRESSIONS = ("JSONATA", "SQL")
+
+
+def rules_using(rules: RuleSet, change: SchemaChange) -> list[str]:
+    """Return the names of the bus's rules whose patterns or transforms use what changed, sorted.
+
+    Of a new type those whose patterns ask for the type, and take it. Of a field those that take the type and name the
+    field, or what it lies in, in the pattern, `where`, `ordered_by`, `not_before`, `expect` or a transform; of an
+    expression, those that have its name as a word. A rule that hands on whole events does not count for that.
+    """
+    return sorted(rule.name for rule in rules.rules.values() if rule.bus == change.bus and _uses(rule, change))
+
+
+def _uses(rule: Rule, change: SchemaChange) -> bool:
+    try:
+        pattern = parse_pattern(rule.pattern)
+    except PatternError:  # of a version that knew more of the language
+        return False
+    asked = _takes(pattern, change.type)
+    if not change.path:
+        return asked is True
+    if asked is False:
+        return False
+    if any(_concerns(path, change.path) for path in _paths(rule, pattern)):
+        return True
+    word = re.compile(rf"\b{re.escape(change.path.rpartition('.')[2].strip(chr(34)))}\b")
+    return any(word.search(text) for text in _expressions(rule))
+
+
+def _takes(pattern: Pattern, type_: str) -> bool | None:
+    """Return whether a pattern's conditions on the type, outside `$or`, take a type; None: there is none."""
+    asked = [each for each in pattern.where.clauses if isinstance(each, Field) and each.path == ("type",)]
+    if not asked:
+        return None
+    return all(any(acceptance(condition)(type_) for condition in each.conditions) for each in asked)
+
+
+def _concerns(used: str, changed: str) -> bool:
+    """Return whether a rule that names a path is concerned by a change of one: it, or what lies around or below it."""
+    return used == changed or changed.startswith(f"{used}.") or used.startswith(f"{changed}.")
+
+
+def _paths(rule: Rule, pattern: Pattern) -> Iterator[str]:
+    """Yield the paths that a rule names, but for the whole of the data."""
+    fields = _fields((pattern.where, pattern.unless.pattern) if pattern.unless else (pattern.where,))
+    yield from (path_of(each.path) for each in fields)
+    texts = [text for target in rule.targets.values() for text in _texts(target)]
+    if rule.expect is not None:
+        texts += rule.expect.fields
+    for text in texts:
+        try:
+            path = path_of(parse_path(text).steps)
+        except TransformError:
+            continue
+        if path != "data":
+            yield path
+
+
+def _fields(parts: Iterable[And]) -> Iterator[Field]:
+    for part in parts:
+        for clause in part.clauses:
+            yield from _fields_of(clause)
+
+
+def _fields_of(clause: Clause) -> Iterator[Field]:
+    if isinstance(clause, Field):
+        yield clause
+    else:
+        yield from _fields(clause.alternatives)
+
+
+def _texts(target: Target) -> Iterator[str]:
+    """Yield the texts of a target that may be paths."""
+    transform: Transform | None = getattr(target, "transform", None)
+    if transform is not None and transform.form in _BY_PATHS:
+        yield from _strings(transform.value)
+        yield from _strings(transform.steps)
+    for name in ("ordered_by", "not_before"):
+        if isinstance(value := getattr(target, name, None), str):
+            yield value
+
+
+def _strings(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        if value.startswith("$"):
+            yield value
+    elif isinstance(value, Mapping):
+        for below in value.values():
+            yield from _strings(below)
+    elif isinstance(value, list | tuple):
+        for below in value:
+            yield from _strings(below)
+
+
+def _expressions(rule: Rule) -> Iterator[str]:
+    if rule.where is not None:
+        yield rule.where
+    for target in rule.targets.values():
+        transform: Transform | None = getattr(target, "transform", None)
+        if transform is not None and transform.form in _EXPRESSIONS and isinstance(transform.value, str):
+            yield transform.value

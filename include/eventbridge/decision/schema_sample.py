@@ -1,0 +1,144 @@
+"""Samples of events: which rows of a file are looked at, and what fields they have. Pure; Spark's workers run it.
+
+All is bounded: the rows of a file, the fields of a type, the depth, the elements of an array, the bytes of an example.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from eventbridge.model.event_schema import FieldSample, TypeSample
+
+#: Fields that are kept of a type; those found first stay.
+MOST_FIELDS: Final = 200
+#: The longest name of a type, and the longest path of a field, that is learned.
+LONGEST_NAME: Final = 255
+_DEEPEST = 16
+_ELEMENTS = 10
+
+#: What every event has and no rule can miss.
+_TOLD_OTHERWISE = frozenset(("specversion", "type"))
+_DECODER: Final = msgspec.json.Decoder()
+
+
+def rows_to_sample(types: Sequence[str | None], most: int) -> list[int]:
+    """Return at most so many rows: the first of each type, and others evenly over the file; None is no event."""
+    if most <= 0 or not types:
+        return []
+    count = len(types)
+    first = dict(zip(reversed(types), range(count - 1, -1, -1), strict=True))
+    rows = sorted(row for name, row in first.items() if name is not None)[:most]
+    left = most - len(rows)
+    if left:
+        step = max(1, -(-count // left))
+        rows += [row for row in range(0, count, step) if types[row] is not None]
+    return sorted(set(rows))
+
+
+def sample_bodies(bodies: Iterable[bytes], example_bytes: int) -> dict[str, TypeSample]:
+    """Return what some events in structured JSON have, by type; what cannot be decoded here is passed over."""
+    found: dict[str, _Tally] = {}
+    for body in bodies:
+        try:
+            event = _DECODER.decode(body)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            continue
+        if isinstance(event, dict) and isinstance(name := event.get("type"), str) and 0 < len(name) <= LONGEST_NAME:
+            found.setdefault(name, _Tally(example_bytes)).add(event)
+    return {name: tally.sample() for name, tally in found.items()}
+
+
+def merged(one: TypeSample, other: TypeSample) -> TypeSample:
+    """Return two samples of a type as one."""
+    fields = dict(one.fields)
+    for path, seen in other.fields.items():
+        if (before := fields.get(path)) is not None:
+            types = tuple(dict.fromkeys((*before.types, *seen.types)))
+            fields[path] = FieldSample(
+                before.seen + seen.seen, before.null + seen.null, types, before.example or seen.example
+            )
+        elif len(fields) < MOST_FIELDS:
+            fields[path] = seen
+    return TypeSample(one.events + other.events, fields)
+
+
+def path_of(steps: Iterable[str | int]) -> str:
+    """Return the path of a field, arrays being transparent: names joined by dots, quoted where one has a dot or is odd.
+
+    The same for a pattern's path and a transform's, whose numbers of elements are left out.
+    """
+    names = [step for step in steps if isinstance(step, str)]
+    return ".".join(name if _is_plain(name) else json.dumps(name, ensure_ascii=False) for name in names)
+
+
+def _is_plain(name: str) -> bool:
+    return name.replace("-", "_").replace("$", "_").isidentifier()
+
+
+@dataclass
+class _Tally:
+    """What is counted of the fields of a type."""
+
+    example_bytes: int
+    events: int = 0
+    seen: dict[str, int] = field(default_factory=dict)
+    null: dict[str, int] = field(default_factory=dict)
+    types: dict[str, dict[str, None]] = field(default_factory=dict)
+    examples: dict[str, str] = field(default_factory=dict)
+
+    def add(self, event: Mapping[str, Any]) -> None:
+        self.events += 1
+        found: dict[str, list[str]] = {}
+        for name, value in event.items():
+            if name not in _TOLD_OTHERWISE:
+                self._walk(value, path_of((name,)), "", found, 1)
+        for path, types in found.items():
+            if path not in self.seen and len(self.seen) >= MOST_FIELDS:
+                continue
+            self.seen[path] = self.seen.get(path, 0) + 1
+            if types == ["null"]:
+                self.null[path] = self.null.get(path, 0) + 1
+            self.types.setdefault(path, {}).update(dict.fromkeys(each for each in types if each != "null"))
+
+    def _walk(self, value: Any, path: str, suffix: str, found: dict[str, list[str]], depth: int) -> None:
+        if isinstance(value, list):
+            found.setdefault(path, [])
+            for each in value[:_ELEMENTS]:
+                self._walk(each, path, "[]", found, depth + 1)
+            return
+        found.setdefault(path, []).append("null" if value is None else type_of(value) + suffix)
+        if isinstance(value, dict):
+            if depth < _DEEPEST:
+                for name, below in value.items():
+                    inner = f"{path}.{path_of((name,))}"
+                    if len(inner) <= LONGEST_NAME:
+                        self._walk(below, inner, "", found, depth + 1)
+        elif value is not None and self.example_bytes and path not in self.examples and len(found) <= MOST_FIELDS:
+            self.examples[path] = _shown(value, self.example_bytes)
+
+    def sample(self) -> TypeSample:
+        fields = {
+            path: FieldSample(seen, self.null.get(path, 0), tuple(self.types[path]), self.examples.get(path, ""))
+            for path, seen in self.seen.items()
+        }
+        return TypeSample(self.events, fields)
+
+
+def type_of(value: Any) -> str:
+    """Return the JSON type of a value that is neither null nor an array; numbers are `integer` or `number`."""
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        return "integer"
+    return {float: "number", str: "string", dict: "object"}[type(value)]
+
+
+def _shown(value: object, most: int) -> str:
+    text = json.dumps(value if not isinstance(value, str) else value[:most], ensure_ascii=False)
+    kept = text.encode("utf-8", "replace")[:most].decode("utf-8", "ignore")
+    return kept.replace("\x00", "\ufffd")

@@ -1,0 +1,58 @@
+"""What buffer learned of the schemas of a batch: merged with what the ledger knows, and what is told of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from eventbridge.decision.field_use import rules_using
+from eventbridge.decision.operational_event import of_schema
+from eventbridge.decision.schema import learn
+from eventbridge.errors import EventBridgeError
+from eventbridge.ledger.schemas import LearnedSchema
+from eventbridge.model.batch import Batch
+from eventbridge.model.event_schema import TypeSample
+from eventbridge.rule import RuleSet
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.store.rule_sets import frozen_rules
+
+log = logging.getLogger(__name__)
+
+#: Types that are learned of a bus: what names types by ids must not fill the ledger.
+MOST_TYPES: Final = 500
+
+
+def learned_of(work: Runtime, batch: Batch, samples: Mapping[str, TypeSample]) -> list[LearnedSchema]:
+    """Return what the types of a batch are known as now, and the events that tell what changed.
+
+    Once a bus has as many types as are learned of one, further ones are passed over.
+    """
+    if not samples:
+        return []
+    known, types = work.ledger.schemas_of(batch.bus, samples)
+    new = [name for name in samples if name not in known]
+    passed_over = set(new[max(0, MOST_TYPES - types) :])
+    found = [
+        learn(known.get(name), batch.bus, name, sample, batch.planned_at)
+        for name, sample in samples.items()
+        if name not in passed_over
+    ]
+    rules = _rules_of_all(work, batch) if any(each.changes for each in found) else None
+    return [
+        LearnedSchema(each.schema, tuple(of_schema(change, rules_using(rules, change)) for change in each.changes))
+        if rules is not None
+        else LearnedSchema(each.schema, ())
+        for each in found
+    ]
+
+
+def _rules_of_all(work: Runtime, batch: Batch) -> RuleSet:
+    """Return the rules in force of all runners; where they cannot be read, those that the batch is pinned to."""
+    try:
+        known = work.ledger.rules_in_force()
+        if known is not None:
+            return frozen_rules(work.store, known.rule_set)
+    except EventBridgeError as error:
+        log.warning("batch %s names rules of its own runner only: %s", batch.batch_id, error)
+    return work.rules_of(batch)

@@ -1,0 +1,111 @@
+"""Schemas as operators ask for them: the types of each bus, and what is known of the events of one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from eventbridge.errors import NotFoundError
+from eventbridge.model.cursor import read_name_cursor, write_name_cursor
+from eventbridge.model.event_schema import EventSchema, KnownField
+from eventbridge.stages.runtime.runtime import Runtime
+
+_AT_ONCE = 500
+
+
+@dataclass(frozen=True)
+class SchemaLine:
+    """A type of a bus: of how many sampled events it is known, and how many fields, of which so many are lost."""
+
+    bus: str
+    type: str
+    sampled: int
+    fields: int
+    lost: int
+    first_at: datetime
+    last_at: datetime
+
+
+@dataclass(frozen=True)
+class SchemaPage:
+    """Some types, by bus and name, and the cursor behind which there are more; None: these are the last."""
+
+    schemas: tuple[SchemaLine, ...]
+    cursor: str | None
+
+
+@dataclass(frozen=True)
+class SchemaField:
+    """A field of a type: how often it is there, which share of the events lacks it or has it null, one value as JSON.
+
+    `example` None: none is kept, or none is shown. `missing` counts the latest events without it.
+    """
+
+    path: str
+    types: tuple[str, ...]
+    seen: int
+    null_rate: float
+    missing: int
+    lost: bool
+    example: str | None
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What is known of the events of a type on a bus, its fields by path."""
+
+    bus: str
+    type: str
+    sampled: int
+    first_at: datetime
+    last_at: datetime
+    fields: tuple[SchemaField, ...]
+
+
+def schema_page(work: Runtime, limit: int, after: str | None = None, bus: str | None = None) -> SchemaPage:
+    """Return at most so many types from behind a cursor on; raises UserError for what is no cursor."""
+    behind = None
+    if after:
+        behind = read_name_cursor(after, 2)
+    found = work.ledger.schemas(limit + 1, bus=bus, behind=None if behind is None else (behind[0], behind[1]))
+    cursor = write_name_cursor(found[limit - 1].bus, found[limit - 1].type) if len(found) > limit else None
+    return SchemaPage(tuple(map(_line, found[:limit])), cursor)
+
+
+def all_schemas(work: Runtime, bus: str | None = None) -> list[SchemaLine]:
+    """Return every type that is known, by bus and name."""
+    found: list[EventSchema] = []
+    while not found or len(found) % _AT_ONCE == 0:
+        behind = (found[-1].bus, found[-1].type) if found else None
+        more = work.ledger.schemas(_AT_ONCE, bus=bus, behind=behind)
+        if not more:
+            break
+        found += more
+    return [_line(each) for each in found]
+
+
+def schemas_named(work: Runtime, type_: str, bus: str | None = None, *, examples: bool = True) -> list[Schema]:
+    """Return what is known of a type, on each bus that has it; raises NotFoundError. `examples`: with values."""
+    found = [each for each in work.ledger.schemas_named(type_) if bus in (None, each.bus)]
+    if not found:
+        where = f"on the bus {bus!r}" if bus is not None else "on any bus"
+        raise NotFoundError(
+            f"No event of the type {type_!r} was sampled {where}. `eventbridge schemas list` shows the types that were."
+        )
+    return [_schema(each, examples) for each in found]
+
+
+def _line(each: EventSchema) -> SchemaLine:
+    lost = sum(field.lost for field in each.fields.values())
+    return SchemaLine(each.bus, each.type, each.sampled, len(each.fields), lost, each.first_at, each.last_at)
+
+
+def _schema(each: EventSchema, examples: bool) -> Schema:
+    fields = (_field(path, field, each.sampled, examples) for path, field in sorted(each.fields.items()))
+    return Schema(each.bus, each.type, each.sampled, each.first_at, each.last_at, tuple(fields))
+
+
+def _field(path: str, field: KnownField, sampled: int, examples: bool) -> SchemaField:
+    rate = round(1 - (field.seen - field.null) / max(1, sampled), 4)
+    example = field.example or None if examples else None
+    return SchemaField(path, field.types, field.seen, rate, field.missing, field.lost, example)
