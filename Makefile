@@ -24,7 +24,7 @@ PARKED ?= 1000000
 .PHONY: help setup demo up down env up-production smoke-production test test-deep test-s3 services check screenshots oracle fix bench-latency bench-match \
   bench-push bench-isolation bench-retry-lane bench-many-rules bench-batch bench-looking bench-why \
   bench-doorbell bench-replay bench-api bench-backtest bench-fairness bench-sources \
-  bench-end-to-end requirements
+  bench-end-to-end bench-express requirements
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/' \
@@ -129,6 +129,9 @@ bench-isolation: setup ## what a dead, a slow and a flapping target cost seven o
 
 bench-retry-lane: setup ## how late parked deliveries are taken up, what a look costs, how fast a backlog drains
 	@exec $(BIN)/python -m benchmarks.bench_retry_lane
+
+bench-express: setup ## milliseconds, CPU, windows and files of the mode express, staged beside it, from 1 to 9,000 events/s
+	@exec $(BIN)/python -m benchmarks.bench_express
 
 bench-many-rules: setup ## what a delivery costs, push to commit, with 10, 1,000 and 10,000 rules, a target each
 	@exec $(BIN)/python -m benchmarks.bench_many_rules

@@ -66,6 +66,10 @@ _SMALL = {
             "goal: rocketmq: 60,000 a CPU-second",
         ],
     ),
+    "bench_express": (
+        ["--rates", "20", "--targets", "http", "--seconds", "2", "--slow", "1"],
+        ["express", "staged", "idle", "goal: express, http, 20/s: p99 ms at most 50", "differences of the audit"],
+    ),
     "bench_batch": (
         ["--events", "400", "--fanned", "20"],
         ["400 events of 1,024 bytes, 200 deliveries", "400 deliveries: 20 targets each", "commit", "peak of a stage"],

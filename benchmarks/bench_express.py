@@ -1,0 +1,279 @@
+"""`make bench-express`: publish to delivered in the mode express, beside staged, and what a runner costs and leaves.
+
+Each line is a runner of its own, fed at a steady rate with events of 510 bytes of which half match. The clock of a
+delivery starts when the bus has its event and stops at the target's answer. `eventbridge deliver` runs as a process of
+its own, and its CPU time is that of this process and its children; staged lines call the stages in a loop, batch by
+batch. Airflow is in neither.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+from benchmarks.bench_site import RUNNER, Site, event, site
+from benchmarks.compiled_receiver import CompiledReceiver, NoCompiler, compiled_receiver
+from rich.console import Console
+from rich.table import Table
+
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.sources.embedded.bus import EmbeddedBus
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.deliver import deliver_batch
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.settle.settlement import settled_as
+
+_SIZE = 510
+_DAY = 86_400.0
+#: How long a runner may take to begin, and to be done after the last event.
+_WAIT_SECONDS = 60.0
+#: Events published at a time are those of so many seconds.
+_TICK_SECONDS = 0.002
+
+
+@dataclass(frozen=True)
+class Load:
+    """One line: what is published, to which target, in which mode."""
+
+    mode: str
+    target: str
+    rate: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Found:
+    """What came of a load; times in milliseconds, CPU as a share of a core, windows and files a day."""
+
+    load: Load
+    took: Sequence[float]
+    cpu: float
+    windows: float
+    files: float
+    differences: int
+
+    def quantile(self, share: float) -> float:
+        """Return so many milliseconds from publish to delivered; nan without deliveries."""
+        ordered = sorted(self.took)
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("nan")
+
+
+def main() -> int:
+    """Measure, print the table and the goals; 1 if one is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rates", type=float, nargs="*", default=[1, 100, 1000, 3000, 9000], help="events a second")
+    parser.add_argument("--targets", nargs="*", default=["http", "file"], choices=["http", "file"])
+    parser.add_argument("--modes", nargs="*", default=["express", "staged"], choices=["express", "staged"])
+    parser.add_argument("--seconds", type=float, default=21.0, help="of each load (default: 21)")
+    parser.add_argument("--slow", type=float, default=65.0, help="of a load below 10 a second, and idle (default: 65)")
+    options = parser.parse_args()
+    loads = list(_loads(options))
+    try:
+        with compiled_receiver() as receiver:
+            found = [_measured(receiver, load) for load in loads]
+    except NoCompiler as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 1
+    return _report(found)
+
+
+def _loads(options: argparse.Namespace) -> Iterator[Load]:
+    if "express" in options.modes:
+        yield Load("express", "http", 0, options.slow)
+    for target in options.targets:
+        for rate in options.rates:
+            for mode in options.modes:
+                if mode == "staged" and (target != "http" or rate > 1000):
+                    continue  # its latency is that of a batch, whatever the target
+                quiet = rate < 10 and mode == "express"
+                if quiet and target != "http":
+                    continue
+                yield Load(mode, target, rate, options.slow if quiet else options.seconds)
+
+
+def _measured(receiver: CompiledReceiver, load: Load) -> Found:
+    with site(large=False) as place:
+        write_rules(place.folder / "rules", receiver, place.folder / "answers", {RUNNER: load})
+        place.publish(2, _SIZE)  # the first event of a process takes seconds; it is not counted
+        with _running(place, load.mode) as process, closing(place.open()) as work:
+            _until(lambda: _is_warm(work, load.mode))
+            before = cpu_seconds(process), time.monotonic()
+            with place.bus() as bus:
+                began = published(bus, load)
+            share = (cpu_seconds(process) - before[0]) / (time.monotonic() - before[1])
+            _until(lambda: load.mode == "express" or _is_done(work, load))
+        with closing(place.open()) as work:
+            return found_of(work, RUNNER, load, began, share)
+
+
+def write_rules(folder: Path, receiver: CompiledReceiver, files: Path, runners: dict[str, Load]) -> None:
+    """Write rule files with a bus, a runner and a rule for each load."""
+    for runner, load in runners.items():
+        http = f'{{type: http, url: "{receiver.url("/ok/" + runner)}", allow_http: true, connection: signed}}'
+        target = http if load.target == "http" else f'{{type: file, path: "{files / runner}.jsonl"}}'
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{runner}.yaml").write_text(
+            f"buses: {{{runner}: {{source: {{type: embedded, start_at: earliest, queues: 4, topics: [events]}}}}}}\n"
+            f"runners: {{{runner}: {{mode: {load.mode}}}}}\n"
+            f"rules: {{{runner}: {{bus: {runner}, pattern: {{type: [bench]}}, targets: {{one: {target}}}}}}}\n"
+        )
+
+
+@contextmanager
+def _running(place: Site, mode: str) -> Iterator[psutil.Process]:
+    """Deliver until the block ends, and a little longer: what is read is answered, and the last window closed."""
+    program = [str(Path(sys.executable).with_name("eventbridge")), "deliver", "--runner", RUNNER, "--express"]
+    if mode == "staged":
+        program = [sys.executable, "-m", "benchmarks.bench_express_staged"]
+    child = subprocess.Popen(program, env=os.environ | place.environ(), stdout=subprocess.DEVNULL)
+    try:
+        yield psutil.Process(child.pid)
+    finally:
+        child.send_signal(signal.SIGINT)
+        try:
+            child.wait(_WAIT_SECONDS)
+        finally:
+            child.kill()
+
+
+def deliver_in_stages(place: Runtime, stop: threading.Event) -> None:
+    """Deliver batch after batch, as runs of the DAG would."""
+    while not stop.is_set():
+        if deliver_batch(place, RUNNER, InProcessRouter(place.store), stop) is None:
+            stop.wait(0.1)
+
+
+def _is_warm(work: Runtime, mode: str) -> bool:
+    if mode == "staged":
+        return bool(work.ledger.batches(state="committed"))
+    return any(work.ledger.files(batch.batch_id, "outcome") for batch in work.ledger.batches(state="open"))
+
+
+def _is_done(work: Runtime, load: Load) -> bool:
+    wanted = 2 + int(load.rate * load.seconds) // 2
+    return len(list(deliveries(work, RUNNER))) >= wanted and work.ledger.unfinished_batch(RUNNER) is None
+
+
+def published(bus: EmbeddedBus, load: Load) -> datetime:
+    """Publish a load at its rate, half of it of a type that matches, and return when that began."""
+    began, start, sent = datetime.now(UTC), time.monotonic(), 0
+    total = int(load.rate * load.seconds)
+    while (passed := time.monotonic() - start) < load.seconds:
+        due = min(total, int(passed * load.rate) + 1) if total else 0
+        if due > sent:
+            kinds = ("bench", "other")
+            bus.publish([(event(2 + n, _SIZE, kinds[n % 2]), None) for n in range(sent, due)])
+            sent = due
+        time.sleep(max(0.0, min(_TICK_SECONDS if total else 1.0, start + load.seconds - time.monotonic())))
+    return began
+
+
+def cpu_seconds(process: psutil.Process) -> float:
+    """Return the CPU time of a process and its descendants, those that have ended among them."""
+    total = 0.0
+    for each in [process, *process.children(recursive=True)]:
+        try:
+            times = each.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += times.user + times.system + times.children_user + times.children_system
+    return float(total)
+
+
+def deliveries(work: Runtime, runner: str) -> Iterator[tuple[datetime, datetime]]:
+    """Yield when each event that was delivered was published, and when it was answered."""
+    for batch in work.ledger.batches(limit=None, runner=runner):
+        for _, table in settled_as(work, batch.batch_id, ["Delivered"], ["published_at", "settled_at"]):
+            for row in table.to_pylist():
+                yield row["published_at"], row["settled_at"]
+
+
+def found_of(work: Runtime, runner: str, load: Load, began: datetime, cpu: float) -> Found:
+    """Return what came of a load whose books are closed; raises RuntimeError if an event was not delivered."""
+    heard = [(late - early).total_seconds() * 1e3 for early, late in deliveries(work, runner) if early >= began]
+    wanted = -(-int(load.rate * load.seconds) // 2)
+    if len(heard) != wanted:
+        raise RuntimeError(f"{load}: {len(heard)} of {wanted} events were delivered")
+    counted = [batch for batch in work.ledger.batches(limit=None, runner=runner) if batch.planned_at >= began]
+    windows = len(counted) * _DAY / load.seconds
+    files = sum(_files(work, batch.batch_id) for batch in counted) * _DAY / load.seconds
+    return Found(load, heard, cpu, windows, files, len(audit(work).differences))
+
+
+def _files(work: Runtime, batch_id: str) -> int:
+    """Return how many files a batch left in the store, by their names."""
+    root = Path(work.settings.store_uri.removeprefix("file://"))
+    return sum(1 for path in root.rglob("*") if batch_id in str(path) and path.is_file())
+
+
+def _until(reached: Any) -> None:
+    end = time.monotonic() + _WAIT_SECONDS
+    while not reached():
+        if time.monotonic() > end:
+            raise RuntimeError("the runner does not deliver")
+        time.sleep(0.2)
+
+
+def _report(found: Sequence[Found]) -> int:
+    load = os.getloadavg()[0]
+    table = Table(
+        title=f"events of {_SIZE} bytes in 4 queues, half of them match, without Airflow; load {load:.1f} at the end"
+    )
+    for title in (
+        "mode",
+        "target",
+        "events/s",
+        "p50 ms",
+        "p99 ms",
+        "max ms",
+        "CPU of a core",
+        "windows/day",
+        "files/day",
+    ):
+        table.add_column(title, justify="left" if title in ("mode", "target") else "right")
+    for each in found:
+        times = [f"{each.quantile(share):,.1f}" if each.took else "-" for share in (0.5, 0.99, 1.0)]
+        rate = f"{each.load.rate:,.0f}" if each.load.rate else "idle"
+        counts = f"{each.windows:,.0f}", f"{each.files:,.0f}"
+        table.add_row(each.load.mode, each.load.target, rate, *times, f"{each.cpu:.1%}", *counts)
+    Console(width=120).print(table)
+    goals = [goal for each in found for goal in goals_of(each)]
+    for what, reached, most in goals:
+        print(f"goal: {what} at most {most:,g}: {reached:,.3g}: {'kept' if reached <= most else 'NOT KEPT'}")  # noqa: T201
+    return 0 if all(reached <= most for _, reached, most in goals) else 1
+
+
+def goals_of(found: Found) -> Iterator[tuple[str, float, float]]:
+    """Yield the goals of a line of express: what, what was reached, at most what."""
+    load = found.load
+    yield f"{load.mode}, {load.target}, {load.rate:,.0f}/s: differences of the audit", found.differences, 0
+    if load.mode != "express":
+        return
+    name = f"express, {load.target}, {load.rate:,.0f}/s" if load.rate else "express, idle"
+    if load.rate:
+        small = load.rate <= 1000
+        if small or load.rate >= 9000:
+            yield f"{name}: p50 ms", found.quantile(0.5), 10 if small else 40
+            yield f"{name}: p99 ms", found.quantile(0.99), 50 if small else 250
+    if load.rate in (0, 100):
+        yield f"{name}: CPU, % of a core", found.cpu * 100, 12 if load.rate else 3
+    if load.rate < 2000:
+        few = load.rate <= 1
+        yield f"{name}: windows a day", found.windows, 2_000 if few else 9_000
+        yield f"{name}: files a day", found.files, 40_000 if few else 200_000
+
+
+if __name__ == "__main__":
+    sys.exit(main())

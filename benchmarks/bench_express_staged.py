@@ -1,0 +1,26 @@
+"""The staged runner of bench_express, as a process of its own: SIGINT ends it after its batch."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from contextlib import closing
+
+from benchmarks.bench_express import deliver_in_stages
+
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
+from eventbridge.stages.runtime.runtime import Runtime
+
+
+def main() -> None:
+    """Deliver until SIGINT."""
+    stop = threading.Event()
+    signal.signal(signal.SIGINT, lambda *_: stop.set())
+    with closing(Runtime.open(Settings.from_mapping(os.environ), connections_from_environment(os.environ))) as work:
+        deliver_in_stages(work, stop)
+
+
+if __name__ == "__main__":
+    main()
