@@ -46,6 +46,7 @@ def main() -> None:
     """Serve until standard input ends."""
     compile_ahead()
     world.rule_set()
+    world.lane_rule_set()
     waiting_targets(world.RUNNER)  # statements that are kept
     due_targets(world.RUNNER)
     if "spark" in sys.argv:

@@ -6,13 +6,16 @@ A kind that is added here is killed, failed, overtaken and paired like the other
 from __future__ import annotations
 
 import json
+import os
+import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Literal
 
 from faults.world import COSTLY_RULE, MOVED_RUNNER, RUNNER, Clock, World, move_rule
 
+from eventbridge import fault_points
 from eventbridge.model.batch import BatchKind
 from eventbridge.model.redrive import Redrive
 from eventbridge.model.replay import Replay
@@ -21,8 +24,10 @@ from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.letters.selection import Selection
 from eventbridge.stages.operate.deliver import deliver_until_idle
+from eventbridge.stages.operate.express import Shift, deliver_express
 from eventbridge.stages.operate.release import release_rule
 from eventbridge.stages.operate.repair import repair_batch
+from eventbridge.stages.operate.shift_lease import Bounds
 from eventbridge.stages.push.stage import push
 from eventbridge.stages.redrive.plan import begin_redrive, plan_redrive
 from eventbridge.stages.replay.plan import begin_replay, plan_replay
@@ -36,19 +41,36 @@ from eventbridge.stages.upkeep.maintain import maintain
 from eventbridge.store import layout
 
 #: What is stopped, one kind of work: a batch of that kind, the repair of a normal one, retention, the index of event
-#: ids, or a rule's way to another runner.
+#: ids, a rule's way to another runner, or a shift: one from its first event on, one that takes over what another left,
+#: or one that hands a backlog over.
 KindName = Literal[
-    "normal", "retry", "redrive", "retransform", "replay", "references", "repair", "retention", "index", "handover"
+    "normal",
+    "retry",
+    "redrive",
+    "retransform",
+    "replay",
+    "references",
+    "repair",
+    "retention",
+    "index",
+    "handover",
+    "express",
+    "takeover",
+    "backlog",
 ]
 #: What happens to a world between two stages.
-StepName = Literal["hold", "release", "damage", "finish", "index", "move"]
+StepName = Literal["hold", "release", "damage", "finish", "index", "move", "leave"]
 Body = Callable[[World, BatchKind], None]
 
 #: Recovery happens in the eyes of the product two hours later, and again two hours later: every retry is due by then.
 LATER = timedelta(hours=2)
 
+#: How a shift of a world is bounded: the tasks after it, or the recovery, make the retries.
+_UNTIL_IDLE = Bounds(idle_seconds=0.2, makes_retries=False)
+
 #: What each connection's target does: it takes what it gets, unless a kind says otherwise.
 WELL: Mapping[str, str] = {name: name for name in ("healthy", "late", "strict", "bills", "bad")}
+_SOME_FAIL: Mapping[str, str] = {**WELL, "late": "nobody", "strict": "first"}
 
 
 @dataclass(frozen=True)
@@ -59,6 +81,8 @@ class Kind:
     `nobody`: no one listens); all but `bad` are well in the end, and `mends` says that `bad` is too. `events`: what
     its worlds publish. `split`: a batch leaves one message over, for another one. `early`: what died is gone on with at
     once; else it is settled late, and who comes early waits.
+    `most`: it is stopped at so many of its calls, spread, in `make test`: how many there are says how threads take
+    turns, and one that is not reached is no fault.
     In `make test` a kind with `own`, the stages that do for it what they do for no other, is stopped in these only, at
     every so many calls, and sees no call fail; None = in all, at every call, and each fails too.
     """
@@ -69,11 +93,12 @@ class Kind:
     ahead: timedelta = timedelta(0)
     answers: Mapping[str, str] = field(default_factory=lambda: WELL)
     mends: bool = False
-    events: Literal["orders", "bills"] = "orders"
+    events: Literal["orders", "placed", "bills"] = "orders"
     split: bool = False
     early: bool = True
     own: frozenset[str] | None = None
     every: int = 1
+    most: int | None = None
 
 
 def _listen(work: World, _: BatchKind) -> None:
@@ -144,6 +169,21 @@ def _finish_old(work: World, kind: BatchKind) -> None:
         body(work, kind)
 
 
+def shift(work: World, bounds: Bounds = _UNTIL_IDLE) -> Shift:
+    """Deliver as events come, until none has come for a moment."""
+    return deliver_express(work, RUNNER, threading.Event(), bounds)
+
+
+def _shift(work: World, _: BatchKind) -> None:
+    shift(work)
+
+
+def _hand_over(work: World, _: BatchKind) -> None:
+    """End a shift for what waits, and plan that: the first task of an express runner does no more of it."""
+    if shift(work, replace(_UNTIL_IDLE, backlog_seconds=1e-6)).backlog:
+        listen(work, RUNNER)
+
+
 _SETTLING: Mapping[str, Body] = {
     "push": _push,
     "write_dead_letters": _write_dead_letters,
@@ -155,7 +195,7 @@ KINDS: dict[KindName, Kind] = {
     "normal": Kind(
         "normal",
         {"listen": _listen, "buffer": _buffer, "route": _route, **_SETTLING},
-        answers={**WELL, "late": "nobody", "strict": "first"},
+        answers=_SOME_FAIL,
     ),
     "retry": Kind(
         "retry",
@@ -233,6 +273,11 @@ KINDS: dict[KindName, Kind] = {
         split=True,
         own=frozenset({"wait", "leave", "take"}),
     ),
+    "express": Kind("normal", {"shift": _shift}, answers=_SOME_FAIL, events="placed", most=40),
+    "takeover": Kind("normal", {"shift": _shift}, before=("leave",), answers=_SOME_FAIL, events="placed", most=24),
+    "backlog": Kind(
+        "normal", {"shift": _hand_over}, before=("normal.all",), answers=_SOME_FAIL, events="placed", split=True, most=8
+    ),
 }
 
 
@@ -280,6 +325,18 @@ def maintain_once(work: World) -> None:
     maintain(work)
 
 
+def leave(work: World) -> None:
+    """Begin a shift, and die as soon as something of its window is recorded."""
+
+    def die(point: str) -> None:
+        if point == "ledger.commit.done" and work.store.list("outcomes/"):
+            os._exit(0)
+
+    fault_points.install(die)
+    shift(work)
+    raise AssertionError("nothing of the window was recorded")
+
+
 STEPS: Mapping[StepName, Callable[[World], None]] = {
     "hold": hold,
     "release": release,
@@ -287,6 +344,7 @@ STEPS: Mapping[StepName, Callable[[World], None]] = {
     "finish": finish,
     "index": maintain_once,
     "move": move_rule,
+    "leave": leave,
 }
 
 

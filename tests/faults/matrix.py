@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from faults.fault import DIED, KILLED, REFUSED, Fault
 from faults.kinds import KINDS, KindName
 from faults.proof import check
-from faults.trial import AT_ONCE, LATE, Scene, Trial
+from faults.trial import AT_ONCE, LATE, SHIFT_AT_ONCE, SHIFT_LATE, Scene, Trial
 from faults.tried import TRIED, Tried
+from faults.world import LANE_KINDS
 
 #: Worlds that are stopped and recover at the same time, in each process of tests: one more than there are processors
 #: for it, as one that dies is waited for.
@@ -21,6 +22,8 @@ WORLDS_AT_ONCE = (os.cpu_count() or 1) // int(os.environ.get("PYTEST_XDIST_WORKE
 #: In `make test`: kills during the recovery from a kill, and how many places of each stage an attempt stands still at
 #: while a second one overtakes it.
 DOUBLE_KILLS = 50
+#: Random stories in which shifts and stages take turns.
+MIXED = 12
 OVERLAPS = 2
 
 #: How many calls after the one that a second attempt did not come to are tried all the same: it may make a few more,
@@ -48,6 +51,13 @@ def fails_in_test(place: Place) -> bool:
     return KINDS[place[0]].own is None
 
 
+def _spread(count: int, most: int | None) -> Sequence[int]:
+    """Return the numbers from 1 to `count`, or at most `most` of them, the last one with them."""
+    if most is None:
+        return range(1, count + 1)
+    return sorted({max(1, turn * count // most) for turn in range(1, most + 1)})
+
+
 def at_once(trials: Iterable[Callable[[], bool | None]], worlds: int = WORLDS_AT_ONCE) -> int:
     """Run trials, so many worlds at a time, and return how many there were; raises what the first wrong one raises.
 
@@ -60,23 +70,31 @@ def at_once(trials: Iterable[Callable[[], bool | None]], worlds: int = WORLDS_AT
     return count
 
 
-def kills(scene: Scene, place: Place, every: int = 1) -> Iterator[Callable[[], None]]:
-    """Yield a trial for every call of a stage, or for every so many: by turns it ends itself there, or is ended."""
-    for number in range(1, scene.counts(*place)["die"] + 1, every):
+def kills(scene: Scene, place: Place, every: int = 1, most: int | None = None) -> Iterator[Callable[[], None]]:
+    """Yield a trial for every call of a stage, or for every so many: by turns it ends itself there, or is ended.
+
+    `most`: for so many of them, spread.
+    """
+    for number in _spread(scene.counts(*place)["die"], most)[::every]:
         yield lambda number=number: _kill(scene, place, Fault("exit" if number % 2 else "kill", number))  # type: ignore[misc]
 
 
 def _kill(scene: Scene, place: Place, fault: Fault) -> None:
     trial = scene.trial(*place)
-    told = trial.run(_stage(place), fault).expect(DIED, KILLED)
-    assert told.died, "the stage ended before its fault"
+    told = trial.run(_stage(place), fault)
+    assert told.died or KINDS[place[0]].most, "the stage ended before its fault"
     trial.recover()
     check(trial)
 
 
-def failures(scene: Scene, place: Place, *, reads: bool = False, lasting: bool = False) -> Iterator[Callable[[], None]]:
-    """Yield a trial for every call of a stage that can fail: that call fails, and with `lasting` all after it."""
-    for number in range(1, scene.counts(*place, reads=reads)["fail"] + 1):
+def failures(
+    scene: Scene, place: Place, *, reads: bool = False, lasting: bool = False, most: int | None = None
+) -> Iterator[Callable[[], None]]:
+    """Yield a trial for every call of a stage that can fail: that call fails, and with `lasting` all after it.
+
+    `most`: for so many of them, spread.
+    """
+    for number in _spread(scene.counts(*place, reads=reads)["fail"], most):
         fault = Fault("fail", number, reads=reads, lasting=lasting)
         yield lambda fault=fault: _fail(scene, place, fault)  # type: ignore[misc]
 
@@ -108,23 +126,20 @@ def overlaps(scene: Scene, place: Place, most: int | None = None) -> Iterator[Ca
     By turns that other one is the same stage, or everything until the product is at rest. At most `most` calls, spread,
     the last one with them.
     """
-    count = scene.counts(*place)["pause"]
-    chosen = (
-        range(1, count + 1) if most is None else sorted({max(1, turn * count // most) for turn in range(1, most + 1)})
-    )
-    for turn, number in enumerate(chosen):
+    for turn, number in enumerate(_spread(scene.counts(*place)["pause"], most)):
         yield lambda number=number, turn=turn: _overlap(scene, place, number, settled_first=bool(turn % 2))  # type: ignore[misc]
 
 
 def _overlap(scene: Scene, place: Place, number: int, *, settled_first: bool) -> None:
     trial = scene.trial(*place)
     first = trial.start(_stage(place), Fault("pause", number))
-    assert first.process.wait_for_pause(), "the first attempt ended before its place"
+    assert first.process.wait_for_pause() or KINDS[place[0]].most, "the first attempt ended before its place"
     if settled_first:
         trial.recover()
     else:
         trial.run(_stage(place)).expect(0, REFUSED)
-    first.process.resume()
+    if first.process.code is None:
+        first.process.resume()
     first.wait().expect(0, REFUSED)
     trial.recover()
     check(trial)
@@ -142,7 +157,7 @@ def double_kills(scene: Scene, count: int = DOUBLE_KILLS, seed: int = 1) -> Iter
 
 def _twice(scene: Scene, place: Place, number: int, how: str, second: int) -> None:
     trial = scene.trial(*place)
-    trial.run(_stage(place), Fault("exit", number)).expect(DIED)
+    trial.run(_stage(place), Fault("exit", number)).expect(DIED, *([0] if KINDS[place[0]].most else []))
     # a recovery of fewer calls than that comes to its end, which is as good
     trial.recover(how_to_recover(trial, how), Fault("kill", second)).expect(0, KILLED)
     trial.recover(LATE)
@@ -153,10 +168,11 @@ def every_pair(scene: Scene, place: Place) -> Iterator[Callable[[], bool]]:
     """Yield a trial for every pair of calls: a stage is killed at the one, and its next attempt at the other.
 
     Those whose second call there is not are none, but for a few: fewer calls are left to the second attempt.
+    Of a kind with `most` the first call is one of so many, spread.
     """
     count = scene.counts(*place)["die"]
     ends: dict[int, int] = {}
-    for first in range(1, count + 1):
+    for first in _spread(count, KINDS[place[0]].most):
         for second in range(1, count + 1):
             yield lambda first=first, second=second: _pair(scene, place, first, second, ends)  # type: ignore[misc]
 
@@ -175,9 +191,14 @@ def _pair(scene: Scene, place: Place, first: int, second: int, ends: dict[int, i
     return True
 
 
-def random_schedules(scene: Scene, count: int, seed: int = 1, first: int = 0) -> Iterator[Callable[[], None]]:
-    """Yield trials in which one to four faults of any sort meet whole batches, one after the other, at random calls."""
-    return stories(count, seed, lambda dice: _schedule(scene, dice), first)
+def random_schedules(
+    scene: Scene, count: int, seed: int = 1, first: int = 0, among: Sequence[Place] | None = None
+) -> Iterator[Callable[[], None]]:
+    """Yield trials in which one to four faults of any sort meet whole batches, one after the other, at random calls.
+
+    Of those that a shift may deliver, shifts and stages take turns by chance. `among`: the stages to begin at.
+    """
+    return stories(count, seed, lambda dice: _schedule(scene, dice, among or places()), first)
 
 
 def stories(
@@ -196,11 +217,11 @@ def _story(name: str, tell: Callable[[random.Random], None]) -> None:
         raise
 
 
-def _schedule(scene: Scene, dice: random.Random) -> None:
-    kind, stage = dice.choice(places())
+def _schedule(scene: Scene, dice: random.Random, among: Sequence[Place]) -> None:
+    kind, stage = dice.choice(among)
     trial = scene.trial(kind, stage)
     for turn in range(dice.randint(1, 4)):
-        what = f"{kind}.{stage}" if turn == 0 else how_to_recover(trial, dice.choice([AT_ONCE, LATE]))
+        what = f"{kind}.{stage}" if turn == 0 else how_to_recover(trial, dice.choice(_recoveries(trial)))
         fault = Fault(
             mode=dice.choice(["exit", "kill", "fail"]),
             at=int(dice.paretovariate(0.3)) % 1_000 + 1,
@@ -209,8 +230,13 @@ def _schedule(scene: Scene, dice: random.Random) -> None:
         )
         drop = (dice.randint(1, 40), dice.choice(["unread", "unanswered"]))
         trial.run(what, fault, drop=drop if dice.random() < 0.3 else None)  # type: ignore[arg-type]
-    trial.recover(LATE)
+    trial.recover(dice.choice(_recoveries(trial)[1::2]))
     check(trial)
+
+
+def _recoveries(trial: Trial) -> list[str]:
+    """Return how a trial may recover, at once and late by turns."""
+    return [AT_ONCE, LATE, *([SHIFT_AT_ONCE, SHIFT_LATE] if trial.kind in LANE_KINDS else [])]
 
 
 def how_to_recover(trial: Trial, how: str) -> str:

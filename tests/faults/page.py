@@ -25,13 +25,16 @@ def table_rows(scene: Scene) -> list[str]:
     sums = [0, 0, 0, 0]
     for kind, stage in matrix.places_of_test():
         counts = scene.counts(kind, stage)
-        killed = len(range(0, counts["die"], KINDS[kind].every))
-        failing = counts["fail"] if matrix.fails_in_test((kind, stage)) else 0
+        most = KINDS[kind].most
+        killed = most or len(range(0, counts["die"], KINDS[kind].every))
+        failing = (most or counts["fail"]) if matrix.fails_in_test((kind, stage)) else 0
         numbers = [killed, failing, 2 * counts["sent"], matrix.OVERLAPS]
         sums = [total + number for total, number in zip(sums, numbers, strict=True)]
         rows.append(f"| {kind} | {stage} | {' | '.join(map(str, numbers))} |")
     rows.append(f"| all | all, killed again while recovering | {matrix.DOUBLE_KILLS} | | | |")
     sums[0] += matrix.DOUBLE_KILLS
+    rows.append(f"| those of shifts | random stories in both modes | {matrix.MIXED} | | | |")
+    sums[0] += matrix.MIXED
     rows.append(f"| in all | **{sum(sums):,} trials** | {' | '.join(map(str, sums))} |")
     return rows
 

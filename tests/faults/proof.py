@@ -49,7 +49,8 @@ def _rows(trial: Trial) -> dict[str, dict[str, int]]:
         else row(size.valid, delivered=0, dead=size.valid)
     )
     all_orders = {f"all-orders/{target}": row(size.valid) for target in ("healthy", "late", "lines")}
-    return all_orders | {"refused-orders/bad": bad, "ordered-moves/strict": row(size.moves)}
+    moves = {"ordered-moves/strict": row(size.moves)} if kind.events == "orders" else {}
+    return all_orders | {"refused-orders/bad": bad, **moves}
 
 
 def _lost(trial: Trial) -> Iterator[str]:

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
-from faults.kinds import KINDS, STEPS, ask_for_redrive, ask_for_replay, repair
+from faults.kinds import KINDS, STEPS, ask_for_redrive, ask_for_replay, repair, shift
 from faults.look import look
 from faults.world import MOVED_RUNNER, RUNNER, Clock, World, valid_events_of
 
 from eventbridge.stages.letters.reader import letters
+from eventbridge.stages.operate import express, express_targets
 from eventbridge.stages.operate.audit import Audit, audit
 from eventbridge.stages.operate.deliver import deliver_until_idle
 from eventbridge.stages.operate.deliver_redrive import deliver_redrive
@@ -27,6 +28,9 @@ from eventbridge.stages.why.explain import why
 #: What figures and books call the same.
 OUTCOMES = {"delivered": "delivered", "dead": "dead_lettered"}
 
+#: A recovery that a shift begins, before the stages and the retries go on.
+BY_SHIFT = "recovery-by-shift"
+
 Tell = Callable[[list[Any]], None]
 
 
@@ -34,15 +38,17 @@ def run(work: World, what: str, tell: Tell, begin: Callable[[], None]) -> None:
     """Run `<kind>.<stage>`, all stages of a kind (`<kind>.all`), one of `STEPS`, or the recovery of what happened.
 
     `begin` is called when all is ready: from then on calls are counted. A recovery first tells what it found
-    (`look`), moves the clock on as `recovery:<hours>,<hours>` says, and in the end tells the books.
+    (`look`), moves the clock on as `recovery:<hours>,<hours>` says, and in the end tells the books. `BY_SHIFT` in its
+    place: a shift begins each.
     """
     # what a push does every second, a slow machine does more often: the number of calls must not depend on that
-    push_stage._TELL_SECONDS = 3600.0
+    push_stage._TELL_SECONDS = express_targets._TELL_SECONDS = 3600.0
+    express._RETRY_SECONDS = 0.05
     name, _, detail = what.partition(":")
-    if name == "recovery":
+    if name.startswith("recovery"):
         tell(["look", look(work)])
         begin()
-        _recover(work, [float(hours) for hours in detail.split(",")])
+        _recover(work, [float(hours) for hours in detail.split(",")], by_shift=name == BY_SHIFT)
         tell(["books", _books(work)])
         return
     begin()
@@ -55,12 +61,14 @@ def run(work: World, what: str, tell: Tell, begin: Callable[[], None]) -> None:
         body(work, found.batch)
 
 
-def _recover(work: World, hours: list[float]) -> None:
+def _recover(work: World, hours: list[float], *, by_shift: bool) -> None:
     clock = work.clock
     assert isinstance(clock, Clock)
     began = clock.ahead
     for each in hours:
         clock.ahead = began + timedelta(hours=each)
+        if by_shift:
+            shift(work)
         if _go_on(work):
             return
 

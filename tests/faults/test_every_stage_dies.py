@@ -15,6 +15,7 @@ from faults.kinds import KINDS
 from faults.page import page_rows, table_rows
 from faults.receiver import receiving
 from faults.trial import Scene
+from faults.world import LANE_KINDS
 
 _PLACES = matrix.places_of_test()
 _FAILING = [place for place in _PLACES if matrix.fails_in_test(place)]
@@ -31,7 +32,8 @@ def scene(worlds: Path) -> Iterator[Scene]:
 @pytest.mark.parametrize("place", _PLACES, ids="-".join)
 def test_a_stage_that_dies_anywhere_loses_nothing(place: matrix.Place, scene: Scene) -> None:
     """Ended at its n-th call, by itself or by SIGKILL, for every n: the next run finishes it, nothing is lost."""
-    tried = matrix.at_once(matrix.kills(scene, place, KINDS[place[0]].every))
+    kind = KINDS[place[0]]
+    tried = matrix.at_once(matrix.kills(scene, place, kind.every, kind.most))
 
     assert tried >= 3, "a stage that reaches no fault point proves nothing"
 
@@ -39,7 +41,7 @@ def test_a_stage_that_dies_anywhere_loses_nothing(place: matrix.Place, scene: Sc
 @pytest.mark.parametrize("place", _FAILING, ids="-".join)
 def test_a_call_that_fails_anywhere_loses_nothing(place: matrix.Place, scene: Scene) -> None:
     """Disk, ledger or bus fails at the n-th call, for every n: it ends in the product's error; nothing is lost."""
-    tried = matrix.at_once(matrix.failures(scene, place))
+    tried = matrix.at_once(matrix.failures(scene, place, most=KINDS[place[0]].most))
 
     assert tried >= 4
 
@@ -65,6 +67,15 @@ def test_to_die_again_while_recovering_loses_nothing(scene: Scene) -> None:
     tried = matrix.at_once(matrix.double_kills(scene))
 
     assert tried == matrix.DOUBLE_KILLS
+
+
+def test_both_modes_by_turns_lose_nothing(scene: Scene) -> None:
+    """Shifts and stages take turns at one runner, by chance, and one to four faults meet them."""
+    places = [place for place in _PLACES if place[0] in LANE_KINDS]
+
+    tried = matrix.at_once(matrix.random_schedules(scene, matrix.MIXED, among=places))
+
+    assert tried == matrix.MIXED
 
 
 def test_the_page_says_what_was_tried(scene: Scene) -> None:

@@ -16,7 +16,7 @@ from faults.crash import Crashes, Run
 from faults.fault import DIED, KILLED, REFUSED, Fault
 from faults.kinds import KINDS, LATER, WELL, Kind, KindName
 from faults.receiver import Drop, Log, Request
-from faults.world import Size, ledger_url, make_world
+from faults.world import LANE_KINDS, Size, ledger_url, make_world
 from services.postgresql import Postgresql
 
 from eventbridge.ledger import Ledger
@@ -35,6 +35,8 @@ _RUN_HOURS = 18 / 3600
 #: A recovery that begins at once finishes the batch before its deadline; one that comes late finds it past that.
 AT_ONCE = f"recovery:0,{_STEPS}"
 LATE = f"recovery:{_STEPS}"
+#: The same, and a shift begins it.
+SHIFT_AT_ONCE, SHIFT_LATE = (how.replace("recovery", "recovery-by-shift") for how in (AT_ONCE, LATE))
 
 
 @dataclass
@@ -82,7 +84,7 @@ class Scene:
         with self._making:
             if (kind, stage, at) not in self._killed:
                 made = self.template(kind, stage).copy(f"{kind}-{stage}-killed-{at}")
-                made.run(f"{kind}.{stage}", Fault("exit", at)).expect(DIED)
+                made.run(f"{kind}.{stage}", Fault("exit", at)).expect(DIED, *([0] if KINDS[kind].most else []))
                 self._killed[kind, stage, at] = made
             template = self._killed[kind, stage, at]
         return template.copy(f"{kind}-{stage}-{next(self._names)}")
@@ -112,7 +114,8 @@ class Trial:
     before: list[Request]
     runs: int = 0
     recoveries: int = 0
-    unsettled: set[int] = field(default_factory=set)  # runs that outlived a failed push: what that had sent comes again
+    # runs that outlived a failed push, or window: what that had sent comes again
+    unsettled: set[int] = field(default_factory=set)
     looks: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
     books: dict[str, Any] = field(default_factory=dict)
 
@@ -162,11 +165,11 @@ class Trial:
         }
         if drop is not None:
             log.drops[self.name, self.runs] = drop
+        if fault is not None and fault.mode == "fail" and (recovers or self.kind in LANE_KINDS):
+            self.unsettled.add(self.runs)
         ahead = own.ahead if recovers else kind.ahead
         hours = ahead.total_seconds() / 3600 + self.runs * _RUN_HOURS
         if recovers:
-            if fault is not None and fault.mode == "fail":
-                self.unsettled.add(self.runs)
             hours += self.recoveries * _RECOVERY_HOURS
             self.recoveries += 1
         visit = {"urls": urls, "ahead_hours": hours, "spark": self.scene.spark}
@@ -179,7 +182,10 @@ class Trial:
     def recover(self, how: str = "", fault: Fault | None = None) -> Told:
         """Let the product recover, as a run of its own; without `fault` it must come to rest."""
         if not how:
-            how = AT_ONCE if KINDS[self.kind].early and int(self.name.rpartition("-")[2]) % 3 == 0 else LATE
+            turn = int(self.name.rpartition("-")[2])
+            how = AT_ONCE if KINDS[self.kind].early and turn % 3 == 0 else LATE
+            if self.kind in LANE_KINDS and turn % 2:
+                how = SHIFT_AT_ONCE if how == AT_ONCE else SHIFT_LATE
         told = self.run(how, fault)
         if fault is None:
             told.expect(0)

@@ -78,6 +78,11 @@ rules:
       bills: {{{_HTTP}, connection: bills, transform: {{form: JSONATA, value: '{{"id": id}}'}}, {_RETRY}}}
 """
 
+#: What the express lane delivers: no ordered target, no costly rule.
+_LANE_RULES = _RULES.partition("  ordered-moves:")[0]
+#: Kinds whose worlds have these rules; in them both modes of a runner take turns.
+LANE_KINDS = ("express", "takeover", "backlog")
+
 _FIRST_SECOND = 10.0
 """Seconds that the first second of a world's clock takes."""
 
@@ -114,7 +119,9 @@ class World(Runtime):
     spark: str = ""
 
     def rule_files(self) -> RuleSet:
-        """Return the rules of every world, or those of one whose rule has moved."""
+        """Return the rules of every world, those of the express lane's, or those of one whose rule has moved."""
+        if self.kind in LANE_KINDS:
+            return lane_rule_set()
         return moved_rule_set() if (self.folder / _MOVED).exists() else rule_set()
 
     @property
@@ -130,8 +137,18 @@ class World(Runtime):
 @cache
 def rule_set() -> RuleSet:
     """Return the rules of every world, as the product reads them."""
+    return _read(_RULES)
+
+
+@cache
+def lane_rule_set() -> RuleSet:
+    """Return those of the worlds in which a shift delivers."""
+    return _read(_LANE_RULES)
+
+
+def _read(rules: str) -> RuleSet:
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "orders.yaml").write_text(_RULES)
+        (Path(folder) / "orders.yaml").write_text(rules)
         return load_rules(Path(folder))
 
 
@@ -200,12 +217,12 @@ def open_world(folder: Path, visit: Mapping[str, object]) -> World:
 
 
 def make_world(folder: Path, kind: str, events: str, size: Size, *, split: bool = False) -> None:
-    """Write the rule file and publish the events: `orders` and the moves between them, or `bills`.
+    """Write the rule file and publish the events: `orders` and the moves between them, `placed` ones, or `bills`.
 
     `split`: a batch takes all of them but one.
     """
     (folder / "rules").mkdir(parents=True)
-    (folder / "rules" / "orders.yaml").write_text(_RULES)
+    (folder / "rules" / "orders.yaml").write_text(_LANE_RULES if kind in LANE_KINDS else _RULES)
     # Early in the day: the hours that a world is put forward by end on the same, so that it has one day at any time.
     made_at = datetime.now(UTC).replace(hour=1, minute=0, second=0, microsecond=0)
     records = [(json.dumps(each).encode(), key) for each, key in valid_events(events, size)]
@@ -237,7 +254,7 @@ def ledger_url(folder: Path) -> str:
 def valid_events(events: str, size: Size) -> Iterator[tuple[dict[str, object], str]]:
     """Yield the valid events of a world, each with the key by which its queue is chosen."""
     for number in range(size.valid):
-        name, kind = ("order", "order.placed") if events == "orders" else ("bill", "bill.sent")
+        name, kind = ("bill", "bill.sent") if events == "bills" else ("order", "order.placed")
         yield _event(f"{name}-{number}", kind, number=number), str(number)
     if events == "orders":
         moved: Counter[str] = Counter()
