@@ -65,10 +65,7 @@ class Settings(BaseModel):
         MIB, "bytes", "The largest event taken; a larger one is a dead letter Malformed. Bounds memory.", ge=1024
     )
     batch_max_events: Count = _setting(
-        500_000,
-        "events",
-        "The most one batch takes, however quick it is; a replay's or a redrive's takes at most 50,000 of them.",
-        ge=1,
+        500_000, "events", "The most a batch takes, however quick; of a replay or a redrive 50,000 at most.", ge=1
     )
     batch_target_seconds: Seconds = _setting(
         15.0, "seconds", "In what time 80 % of a batch's answers are to be there: batches follow it.", gt=0, le=600
@@ -129,6 +126,11 @@ class Settings(BaseModel):
     )
     push_budget_seconds: Seconds = _setting(
         20.0, "seconds", "How long a push task may send: what a hanging target costs others at most.", gt=0, le=600
+    )
+    heartbeat_connection: str | None = _setting(
+        None,
+        "connection",
+        "The connection that says where Airflow sends a heartbeat each minute; not set = it does not.",
     )
     schema_sample_events: Count = _setting(
         64, "events", "How many events of each landed file fields are learned of; 0: of none.", ge=0, le=10_000

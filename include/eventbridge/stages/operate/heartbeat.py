@@ -17,6 +17,12 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 _PREFIX = "eventbridge_"
 _TIMEOUT_SECONDS = 10.0
+_SCHEMES = ("https://", "http://")
+
+#: A runner stands still that has events and moved no offset for so long; a batch is old that is open so long. As in
+#: docs/monitoring/alerts.yaml.
+STILL_SECONDS = 1_200.0
+OLD_SECONDS = 1_800.0
 
 
 @dataclass(frozen=True)
@@ -57,9 +63,28 @@ def heartbeat(work: Runtime) -> Heartbeat:
     return _heartbeat(work.clock(), {family.name.removeprefix(_PREFIX): family for family in metrics(work)})
 
 
+def beat(work: Runtime, connection: str) -> Heartbeat:
+    """Send a heartbeat to where a connection says, and return it; raises as `send_heartbeat` does.
+
+    The connection's extra has `secret_url`, and may have `failure_url`, to which one with trouble goes instead. No
+    message shows either.
+    """
+    extra = work.connections(connection).extra
+    now = heartbeat(work)
+    member = "failure_url" if now.trouble and "failure_url" in extra else "secret_url"
+    url = extra.get(member)
+    if not isinstance(url, str) or not url.startswith(_SCHEMES):
+        raise UserError(
+            f"The connection {connection!r} has no address for a heartbeat in {member!r} of its extra. "
+            'Write {"secret_url": "https://..."} into the field Extra'
+        )
+    send_heartbeat(url, now)
+    return now
+
+
 def send_heartbeat(url: str, beat: Heartbeat) -> None:
     """Send a heartbeat to a URL; raises UserError for one that is none, InfrastructureError if it is not taken."""
-    if not url.startswith(("https://", "http://")):
+    if not url.startswith(_SCHEMES):
         raise UserError(f"{url!r} is not an address for a heartbeat. Write https://...")
     headers = {"content-type": "application/cloudevents+json", "user-agent": "eventbridge"}
     try:
@@ -72,9 +97,8 @@ def send_heartbeat(url: str, beat: Heartbeat) -> None:
             f"the address of the heartbeat answered {error.code} {error.reason}. Look at that service"
         ) from None
     except (URLError, HTTPException, OSError, ValueError) as error:
-        raise InfrastructureError(
-            f"the heartbeat was not taken by its address: {error}. Look at that service"
-        ) from None
+        said = error.reason if isinstance(error, URLError) else type(error).__name__  # which may show the URL
+        raise InfrastructureError(f"the heartbeat was not taken by its address: {said}. Look at that service") from None
 
 
 def _heartbeat(at: datetime, families: Mapping[str, Family]) -> Heartbeat:
@@ -85,6 +109,7 @@ def _heartbeat(at: datetime, families: Mapping[str, Family]) -> Heartbeat:
         trouble.insert(0, f"the books do not balance: {difference} deliveries are neither ended nor parked")
     if _sum(families["intake_stopped"]):
         trouble.append("no new events are taken: the store has no room")
+    trouble += standing_still(at, families)
     return Heartbeat(
         at=at,
         lag={sample.labels[0]: int(sample.value) for sample in families["lag_events"].samples},
@@ -93,6 +118,26 @@ def _heartbeat(at: datetime, families: Mapping[str, Family]) -> Heartbeat:
         books_difference=difference,
         trouble=tuple(trouble),
     )
+
+
+def standing_still(at: datetime, families: Mapping[str, Family]) -> list[str]:
+    """Return which runners have events and moved nothing for 20 minutes, and whose batch is open for 30, in words."""
+    lag = {sample.labels: sample.value for sample in families["lag_events"].samples}
+    still = [
+        f"the runner {sample.labels[0]} has committed nothing for {_minutes(age)} minutes, and events wait"
+        for sample in families["runner_moved_timestamp_seconds"].samples
+        if (age := at.timestamp() - sample.value) > STILL_SECONDS and lag.get(sample.labels)
+    ]
+    old = [
+        f"a {sample.labels[1]} batch of the runner {sample.labels[0]} is open for {_minutes(sample.value)} minutes"
+        for sample in families["open_batch_age_seconds"].samples
+        if sample.value > OLD_SECONDS
+    ]
+    return still + old
+
+
+def _minutes(seconds: float) -> int:
+    return int(seconds // 60)
 
 
 def _sum(family: Family) -> float:

@@ -1,0 +1,30 @@
+"""The task of the DAG `send_heartbeat`."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+from airflow.sdk import task
+
+from eventbridge.orchestrate.tasks import stage
+
+log = logging.getLogger(__name__)
+
+#: A try and a later one: after a minute the next run says how all stands then.
+_AGAIN = timedelta(seconds=10)
+
+
+@task(task_id="send_heartbeat", retries=1, retry_delay=_AGAIN, do_xcom_push=False)
+def send_heartbeat() -> None:
+    """Send one heartbeat; that something is wrong is told by it and logged, and no failure of the task."""
+    from eventbridge.errors import UserError
+    from eventbridge.stages.operate.heartbeat import beat
+
+    with stage() as work:
+        connection = work.settings.heartbeat_connection
+        if connection is None:
+            raise UserError("No connection for heartbeats is named. Set EVENTBRIDGE_HEARTBEAT_CONNECTION to its id.")
+        found = beat(work, connection)
+    for each in found.trouble:
+        log.error("ALARM: %s", each)

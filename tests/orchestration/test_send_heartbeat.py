@@ -1,0 +1,72 @@
+"""The DAG `send_heartbeat`: each minute once a connection is named, to a receiver, healthy or to its other address."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk.exceptions import AirflowFailException
+from orchestration.dag_files import DAGS
+
+from eventbridge.config.settings import Settings
+from eventbridge.ledger import Ledger
+from eventbridge.model.metric import Family, Sample
+from eventbridge.orchestrate.dags.send_heartbeat import send_heartbeat
+from eventbridge.stages.operate.heartbeat import standing_still
+from eventbridge.testing.receiver import Receiver
+
+
+def test_a_heartbeat_is_sent_to_where_the_connection_says(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Healthy to `secret_url`, with trouble to `failure_url`; without the setting the DAG has no schedule and fails."""
+    task: Any = DagBag(DAGS).dags["send_heartbeat"].get_task("send_heartbeat")
+    assert send_heartbeat().schedule is None
+    with pytest.raises(AirflowFailException, match="EVENTBRIDGE_HEARTBEAT_CONNECTION"):
+        task.python_callable()
+
+    monkeypatch.setenv("EVENTBRIDGE_HEARTBEAT_CONNECTION", "beats")
+    assert send_heartbeat().timetable.expression == "* * * * *"  # type: ignore[attr-defined]
+    with Receiver(tmp_path / "beats.jsonl", whole=True) as receiver:
+        extra = {"secret_url": receiver.url("/healthy/beat"), "failure_url": receiver.url("/healthy/fail")}
+        monkeypatch.setenv("AIRFLOW_CONN_BEATS", json.dumps({"conn_type": "http", "extra": extra}))
+        task.python_callable()
+        ledger = Ledger.open(Settings.from_mapping(os.environ).ledger_url)
+        ledger.stop_intake("the disk is short")
+        ledger.close()
+        task.python_callable()
+
+        assert [each["path"] for each in receiver.requests()] == ["/healthy/beat", "/healthy/fail"]
+
+
+def test_a_runner_that_stands_still_is_trouble() -> None:
+    """One that has events and moved nothing for 20 minutes, and one whose batch is old; not one without events."""
+    now = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    runners = {"still": (5.0, 21), "moving": (5.0, 19), "idle": (0.0, 90)}
+
+    def family(name: str, samples: list[Sample]) -> tuple[str, Family]:
+        return name, Family(name, "gauge", "", (), tuple(samples))
+
+    families = dict(
+        [
+            family("lag_events", [Sample((name, "orders"), lag) for name, (lag, _) in runners.items()]),
+            family(
+                "runner_moved_timestamp_seconds",
+                [
+                    Sample((name, "orders"), (now - timedelta(minutes=minutes)).timestamp())
+                    for name, (_, minutes) in runners.items()
+                ],
+            ),
+            family("open_batch_age_seconds", [Sample(("slow", "retry"), 1_860.0), Sample(("quick", "normal"), 30.0)]),
+        ]
+    )
+
+    assert standing_still(now, families) == [
+        "the runner still has committed nothing for 21 minutes, and events wait",
+        "a retry batch of the runner slow is open for 31 minutes",
+    ]
