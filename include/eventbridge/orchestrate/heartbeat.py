@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import logging
-from datetime import timedelta
 
 from airflow.sdk import task
 
-from eventbridge.orchestrate.tasks import stage
+from eventbridge.orchestrate.tasks import STAGE, stage
 
 log = logging.getLogger(__name__)
 
-#: A try and a later one: after a minute the next run says how all stands then.
-_AGAIN = timedelta(seconds=10)
 
-
-@task(task_id="send_heartbeat", retries=1, retry_delay=_AGAIN, do_xcom_push=False)
+@task(task_id="send_heartbeat", **STAGE, do_xcom_push=False)
 def send_heartbeat() -> None:
     """Send one heartbeat; that something is wrong is told by it and logged, and no failure of the task."""
     from eventbridge.errors import UserError
