@@ -1,0 +1,55 @@
+"""Settings of how much is kept, and for how long; a part of `Settings`."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+from eventbridge.config.setting_types import Seconds, Size
+from eventbridge.config.setting_types import setting as _setting
+
+MIB = 1 << 20
+DAY = 86_400.0
+
+
+class StoreSettings(BaseModel):
+    """The water lines of the store, and what retention removes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    disk_free_min_bytes: Size = _setting(
+        512 * MIB,
+        "bytes",
+        "With less free space listen plans no new batch: the ones under way must be able to finish.",
+        ge=0,
+    )
+    disk_free_resume_bytes: Size = _setting(
+        lambda data: 2 * data["disk_free_min_bytes"],
+        "bytes",
+        "With so much free space listen goes on after that; more than the least, so that it does not stop at once.",
+        ge=0,
+    )
+    retention_deliveries_seconds: Seconds = _setting(
+        30 * DAY,
+        "seconds",
+        "How long deliveries, outcomes and settlements are kept; at most as long as the archive of their bus.",
+        ge=DAY,
+    )
+    retention_dead_letters_seconds: Seconds = _setting(
+        90 * DAY,
+        "seconds",
+        "How long dead letters are kept, and can be redriven; at least as long as the archive of their bus.",
+        ge=DAY,
+    )
+    retention_manifests_seconds: Seconds = _setting(
+        400 * DAY,
+        "seconds",
+        "How long manifests, the audit of record, and the history of rules are kept: a year, and time to look at it.",
+        ge=DAY,
+    )
+    maintain_budget_seconds: Seconds = _setting(
+        300.0,
+        "seconds",
+        "How long one run of maintain may remove what is past its retention; the next one goes on.",
+        gt=0,
+        le=3600,
+    )
