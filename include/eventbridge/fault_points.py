@@ -23,6 +23,7 @@ READS = frozenset(
         "store.get",
         "store.list",
         "store.open",
+        "store.size",
     }
 )
 

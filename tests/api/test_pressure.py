@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import httpx
 from api.server import Installation, Server, order
+
+from eventbridge.ledger import Ledger
 
 PATH = "/buses/orders/events"
 BATCHED = {"content-type": "application/cloudevents-batch+json"}
@@ -37,6 +40,19 @@ def test_a_full_disk_is_429(tmp_path: Path) -> None:
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "60")
     assert "its disk has" in answer.json()["detail"]
     assert made.bodies() == {}
+
+
+def test_a_store_at_its_quota_is_429(tmp_path: Path) -> None:
+    """No runner takes events off a bus then, so nothing is published to one."""
+    made = Installation(tmp_path, EVENTBRIDGE_STORE_QUOTA_BYTES="10")
+    with Server(made) as server, server.client(made.token("shop", "publish:*")) as client:
+        before = post(client)
+        with closing(Ledger.open(f"sqlite:///{tmp_path / 'home' / 'ledger.sqlite'}")) as ledger:
+            ledger.set_store_count(10, ledger.now())
+        answer = until(client, 429)
+
+    assert (before.status_code, answer.headers["retry-after"]) == (200, "60")
+    assert "the store holds 10 bytes, its quota is 10" in answer.json()["detail"]
 
 
 def test_a_backlog_beyond_max_backlog_is_429_until_it_is_raised(tmp_path: Path) -> None:

@@ -159,6 +159,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
             }
         ],
         "intake_stop": "null",
+        "store_quota": "null",
         "unregistered": [],
         "express": [],
         "batches": [BATCH],
@@ -193,6 +194,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "messages": {},
         "kept": {},
         "finished": "bool",
+        "store_bytes": "null",
     },
     ("ledger", "migrate"): {"before": "str", "now": "str"},
     ("rules", "release", "big-orders"): {

@@ -25,6 +25,7 @@ from eventbridge.errors import NotFoundError
 from eventbridge.ledger import Ledger
 from eventbridge.model.batch import Batch
 from eventbridge.model.retention import BatchGroup, BatchPlace, Kept
+from eventbridge.model.store_size import BatchSize
 
 GROUP = BatchGroup("flights", "flights-bus")
 
@@ -204,3 +205,28 @@ class RetentionContract:
         assert (ledger.swept_through("lost"), ledger.swept_through("expired")) == (after(50), None)
         assert ledger.plan_batch(a_batch("batch-1"), [])
         assert (ledger.first_batch_at(START), ledger.first_batch_at(after(1))) == (START, None)
+
+    def test_what_a_batch_left_is_counted_once_and_subtracted_once(self, ledger: Ledger, rival: Ledger) -> None:
+        """However many commits and runs of retention are at it; what is of no batch is as it was measured last."""
+        batch = committed(ledger)
+        assert ledger.add_batch_size(batch, BatchSize(deliveries=100, archive=20, dead_letters=3))
+        assert not rival.add_batch_size(batch, BatchSize(deliveries=7, archive=7, dead_letters=7))
+        ledger.add_batch_size(committed(ledger, "batch-2", 2), BatchSize(deliveries=1, archive=1, dead_letters=1))
+        ledger.set_store_count(5_000, after(4))
+        ledger.set_store_count(1_000, after(5))
+        assert (ledger.store_count().total, ledger.store_count().counted_at) == (1_126, after(5))
+
+        half = marked(ledger, batch, "dead_letters")
+        for each in (ledger, rival):
+            each.clear_rows(half)
+
+        assert {each.area: each.size for each in ledger.store_count().sizes} == {
+            "archive": 1,
+            "dead_letters": 4,
+            "deliveries": 1,
+            "other": 1_000,
+        }
+        gone = marked(ledger, ledger.batch("batch-1"), "nothing")
+        for each in (ledger, rival):
+            each.clear_rows(gone)
+        assert ledger.store_count().total == 1_003

@@ -178,6 +178,14 @@ def test_list_is_by_the_beginning_of_the_text(store: Store) -> None:
     assert store.list("bb/") == []
 
 
+def test_size_is_of_what_a_list_finds(store: Store) -> None:
+    """In bytes, by the beginning of the text, which may end within a name."""
+    for path, size in (("b/2/x", 1), ("b/2-1", 2), ("b/1", 4), ("b/10/y", 8), ("bb", 16), ("a/z", 32)):
+        store.put(path, bytes(size))
+
+    assert [store.size(each) for each in ("", "b", "b/", "b/1", "b/2/", "c/d", "bb/")] == [63, 31, 15, 12, 1, 0, 0]
+
+
 def test_list_after_a_text(store: Store) -> None:
     """`after` leaves out what sorts up to it, whole folders and the text itself too; it need not be a path."""
     for path in ("m/d=1/a", "m/d=1/b", "m/d=2/a", "m/d=2/b", "m/d=3/a", "n/x"):

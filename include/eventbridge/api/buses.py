@@ -77,7 +77,7 @@ class Buses:
         return await asyncio.wrap_future(call)
 
     async def check_pressure(self, bus: Bus) -> None:
-        """Raise Refused (429) if the bus takes nothing now: its disk has no room, or too much waits on it."""
+        """Raise Refused (429) if the bus takes nothing now: its disk or the store has no room, or too much waits."""
         bus = find_bus(await self.rules(), bus.name)
         opened = self._opened(bus)
         async with opened.looking:

@@ -68,7 +68,7 @@ _STATUSES = {
     409: "A call with this Idempotency-Key is under way.",
     415: "The content type is of no CloudEvents mode.",
     422: "The Idempotency-Key was used for another call.",
-    429: "The bus has no room: its disk, or its backlog. Send the call again after Retry-After.",
+    429: "The bus has no room: its disk, the store, or its backlog. Send the call again after Retry-After.",
     503: "The bus or the ledger fails; the events may be on the bus or not. Send them again after Retry-After.",
 }
 RESPONSES: dict[int | str, dict[str, Any]] = {

@@ -61,6 +61,8 @@ def _told(done: Maintained) -> list[str]:
         lines.append(f"bus {bus}: {counted(count, 'message', 'messages')} {removed}")
     for reason, count in sorted(done.kept.items()):
         lines.append(f"past retention and kept, {count:,}: {reason}")
+    if done.store_bytes is not None:
+        lines.append(f"the store holds {done.store_bytes:,} bytes")
     if not done.finished:
         lines.append("the time of this run is over; the next one goes on")
     return lines

@@ -14,6 +14,7 @@ from eventbridge.cli.table import cell_text, show_table
 if TYPE_CHECKING:
     from eventbridge.decision.flow import Flow
     from eventbridge.model.batch import Batch
+    from eventbridge.model.store_size import StoreQuota
     from eventbridge.stages.operate.queue_status import QueueStatus
     from eventbridge.stages.operate.status import Status
 
@@ -51,6 +52,9 @@ def _show(found: Status) -> None:
     if found.intake_stop is not None:
         stop = found.intake_stop
         say(f"No new batch is planned since {cell_text(stop.since)} UTC: {stop.reason}.")
+        say()
+    if found.store_quota is not None:
+        say(_of_store(found.store_quota))
         say()
     for new in found.unregistered:
         say(f"The runner {new.runner} has never run; it will start at {cell_text(new.start_at)} of the bus {new.bus}.")
@@ -116,6 +120,14 @@ def _show(found: Status) -> None:
         ["rule", "target", "state", "since", "reason"],
         [[t.rule, t.target, t.state, t.since, t.reason] for t in found.targets],
     )
+
+
+def _of_store(found: StoreQuota) -> str:
+    share = 100 * found.held / found.quota
+    when = (
+        f"measured {cell_text(found.counted_at)} UTC" if found.counted_at else "what was there before is not measured"
+    )
+    return f"The store holds {found.held:,} of {found.quota:,} bytes ({share:.0f} %); {when}."
 
 
 def _waiting(queue: QueueStatus) -> list[object]:

@@ -89,11 +89,6 @@ class BatchSettings(BaseModel):
     push_budget_seconds: Seconds = _setting(
         20.0, "seconds", "How long a push task may send: what a hanging target costs others at most.", gt=0, le=600
     )
-    heartbeat_connection: str | None = _setting(
-        None,
-        "connection",
-        "The connection that says where Airflow sends a heartbeat each minute; not set = it does not.",
-    )
     schema_sample_events: Count = _setting(
         64, "events", "How many events of each landed file fields are learned of; 0: of none.", ge=0, le=10_000
     )

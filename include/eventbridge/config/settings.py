@@ -48,6 +48,11 @@ class Settings(QualitySettings, StoreSettings, BatchSettings, PlaceSettings):  #
     idempotency_seconds: Seconds = _setting(
         DAY, "seconds", "How long the API keeps its answer to an idempotency key.", ge=60, le=30 * DAY
     )
+    heartbeat_connection: str | None = _setting(
+        None,
+        "connection",
+        "The connection that says where Airflow sends a heartbeat each minute; not set = it does not.",
+    )
     allow_addresses: Networks = _setting(
         (),
         "CIDR blocks",
@@ -71,6 +76,8 @@ class Settings(QualitySettings, StoreSettings, BatchSettings, PlaceSettings):  #
             raise ValueError("EVENTBRIDGE_BATCH_MAX_BYTES is below EVENTBRIDGE_EVENT_MAX_BYTES: one event must fit")
         if self.disk_free_resume_bytes < self.disk_free_min_bytes:
             raise ValueError("EVENTBRIDGE_DISK_FREE_RESUME_BYTES is below EVENTBRIDGE_DISK_FREE_MIN_BYTES")
+        if self.store_quota_resume_bytes is not None and self.store_quota_resume_bytes >= (self.store_quota_bytes or 0):
+            raise ValueError("EVENTBRIDGE_STORE_QUOTA_RESUME_BYTES is not below EVENTBRIDGE_STORE_QUOTA_BYTES")
         return self
 
     @classmethod

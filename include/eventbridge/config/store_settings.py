@@ -28,6 +28,18 @@ class StoreSettings(BaseModel):
         "With so much free space listen goes on after that; more than the least, so that it does not stop at once.",
         ge=0,
     )
+    store_quota_bytes: Size | None = _setting(
+        None,
+        "bytes",
+        "The largest size of the store: with so much in it listen plans no new batch; not set = as the disk allows.",
+        ge=1,
+    )
+    store_quota_resume_bytes: Size | None = _setting(
+        lambda data: None if data["store_quota_bytes"] is None else data["store_quota_bytes"] * 19 // 20,
+        "bytes",
+        "With no more than this in the store listen goes on after that; not set = 95 % of the quota.",
+        ge=0,
+    )
     retention_deliveries_seconds: Seconds = _setting(
         30 * DAY,
         "seconds",

@@ -1,11 +1,13 @@
-"""Whether a bus takes more events now, by what is free on its disk and by what waits on it. Pure."""
+"""Whether a bus takes more events now, by the room on its disk and in the store, and by what waits on it. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from eventbridge.config.quantities import write_size
-from eventbridge.decision.water_lines import WaterLines, is_intake_stopped
+from eventbridge.decision.water_lines import Room, WaterLines, quota_room, short_of
+from eventbridge.model.intake_stop import StopCause
+from eventbridge.model.store_size import StoreQuota
 
 #: When a program may try again; a backlog goes sooner than a disk is made room on.
 DISK_RETRY_SECONDS = 60
@@ -14,10 +16,14 @@ BACKLOG_RETRY_SECONDS = 10
 
 @dataclass(frozen=True)
 class BusLook:
-    """A bus as it was seen: `free_bytes` of its disk and `backlog` in events, None where it has no such thing."""
+    """A bus as it was seen: `free_bytes` of its disk and `backlog` in events, None where it has no such thing.
+
+    `store`: how the store stands to its quota; while it is full no runner takes events off the bus.
+    """
 
     free_bytes: int | None
     backlog: int | None
+    store: StoreQuota | None = None
 
 
 @dataclass(frozen=True)
@@ -26,16 +32,27 @@ class Refusal:
 
     reason: str
     retry_seconds: int
-    is_of_disk: bool
+    cause: StopCause | None  # None: its backlog
 
 
 def refusal(look: BusLook, lines: WaterLines, max_backlog: int | None, before: Refusal | None) -> Refusal | None:
     """Return why a bus takes nothing now, None if it does; `before`: what was said at the look before."""
-    was_stopped = before is not None and before.is_of_disk
-    if is_intake_stopped(was_stopped, look.free_bytes, lines):
-        reason = f"its disk has {look.free_bytes:,} bytes free; it takes events again from {write_size(lines.high)}"
-        return Refusal(reason, DISK_RETRY_SECONDS, is_of_disk=True)
+    rooms = [Room("disk", look.free_bytes, lines)]
+    if look.store is not None:
+        rooms.append(quota_room(look.store.held, look.store.quota, look.store.resume))
+    short = short_of(rooms, before.cause if before is not None else None)
+    if short is not None:
+        return Refusal(_reason(look, lines, short), DISK_RETRY_SECONDS, short.cause)
     if max_backlog is not None and look.backlog is not None and look.backlog > max_backlog:
         reason = f"{look.backlog:,} events wait on it, more than its max_backlog of {max_backlog:,}"
-        return Refusal(reason, BACKLOG_RETRY_SECONDS, is_of_disk=False)
+        return Refusal(reason, BACKLOG_RETRY_SECONDS, None)
     return None
+
+
+def _reason(look: BusLook, lines: WaterLines, short: Room) -> str:
+    if short.cause == "quota" and look.store is not None:
+        return (
+            f"the store holds {look.store.held:,} bytes, its quota is {write_size(look.store.quota)}; "
+            f"events are taken again once it holds {write_size(look.store.resume)} or less"
+        )
+    return f"its disk has {look.free_bytes:,} bytes free; it takes events again from {write_size(lines.high)}"

@@ -199,12 +199,14 @@ def of_rule_mistakes(mistakes: Sequence[str], rule_set: str, time: datetime) -> 
 def of_intake_stopped(stop: IntakeStop) -> OperationalEvent:
     """Return the event for intake that stopped: no runner plans a batch; its subject is `intake`."""
     event_id = _id("intake.stopped", stop.since.isoformat())
-    return OperationalEvent(event_id, "intake.stopped", "intake", stop.since, {"reason": stop.reason})
+    return OperationalEvent(
+        event_id, "intake.stopped", "intake", stop.since, {"reason": stop.reason, "cause": stop.cause}
+    )
 
 
 def of_intake_resumed(stop: IntakeStop, time: datetime) -> OperationalEvent:
     """Return the event for intake that goes on after a stop."""
-    data = {"reason": stop.reason, "since": stop.since.isoformat()}
+    data = {"reason": stop.reason, "cause": stop.cause, "since": stop.since.isoformat()}
     return OperationalEvent(_id("intake.resumed", stop.since.isoformat()), "intake.resumed", "intake", time, data)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import CheckConstraint, Column, Integer, Table
+from sqlalchemy import CheckConstraint, Column, Integer, Table, Text
 
 from eventbridge.ledger.columns import Message, UtcTime
 from eventbridge.ledger.definitions import metadata
@@ -13,5 +13,6 @@ intake_stop = Table(
     Column("singleton", Integer, primary_key=True, autoincrement=False),
     Column("reason", Message, nullable=False),
     Column("since", UtcTime, nullable=False),
+    Column("cause", Text, nullable=False, server_default="disk"),
     CheckConstraint("singleton = 1", name="singleton"),
 )

@@ -35,6 +35,7 @@ from eventbridge.ledger.run_again import runs_lost_transactions_again
 from eventbridge.ledger.schemas import Schemas
 from eventbridge.ledger.shifts import Shifts
 from eventbridge.ledger.spool import Spool
+from eventbridge.ledger.store_sizes import StoreSizes
 from eventbridge.ledger.targets import Targets
 
 
@@ -65,6 +66,7 @@ class Ledger(
     Figures,
     Quality,
     Intake,
+    StoreSizes,
     ApiTokens,
     KeptAnswers,
     Moments,

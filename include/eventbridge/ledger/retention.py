@@ -11,6 +11,7 @@ from eventbridge.ledger.batches import to_batch
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.statements import offsets as offset_statements
 from eventbridge.ledger.statements import retention as statements
+from eventbridge.ledger.store_sizes import take_size
 from eventbridge.model.batch import Batch, FileKind
 from eventbridge.model.retention import STEPS, BatchGroup, BatchPlace, Kept, Need, SweepName, is_kept
 
@@ -110,6 +111,7 @@ class Retention(Database):
             [each for what in going for each in statements.DROPS[what]], {"of_batch": batch.batch_id}
         )
         with self._writing() as connection:
+            take_size(connection, batch)
             if batch.kept == "nothing":
                 connection.execute(statements.DROP_BATCH, {"of_batch": batch.batch_id})
             else:

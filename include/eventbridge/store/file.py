@@ -109,6 +109,14 @@ class FileStore:
             found = [path for path in _walk(self.root / folder, folder, after) if path.startswith(prefix)]
         return sorted(path for path in found if path > after)
 
+    def size(self, prefix: str) -> int:
+        """Return the bytes of all files that begin with `prefix`."""
+        checked_prefix(prefix)
+        folder = prefix.rpartition("/")[0]
+        with _disk_errors("measure", prefix):
+            reach("store.size")
+            return sum(map(_bytes_of, _entries(self.root / folder, prefix.rpartition("/")[2])))
+
     def delete(self, path: str) -> None:
         """Remove a file; harmless if there is none. Folders stay: another writer may be about to use them."""
         with _disk_errors("delete", path):
@@ -232,6 +240,27 @@ def _walk(folder: Path, path: str, after: str) -> Iterator[str]:
                 yield from _walk(Path(entry.path), name, after)
         else:
             yield name
+
+
+def _entries(folder: Path, beginning: str) -> Iterator[os.DirEntry[str]]:
+    """Yield the files below a folder whose name, or whose folder's name in it, begins with a text."""
+    try:
+        with os.scandir(folder) as found:
+            entries = [each for each in found if each.name.startswith(beginning) and not each.name.startswith(".")]
+    except (FileNotFoundError, NotADirectoryError):
+        return  # not made yet, or removed since
+    for entry in entries:
+        if entry.is_dir():
+            yield from _entries(Path(entry.path), "")
+        else:
+            yield entry
+
+
+def _bytes_of(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat().st_size
+    except FileNotFoundError:  # removed since
+        return 0
 
 
 @contextmanager

@@ -100,6 +100,22 @@ def folders_of_day(planned_at: datetime, buses: Sequence[str]) -> list[str]:
     return [f"{area}/{date}" for area in areas]
 
 
+def files_of_batch(planned_at: datetime, batch_id: str) -> list[str]:
+    """Return what the paths of a batch's deliveries, outcomes and settlements begin with."""
+    date = f"date={planned_at.astimezone(UTC):%Y-%m-%d}"
+    return [f"{area}/{date}/{batch_id}" for area in ("deliveries", "outcomes", "settlements")]
+
+
+def archive_of_batch(bus: str, planned_at: datetime, batch_id: str) -> str:
+    """Return what the paths of what a batch landed begin with."""
+    return buffer(bus, planned_at, batch_id, "").removesuffix(".parquet")
+
+
+def dead_letters_of_batch(planned_at: datetime, batch_id: str) -> str:
+    """Return what the paths of a batch's dead letters begin with."""
+    return f"dead_letters/date={planned_at.astimezone(UTC):%Y-%m-%d}/{batch_id}-"
+
+
 def backtest_report(made_at: datetime, backtest_id: str, suffix: str) -> str:
     """Return the path of the report of a backtest, `suffix` json or md."""
     return f"reports/backtest/date={made_at.astimezone(UTC):%Y-%m-%d}/{backtest_id}.{suffix}"

@@ -46,6 +46,9 @@ class Store(Protocol):
         Only those that sort after the text `after`. It costs by what is found: a stage lists once at most.
         """
 
+    def size(self, prefix: str) -> int:
+        """Return the bytes of all files that begin with `prefix`, `""` measures all; it costs as `list` does."""
+
     def delete(self, path: str) -> None:
         """Remove a file; harmless if there is none."""
 

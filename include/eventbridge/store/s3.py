@@ -109,14 +109,17 @@ class S3Store:
     def list(self, prefix: str, after: str = "") -> builtins.list[str]:
         """Return the paths of all files that begin with `prefix` and sort after `after`; a request per 1,000."""
         checked_prefix(prefix)
-        options = {"StartAfter": self._base + after} if after else {}
         with self._errors("list", prefix) as clients:
             reach("store.list")
-            pages = clients.boto.get_paginator("list_objects_v2").paginate(
-                Bucket=self._bucket, Prefix=self._base + prefix, **options
-            )
-            keys = [entry["Key"].removeprefix(self._base) for page in pages for entry in page.get("Contents", ())]
+            keys = [path for path, _ in self._entries(clients, prefix, after)]
         return sorted(path for path in keys if path > after and _is_path(path))
+
+    def size(self, prefix: str) -> int:
+        """Return the bytes of all files that begin with `prefix`; a request per 1,000."""
+        checked_prefix(prefix)
+        with self._errors("measure", prefix) as clients:
+            reach("store.size")
+            return sum(size for path, size in self._entries(clients, prefix) if _is_path(path))
 
     def delete(self, path: str) -> None:
         """Remove a file; harmless if there is none."""
@@ -144,6 +147,15 @@ class S3Store:
     def free_bytes(self) -> int | None:
         """Return None: a bucket has no end."""
         return None
+
+    def _entries(self, clients: S3Clients, prefix: str, after: str = "") -> Iterator[tuple[str, int]]:
+        options = {"StartAfter": self._base + after} if after else {}
+        pages = clients.boto.get_paginator("list_objects_v2").paginate(
+            Bucket=self._bucket, Prefix=self._base + prefix, **options
+        )
+        for page in pages:
+            for entry in page.get("Contents", ()):
+                yield entry["Key"].removeprefix(self._base), entry["Size"]
 
     def _key(self, path: str) -> str:
         return self._base + checked_path(path)

@@ -64,6 +64,13 @@ class InMemoryStore:
         with self._lock:
             return sorted(path for path in self._files if path.startswith(prefix) and path > after)
 
+    def size(self, prefix: str) -> int:
+        """Return the bytes of all files that begin with `prefix`."""
+        checked_prefix(prefix)
+        reach("store.size")
+        with self._lock:
+            return sum(len(data) for path, data in self._files.items() if path.startswith(prefix))
+
     def delete(self, path: str) -> None:
         """Remove a file; harmless if there is none."""
         checked_path(path)

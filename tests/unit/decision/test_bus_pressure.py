@@ -6,6 +6,7 @@ import pytest
 
 from eventbridge.decision.bus_pressure import BusLook, refusal
 from eventbridge.decision.water_lines import WaterLines
+from eventbridge.model.store_size import StoreQuota
 
 LINES = WaterLines(low=100, high=200)
 
@@ -43,3 +44,14 @@ def test_a_backlog_says_nothing_of_the_disk() -> None:
 
     assert behind is not None
     assert refusal(BusLook(150, 0), LINES, 10, behind) is None
+
+
+def test_a_store_at_its_quota_is_a_full_bus() -> None:
+    """No runner takes events off it; it takes some again once the store holds what the quota resumes at."""
+    full = refusal(BusLook(None, None, StoreQuota(100, 100, 90, None)), LINES, None, None)
+
+    assert full is not None
+    assert full.reason == "the store holds 100 bytes, its quota is 100; events are taken again once it holds 90 or less"
+    assert refusal(BusLook(None, None, StoreQuota(91, 100, 90, None)), LINES, None, full) is not None
+    assert refusal(BusLook(None, None, StoreQuota(90, 100, 90, None)), LINES, None, full) is None
+    assert refusal(BusLook(None, None, StoreQuota(99, 100, 90, None)), LINES, None, None) is None

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventbridge.decision.water_lines import WaterLines, is_intake_stopped
+from eventbridge.decision.water_lines import Room, WaterLines, is_intake_stopped, quota_room, short_of
 
 
 @pytest.mark.parametrize(
@@ -18,3 +18,30 @@ from eventbridge.decision.water_lines import WaterLines, is_intake_stopped
 def test_intake_stops_below_and_resumes_above(was_stopped: bool, free: int | None, stopped: bool) -> None:
     """What was stopped needs more free space than what goes on."""
     assert is_intake_stopped(was_stopped, free, WaterLines(100, 200)) is stopped
+
+
+@pytest.mark.parametrize(
+    ("was_stopped", "held", "stopped"),
+    [
+        pytest.param(False, 99, False, id="below the quota it goes on"),
+        pytest.param(False, 100, True, id="at the quota it stops"),
+        pytest.param(True, 91, True, id="between both it stays stopped"),
+        pytest.param(True, 90, False, id="at the line to resume at it resumes"),
+        pytest.param(False, 120, True, id="what was under way may have passed it"),
+    ],
+)
+def test_a_quota_is_a_room_with_lines(was_stopped: bool, held: int, stopped: bool) -> None:
+    """It is taken up by as many bytes as it has, and free again with no more than those to resume at."""
+    room = quota_room(held, 100, 90)
+
+    assert (short_of([room], "quota" if was_stopped else None) is not None) is stopped
+
+
+def test_each_room_resumes_at_its_own_line() -> None:
+    """What stopped for want of disk does not wait for the lower line of the quota, nor the other way round."""
+    disk, quota = Room("disk", 150, WaterLines(100, 200)), quota_room(95, 100, 90)
+
+    assert short_of([disk, quota], None) is None
+    assert short_of([disk, quota], "disk") == disk
+    assert short_of([disk, quota], "quota") == quota
+    assert short_of([disk._replace(free=200), quota], "disk") is None

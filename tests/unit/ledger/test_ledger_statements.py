@@ -36,6 +36,7 @@ from eventbridge.ledger.statements import (
     rules,
     schemas,
     shifts,
+    store_sizes,
     targets,
 )
 from eventbridge.ledger.tables import metadata, parked
@@ -57,9 +58,11 @@ MODULES = [
     rules,
     schemas,
     shifts,
+    store_sizes,
     targets,
 ]
 ARGUMENTS: dict[str, list[object]] = {
+    "area": ["archive"],
     "aged": [True, False],
     "alone": [True, False],
     "beginning": ["01a2"],
@@ -123,7 +126,7 @@ def test_every_statement_is_valid_in_both_databases(dialect: sqlite.dialect | po
     written += [str(CreateIndex(index).compile(dialect=dialect)) for index in indexes]
 
     assert all(written)
-    assert sum("ON CONFLICT DO NOTHING" in text for text in written) == 18
+    assert sum("ON CONFLICT DO NOTHING" in text for text in written) == 19
     partial = [text for text in written if text.startswith("CREATE") and " WHERE " in text]
     assert len(partial) == 26
     assert not any("?" in text or "%(" in text for text in partial)

@@ -1,4 +1,4 @@
-"""The ways to insert: a row that must be new, one that may be there already, and one that adds to what is there."""
+"""The ways to insert: a row that must be new, or may be there already, or adds to what is there, or replaces it."""
 
 from __future__ import annotations
 
@@ -32,3 +32,11 @@ def insert_or_add(table: Table, sums: Collection[str], rows: Select[Any] | None 
         made = made.from_select(table.columns.keys(), rows)
     added = {name: table.c[name] + made.excluded[name] for name in sums}
     return made.on_conflict_do_update(index_elements=list(table.primary_key), set_=added).inline()
+
+
+def insert_or_set(table: Table) -> Insert:
+    """Return the statement that adds a row or, to one that is there, gives the columns that are not of its key."""
+    made = postgresql.insert(table)
+    key = list(table.primary_key)
+    given = {column.name: made.excluded[column.name] for column in table.columns if column not in key}
+    return made.on_conflict_do_update(index_elements=key, set_=given).inline()

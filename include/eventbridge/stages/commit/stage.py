@@ -23,6 +23,7 @@ from eventbridge.stages.guards.log_identity import refuse_other_log
 from eventbridge.stages.notify.publish import publish_operational_events
 from eventbridge.stages.runtime.damaged_files import naming_the_repair
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.store_size import count_batch
 from eventbridge.stages.runtime.told import told
 from eventbridge.stages.settle.settlement import first_settlement
 from eventbridge.store import layout
@@ -95,6 +96,7 @@ def _prove_and_commit(work: Runtime, batch: Batch) -> None:
     ranges = work.ledger.ranges(batch.batch_id)
     now = work.clock()
     figures = figures_of(work, batch, now)
+    count_batch(work, batch)
     work.ledger.commit_batch(batch.batch_id, batch.runner, ranges, now, first, failed, figures)
 
 

@@ -32,7 +32,7 @@ from eventbridge.stages.ingest.handover import (
 from eventbridge.stages.ingest.open_batch import end_open
 from eventbridge.stages.ingest.pace import events_in_time
 from eventbridge.stages.ingest.reload import take_up_rules
-from eventbridge.stages.ingest.short_disk import is_intake_stopped
+from eventbridge.stages.ingest.room import is_intake_stopped
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.told import told
 from eventbridge.store.rule_sets import freeze_rules

@@ -10,6 +10,7 @@ from eventbridge.model.queue import Queue
 from eventbridge.rule import Bus
 from eventbridge.sources.protocol import LogSource, OnDisk
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.store_size import store_quota
 
 
 class BusWatch:
@@ -25,9 +26,9 @@ class BusWatch:
         try:
             source = self._source = self._source or self._work.open_source(self._bus)
             free = source.free_bytes() if isinstance(source, OnDisk) else None
-            return BusLook(free, self._backlog(source, runners))
+            return BusLook(free, self._backlog(source, runners), store_quota(self._work))
         except UserError:  # it is a queue: nobody can tell how much waits on it
-            return BusLook(None, None)
+            return BusLook(None, None, store_quota(self._work))
         except BaseException:
             self.close()
             raise

@@ -25,6 +25,7 @@ from eventbridge.model.moment import Moment
 from eventbridge.model.queue import Queue
 from eventbridge.rule import RuleSet
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.store_size import store_quota
 from eventbridge.version import __version__
 
 log = logging.getLogger(__name__)
@@ -273,3 +274,7 @@ def _of_installation(work: Runtime, moment: Moment) -> Iterator[Family]:
         (),
         [Sample((), least)] if samples else [],
     )
+    quota = store_quota(work)
+    held, most = ([], []) if quota is None else ([Sample((), float(quota.held))], [Sample((), float(quota.quota))])
+    yield _family("store_bytes", "gauge", "What the store holds, where it has a quota.", (), held)
+    yield _family("store_quota_bytes", "gauge", "With so much in the store no new events are taken.", (), most)

@@ -18,11 +18,13 @@ from eventbridge.model.intake_stop import IntakeStop
 from eventbridge.model.operator_state import OperatorState
 from eventbridge.model.parked import ParkedState
 from eventbridge.model.reference import Reference
+from eventbridge.model.store_size import StoreQuota
 from eventbridge.model.target_state import TargetStatus
 from eventbridge.rule import RuleSet
 from eventbridge.stages.operate.queue_flow import QueueFlow, queue_flows
 from eventbridge.stages.operate.queue_status import QueueStatus, queue_statuses
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.store_size import store_quota
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ class Status:
     queues: tuple[QueueStatus, ...]
     flows: tuple[QueueFlow, ...]
     intake_stop: IntakeStop | None  # why no runner plans a batch
+    store_quota: StoreQuota | None  # how much of its quota the store takes, if it has one
     unregistered: tuple[NewRunner, ...]
     express: tuple[ExpressRunner, ...]
     batches: tuple[Batch, ...]  # newest first
@@ -126,6 +129,7 @@ def status(work: Runtime, *, batches: int = 10) -> Status:
         queues=tuple(queues),
         flows=tuple(queue_flows(work, rules, queues)),
         intake_stop=work.ledger.intake_stop(),
+        store_quota=store_quota(work),
         unregistered=tuple(unregistered),
         express=tuple(
             _express(work, name) for name in sorted(rules.runners()) if rules.mode_of(name).mode == "express"

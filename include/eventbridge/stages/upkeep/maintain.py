@@ -11,6 +11,7 @@ from datetime import timedelta
 
 from eventbridge.stages.guards.ledger_identity import claim_runner, refuse_lost_ledger
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.store_size import count_store, is_count_due
 from eventbridge.stages.runtime.told import told
 from eventbridge.stages.upkeep.batches import prune_batches
 from eventbridge.stages.upkeep.buses import trim_buses
@@ -41,4 +42,11 @@ def maintain(work: Runtime, *, dry_run: bool = False, budget: timedelta | None =
     sweep_expired(run, retentions)
     trim_buses(run)
     index_events(run)
+    _count(run)
     return run.done
+
+
+def _count(run: Run) -> None:
+    """Measure the store for its quota, once what was removed is gone."""
+    if not run.dry_run and is_count_due(run.work, run.now):
+        run.done.store_bytes = count_store(run.work)

@@ -18,6 +18,7 @@ class Maintained:
 
     `batches` counts those that lost something, by what that was; `kept`, by reason, those that are past their
     retention and stay. Files include those of no batch; `lost_files` are files that nothing named.
+    `store_bytes`: what the store holds, where it has a quota and was measured.
     """
 
     dry_run: bool = False
@@ -30,6 +31,7 @@ class Maintained:
     messages: Counter[str] = field(default_factory=Counter)
     kept: Counter[str] = field(default_factory=Counter)
     finished: bool = True
+    store_bytes: int | None = None
 
 
 class Run:

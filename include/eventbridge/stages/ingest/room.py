@@ -1,0 +1,60 @@
+"""Stops and resumes intake by the room there is: what is free on the store's disk, and in its quota."""
+
+from __future__ import annotations
+
+import logging
+
+from eventbridge.config.quantities import write_size
+from eventbridge.decision.water_lines import Room, WaterLines, short_of
+from eventbridge.model.intake_stop import IntakeStop
+from eventbridge.stages.notify.publish import publish_operational_events
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.store_size import room_in_quota
+
+log = logging.getLogger(__name__)
+
+
+def is_intake_stopped(work: Runtime) -> bool:
+    """Return whether no new events are to be taken now; notes in the ledger, and tells, when that changes."""
+    stop = work.ledger.intake_stop()
+    short = short_of(_rooms(work), stop.cause if stop is not None else None)
+    changed = False
+    if stop is not None and (short is None or short.cause != stop.cause):
+        changed = work.ledger.resume_intake()
+        if changed:
+            log.warning("there is room again; new batches were not planned since %s: %s", stop.since, stop.reason)
+        stop = None
+    if short is not None:
+        changed = _stopped(work, stop, short) or changed
+    if changed:
+        publish_operational_events(work)
+    return short is not None
+
+
+def _rooms(work: Runtime) -> list[Room]:
+    lines = WaterLines(work.settings.disk_free_min_bytes, work.settings.disk_free_resume_bytes)
+    disk = Room("disk", work.store.free_bytes(), lines)
+    quota = room_in_quota(work)
+    return [disk] if quota is None else [disk, quota]
+
+
+def _stopped(work: Runtime, stop: IntakeStop | None, short: Room) -> bool:
+    reason = stop.reason if stop is not None else _reason(work, short)
+    log.warning("no new batch is planned: %s", reason)
+    return stop is None and work.ledger.stop_intake(reason, short.cause)
+
+
+def _reason(work: Runtime, short: Room) -> str:
+    settings, free = work.settings, short.free or 0
+    if short.cause == "disk":
+        return (
+            f"the store {work.store.uri} has {free:,} bytes free, less than EVENTBRIDGE_DISK_FREE_MIN_BYTES "
+            f"({write_size(short.lines.low)}); it goes on from EVENTBRIDGE_DISK_FREE_RESUME_BYTES "
+            f"({write_size(short.lines.high)}): free some space, or lower both"
+        )
+    quota, resume = settings.store_quota_bytes or 0, settings.store_quota_resume_bytes or 0
+    return (
+        f"the store {work.store.uri} holds {quota - free:,} bytes, EVENTBRIDGE_STORE_QUOTA_BYTES is "
+        f"{write_size(quota)}; it goes on at EVENTBRIDGE_STORE_QUOTA_RESUME_BYTES ({write_size(resume)}): "
+        "shorten a retention and run `eventbridge maintain`, or raise both"
+    )

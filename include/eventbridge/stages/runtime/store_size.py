@@ -1,0 +1,70 @@
+"""Counts what the store holds, for its quota: a batch when it is committed, everything once a day."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+
+from eventbridge.decision.water_lines import Room, quota_room
+from eventbridge.model.batch import Batch
+from eventbridge.model.store_size import BatchSize, StoreQuota
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.store import layout
+
+log = logging.getLogger(__name__)
+
+#: How long a count of everything holds; what batches leave and retention takes is counted in between.
+COUNT_HOLDS = timedelta(days=1)
+
+
+def count_batch(work: Runtime, batch: Batch) -> None:
+    """Count what a batch that is about to be committed left in the store; it costs five short listings.
+
+    What lost attempts left of it is in it too. Without a quota nothing is measured.
+    """
+    if work.settings.store_quota_bytes is None:
+        return
+    at, name = batch.planned_at, batch.batch_id
+    archive = work.store.size(layout.archive_of_batch(batch.bus, at, name)) if batch.bus else 0
+    deliveries = sum(work.store.size(prefix) for prefix in layout.files_of_batch(at, name))
+    letters = work.store.size(layout.dead_letters_of_batch(at, name))
+    work.ledger.add_batch_size(batch, BatchSize(deliveries, archive, letters))
+
+
+def is_count_due(work: Runtime, now: datetime) -> bool:
+    """Return whether everything is to be measured: there is a quota, and it has stopped intake or a day is over."""
+    if work.settings.store_quota_bytes is None:
+        return False
+    counted_at, stop = work.ledger.store_count().counted_at, work.ledger.intake_stop()
+    is_stopped = stop is not None and stop.cause == "quota"
+    return counted_at is None or is_stopped or now - counted_at >= COUNT_HOLDS
+
+
+def count_store(work: Runtime) -> int:
+    """Measure every file of the store, and note what is beside that which batches are counted with; return the bytes.
+
+    What is written while it measures may be counted twice until the next count, and is never left out.
+    """
+    counted = sum(each.size for each in work.ledger.store_count().sizes if each.area != "other")
+    measured = work.store.size("")
+    work.ledger.set_store_count(measured - counted, work.ledger.now())
+    log.info("the store %s holds %s bytes", work.store.uri, f"{measured:,}")
+    return measured
+
+
+def store_quota(work: Runtime) -> StoreQuota | None:
+    """Return how the store stands to its quota, by what was counted; None without one. It measures nothing."""
+    quota, resume = work.settings.store_quota_bytes, work.settings.store_quota_resume_bytes
+    if quota is None or resume is None:
+        return None
+    found = work.ledger.store_count()
+    return StoreQuota(found.total, quota, resume, found.counted_at)
+
+
+def room_in_quota(work: Runtime) -> Room | None:
+    """Return how much of the quota is free; None without one. A store that never was counted is counted now."""
+    found = store_quota(work)
+    if found is not None and found.counted_at is None:
+        count_store(work)
+        found = store_quota(work)
+    return None if found is None else quota_room(found.held, found.quota, found.resume)

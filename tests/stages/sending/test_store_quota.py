@@ -1,0 +1,126 @@
+"""The quota of the store: what it holds is counted, intake stops and resumes by it, and retention makes room."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from stages.delivering import REFUSED, RUNNER, Sending, http, operational_events
+
+from eventbridge.model.batch import Batch
+from eventbridge.model.store_size import Area
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.operate.deliver import deliver_until_idle
+from eventbridge.stages.operate.status import status
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.upkeep.maintain import maintain
+from eventbridge.store import layout
+
+TARGETS = {"crm": "/healthy/crm", "dead": http(REFUSED, retry="{policy: own, attempts: 0}")}
+ROOMY = 1 << 40
+
+
+def delivered(sending: Sending, orders: int = 2) -> Batch:
+    """Deliver orders under a quota that is not reached; return their batch."""
+    sending.begin(orders, settings={"store_quota_bytes": ROOMY}, **TARGETS)
+    sending.deliver()
+    return next(batch for batch in sending.work.ledger.batches() if batch.kind == "normal")
+
+
+def counted(work: Runtime) -> dict[Area, int]:
+    """Return what the ledger says that the store holds, by area."""
+    found: dict[Area, int] = {}
+    for each in work.ledger.store_count().sizes:
+        found[each.area] = found.get(each.area, 0) + each.size
+    return found
+
+
+def measured(work: Runtime, *folders: str) -> int:
+    """Return what lies in folders of the store."""
+    return sum(work.store.size(f"{folder}/") for folder in folders)
+
+
+def test_what_a_batch_leaves_is_counted_when_it_is_committed(sending: Sending) -> None:
+    """By area, as it is measured; what is of no batch was measured at the first look, and is at the next count."""
+    delivered(sending)
+    work = sending.work
+
+    found = counted(work)
+    assert found["archive"] == measured(work, "buffer") > 0
+    assert found["deliveries"] == measured(work, "deliveries", "outcomes", "settlements") > 0
+    assert found["dead_letters"] == measured(work, "dead_letters") > 0
+    maintain(work)
+    assert work.ledger.store_count().total < work.store.size(""), "a count holds for a day"
+    sending.site.clock.advance(86_400)
+    maintain(work)
+    assert work.ledger.store_count().total == work.store.size("")
+
+
+def test_without_a_quota_nothing_is_measured(sending: Sending) -> None:
+    """Neither at commit nor at a look."""
+    sending.begin(2, **TARGETS)
+    sending.deliver()
+
+    assert counted(sending.work) == {}
+    assert status(sending.work).store_quota is None
+
+
+def test_intake_stops_at_the_quota_and_resumes_by_itself(sending: Sending) -> None:
+    """With an event for each; what was published meanwhile waits on the bus, and is delivered."""
+    delivered(sending)
+    held = sending.work.ledger.store_count().total
+    sending.publish(1)
+
+    full = sending.site.reopen(store_quota_bytes=held)
+    assert listen(full, RUNNER) is None
+    stop = full.ledger.intake_stop()
+    assert (stop.cause, "EVENTBRIDGE_STORE_QUOTA_BYTES" in stop.reason) == ("quota", True)
+    between = sending.site.reopen(store_quota_bytes=held + 100, store_quota_resume_bytes=held - 1)
+    assert listen(between, RUNNER) is None
+    roomy = sending.site.reopen(store_quota_bytes=ROOMY, store_quota_resume_bytes=held)
+    deliver_until_idle(roomy, RUNNER, InProcessRouter(roomy.store))
+
+    assert roomy.ledger.intake_stop() is None
+    stops = [event for event in operational_events(roomy) if event["type"].startswith("intake.")]
+    assert [(event["type"], event["data"]["cause"]) for event in stops] == [
+        ("intake.stopped", "quota"),
+        ("intake.resumed", "quota"),
+    ]
+    assert len(sending.requests()) == 3
+
+
+def test_retention_makes_room_in_the_quota(sending: Sending) -> None:
+    """What it takes is subtracted; then intake goes on without anybody's doing."""
+    delivered(sending)
+    sending.site.clock.advance(1)
+    delivered(sending)
+    held = sending.work.ledger.store_count().total
+    sending.publish(1)
+    quota: dict[str, Any] = {"store_quota_bytes": held, "store_quota_resume_bytes": held - 1}
+    assert listen(sending.site.reopen(**quota), RUNNER) is None
+
+    sending.site.clock.advance(31 * 86_400)
+    done = maintain(sending.work)
+
+    assert done.batches["archive"] == 2
+    assert done.store_bytes == sending.work.store.size("")
+    assert counted(sending.work)["archive"] == measured(sending.work, "buffer") == 0
+    assert sending.work.ledger.store_count().total == sending.work.store.size("") < held
+    assert listen(sending.work, RUNNER) is not None
+
+
+def test_a_count_finds_what_nobody_counted(sending: Sending) -> None:
+    """Files of lost attempts, and those before there was a quota; `maintain` counts at once in a store that is full."""
+    delivered(sending)
+    work = sending.site.reopen(store_quota_bytes=ROOMY)
+    work.store.put(layout.deliveries(work.ledger.now() - timedelta(days=1), "lost", "try", "0"), bytes(5_000))
+    quota = work.ledger.store_count().total
+    publish_and_look = sending.site.reopen(store_quota_bytes=quota)
+    sending.publish(1)
+    assert listen(publish_and_look, RUNNER) is None
+
+    maintain(publish_and_look)
+
+    assert publish_and_look.ledger.store_count().total == publish_and_look.store.size("") > quota + 4_000
+    assert status(publish_and_look).store_quota.held > quota + 4_000
