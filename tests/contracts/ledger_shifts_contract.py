@@ -88,3 +88,25 @@ class ShiftsContract:
 
         assert ledger.ranges("batch-1") == [Range(QUEUES[0], 10, 25), Range(QUEUES[1], 7, 7)]
         assert ledger.files("batch-1", "outcome") == [a_segment(0)]
+
+    def test_an_open_batch_in_which_nothing_came_is_dropped(self, ledger: Ledger, rival: Ledger) -> None:
+        """As if it had never been; not one that has taken something up, has a file, or is another's now."""
+        nothing = [Range(QUEUES[0], 10, 10), Range(QUEUES[1], 7, 7)]
+        assert ledger.plan_batch(a_batch(state="open"), nothing)
+
+        assert ledger.drop_open("batch-1")
+        assert not ledger.drop_open("batch-1")
+        assert rival.unfinished_batch("flights") is None
+        assert rival.ranges("batch-1") == []
+
+        assert ledger.plan_batch(a_batch("batch-2", state="open"), nothing)
+        assert ledger.record_open("batch-2", {QUEUES[0]: 11}, None)
+        assert not ledger.drop_open("batch-2")
+        assert rival.move_batch("batch-2", "open", "planned")
+        assert not ledger.drop_open("batch-2")
+        assert rival.ranges("batch-2") == [Range(QUEUES[0], 10, 11), Range(QUEUES[1], 7, 7)]
+
+        assert ledger.plan_batch(a_batch("batch-3", runner="trains", state="open"), nothing)
+        assert rival.move_batch("batch-3", "open", "planned")
+        assert not ledger.drop_open("batch-3")
+        assert rival.ranges("batch-3") == nothing

@@ -60,6 +60,23 @@ class Shifts(Database):
             return False
         return True
 
+    def drop_open(self, batch_id: str) -> bool:
+        """Drop an open batch in which nothing came, as if it had never been.
+
+        False, with nothing changed, if it is open no more, has taken something up, or has a file.
+        """
+        of = {"of_batch": batch_id}
+        try:
+            with self._writing() as connection:
+                if connection.execute(statements.HAS_SOMETHING, of).scalar():
+                    return False
+                connection.execute(statements.DROP_RANGES, of)
+                if connection.execute(statements.DROP_OPEN, of).rowcount != 1:
+                    raise _LostError
+        except _LostError:
+            return False
+        return True
+
 
 def _record(connection: Connection, batch_id: str, ends: Mapping[Queue, int], segment: BatchFile | None) -> None:
     if connection.execute(batch_statements.BATCH_STATE, {"of_batch": batch_id}).scalar() != "open":

@@ -88,6 +88,16 @@ def test_events_are_delivered_as_they_come(sending: Sending) -> None:
     assert audit(sending.work).differences == ()
 
 
+def test_a_window_in_which_nothing_came_leaves_no_batch(sending: Sending) -> None:
+    """Neither in the ledger nor as files: a quiet runner's history is that of its events."""
+    sending.rules(crm="/healthy/crm")
+    with a_shift(sending):
+        pass
+
+    assert sending.work.ledger.batches() == []
+    assert sending.work.ledger.shift(RUNNER) is None
+
+
 def test_what_fails_is_parked_and_the_neighbour_goes_on(sending: Sending) -> None:
     """A refused delivery is tried once in its window, and lies parked when that is committed."""
     sending.rules(bad="http://127.0.0.1:1/refused", crm="/healthy/crm")

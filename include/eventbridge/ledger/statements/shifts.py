@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import Text, bindparam, delete, exists, or_, select, update
 
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.statements.inserts import insert_or_skip
 from eventbridge.ledger.statements.queues import of_queue
-from eventbridge.ledger.tables import batch_range, shift
+from eventbridge.ledger.tables import batch, batch_file, batch_range, shift
 
 _NOW = bindparam("now", type_=UtcTime)
 _RUNNER = shift.c.runner == bindparam("of_runner")
@@ -39,3 +39,19 @@ MOVE_END = (
     )
     .values(end_offset=bindparam("to"))
 )
+
+_OF_BATCH = bindparam("of_batch", type_=Text)
+
+#: Whether a batch has taken something up, or has a file.
+HAS_SOMETHING = select(
+    or_(
+        exists().where(batch_range.c.batch_id == _OF_BATCH, batch_range.c.end_offset > batch_range.c.start_offset),
+        exists().where(batch_file.c.batch_id == _OF_BATCH),
+    )
+)
+
+#: Drops the ranges of a batch.
+DROP_RANGES = delete(batch_range).where(batch_range.c.batch_id == _OF_BATCH)
+
+#: Drops a batch that is open.
+DROP_OPEN = delete(batch).where(batch.c.batch_id == _OF_BATCH, batch.c.state == "open")

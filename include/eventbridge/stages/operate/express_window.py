@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
+from eventbridge.decision.express_pace import segment_is_due, window_is_over
 from eventbridge.errors import EventBridgeError
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Piece
@@ -33,7 +34,7 @@ from eventbridge.store.schemas import ROW_GROUP_ROWS
 
 log = logging.getLogger(__name__)
 
-#: A window is closed with so many events; one without events after a minute.
+#: A window is closed with so many events; one without events is dropped after a minute, so that rules are read again.
 _WINDOW_EVENTS, _IDLE_WINDOW_SECONDS = 20_000, 60.0
 #: So much of messages closes it too.
 _WINDOW_BYTES = 16 * 2**20
@@ -61,7 +62,10 @@ class Window:
     _answered: int = 0
 
     def run(self) -> bool:
-        """Deliver what comes until the window is over, and move it to `planned`; False: it is lost."""
+        """Deliver what comes until the window is over, and move it to `planned`.
+
+        False: there is nothing to close, as nothing came, or as it is another's now.
+        """
         rules = self.work.rules_of(self.batch)
         refuse_unfit(rules)
         freeze_rules(self.scratch, rules)
@@ -77,6 +81,8 @@ class Window:
                     return False
             finally:
                 self._targets.close()
+        if not self.events and self.work.ledger.drop_open(self.batch.batch_id):
+            return False
         return self.work.ledger.move_batch(self.batch.batch_id, "open", "planned")
 
     def _stream(self, landing: Landing, source: LogSource) -> bool:
@@ -84,7 +90,7 @@ class Window:
         first: float | None = None
         while not self.lease.over and not self._full:
             now = time.monotonic()
-            if now - (first or began) >= (self._seconds if first else _IDLE_WINDOW_SECONDS):
+            if self._is_over(now, began, first):
                 break
             before = self.events
             for queue, end in source.ends().items():
@@ -102,6 +108,11 @@ class Window:
             if self.events > before or self._targets.busy:
                 self.busy_seconds += time.monotonic() - now
         return self._end()
+
+    def _is_over(self, now: float, began: float, first: float | None) -> bool:
+        if first is None:
+            return now - began >= _IDLE_WINDOW_SECONDS
+        return window_is_over(now - first, self.events, self._seconds)
 
     @property
     def _full(self) -> bool:
@@ -124,14 +135,12 @@ class Window:
                     patience = min(now + _PATIENCE_SECONDS, began + _FULL_PATIENCE_SECONDS)
             self._targets.wait(_LOOK_SECONDS)
         self._targets.close()
-        return self._segment()
+        return self._segment() if self.events else True
 
     def _segment_if_due(self) -> bool:
-        settings, rows = self.work.settings, self._targets.answers
-        age = time.monotonic() - self._written
-        if not rows or (rows < settings.segment_answers and age < settings.segment_seconds):
-            return True
-        return self._segment()
+        settings, age = self.work.settings, time.monotonic() - self._written
+        due = segment_is_due(age, self._targets.answers, settings.segment_seconds, settings.segment_answers)
+        return self._segment() if due else True
 
     def _segment(self) -> bool:
         rows = self._targets.take()

@@ -1,0 +1,27 @@
+"""How long a window of the express lane is open, and how often its answers are recorded: seldom where little comes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: With fewer events or answers a second than this, little comes.
+LITTLE: Final = 10.0
+#: Where little comes, a window is open and a segment grows so many times as long; a window at most so many seconds.
+_WINDOWS, _MOST_WINDOW_SECONDS = 6.0, 60.0
+_SEGMENTS = 5.0
+
+
+def window_is_over(age: float, events: int, usual: float) -> bool:
+    """Return whether a window is to be closed, `age` seconds after its first of so many events."""
+    if age < usual:
+        return False
+    return events >= LITTLE * age or age >= max(usual, min(_WINDOWS * usual, _MOST_WINDOW_SECONDS))
+
+
+def segment_is_due(age: float, answers: int, usual: float, most: int) -> bool:
+    """Return whether so many answers are to be recorded, `age` seconds after the last ones were."""
+    if not answers:
+        return False
+    if answers >= most:
+        return True
+    return age >= usual and (answers >= LITTLE * age or age >= _SEGMENTS * usual)
