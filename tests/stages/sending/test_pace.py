@@ -27,11 +27,11 @@ def test_a_batch_that_took_too_long_is_followed_by_a_smaller_one(sending: Sendin
 
 
 def test_a_batch_that_was_quick_is_followed_by_a_larger_one(sending: Sending, tmp_path: Path) -> None:
-    """If it was full: twice as many, up to the most that settings allow; one that was not says nothing."""
+    """If it was full: four times as many, up to the most that settings allow; one that was not says nothing."""
     log = f"{{type: file, path: '{tmp_path / 'log.jsonl'}'}}"
     sending.begin(1_200, settings={"batch_max_events": 500, "batch_target_seconds": 600}, log=log)
     sending.deliver_batch()
-    assert events_in_time(sending.work, RUNNER) == 1_000
+    assert events_in_time(sending.work, RUNNER) == 2_000
     sending.site.reopen(batch_max_events=900, batch_target_seconds=600)
 
     assert taken(sending) == 700
@@ -45,4 +45,4 @@ def test_one_slow_target_of_many_shrinks_no_batch(sending: Sending, tmp_path: Pa
     (batch,) = sending.work.ledger.batches()
     assert batch.committed_at is not None
 
-    assert events_in_time(sending.work, RUNNER) == 12
+    assert events_in_time(sending.work, RUNNER) == 24

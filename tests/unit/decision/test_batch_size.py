@@ -55,7 +55,7 @@ def test_topics_give_the_same_however_many_queues_they_have() -> None:
         (40_000, 20.0, False, 30_000),  # also if its bus held no more
         (40_000, 300.0, True, 20_000),  # by half at most
         (40_000, 10.0, True, 60_000),  # grows
-        (40_000, 0.5, True, 80_000),  # to the double at most
+        (40_000, 0.5, True, 160_000),  # to four times as many at most
         (40_000, 10.0, False, None),  # quick, and there was no more to take: it says nothing
         (1_200, 300.0, True, 1_000),  # never below a thousand
         (3, 300.0, True, 3),  # nor below what it was, if that was less
