@@ -83,7 +83,7 @@ services: setup ## fetch the real servers that tests start, into .services; test
 test-s3: setup ## the tests of store and target, and a batch of 50,000 events, on an S3 server that is fetched: 5 minutes
 	@PYTHONPATH=tests exec $(BIN)/python -m s3proxy.deep
 
-test-deep: setup ## test-s3, smoke-production, the demo on Kafka and on RocketMQ, 10 million random pairs, a million damaged documents, every pair of kills, 1,000 schedules
+test-deep: setup ## test-s3, smoke-production with 100,000 flights, 10 million random pairs, a million damaged documents, every pair of kills, 1,000 schedules
 	@PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs $(PAIRS) --documents $(DOCUMENTS)
 	PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs 500000 --documents 20000 --guard end
 	PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs 500000 --documents 20000 --guard beginning
@@ -91,8 +91,7 @@ test-deep: setup ## test-s3, smoke-production, the demo on Kafka and on RocketMQ
 	HYPOTHESIS_PROFILE=deep $(BIN)/pytest -q --timeout 0 tests/generative/test_delivery_model.py \
 	  tests/generative/test_order_model.py tests/generative/test_generated_jsonata.py \
 	  tests/faults/test_order_is_kept.py tests/stages/sending/test_order_survives.py
-	PYTHONPATH=tests:. $(BIN)/python -m demo.production.run --smoke 10000
-	for bus in kafka rocketmq; do EVENTS=10000 BUS=$$bus STORE=s3 LEDGER=postgresql $(BIN)/python -m demo.run; done
+	PYTHONPATH=tests:. $(BIN)/python -m demo.production.run --smoke 100000
 	PYTHONPATH=tests $(BIN)/python -m s3proxy.deep
 
 check: setup ## format, lint, types, layers, architecture
