@@ -30,11 +30,11 @@ def failed_expectations(rules: RuleSet, books: Books) -> dict[str, str]:
     A rule of which a part of the batch is routed later is not judged: its counts are not whole.
     """
     failed = {}
-    for name, rule in rules.rules.items():
-        if rule.expect is None or not rule.enabled or name in books.referred:
+    for rule in rules.with_field("expect"):
+        if rule.expect is None or not rule.enabled or rule.name in books.referred:
             continue
-        if found := "; ".join(_failures(rule.expect, counts_of(books, name, rule.targets))):
-            failed[name] = found
+        if found := "; ".join(_failures(rule.expect, counts_of(books, rule.name, rule.targets))):
+            failed[rule.name] = found
     return failed
 
 

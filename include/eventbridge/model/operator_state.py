@@ -35,6 +35,10 @@ class OperatorStates:
         self._values = dict(values or {})
         self._held = frozenset(held)
 
+    def __bool__(self) -> bool:
+        """Return whether anything is said or held."""
+        return bool(self._values or self._held)
+
     @property
     def holds(self) -> bool:
         """Whether anything is paused or held."""

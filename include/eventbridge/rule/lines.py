@@ -79,6 +79,9 @@ class RuleLines(Mapping[str, Rule]):
             rule = self._read[name] = _rule(self._lines[name])
         return rule
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._lines
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._lines)
 

@@ -129,7 +129,7 @@ class RuleSet(Frozen):
         return RuleSet.joined([self, RuleSet(rules=rules)]) if rules else self
 
     def with_field(self, name: str, begins: str = "{") -> list[Rule]:
-        """Return at least the rules of which a target gives a field; the others are not read.
+        """Return at least the rules that give a field, or of which a target does; the others are not read.
 
         `begins`: how its JSON does, an object's if nothing else is said.
         """

@@ -7,8 +7,11 @@ from collections import Counter
 from stages.delivering import RunningClock, Sending, http, verdicts
 
 from eventbridge import fault_points
+from eventbridge.rule.lines import RuleLines
+from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.push.stage import push
+from eventbridge.store import rule_sets
 
 
 def test_a_file_is_opened_once_however_many_targets_it_has_deliveries_for(sending: Sending) -> None:
@@ -58,3 +61,18 @@ def test_two_pieces_that_lie_in_one_another_are_told_apart(sending: Sending, clo
         "orders/crm": 6,
         "orders/note": 6,
     }
+
+
+def test_rules_of_what_was_delivered_are_not_read_to_settle_and_commit_it(sending: Sending) -> None:
+    """To settle costs by what is left to do: reading 10,000 rules took more than half of its CPU time."""
+    batch = sending.routed(6, crm="/healthy/crm", note="/healthy/note")
+    for chunk in sending.work.ledger.chunks(batch.batch_id):
+        push(sending.work, batch.batch_id, chunk.chunk_id)
+    rule_sets._read.clear()  # as a new process
+
+    sending.settle(batch)
+    assert commit(sending.work, batch.batch_id)
+
+    rules = sending.work.rules_of(batch).rules
+    assert isinstance(rules, RuleLines)
+    assert rules._read == {}

@@ -78,7 +78,7 @@ def figures_of(work: Runtime, batch: Batch, now: datetime) -> list[Figure]:
     buses: dict[tuple[str, str], _Sums] = defaultdict(_Sums)
     found = []
     for named, sums in by_outcome.items():
-        bus = _bus_of(rules, named[0], batch.bus)
+        bus = batch.bus if batch.kind == "normal" else _bus_of(rules, named[0], batch.bus)  # of its runner: one bus
         found.append(sums.figure("target", bus, named))
         buses[bus, named[2]].add(sums)
     for bus, sums in _again(work, batch, found, rules):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+import msgspec
 
 from eventbridge.decision.balance import Books, Fingerprints, differences, settles_all
 from eventbridge.decision.expectation import failed_expectations
@@ -103,7 +105,7 @@ def _prove_and_commit(work: Runtime, batch: Batch) -> None:
 def _write_manifest(work: Runtime, batch: Batch, books: Books, first: str) -> None:
     path = layout.manifest(batch.planned_at, batch.batch_id)
     manifest = manifest_of(work, batch, books)
-    text = json.dumps(manifest, indent=1, sort_keys=True).encode()
+    text = as_text(manifest)
     if work.store.create(path, text) or (written := work.store.get(path)) == text:
         return
     work.ledger.prove_settled_by(batch.batch_id, first)
@@ -169,6 +171,11 @@ def manifest_of(work: Runtime, batch: Batch, books: Books) -> dict[str, Any]:
         "turned_down": _as_json(books.turned_down),
     }
     return manifest | {name: value for name, value in if_any.items() if value}
+
+
+def as_text(manifest: Mapping[str, Any]) -> bytes:
+    """Return a manifest as it is written: keys sorted, a line for each value; the same bytes in every version."""
+    return msgspec.json.format(json.dumps(manifest, sort_keys=True), indent=1).encode()
 
 
 def _matching(files: Iterable[BatchFile]) -> dict[str, int]:

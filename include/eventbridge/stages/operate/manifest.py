@@ -10,7 +10,7 @@ from eventbridge.decision.balance import Books
 from eventbridge.errors import BooksError, StoreError
 from eventbridge.event.ids import Fingerprint
 from eventbridge.model.batch import Batch
-from eventbridge.stages.commit.stage import manifest_of
+from eventbridge.stages.commit.stage import as_text, manifest_of
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store import layout
 from eventbridge.store.formats import require_known_format
@@ -78,5 +78,4 @@ def books_of_manifest(work: Runtime, batch: Batch) -> Books:
 
 def write_manifest_again(work: Runtime, batch: Batch, books: Books) -> None:
     """Replace the manifest of a committed batch by what its files say; its books must balance."""
-    text = json.dumps(manifest_of(work, batch, books), indent=1, sort_keys=True).encode()
-    work.store.put(layout.manifest(batch.planned_at, batch.batch_id), text)
+    work.store.put(layout.manifest(batch.planned_at, batch.batch_id), as_text(manifest_of(work, batch, books)))

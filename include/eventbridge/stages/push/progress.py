@@ -21,13 +21,15 @@ Cut = Literal["", "others", "budget"]
 class Presence:
     """When a run began and was answered, and what the others want of it.
 
-    `patient`: it is in the slow lane, where nobody waits for it. Its own thread writes everything but `may_wait` and
-    `cut`, which are the push's: whether waiting costs nobody anything, and that nothing more must be started.
+    `patient`: it is in the slow lane, where nobody waits for it. Its own thread writes everything but what is the
+    push's: whether waiting costs nobody anything (`may_wait`), that nothing more must be started (`cut`), and who is
+    told that it has begun (`at_begin`).
     """
 
     def __init__(self, clock: Callable[[], datetime], *, patient: bool) -> None:
         self._clock = clock
         self.may_wait: Callable[[], bool] = lambda: True
+        self.at_begin: Callable[[], None] = lambda: None
         self.cut: Cut = ""
         self.began_at: datetime | None = None
         self.ended_at: datetime | None = None
@@ -54,6 +56,7 @@ class Presence:
     def begin(self) -> datetime:
         """Note, and return, when it began."""
         self.began_at = self._clock()
+        self.at_begin()
         return self.began_at
 
     def ended_by_budget(self, now: datetime, until: datetime) -> bool:

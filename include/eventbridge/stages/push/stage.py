@@ -10,7 +10,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -19,6 +19,8 @@ import pyarrow as pa
 from eventbridge.decision.breaker import pause_of
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk, ChunkState
+from eventbridge.model.operator_state import OperatorStates
+from eventbridge.model.target_state import TargetStatus
 from eventbridge.stages.notify.publish import publish_operational_events
 from eventbridge.stages.push.admission import must_cut_off, must_halt
 from eventbridge.stages.push.chunk_rows import read_pieces
@@ -30,6 +32,7 @@ from eventbridge.stages.push.run import TargetRun
 from eventbridge.stages.push.seldom_collected import seldom_collected
 from eventbridge.stages.push.stragglers import Company
 from eventbridge.stages.push.threads import Threads
+from eventbridge.stages.push.under_way import UnderWay
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.told import tell, told
 from eventbridge.stages.segments.segments import segments, shown, write_segment
@@ -106,7 +109,8 @@ class _Push:
         self._cpu_told = time.process_time()
         self._stale = False
         self._stopped_at: float | None = None
-        self._threads: Callable[[], list[threading.Thread]] = list
+        self._threads = Threads("push", 0)
+        self._loop: list[threading.Thread] = []
 
     def run(self) -> PushReport:
         done = shown(self._work, segments(self._work, self._batch.batch_id, self._chunk.chunk_id))
@@ -114,6 +118,8 @@ class _Push:
         until = self._work.clock() + timedelta(seconds=self._work.settings.push_budget_seconds)
         runs = ChunkRuns(self._work, self._batch, self._chunk, read, until, self._stop, self._rows).of(done)
         self._company = Company(self._work, self._batch, self._chunk.chunk_id, runs, until)
+        self._untold = UnderWay(self._company.begun)
+        self._said = self._work.ledger.said_by_operators()
         try:
             self._collect(runs)
         except BaseException as error:
@@ -173,21 +179,15 @@ class _Push:
             if finished and not self._rows:
                 return
 
-    def _start(self, runs: Iterable[TargetRun]) -> None:
-        threads = Threads("push", _THREADS_AT_ONCE)
-        seated = []
-        for run in runs:
-            if run.settings.seated:
-                seated.append(run)
-            else:
-                threads.add(run.run)
-        loop = HttpLoop(seated, threads).start()
-        self._threads = lambda: [*loop, *threads.running()]
+    def _start(self, runs: Sequence[TargetRun]) -> None:
+        threads = self._threads = Threads("push", _THREADS_AT_ONCE)
+        threads.add_all(run.run for run in runs if not run.settings.seated)
+        self._loop = HttpLoop([run for run in runs if run.settings.seated], threads).start()
 
     def _let_go(self, seconds: float) -> None:
         """Wait a moment for the threads of this push; who works on is on its own, and hinders nobody."""
         until = time.monotonic() + seconds
-        for thread in self._threads():
+        for thread in [*self._loop, *self._threads.running()]:
             thread.join(timeout=max(0.0, until - time.monotonic()))
 
     def _abandoned(self) -> bool:
@@ -225,21 +225,32 @@ class _Push:
         """Tell the ledger of the attempts since the last time, and end the runs whose target must get nothing now."""
         if self._stale:
             return
-        tallies = [tally for run in runs if (tally := run.breaker.take()) is not None]
+        tallies = [tally for run in self._untold.look() if (tally := run.breaker.take()) is not None]
         if tallies:
             self._work.ledger.note_attempts(tallies)
         statuses, said = self._work.ledger.target_statuses(), self._work.ledger.said_by_operators()
-        for run in runs:
-            status, now = statuses.get((run.report.rule, run.report.target)), self._work.clock()
-            paused = said.hold_reason(run.report.rule, run.report.target)
-            if paused or (status is not None and must_halt(status, heeds_others=run.heeds_others, now=now)):
-                run.halt()
-            elif status is not None and run.heeds_others and must_cut_off(status, self._batch, now):
-                run.presence.cut = "others"
-            if (pause := pause_of(status, now)) is not None:
-                run.pause.ask(pause)
-            run.pace.change(said.rate(run.report.rule, run.report.target, run.settings.rate_of_file))
+        if statuses or said or self._said:
+            for run in runs:
+                if not run.ended:
+                    self._heed(run, statuses.get((run.report.rule, run.report.target)), said)
+        self._said = said
         self._company.ask()
+
+    def _heed(self, run: TargetRun, status: TargetStatus | None, said: OperatorStates) -> None:
+        """Do with a run as is said of its target, by others that send to it and by operators."""
+        if said or self._said:
+            run.pace.change(said.rate(run.report.rule, run.report.target, run.settings.rate_of_file))
+            if said.hold_reason(run.report.rule, run.report.target):
+                run.halt()
+        if status is None:
+            return
+        now = self._work.clock()
+        if must_halt(status, heeds_others=run.heeds_others, now=now):
+            run.halt()
+        elif run.heeds_others and must_cut_off(status, self._batch, now):
+            run.presence.cut = "others"
+        if (pause := pause_of(status, now)) is not None:
+            run.pause.ask(pause)
 
     def _end(self, state: ChunkState, runs: list[TargetRun], error: BaseException | None) -> None:
         self._company.measure()

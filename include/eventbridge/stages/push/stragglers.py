@@ -7,23 +7,15 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Protocol
 
 from eventbridge.decision.head_of_line import Ends, is_cut_off, winds_down
 from eventbridge.model.batch import Batch
-from eventbridge.stages.push.pending import TargetReport
-from eventbridge.stages.push.progress import Presence
+from eventbridge.stages.push.run import TargetRun
+from eventbridge.stages.push.under_way import Begun, UnderWay
 from eventbridge.stages.runtime.runtime import Runtime
 
 #: How often it is looked whether somebody is waited for too long.
 _LOOK_SECONDS = 0.25
-
-
-class Run(Protocol):
-    """What is wanted of a target's run."""
-
-    report: TargetReport
-    presence: Presence
 
 
 class Company:
@@ -32,11 +24,14 @@ class Company:
     Only those of a normal batch wait for one another: in the slow lane everybody may take the time that it needs.
     """
 
-    def __init__(self, work: Runtime, batch: Batch, chunk_id: int, runs: Sequence[Run], until: datetime) -> None:
+    def __init__(self, work: Runtime, batch: Batch, chunk_id: int, runs: Sequence[TargetRun], until: datetime) -> None:
         self._work = work
         self._batch = batch
         self._chunk_id = chunk_id
         self._runs = runs
+        self.begun = Begun(runs)
+        self._under_way = UnderWay(self.begun)
+        self._places = len({_place(run) for run in runs})
         self._until = until
         self._waits = batch.kind == "normal"
         self._began_at = work.clock()
@@ -60,21 +55,21 @@ class Company:
         self._looked_at = time.monotonic()
         now = self._work.clock()
         ends: Ends | None = None  # of thousands: made when first needed
-        for run in self._runs:
+        for run in self._under_way.look():
             presence = run.presence
-            if presence.began_at is None or presence.ended_at is not None or presence.cut:
+            if presence.ended_at is not None or presence.cut:
                 continue
             typical = presence.typical
             if winds_down((self._until - now).total_seconds() - _LOOK_SECONDS, typical):
                 presence.cut = "budget"
-            elif self._may_be_waited_for(now, typical):
+            elif self._half_may_be_done and self._may_be_waited_for(now, typical):
                 ends = ends or self._ends()
                 if self._is_waited_for(ends.others_done_at(_place(run)), now, typical):
                     presence.cut = "others"
 
     def wake(self) -> None:
         """Let those that wait for a retry see whether they still may: somebody is done, or the push is to stop."""
-        for run in self._runs:
+        for run in self._under_way.look():
             run.presence.wake()
 
     def measure(self) -> None:
@@ -84,14 +79,19 @@ class Company:
         for run in self._runs:
             run.presence.measure(ends.others_done_at(_place(run)) if self._waits else None)
 
-    def _may_wait(self, run: Run) -> bool:
+    def _may_wait(self, run: TargetRun) -> bool:
         """Return whether it costs nobody anything if a run waits: there are others at work, or no others at all.
 
         Only those of this push count as at work: another push may itself only wait, for this one.
         """
         if all(targets == {_place(run)} for targets in self._targets_of.values()):
             return True
-        return any(each.presence.at_work for each in self._runs if each is not run)
+        return any(each.presence.at_work for each in reversed(self._runs) if each is not run)  # the last begin last
+
+    @property
+    def _half_may_be_done(self) -> bool:
+        """Whether `Ends` could say that half of the others are done: to make it takes a look at each."""
+        return 2 * (self._under_way.ended + len(self._elsewhere)) >= self._places - 1
 
     def _may_be_waited_for(self, now: datetime, typical: float | None) -> bool:
         return self._waits and is_cut_off((now - self._began_at).total_seconds(), 0.0, typical)
@@ -114,7 +114,7 @@ class Company:
         return next(iter(targets)) if len(targets) == 1 else chunk_id
 
 
-def _place(run: Run) -> tuple[str, str]:
+def _place(run: TargetRun) -> tuple[str, str]:
     return run.report.rule, run.report.target
 
 

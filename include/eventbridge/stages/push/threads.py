@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 Job = Callable[[], None]
 
@@ -24,18 +24,22 @@ class Threads:
 
     def add(self, job: Job) -> None:
         """Have a job run; any thread may."""
+        self.add_all([job])
+
+    def add_all(self, jobs: Iterable[Job]) -> None:
+        """Have jobs run; any thread may. To add thousands one by one starts a thread for nearly each of them."""
         with self._lock:
-            self._waiting.append(job)
-            if len(self._running) >= self._most:
-                return
-            thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._running.add(thread)
-        thread.start()
+            self._waiting.extend(jobs)
+            number = min(self._most - len(self._running), len(self._waiting))
+            fresh = [threading.Thread(target=self._run, name=self._name, daemon=True) for _ in range(number)]
+            self._running.update(fresh)
+        for thread in fresh:
+            thread.start()
 
     def running(self) -> list[threading.Thread]:
         """Return the threads that have work, for somebody to wait for."""
         with self._lock:
-            return list(self._running)
+            return [thread for thread in self._running if thread.ident is not None]
 
     def _run(self) -> None:
         while True:

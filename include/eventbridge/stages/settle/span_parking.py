@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
 from eventbridge.model import row_vectors
 from eventbridge.model.batch import Batch
+from eventbridge.model.chunk import Piece
 from eventbridge.rule import RuleSet
 from eventbridge.rule.types import TARGET_TYPES
 from eventbridge.stages.runtime.runtime import Runtime
@@ -18,20 +19,24 @@ class SpanParking:
     """Knows the pieces of a batch's chunks that are of targets which take spans."""
 
     def __init__(self, work: Runtime, batch: Batch) -> None:
-        rules = work.rules_of(batch)
-        self._takes_spans = partial(takes_spans, rules)
-        self._pieces = [
+        self._work = work
+        self._batch = batch
+        self._takes_spans = partial(takes_spans, work.rules_of(batch))
+
+    @cached_property
+    def _pieces(self) -> list[tuple[int, int, Piece]]:
+        return [
             (chunk.chunk_id, number, piece)
-            for chunk in work.ledger.chunks(batch.batch_id)
+            for chunk in self._work.ledger.chunks(self._batch.batch_id)
             for number, piece in enumerate(chunk.pieces)
-            if takes_spans(rules, piece.rule, piece.target)
+            if self._takes_spans(piece.rule, piece.target)
         ]
 
     def enter(self, waiting: Waiting) -> None:
         """Enter into rows which span they are of; a span is due when the last of its deliveries is."""
-        if not self._pieces:
-            return
         of_targets = waiting.of_targets(self._takes_spans)
+        if not of_targets.any():  # else the rules of all that was delivered are read, to park nothing
+            return
         for chunk_id, number, piece in self._pieces:
             of_chunk = of_targets & (waiting.chunk_id == chunk_id) & (waiting.file == waiting.code(piece.file))
             at = np.flatnonzero(of_chunk)

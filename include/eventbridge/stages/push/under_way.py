@@ -1,0 +1,43 @@
+"""Which runs of a push are under way: to look at these costs by their number, and not by that of all its targets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from eventbridge.stages.push.run import TargetRun
+
+
+class Begun:
+    """The runs of a push in the order in which they begin; each thread notes its own."""
+
+    def __init__(self, runs: Sequence[TargetRun]) -> None:
+        self._begun: list[TargetRun] = []
+        for run in runs:
+            run.presence.at_begin = partial(self._begun.append, run)
+
+    def since(self, number: int) -> list[TargetRun]:
+        """Return those that began after so many others."""
+        return self._begun[number:]
+
+
+class UnderWay:
+    """The runs that have begun and not ended, as one who looks at them now and then sees them."""
+
+    def __init__(self, begun: Begun) -> None:
+        self._begun = begun
+        self._seen = 0
+        self._left: list[TargetRun] = []
+
+    def look(self) -> list[TargetRun]:
+        """Return those under way since the last look: one that ended meanwhile is among them once more."""
+        fresh = self._begun.since(self._seen)
+        self._seen += len(fresh)
+        found = [*self._left, *fresh]
+        self._left = [run for run in found if run.presence.ended_at is None]
+        return found
+
+    @property
+    def ended(self) -> int:
+        """How many had ended at the last look."""
+        return self._seen - len(self._left)

@@ -1,0 +1,69 @@
+"""What looks at the runs of a push looks at those under way, and threads are as many as there is work for."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+
+from unit.stages.test_unjudged_deliveries import items
+
+from eventbridge.rule.model import RetryPolicy
+from eventbridge.stages.push.breaker import RunBreaker
+from eventbridge.stages.push.rows import OutcomeRows
+from eventbridge.stages.push.run import RunSettings, TargetRun
+from eventbridge.stages.push.singly import SingleDeliveries
+from eventbridge.stages.push.threads import Threads
+from eventbridge.stages.push.token_lease import Pace
+from eventbridge.stages.push.under_way import Begun, UnderWay
+from eventbridge.testing.targets import InMemoryTarget, accept
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+
+def _run(target: str) -> TargetRun:
+    settings = RunSettings(
+        "orders",
+        target,
+        open_target=lambda: InMemoryTarget(accept, clock=lambda: NOW),
+        policy=RetryPolicy(maximum_event_age_seconds=1e9),
+        breaker=RunBreaker("orders", target),
+        pace=Pace(lambda _rate, _wanted: NotImplemented, None),
+        until=NOW + timedelta(seconds=10),
+        clock=lambda: NOW,
+        stop=threading.Event(),
+        rows=OutcomeRows(1_000),
+    )
+    return TargetRun(settings, SingleDeliveries(items(2)))
+
+
+def test_a_run_is_seen_from_its_begin_until_once_after_its_end() -> None:
+    """So the ledger is told of every attempt, and nobody asks thousands that rest."""
+    runs = [_run("a"), _run("b"), _run("c")]
+    under_way = UnderWay(Begun(runs))
+
+    assert under_way.look() == []
+    runs[1].presence.begin()
+    runs[2].run()
+    assert under_way.look() == [runs[1], runs[2]]
+    assert under_way.look() == [runs[1]]
+    assert under_way.ended == 1
+    runs[1].presence.ended_at = NOW
+    assert under_way.look() == [runs[1]]
+    assert under_way.look() == []
+
+
+def test_many_short_jobs_are_done_by_as_few_threads_as_there_are_places() -> None:
+    """A thread for each of ten thousand files took as long to start as the work of most of them."""
+    threads = Threads("test", 3)
+    done: list[threading.Thread] = []
+    over = threading.Event()
+
+    def job() -> None:
+        done.append(threading.current_thread())
+        if len(done) == 500:
+            over.set()
+
+    threads.add_all([job] * 500)
+
+    assert over.wait(30)
+    assert len(set(done)) <= 3
