@@ -44,6 +44,16 @@ class ShiftsContract:
         assert rival.shift("flights") is None
         assert rival.take_shift("flights", "two", after(6))
 
+    def test_the_last_look_of_the_doorbell_is_known(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
+        """None before the first; from then on the newest."""
+        assert ledger.last_look() is None
+        ledger.note_look()
+        assert rival.last_look() == after(0)
+        clock.pass_seconds(20)
+        rival.note_look()
+
+        assert ledger.last_look() == after(20)
+
     def test_an_open_batch_grows_with_its_segments(self, ledger: Ledger, rival: Ledger) -> None:
         """A segment and the offsets read so far are recorded together; offsets alone where nothing was answered."""
         ledger.plan_batch(a_batch(state="open"), some_ranges())

@@ -19,7 +19,7 @@ from faults.world import LANE_KINDS
 
 _PLACES = matrix.places_of_test()
 _FAILING = [place for place in _PLACES if matrix.fails_in_test(place)]
-_SENDING = [place for place in _PLACES if place[1] == "push"]
+_SENDING = [place for place in _PLACES if place[1] == "push" or place[0] in ("express", "takeover")]
 
 
 @pytest.fixture(scope="module")

@@ -49,6 +49,8 @@ def ago(seconds: float, mark: object = "old") -> Bell:
         (Seen(waiting=True, busy=True, mark="new", beside=True), ago(5.0), True),
         (Seen(waiting=True, busy=True, mark="old", beside=True), ago(5.0), False),
         (Seen(waiting=True, busy=False, mark="new", beside=True), ago(1.0), True),
+        (Seen(waiting=False, busy=True, mark="old", unfinished=True), ago(59.9), False),
+        (Seen(waiting=False, busy=True, mark="old", unfinished=True), ago(60.0), True),
     ],
     ids=[
         "nothing waits",
@@ -66,6 +68,8 @@ def ago(seconds: float, mark: object = "old") -> Bell:
         "beside one after 5 s",
         "not answered yet, beside one",
         "the next one after it",
+        "a minute is not over",
+        "what is begun and not ended is looked after once a minute",
     ],
 )
 def test_the_bell_rings_when_something_waits_and_the_last_bell_was_answered(
@@ -148,6 +152,58 @@ def test_silence_while_nothing_waits(watch: Watch, clock: Clock) -> None:
     for _ in range(3):
         clock.later(60)
         assert watch.look() == []
+
+
+def test_a_batch_whose_run_died_is_rung_for_each_minute(watch: Watch, clock: Clock) -> None:
+    """Though nothing else waits: the net rings every ten minutes only."""
+    publish(watch)
+    watch.look()
+    done = take(watch, "night")
+    commit(watch, done)
+    watch.work.ledger.mark_bus_committed(done.batch_id)
+    take(watch, "orders")
+    clock.later(59)
+    assert watch.look() == []
+    clock.later(1)
+
+    assert watch.look() == ["events_orders"]
+    assert watch.look() == []
+
+
+def test_changed_rules_are_taken_up_without_an_event(watch: Watch, clock: Clock) -> None:
+    """Once, within a minute."""
+    watch.look()
+    rule = "rules: {x: {bus: orders, runner: night, pattern: {}, targets: {log: {type: file, path: /tmp/never.jsonl}}}}"
+    (watch.work.settings.rules_folder / "extra.yaml").write_text(rule)
+    clock.later(3)
+    assert watch.look() == []
+    clock.later(60)
+
+    assert sorted(watch.look()) == ["events_night", "events_orders"]
+    clock.later(60)
+    assert watch.look() == []
+
+
+def test_the_ledger_knows_whether_the_bell_lives(watch: Watch, clock: Clock) -> None:
+    """A look is noted every 20 s, but not while a bus is silent, for whose runners the nets are to ring."""
+    watch.look()
+    first = watch.work.ledger.last_look()
+    assert first is not None
+    clock.later(19)
+    watch.look()
+    assert watch.work.ledger.last_look() == first
+    clock.later(1)
+    watch.look()
+    second = watch.work.ledger.last_look()
+    assert second is not None
+    assert second > first
+    down = "buses: {down: {source: {type: kafka, connection: nowhere, topics: [a]}}}\n"
+    rule = "rules: {down: {bus: down, pattern: {}, targets: {t: {type: file, path: /tmp/never.jsonl}}}}\n"
+    (watch.work.settings.rules_folder / "down.yaml").write_text(down + rule)
+    clock.later(20)
+    watch.look()
+
+    assert watch.work.ledger.last_look() == second
 
 
 def test_a_runner_that_never_ran_is_rung_for(home: Path, clock: Clock) -> None:

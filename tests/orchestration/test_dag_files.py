@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,7 +13,10 @@ from airflow.sdk.definitions.context import _AIRFLOW_PARSING_CONTEXT_DAG_ID, _AI
 from airflow.serialization.serialized_objects import DagSerialization
 from orchestration.dag_files import EVERY_HOUSE, TRYING, edges, of_batches
 
+from eventbridge.config.settings import Settings
+from eventbridge.ledger import Ledger
 from eventbridge.orchestrate.dags import airflow_dags
+from eventbridge.orchestrate.schedule import net
 from eventbridge.orchestrate.slow_lane import give_way
 
 
@@ -224,9 +228,23 @@ def test_a_run_is_woken_by_its_own_bell_and_by_the_clock(dags: dict[str, DAG]) -
         (watcher,) = asset.watchers
         subjects.add(watcher.trigger.subject)
         assert asset.name == watcher.trigger.subject
-        assert dag.timetable.timetable.expression == "* * * * *"  # type: ignore[attr-defined]
+        assert dag.timetable.timetable.expression == "* * * * *"  # type: ignore[attr-defined]  # no bell has looked
 
     assert {"events_orders", "events_night", "due_deliveries"} == subjects
+
+
+def test_the_clock_wakes_seldom_while_the_bell_lives(home: Path) -> None:
+    """The ledger says when the doorbell looked; a minute later it is taken for dead."""
+    home.mkdir()
+    url = Settings(home=home).ledger_url
+    with closing(Ledger.open(url)) as ledger:
+        ledger.note_look()
+
+    assert net(url) == "*/10 * * * *"
+    net.cache_clear()
+    with closing(Ledger.open(url, lambda: datetime.now(UTC) - timedelta(seconds=61))) as ledger:
+        ledger.note_look()
+    assert net(url) == "* * * * *"
 
 
 @pytest.mark.parametrize("dag_id", ["deliver_orders", "retry_deliveries"])

@@ -11,6 +11,7 @@ from eventbridge.ledger.chunks import Chunks
 from eventbridge.ledger.commits import Commits
 from eventbridge.ledger.database import Clock
 from eventbridge.ledger.deadlines import Deadlines
+from eventbridge.ledger.doorbell import DoorbellLooks
 from eventbridge.ledger.engines.registry import BUSY_TIMEOUT_SECONDS
 from eventbridge.ledger.event_index import EventIndex
 from eventbridge.ledger.figures import Figures
@@ -56,6 +57,7 @@ class Ledger(
     Offsets,
     Operations,
     Deadlines,
+    DoorbellLooks,
     Targets,
     Assignments,
     OperatorWords,

@@ -67,6 +67,11 @@ class Parking(Database):
         with self._reading() as connection:
             return connection.execute(due.ONE_TAKEN).first() is not None
 
+    def anything_parked(self) -> bool:
+        """Return whether any delivery is parked, due or not."""
+        with self._reading() as connection:
+            return connection.execute(due.ONE_WAITING).first() is not None
+
     def due_targets(self, now: datetime, runner: str | None = None) -> list[DueTarget]:
         """Return the targets with deliveries due at `now`; the longest waiting first.
 

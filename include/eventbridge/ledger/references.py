@@ -66,6 +66,11 @@ class References(Database):
         with self._reading() as connection:
             return connection.execute(statements.ONE_DUE, {"now": now}).first() is not None
 
+    def any_reference(self) -> bool:
+        """Return whether anything is to be routed later, due or not."""
+        with self._reading() as connection:
+            return connection.execute(statements.ONE_REFERENCE).first() is not None
+
     def reference_taken(self) -> bool:
         """Return whether a batch under way has taken up references."""
         with self._reading() as connection:

@@ -23,6 +23,7 @@ from eventbridge.ledger.api_tables import kept_answer as kept_answer
 from eventbridge.ledger.columns import FileDetailText, JsonText, Message, RowId, UtcTime
 from eventbridge.ledger.definitions import metadata as metadata
 from eventbridge.ledger.definitions import one_of, partial, word
+from eventbridge.ledger.doorbell_table import doorbell as doorbell
 from eventbridge.ledger.event_index_tables import event_index as event_index
 from eventbridge.ledger.figure_table import figure as figure
 from eventbridge.ledger.intake_table import intake_stop as intake_stop

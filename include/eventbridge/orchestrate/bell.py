@@ -17,6 +17,10 @@ BESIDE = timedelta(seconds=5)
 AGAIN = timedelta(seconds=15)
 
 
+#: What is begun and not ended, or parked, is looked after so often though nothing waits: its run may have died.
+UNFINISHED = timedelta(seconds=60)
+
+
 #: The mark of a bell after which nothing was left to wait: whatever waits next, it is answered.
 ANSWERED = object()
 
@@ -26,6 +30,7 @@ class Seen:
     """What one look found for one subject.
 
     `waiting`: there is something that no batch has taken up. `busy`: a batch is still being delivered.
+    `unfinished`: something is begun and not ended, or parked.
     `mark` changes with every batch that takes something up, so that an answered bell is known from a lost one.
     """
 
@@ -33,6 +38,7 @@ class Seen:
     busy: bool
     mark: Hashable
     beside: bool = False  # several runs of this subject may be at work
+    unfinished: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,10 +52,11 @@ class Bell:
 def rings(seen: Seen, last: Bell | None, now: datetime) -> bool:
     """Return whether to ring now: level-triggered, when something waits and the last bell's batch is delivered.
 
-    At most once a second, beside a run at work every 5 s; a bell without an answer is repeated every 15 s.
+    At most once a second, beside a run at work every 5 s; a bell without an answer is repeated every 15 s. For what is
+    unfinished it rings once a minute.
     """
     if not seen.waiting:
-        return False
+        return seen.unfinished and last is not None and now - last.rung_at >= UNFINISHED
     if last is None:
         return not seen.busy or seen.beside
     silence = now - last.rung_at

@@ -1,4 +1,4 @@
-"""When the DAGs run: at the bell, and every 60 s in case a bell was lost."""
+"""When the DAGs run: at the bell, and by the clock in case a bell was lost."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -39,13 +40,36 @@ BACKFILL_TYPES = cast("tuple[DagRunType, ...]", ("scheduled", "backfill", "manua
 
 #: The net under lost bells; a cron and not an interval, so that it does not drift with the time of parsing.
 NET = "* * * * *"
+#: The net while the bell lives, which rings again by itself what nobody answered.
+SELDOM_NET = "*/10 * * * *"
+#: The bell lives if it has looked since; it notes that three times as often.
+ALIVE = timedelta(seconds=60)
 
 
 def waking(subject: str) -> AssetOrTimeSchedule:
-    """Return a schedule that starts a run whenever the doorbell rings for `subject`, and once a minute anyway."""
+    """Return a schedule that starts a run whenever the doorbell rings for `subject`, and as often as `net` says."""
     watcher = AssetWatcher(name=f"{subject}_bell", trigger=Doorbell(subject))
     asset = Asset(name=subject, uri=f"eventbridge://{subject}", watchers=[watcher])
-    return AssetOrTimeSchedule(timetable=CronTriggerTimetable(NET, timezone="UTC"), assets=[asset])
+    expression = SELDOM_NET if get_parsing_context().dag_id is not None else net(airflow_settings().ledger_url)
+    return AssetOrTimeSchedule(timetable=CronTriggerTimetable(expression, timezone="UTC"), assets=[asset])
+
+
+@cache  # a file makes many DAGs; Airflow parses each file, each time, in a process of its own
+def net(ledger_url: str) -> str:
+    """Return how often DAGs run without a bell: every ten minutes while it lives, else, or not known, each minute.
+
+    Whenever Airflow parses a DAG file again the ledger is asked when the doorbell looked last: a bell that died is
+    known within ALIVE and the time between two parses.
+    """
+    from eventbridge.ledger import Ledger
+
+    try:
+        with closing(Ledger.open(ledger_url)) as ledger:
+            last = ledger.last_look()
+            return SELDOM_NET if last is not None and ledger.now() - last < ALIVE else NET
+    except LedgerError as error:
+        log.warning("whether the doorbell lives is not known: %s", error)
+        return NET
 
 
 def runners_to_parse() -> dict[str, float | None]:

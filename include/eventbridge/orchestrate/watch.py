@@ -34,6 +34,9 @@ def open_watch() -> Watch:
 #: For how long a bus that did not answer is not asked again.
 _SILENCE = timedelta(seconds=30)
 
+#: How often the ledger is told that the bell lives: several times before it is taken for dead (`schedule.ALIVE`).
+_NOTE = timedelta(seconds=20)
+
 log = logging.getLogger(__name__)
 
 
@@ -48,6 +51,8 @@ class Watch:
     _sources: dict[str, LogSource] = field(default_factory=dict)
     _silent: dict[str, datetime] = field(default_factory=dict)
     _ends: dict[str, tuple[datetime, Mapping[Queue, int]]] = field(default_factory=dict)
+    _noted_at: datetime | None = None
+    _with_new_rules: set[str] = field(default_factory=set)
 
     def look(self) -> list[str]:
         """Return the subjects to ring for now, and remember that they were."""
@@ -75,10 +80,19 @@ class Watch:
         ringing = [subject for subject, found in seen.items() if rings(found, self.bells.get(subject), now)]
         for subject in ringing:
             self.bells[subject] = Bell(now, seen[subject].mark)
-        for subject, last in self.bells.items():
-            if subject in seen and not seen[subject].waiting:
-                self.bells[subject] = replace(last, mark=ANSWERED)
+        for subject, found in seen.items():
+            if not found.waiting and (subject in self.bells or found.unfinished):  # of that the minute begins now
+                self.bells[subject] = replace(self.bells.get(subject, Bell(now, ANSWERED)), mark=ANSWERED)
+        self._with_new_rules.difference_update(ringing)
+        self._note(now)
         return ringing
+
+    def _note(self, now: datetime) -> None:
+        """Tell the ledger now and then that the bell lives, unless it has left a bus alone: then nets are to ring."""
+        silent = any(until > now for until in self._silent.values())
+        if not silent and (self._noted_at is None or now - self._noted_at >= _NOTE):
+            self.work.ledger.note_look()
+            self._noted_at = now
 
     def close(self) -> None:
         """Let go of the buses and the ledger."""
@@ -127,7 +141,10 @@ class Watch:
         )
         # Rung for while the batch before is settled, the next run is there when its commit is done: a second sooner.
         busy = batch is not None and batch.state != "settling"
-        return Seen(waiting=waiting, busy=busy, mark=tuple(sorted(pulled.items())))
+        mark = tuple(sorted(pulled.items()))
+        unfinished = batch is not None or runner_subject(runner) in self._with_new_rules
+        unfinished = unfinished or bool(ledger.bus_commits_pending(runner))
+        return Seen(waiting=waiting, busy=busy, mark=mark, unfinished=unfinished)
 
     def _ends_of(self, bus: str, source: LogSource, now: datetime) -> Mapping[Queue, int]:
         """Return the ends of a bus's queues, asked for once a look, however many runners consume it.
@@ -143,7 +160,8 @@ class Watch:
         ledger = self.work.ledger
         now = ledger.now()
         if not (ledger.anything_due(now) or ledger.reference_due(now)):
-            return Seen(waiting=False, busy=False, mark=None, beside=True)
+            unfinished = ledger.anything_parked() or ledger.any_reference()
+            return Seen(waiting=False, busy=False, mark=None, beside=True, unfinished=unfinished)
         busy = ledger.anything_taken() or ledger.reference_taken()
         return Seen(waiting=True, busy=busy, mark=ledger.newest_retry(), beside=True)
 
@@ -153,7 +171,10 @@ class Watch:
             return self._rules
         mark = self._mark()
         if self._rules is None or self._rules_seen is None or self._rules_seen[1] != mark:
+            known = self._rules is not None
             self._rules = self.work.rule_set()
+            if known:  # a run takes them up, though no event comes
+                self._with_new_rules = {runner_subject(runner) for runner in self._rules.runners()}
             self._close_sources()
         self._rules_seen = (now, mark)
         return self._rules

@@ -22,6 +22,7 @@ from eventbridge.ledger import Ledger
 from eventbridge.ledger.statements import (
     batches,
     chunks,
+    doorbell,
     due,
     event_index,
     offsets,
@@ -44,6 +45,7 @@ from eventbridge.ledger.tables import metadata, parked
 MODULES = [
     batches,
     chunks,
+    doorbell,
     due,
     event_index,
     offsets,

@@ -25,7 +25,7 @@ from sqlalchemy import (
 
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.statements.loose_index_scan import on, one_of_each
-from eventbridge.ledger.tables import DUE, DUE_KIND, DUE_TRIED, DUE_UNTRIED, TAKEN, parked, target_status
+from eventbridge.ledger.tables import DUE, DUE_KIND, DUE_TRIED, DUE_UNTRIED, TAKEN, WAITING, parked, target_status
 
 #: How many of the rows that are due longest are looked at one by one, before targets are.
 FIRST_ROWS = 100
@@ -73,6 +73,9 @@ _can_go = ~_left_alone(_first) | (_first.c.expires_at <= _NOW) | (_first.c.held 
 
 #: How many of the first due rows there are, and how many of them can be delivered or given up.
 FIRST_DUE = select(func.count().label("seen"), func.coalesce(func.sum(case((_can_go, 1), else_=0)), 0).label("can_go"))
+
+#: One row that waits, for whatever, or that a batch under way has taken up.
+ONE_WAITING = select(parked.c.parked_id).where(WAITING).limit(1)
 
 #: One row that a batch under way has taken up.
 ONE_TAKEN = select(parked.c.parked_id).where(TAKEN).limit(1)

@@ -54,6 +54,9 @@ ONE_DUE = (
     .limit(1)
 )
 
+#: One reference that waits, taken or not.
+ONE_REFERENCE = select(reference.c.reference_id).where(REFERENCE_WAITING).limit(1)
+
 #: One reference that a batch under way has taken up.
 ONE_REFERENCE_TAKEN = select(reference.c.reference_id).where(REFERENCE_TAKEN).limit(1)
 

@@ -40,7 +40,8 @@ dies is finished by the next one, so clearing or failing a run by hand loses not
 | schedule_retries | parks what is to be tried again; `retry_deliveries` takes it up when it is due |
 | commit | proves the books, then moves the offsets; fails if they do not balance |
 
-Woken by a bell when events wait, and once a minute. `eventbridge status` shows lag, batches and what is parked.
+Woken by a bell when events wait, and every ten minutes; once a minute while the bell is silent.
+`eventbridge status` shows lag, batches and what is parked.
 """
 
 

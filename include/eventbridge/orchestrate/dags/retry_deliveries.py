@@ -29,7 +29,8 @@ batch of kind *retry* a run, all pushes in the pool `lane.slow`. Parked deliveri
 does nothing. A run that dies leaves its batch to `settle_stale` of a later one; nothing is sent twice for it but
 what was in flight.
 
-Woken by a bell when something falls due, and once a minute. `eventbridge status` shows what is parked and since when.
+Woken by a bell when something falls due, and every ten minutes; once a minute while the bell is silent.
+`eventbridge status` shows what is parked and since when.
 """
 
 

@@ -1,0 +1,24 @@
+"""The doorbell in the ledger: when it looked last, so that others know whether it lives."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from eventbridge.ledger.database import Database
+from eventbridge.ledger.statements import doorbell as statements
+
+
+class DoorbellLooks(Database):
+    """The part of the ledger about the doorbell."""
+
+    def note_look(self) -> None:
+        """Note that the doorbell has looked at every bus now."""
+        now = self.now()
+        with self._writing() as connection:
+            if connection.execute(statements.LOOK, {"now": now}).rowcount == 0:
+                connection.execute(statements.FIRST_LOOK, {"singleton": 1, "looked_at": now})
+
+    def last_look(self) -> datetime | None:
+        """Return when the doorbell looked last, None if it never did."""
+        with self._reading() as connection:
+            return connection.execute(statements.LAST_LOOK).scalar()

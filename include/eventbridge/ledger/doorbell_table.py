@@ -1,0 +1,16 @@
+"""The ledger's table about the doorbell: at most one row, which says when it looked last."""
+
+from __future__ import annotations
+
+from sqlalchemy import CheckConstraint, Column, Integer, Table
+
+from eventbridge.ledger.columns import UtcTime
+from eventbridge.ledger.definitions import metadata
+
+doorbell = Table(
+    "doorbell",
+    metadata,
+    Column("singleton", Integer, primary_key=True, autoincrement=False),
+    Column("looked_at", UtcTime, nullable=False),
+    CheckConstraint("singleton = 1", name="singleton"),
+)
