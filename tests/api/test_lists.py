@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import httpx
@@ -70,9 +71,15 @@ def test_buses_tell_their_queues(looking: httpx.Client) -> None:
     assert looking.get("/buses/order").status_code == 404
 
 
-def test_there_are_no_replays_yet(looking: httpx.Client, told: Server) -> None:
-    """The list is that of the command line."""
-    assert looking.get("/replays").json() == {"replays": []}
+def test_replays_are_those_of_the_command_line(looking: httpx.Client, told: Server) -> None:
+    """The list is that of the command line, but for what deliveries came to."""
+    found = looking.get("/replays").json()
+    printed = json.loads(told.installation.run("replay", "list", "--json"))
+
+    assert [(each["replay_id"], each["state"]) for each in found["replays"]] == [
+        (each["replay_id"], each["state"]) for each in printed
+    ]
+    assert found["cursor"] is None
     assert looking.get("/replays/ff").status_code == 404
 
 

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from eventbridge.api import health, hooks, lists, metrics, operating, publish, reading
+from eventbridge.api import health, hooks, lists, metrics, operating, publish, reading, replaying, trying, whole_lists
 from eventbridge.api.access import Access
 from eventbridge.api.buses import Buses
 from eventbridge.api.idempotency import Idempotency
@@ -55,7 +55,8 @@ def create_app(work: Runtime) -> FastAPI:
     app.include_router(metrics.router)
     app.include_router(lists.router)
     app.include_router(reading.router)
-    app.include_router(operating.router)
+    for part in (whole_lists, operating, trying, replaying):
+        app.include_router(part.router)
     for part in (page, acts, redrives, replays, tries):
         app.include_router(part.router)
     app.include_router(page.own_login)

@@ -8,13 +8,16 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from eventbridge.api.access import reader
+from eventbridge.api.paging import paged
 from eventbridge.api.reading import RESPONSES, Cursor, Time, document
 from eventbridge.event.plain import plain
 from eventbridge.stages.letters.selection import read_time
 from eventbridge.stages.operate.batch_account import batch_account, batch_page
 from eventbridge.stages.operate.event_search import EventPage, EventQuery, event_page
+from eventbridge.stages.operate.figures import daily_figures
 from eventbridge.stages.operate.find import find_bus
-from eventbridge.stages.operate.replay_progress import newest_replays, replay_document
+from eventbridge.stages.operate.quality import checked_hours
+from eventbridge.stages.operate.replay_progress import replay_document, replay_line
 from eventbridge.stages.operate.schemas import schema_page, schemas_named
 from eventbridge.stages.operate.status import status, status_fields
 from eventbridge.stages.runtime.runtime import Runtime
@@ -40,9 +43,14 @@ def batch(request: Request, batch: Annotated[str, Path(description="The beginnin
 
 
 @router.get("/replays", summary="List replays")
-def replays(request: Request, limit: _Limit = 50) -> Response:
-    """Answer the newest replays, and how far they came."""
-    return document(request, lambda work: {"replays": newest_replays(work, limit)})
+def replays(request: Request, limit: _Limit = 50, cursor: Cursor = None) -> Response:
+    """Answer the newest replays, and how far they came; `cursor`: send it for what follows."""
+
+    def found(work: Runtime) -> dict[str, Any]:
+        some, following = paged(work.ledger.replays(), lambda each: (each.replay_id,), limit, cursor)
+        return {"replays": [replay_line(work, each) for each in some], "cursor": following}
+
+    return document(request, found)
 
 
 @router.get("/replays/{replay}", summary="Tell one replay")
@@ -111,6 +119,28 @@ def bus(request: Request, bus: Annotated[str, Path(description="The name of a bu
         return _bus(work, bus, status_fields(status(work, batches=0)))
 
     return document(request, found)
+
+
+@router.get("/figures", summary="Tell what each rule cost")
+def figures(
+    request: Request,
+    days: Annotated[int, Query(ge=1, le=800, description="How many days, with today.")] = 7,
+    rule: Annotated[str | None, Query(description="Only this rule.")] = None,
+) -> Response:
+    """Answer by day and rule deliveries, bytes and CPU time, and by day and bus the events landed."""
+    return document(request, lambda work: daily_figures(work, days, rule))
+
+
+@router.get("/pools", summary="Tell the slots of the pools")
+def pools(request: Request) -> Response:
+    """Answer by pool the slots that rule files set, and those that it had when Airflow was last asked."""
+    return document(request, lambda work: sorted(work.ledger.applied_slots().values(), key=lambda each: each.pool))
+
+
+@router.get("/quality", summary="List the hours that were checked")
+def quality(request: Request, limit: _Limit = 24) -> Response:
+    """Answer the latest hours that were checked by Great Expectations, and how many measures failed."""
+    return document(request, lambda work: checked_hours(work, limit))
 
 
 @router.get("/schemas", summary="List the types of events")

@@ -5,16 +5,11 @@ from __future__ import annotations
 import uuid
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Request, Response
+from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from eventbridge.api.access import caller, check_general_scope, reader
-from eventbridge.api.reading import answered
-from eventbridge.api.refusal import PROBLEM
+from eventbridge.api.once import RESPONSES, Operator, once
 from eventbridge.errors import UserError
-from eventbridge.event.json_document import write_document
-from eventbridge.event.plain import plain
-from eventbridge.model.api_token import OPERATE, ApiToken
 from eventbridge.stages.letters.selection import Selection, WrittenSelection
 from eventbridge.stages.operate.say import Action, operate
 from eventbridge.stages.redrive.account import find_redrive, redrive_document, survey_document
@@ -22,29 +17,7 @@ from eventbridge.stages.redrive.marks import Marks
 from eventbridge.stages.redrive.plan import begin_redrive, survey
 from eventbridge.stages.runtime.runtime import Runtime
 
-_STATUSES = {
-    400: "A value cannot be read, or does not fit the others.",
-    401: "No token, or one that is unknown, revoked or expired.",
-    403: "The token has no scope for this.",
-    404: "There is no such thing.",
-    422: "A value is out of its range.",
-    503: "The ledger, the store or the rules fail; try again after Retry-After.",
-}
-_RESPONSES: dict[int | str, dict[str, Any]] = {
-    200: {"description": "What it came to.", "content": {"application/json": {"schema": {}}}},
-    **{status: {"description": said, **PROBLEM} for status, said in _STATUSES.items()},
-}
-
-router = APIRouter(default_response_class=Response, responses=_RESPONSES)
-
-
-async def operator(token: Annotated[ApiToken, Depends(caller)]) -> ApiToken:
-    """Return the token of a call that changes something; raises Refused without the scope."""
-    check_general_scope(token, OPERATE)
-    return token
-
-
-_Operator = Annotated[ApiToken, Depends(operator)]
+router = APIRouter(default_response_class=Response, responses=RESPONSES)
 
 
 class Word(BaseModel):
@@ -87,14 +60,16 @@ class RedriveCall(BaseModel):
 
 
 @router.post("/operate", summary="Pause, resume, disable, enable a rule or a target")
-def say(request: Request, token: _Operator, word: Word) -> Response:
+async def say(request: Request, token: Operator, word: Word) -> Response:
     """Do what an operator wants, in the name of the token, and answer what it came to."""
     by = f"token {token.name}"
-    return _told(request, lambda work: operate(work, word.action, word.rule, word.target, word.value, by=by))
+    return await once(
+        request, token, lambda work: operate(work, word.action, word.rule, word.target, word.value, by=by)
+    )
 
 
 @router.post("/redrives", summary="Deliver dead letters again")
-def begin(request: Request, token: _Operator, call: RedriveCall) -> Response:
+async def begin(request: Request, token: Operator, call: RedriveCall) -> Response:
     """Record a redrive and answer it: a DAG run, or `dead-letters redrive --resume`, delivers it. Or the dry run."""
 
     def begun(work: Runtime) -> dict[str, Any]:
@@ -104,23 +79,12 @@ def begin(request: Request, token: _Operator, call: RedriveCall) -> Response:
         wish = begin_redrive(work, wanted, f"token, {token.name}, {uuid.uuid4()}", rate=call.rate, **how)
         return redrive_document(wish, Marks(work).counts(wish))
 
-    return _told(request, begun)
-
-
-@router.get("/redrives", summary="List redrives", dependencies=[Depends(reader)])
-def redrives(request: Request) -> Response:
-    """Answer the redrives, the newest first, and what became of the dead letters that each took."""
-
-    def listed(work: Runtime) -> list[dict[str, Any]]:
-        marks = Marks(work)
-        return [redrive_document(each, marks.counts(each)) for each in work.ledger.redrives()]
-
-    return _told(request, listed)
+    return await once(request, token, begun)
 
 
 @router.post("/redrives/{redrive}/cancel", summary="Cancel a redrive")
-def cancel(
-    request: Request, token: _Operator, redrive: Annotated[str, Path(description="Its id, or the beginning.")]
+async def cancel(
+    request: Request, token: Operator, redrive: Annotated[str, Path(description="Its id, or the beginning.")]
 ) -> Response:
     """Plan no further batch of a redrive; the one under way is finished."""
 
@@ -130,8 +94,4 @@ def cancel(
         state = work.ledger.redrive(found.redrive_id).state
         return {"redrive_id": found.redrive_id, "state": state, "cancelled": changed}
 
-    return _told(request, cancelled)
-
-
-def _told(request: Request, find: Any) -> Response:
-    return Response(write_document(plain(answered(request, find))), media_type="application/json")
+    return await once(request, token, cancelled)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -32,7 +33,6 @@ from eventbridge.stages.operate.find import find_rule
 from eventbridge.stages.operate.rule_history import rule_versions as versions_of
 from eventbridge.stages.operate.status import status as status_of
 from eventbridge.stages.operate.status import status_fields
-from eventbridge.stages.operate.target_status import target_list
 from eventbridge.stages.operate.why import why_between
 from eventbridge.stages.runtime.runtime import Runtime
 
@@ -65,12 +65,6 @@ def status(request: Request, batches: Annotated[int, Query(ge=0, le=1_000)] = 10
     return document(request, lambda work: status_fields(status_of(work, batches=batches)))
 
 
-@router.get("/rules", summary="Tell today's rules and buses")
-def rules(request: Request) -> Response:
-    """Answer the rules and buses of today, with everything that was left out filled in."""
-    return document(request, lambda work: parse_document(work.rule_set().to_json()))
-
-
 @router.get("/rules/{rule}", summary="Tell one rule")
 def rule(request: Request, rule: Annotated[str, Path(description="The name of a rule.")]) -> Response:
     """Answer a rule of today with everything that was left out filled in."""
@@ -81,12 +75,6 @@ def rule(request: Request, rule: Annotated[str, Path(description="The name of a 
 def rule_versions(request: Request, rule: Annotated[str, Path(description="The name of a rule.")]) -> Response:
     """Answer its newest versions, at most 10: since when each was in force, and what it changed as a diff."""
     return document(request, lambda work: versions_of(work, rule))
-
-
-@router.get("/targets", summary="Tell how every target stands")
-def targets(request: Request) -> Response:
-    """Answer the state of each target of today's rules, since when and why, and how many deliveries wait for it."""
-    return document(request, target_list)
 
 
 Cursor = Annotated[str | None, Query(description="What the page before gave; none: the first page.")]
@@ -126,6 +114,19 @@ def dead_letters(request: Request, query: Annotated[LetterQuery, Depends()]) -> 
         return {"dead_letters": [named(each) for each in found], "more": cursor is not None, "cursor": cursor}
 
     return document(request, listed)
+
+
+@router.get("/dead-letter-groups", summary="Count dead letters by rule, target and reason")
+def dead_letter_groups(request: Request, query: Annotated[LetterQuery, Depends()]) -> Response:
+    """Answer how many of a page of dead letters are of each rule, target and reason; `cursor`: of what follows."""
+
+    def counted(work: Runtime) -> dict[str, Any]:
+        found, cursor = query.records(work)
+        groups = Counter((each["rule"], each["target"], each["reason"]) for each in found)
+        told = [{"rule": r, "target": t, "reason": why, "count": n} for (r, t, why), n in groups.most_common()]
+        return {"groups": told, "more": cursor is not None, "cursor": cursor}
+
+    return document(request, counted)
 
 
 @router.get("/dead-letters/{name:path}", summary="Tell one dead letter whole")
@@ -209,7 +210,12 @@ def answered(request: Request, find: Callable[[Runtime], Any]) -> Any:
 
 def document(request: Request, find: Callable[[Runtime], Any]) -> Response:
     """Answer what `find` finds as JSON; see `answered`."""
-    return Response(write_document(plain(answered(request, find))), media_type="application/json")
+    return written(answered(request, find))
+
+
+def written(found: Any) -> Response:
+    """Answer what was found as JSON."""
+    return Response(write_document(plain(found)), media_type="application/json")
 
 
 def _refuse_damaged(damaged: Damaged) -> None:

@@ -10,12 +10,12 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from eventbridge.api.page.forms import Act, acting, sent, sent_to
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Viewer, viewer
-from eventbridge.api.page.views import body_of_event
 from eventbridge.api.reading import answered
 from eventbridge.errors import NotFoundError, UserError
 from eventbridge.event.json_document import write_document
 from eventbridge.stages.operate.curl import CurlCall, curl_call
 from eventbridge.stages.operate.enable import enable_target
+from eventbridge.stages.operate.event_body import body_of_event
 from eventbridge.stages.operate.event_search import EventQuery, event_page
 from eventbridge.stages.operate.find import find_rule, find_target
 from eventbridge.stages.operate.release import release_rule

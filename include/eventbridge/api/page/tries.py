@@ -9,9 +9,9 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from eventbridge.api.page.forms import Act, acting
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Viewer, viewer
-from eventbridge.api.page.views import body_of_event
 from eventbridge.api.reading import answered
 from eventbridge.errors import UserError
+from eventbridge.stages.operate.event_body import body_of_event
 from eventbridge.stages.operate.find import find_target
 from eventbridge.stages.operate.try_target import check_target, send_event
 from eventbridge.stages.runtime.runtime import Runtime

@@ -12,14 +12,14 @@ import msgspec
 from eventbridge.api.lists import SearchQuery
 from eventbridge.api.page.chart import counts_chart, latency_chart, success_chart
 from eventbridge.api.reading import LetterQuery, letter_document, named, rule_document
-from eventbridge.errors import NotFoundError, StoreError
+from eventbridge.errors import NotFoundError
 from eventbridge.event.json_document import write_document
 from eventbridge.event.plain import plain, text
-from eventbridge.model import rowset
 from eventbridge.model.why import EventAnswer
 from eventbridge.stages.letters.selection import REASONS
 from eventbridge.stages.operate.batch_account import batch_account, batch_page
 from eventbridge.stages.operate.course import Span, books_today, course, rule_course
+from eventbridge.stages.operate.event_body import archived_body
 from eventbridge.stages.operate.find import find_target
 from eventbridge.stages.operate.replay_progress import newest_replays, replay_document
 from eventbridge.stages.operate.rule_history import rule_versions
@@ -28,7 +28,6 @@ from eventbridge.stages.operate.status import Status, held_rules, status
 from eventbridge.stages.operate.target_status import target_lines, target_page
 from eventbridge.stages.operate.why import why_between
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.store.parquet import read_rows
 
 _MICROSECOND = timedelta(microseconds=1)
 _NEWEST_BATCHES = 10
@@ -83,7 +82,7 @@ def event(work: Runtime, event_id: str) -> dict[str, Any]:
     return {
         "event_id": event_id,
         "why": found,
-        "messages": [(each, _body(work, each), _matching_first(each)) for each in found.events],
+        "messages": [(each, archived_body(work, each), _matching_first(each)) for each in found.events],
         "resend": lambda message, rule, target: resend_form(event_id, message, rule, target),
     }
 
@@ -228,24 +227,6 @@ def _sum(one: int | None, other: int | None) -> int | None:
 
 def _matching_first(event: EventAnswer) -> list[Any]:
     return sorted(event.rules, key=lambda rule: not rule.matched)
-
-
-def body_of_event(work: Runtime, event_id: str) -> str | None:
-    """Return an event as it lies in the archive, the newest of an id; None where it cannot be read."""
-    found = why_between(work, event_id, None, None, None)
-    return next((body for each in found.events if (body := _body(work, each)) is not None), None)
-
-
-def _body(work: Runtime, event: EventAnswer) -> str | None:
-    """Return an event as it lies in the archive; None where that is past its retention, or cannot be read."""
-    for landing in event.landings:
-        if landing.archived:
-            try:
-                table = read_rows(work.store, landing.file, rowset.encode([landing.row]), ["body"])
-            except StoreError:  # `why` has told of the file
-                continue
-            return text(table["body"][0].as_py())
-    return None
 
 
 def _lines(headers: str | None) -> list[tuple[str, str]]:

@@ -24,7 +24,7 @@ class ReplayProgress:
 
 def newest_replays(work: Runtime, limit: int) -> list[ReplayProgress]:
     """Return at most so many replays, the newest first."""
-    return [_progress(work, each) for each in work.ledger.replays()[:limit]]
+    return [replay_progress(work, each) for each in work.ledger.replays()[:limit]]
 
 
 def find_replay(work: Runtime, name: str) -> Replay:
@@ -63,7 +63,17 @@ def replay_fields(wish: Replay, account: ReplayAccount) -> dict[str, Any]:
     }
 
 
-def _progress(work: Runtime, replay: Replay) -> ReplayProgress:
+def replay_line(work: Runtime, replay: Replay) -> dict[str, Any]:
+    """Return a replay and how far it came, without what its deliveries came to: that takes reading them."""
+    account = ReplayAccount()
+    fields = replay_fields(replay, account)
+    found = replay_progress(work, replay)
+    known = {"looked_at": found.looked_at, "taken": found.taken, "reached": found.reached}
+    return {name: value for name, value in fields.items() if name not in ("batches", "outcomes")} | known
+
+
+def replay_progress(work: Runtime, replay: Replay) -> ReplayProgress:
+    """Return how far a replay came."""
     looked = work.ledger.replayed(replay.replay_id)
     at = replay.position.at
     return ReplayProgress(

@@ -1,0 +1,149 @@
+"""Rules and targets by hand, as the command line has them: a pattern is tried, a target checked, sent to, enabled."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from eventbridge.api.access import reader
+from eventbridge.api.once import RESPONSES, Operator, once
+from eventbridge.api.reading import document
+from eventbridge.errors import NotFoundError, TransformFailed, UserError
+from eventbridge.event.json_document import parse_document, write_document
+from eventbridge.stages.operate.enable import enable_target
+from eventbridge.stages.operate.event_body import body_of_event
+from eventbridge.stages.operate.find import find_rule, find_target
+from eventbridge.stages.operate.release import release_rule
+from eventbridge.stages.operate.target_status import target_lines
+from eventbridge.stages.operate.try_pattern import try_pattern
+from eventbridge.stages.operate.try_target import check_target, send_event
+from eventbridge.stages.runtime.runtime import Runtime
+
+router = APIRouter(default_response_class=Response, responses=RESPONSES)
+
+_Rule = Annotated[str, Path(description="The name of a rule.")]
+_Target = Annotated[str, Path(description="The name of a target of it.")]
+
+
+class EventCall(BaseModel):
+    """An event: one that is given, or one of the archive by its id."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    event: dict[str, Any] | None = Field(None, description="A CloudEvent in structured JSON.")
+    event_id: str = Field("", description="The id of an event that was landed, instead.")
+
+
+class TestCall(EventCall):
+    """A pattern, and the event that it is tried on."""
+
+    pattern: dict[str, Any] | None = Field(None, description="A pattern in place of the rule's own.")
+
+
+class ReleaseCall(BaseModel):
+    """What of a rule is released."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    skip: str = Field("", description="Only this delivery, by its id or the beginning: it becomes a dead letter.")
+
+
+@router.post("/rules/{rule}/test", summary="Try a pattern on an event", dependencies=[Depends(reader)])
+async def test(request: Request, rule: _Rule, call: TestCall) -> Response:
+    """Answer what each condition says to an event, and what each target would be sent; nothing is sent or kept."""
+    written = await _written(request)
+
+    def tried(work: Runtime) -> Any:
+        pattern = write_document(written["pattern"]) if call.pattern is not None else ""
+        return try_pattern(work, rule, pattern, _body(work, call, written))
+
+    return await asyncio.to_thread(document, request, tried)
+
+
+@router.post("/rules/{rule}/release", summary="Let a held rule go on")
+async def release(request: Request, token: Operator, rule: _Rule, call: ReleaseCall) -> Response:
+    """Lift what a rule is held for, and answer what is due now."""
+
+    def released(work: Runtime) -> Any:
+        find_rule(work.rule_set(), rule)
+        return release_rule(work, rule, call.skip or None)
+
+    return await once(request, token, released)
+
+
+@router.get("/targets/{rule}/{target}", summary="Tell how one target stands", dependencies=[Depends(reader)])
+def target(request: Request, rule: _Rule, target: _Target) -> Response:
+    """Answer its state, since when and why, and how many deliveries wait for it."""
+
+    def found(work: Runtime) -> Any:
+        find_target(work.rule_set(), rule, target)
+        return next((each for each in target_lines(work, rule) if each.target == target), None)
+
+    return document(request, found)
+
+
+@router.post("/targets/{rule}/{target}/check", summary="Try whether a target can be reached")
+async def check(request: Request, token: Operator, rule: _Rule, target: _Target) -> Response:
+    """Answer whether it can be reached, and what keeps deliveries from it; nothing is sent."""
+
+    def checked(work: Runtime) -> dict[str, Any]:
+        trouble = check_target(work, rule, target)
+        return {"rule": rule, "target": target, "reached": trouble is None, "trouble": trouble}
+
+    return await once(request, token, checked)
+
+
+@router.post("/targets/{rule}/{target}/send", summary="Send a target one event")
+async def send(request: Request, token: Operator, rule: _Rule, target: _Target, call: EventCall) -> Response:
+    """Send what a target gets of an event, once, and answer what it said; it is not a delivery."""
+    written = await _written(request)
+
+    def sent(work: Runtime) -> dict[str, Any]:
+        find_target(work.rule_set(), rule, target)
+        try:
+            answer = send_event(work, rule, target, _body(work, call, written))
+        except TransformFailed as error:
+            raise UserError(f"The transform fails for this event: {error}") from None
+        return {
+            "rule": rule,
+            "target": target,
+            "accepted": answer.accepted,
+            "code": answer.code,
+            "error_class": answer.error_class,
+            "error": answer.error,
+            "duration_ms": round(answer.duration_ms, 1),
+            "response_head": answer.response_head.decode("utf-8", "replace"),
+        }
+
+    return await once(request, token, sent)
+
+
+@router.post("/targets/{rule}/{target}/enable", summary="Take a target back into service")
+async def enable(request: Request, token: Operator, rule: _Rule, target: _Target) -> Response:
+    """Enable a target that is disabled, degraded or paused by its answer; what waited for that is due now."""
+
+    def enabled(work: Runtime) -> dict[str, Any]:
+        find_target(work.rule_set(), rule, target)
+        return {"rule": rule, "target": target, "released": enable_target(work, rule, target)}
+
+    return await once(request, token, enabled)
+
+
+async def _written(request: Request) -> dict[str, Any]:
+    """Return what was sent, numbers as they were written; what is no JSON was refused before."""
+    found: Any = parse_document(await request.body())
+    return dict(found)
+
+
+def _body(work: Runtime, call: EventCall, written: dict[str, Any]) -> bytes:
+    if (call.event is None) == (not call.event_id):
+        raise UserError("give an event, or the event_id of one that was landed")
+    if call.event is not None:
+        return write_document(written["event"]).encode("utf-8", "surrogatepass")
+    body = body_of_event(work, call.event_id)
+    if body is None:
+        raise NotFoundError(f"the event {call.event_id} is not in the archive any more, or cannot be read")
+    return body.encode("utf-8", "surrogatepass")

@@ -1,0 +1,29 @@
+"""An event as it lies in the archive, by its id."""
+
+from __future__ import annotations
+
+from eventbridge.errors import StoreError
+from eventbridge.event.plain import text
+from eventbridge.model import rowset
+from eventbridge.model.why import EventAnswer
+from eventbridge.stages.operate.why import why_between
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.store.parquet import read_rows
+
+
+def body_of_event(work: Runtime, event_id: str) -> str | None:
+    """Return an event as it lies in the archive, the newest of an id; None where it cannot be read."""
+    found = why_between(work, event_id, None, None, None)
+    return next((body for each in found.events if (body := archived_body(work, each)) is not None), None)
+
+
+def archived_body(work: Runtime, event: EventAnswer) -> str | None:
+    """Return what was found by its id as it lies in the archive; None: it is past its retention, or cannot be read."""
+    for landing in event.landings:
+        if landing.archived:
+            try:
+                table = read_rows(work.store, landing.file, rowset.encode([landing.row]), ["body"])
+            except StoreError:  # `why` has told of the file
+                continue
+            return text(table["body"][0].as_py())
+    return None

@@ -1,0 +1,95 @@
+"""What operators do by the API: try, check, send, enable, release, replay; once by an Idempotency-Key, page by page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from api.server import Server, order
+
+SINCE = "2000-01-01T00:00:00Z"
+
+
+@pytest.fixture(scope="module")
+def acting(told: Server) -> Iterator[httpx.Client]:
+    """A client whose token may look and act."""
+    with told.client(told.installation.token("actor", "operate", "read")) as client:
+        yield client
+
+
+def test_a_pattern_is_tried_on_given_and_landed_events(acting: httpx.Client) -> None:
+    """The rule's own pattern on an event that landed, another on one that is given; one of both is needed."""
+    own = acting.post("/rules/refused/test", json={"event_id": "o2"})
+    other = acting.post("/rules/refused/test", json={"event": order(7), "pattern": {"type": ["order.paid"]}})
+    neither = acting.post("/rules/refused/test", json={})
+
+    assert (own.status_code, own.json()["matched"]) == (200, True)
+    assert (other.json()["matched"], other.json()["conditions"][0]["met"]) == (False, False)
+    assert (neither.status_code, "event_id" in neither.json()["detail"]) == (400, True)
+
+
+def test_a_target_is_checked_sent_to_and_enabled(acting: httpx.Client) -> None:
+    """Each answers what it came to; of a target that is none 404."""
+    place = "/targets/all-orders/archive"
+    checked = acting.post(f"{place}/check").json()
+    sent = acting.post(f"{place}/send", json={"event": order(8)}).json()
+    enabled = acting.post(f"{place}/enable").json()
+
+    assert (checked["reached"], checked["trouble"]) == (True, None)
+    assert sent["accepted"] is True
+    assert enabled == {"rule": "all-orders", "target": "archive", "released": 0}
+    assert acting.get(place).json()["state"] == "ok"
+    assert acting.post("/targets/all-orders/never/check").status_code == 404
+    assert acting.post("/rules/all-orders/release", json={}).json()["hold"] is None
+
+
+def test_a_call_with_a_key_is_done_once(acting: httpx.Client) -> None:
+    """A replay that is asked for twice with one key is one replay; with the key another call is refused."""
+    call = {"bus": "orders", "since": SINCE, "rules": ["all-orders"]}
+    key = {"Idempotency-Key": "replay-1"}
+    would = acting.post("/replays", json=call | {"dry_run": True}).json()
+    first = acting.post("/replays", json=call, headers=key)
+    again = acting.post("/replays", json=call, headers=key)
+    other = acting.post("/replays", json=call | {"rate": 5}, headers=key)
+    replay = first.json()["replay_id"]
+    words = [acting.post(f"/replays/{replay}/{word}").json()["state"] for word in ("pause", "resume", "cancel")]
+
+    assert would["taken"] == 3
+    assert (again.json(), again.headers["idempotency-replayed"]) == (first.json(), "true")
+    assert other.status_code == 422
+    assert words == ["paused", "running", "cancelled"]
+    assert [each["replay_id"] for each in acting.get("/replays").json()["replays"]] == [replay]
+
+
+def test_lists_come_some_at_a_time(acting: httpx.Client) -> None:
+    """The header Link leads to what follows, until all was told once."""
+    for path in ("/rules", "/targets"):
+        whole = acting.get(path).json()
+        names = []
+        following: str | None = f"{path}?limit=1"
+        while following:
+            answer = acting.get(following)
+            found = answer.json()
+            names += list(found["rules"]) if path == "/rules" else [(each["rule"], each["target"]) for each in found]
+            following = answer.links.get("next", {}).get("url")
+        expected = sorted(whole["rules"]) if path == "/rules" else [(each["rule"], each["target"]) for each in whole]
+        assert names == expected
+        assert len(names) > 1
+    assert acting.get("/targets?cursor=nonsense").status_code == 400
+
+
+def test_what_else_is_looked_at(acting: httpx.Client) -> None:
+    """Groups of dead letters, figures, pools, schemas, checked hours."""
+    groups = acting.get("/dead-letter-groups").json()["groups"]
+    (schema,) = acting.get("/schemas/order.placed").json()
+    first = acting.get("/schemas", params={"limit": 1}).json()
+
+    assert sorted((each["rule"] or "", each["reason"], each["count"]) for each in groups) == [
+        ("", "Malformed", 1),
+        ("refused", "MaximumRetryAttempts", 1),
+    ]
+    assert schema["sampled"] == 3
+    assert ([each["type"] for each in first["schemas"]], first["cursor"]) == (["order.placed"], None)
+    assert {each["rule"] for each in acting.get("/figures").json()["rules"]} >= {"all-orders"}
+    assert (acting.get("/pools").status_code, acting.get("/quality").json()) == (200, [])
