@@ -23,7 +23,7 @@ PARKED ?= 1000000
 
 .PHONY: help setup demo up down env up-production smoke-production test test-deep test-s3 services check screenshots oracle fix bench-latency bench-match \
   bench-push bench-isolation bench-retry-lane bench-many-rules bench-batch bench-looking bench-why \
-  bench-doorbell bench-replay bench-api bench-backtest bench-fairness bench-sources \
+  bench-doorbell bench-replay bench-api bench-telemetry bench-backtest bench-fairness bench-sources \
   bench-end-to-end bench-express requirements
 
 help: ## list these targets
@@ -119,6 +119,9 @@ bench-match: setup ## how fast events are matched, beside Event Ruler: ten minut
 
 bench-push: setup ## deliveries a CPU-second of one push, beside aiohttp and httpx
 	@exec $(BIN)/python -m benchmarks.bench_push --deliveries $(DELIVERIES)
+
+bench-telemetry: setup ## what OpenTelemetry at 1 % sampling costs of route and push: pairs of batches with and without
+	@exec $(BIN)/python -m benchmarks.bench_telemetry
 
 bench-api: setup ## events a CPU-second that the HTTP API publishes in batches of 100, beside a bare FastAPI echo
 	@exec $(BIN)/python -m benchmarks.bench_api

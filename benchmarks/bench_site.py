@@ -120,6 +120,14 @@ class Site:
                 numbers = range(start, min(start + 5_000, first + count))
                 bus.publish([(event(number, size, kind_of(number)), None) for number in numbers])
 
+    def buffered(self) -> str:
+        """Listen and buffer what was published; return the batch."""
+        with closing(self.open()) as work:
+            batch_id = listen(work, RUNNER)
+            assert batch_id is not None, "events were published"
+            buffer(work, batch_id)
+            return batch_id
+
     def routed(self) -> tuple[str, list[int]]:
         """Listen, buffer and route what was published; return the batch and the chunks to push."""
         with closing(self.open()) as work:
@@ -231,7 +239,18 @@ def _ended(process: BaseProcess, answers: Connection) -> Cost:
 def push_all(site: Site, batch_id: str, chunk_ids: list[int]) -> int:
     """Push chunks one after the other, as one push process would, and return how many deliveries were delivered."""
     with closing(site.open()) as work:
-        return sum(push(work, batch_id, chunk_id, threading.Event()).delivered for chunk_id in chunk_ids)
+        return push_of(work, batch_id, chunk_ids)
+
+
+def push_of(work: Runtime, batch_id: str, chunk_ids: list[int]) -> int:
+    """Push chunks one after the other in a runtime that is open."""
+    return sum(push(work, batch_id, chunk_id, threading.Event()).delivered for chunk_id in chunk_ids)
+
+
+def settle_before_commit(site: Site, batch_id: str) -> None:
+    """Settle and park a batch."""
+    for stage in (write_dead_letters, schedule_retries):
+        measured(partial(_stage, site, stage, batch_id))
 
 
 def settled(site: Site, batch_id: str) -> dict[str, Cost]:

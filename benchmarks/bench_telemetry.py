@@ -1,0 +1,150 @@
+"""`make bench-telemetry`: what OpenTelemetry at 1 % sampling costs of a batch, beside the same batch without.
+
+Each pair routes and pushes two like batches to a file, one with traces to a local collector that takes everything, in
+turn which goes first; then commits them, where the spans of deliveries are made. Each is a process of its own, forked
+with the modules of OpenTelemetry imported: what that import costs a process that begins is told apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import signal
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from benchmarks.bench_site import Site, measured, push_of, settle_before_commit, site
+from rich.console import Console
+from rich.table import Table
+
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.route.stage import route
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.telemetry.chosen import chosen_telemetry
+
+#: What route and push may cost more with traces at 1 %, median of the pairs.
+GOAL = 0.05
+_SIZE = 1024
+_IMPORT = (
+    "import time; t = time.process_time(); import eventbridge.telemetry.open_telemetry; print(time.process_time() - t)"
+)
+
+
+class _Collector(BaseHTTPRequestHandler):
+    """Takes what is posted, and says so."""
+
+    def do_POST(self) -> None:
+        """Read and answer 200."""
+        self.rfile.read(int(self.headers.get("content-length", 0)))
+        self.send_response(200)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+def main() -> int:
+    """Measure the pairs and print the table; 1 if the goal is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--events", type=int, default=100_000, help="of each batch (default: 100000)")
+    parser.add_argument("--pairs", type=int, default=5, help="how many (default: 5)")
+    options = parser.parse_args()
+    importlib.import_module("eventbridge.telemetry.open_telemetry")
+    with _collector() as url:
+        on = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": url,
+            "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
+            "OTEL_TRACES_SAMPLER_ARG": "0.01",
+        }
+        found: list[tuple[dict[str, float], dict[str, float]]] = []
+        for number in range(options.pairs):
+            order = (on, {}) if number % 2 else ({}, on)
+            costs = [_batch(options.events, each) for each in order]
+            found.append((costs[order.index({})], costs[order.index(on)]))
+    return 0 if _told(found, options.events) else 1
+
+
+@contextmanager
+def _collector() -> Iterator[str]:
+    """Run a collector in a process of its own, so that it costs the measured ones nothing."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Collector)
+    child = os.fork()
+    if not child:
+        server.serve_forever()
+    server.server_close()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        os.kill(child, signal.SIGTERM)
+        os.waitpid(child, 0)
+
+
+def _batch(events: int, environ: dict[str, str]) -> dict[str, float]:
+    """Return the CPU seconds that route, push and commit of a batch take."""
+    with site() as place:
+        place.write_rules({"rule": {"target": {"type": "file", "path": str(place.folder / "lines.jsonl")}}})
+        measured(partial(place.publish, events, _SIZE))
+        batch_id = measured(place.buffered).result
+        routed = measured(partial(_route, place, batch_id, environ))
+        pushed = measured(partial(_push, place, batch_id, routed.result, environ))
+        if pushed.result != events:
+            raise RuntimeError(f"only {pushed.result:,} of {events:,} were delivered")
+        settle_before_commit(place, batch_id)
+        committed = measured(partial(_commit, place, batch_id, environ))
+        return {"route": routed.cpu, "push": pushed.cpu, "commit": committed.cpu}
+
+
+def _open(place: Site, environ: dict[str, str]) -> Runtime:
+    os.environ.update(environ)  # the exporter reads its variables itself
+    named = place.environ()
+    telemetry = chosen_telemetry(environ)
+    return Runtime.open(Settings.from_mapping(named), connections_from_environment(named), telemetry=telemetry)
+
+
+def _route(place: Site, batch_id: str, environ: dict[str, str]) -> list[int]:
+    with closing(_open(place, environ)) as work:
+        return route(work, batch_id, InProcessRouter(work.store))
+
+
+def _push(place: Site, batch_id: str, chunks: list[int], environ: dict[str, str]) -> int:
+    with closing(_open(place, environ)) as work:
+        return push_of(work, batch_id, chunks)
+
+
+def _commit(place: Site, batch_id: str, environ: dict[str, str]) -> bool:
+    with closing(_open(place, environ)) as work:
+        return commit(work, batch_id)
+
+
+def _told(found: list[tuple[dict[str, float], dict[str, float]]], events: int) -> bool:
+    table = Table(title=f"{len(found)} pairs of batches of {events:,} events, traces of 1 % of the deliveries")
+    for title in ("stages", "CPU s off", "CPU s on", "more, median", "least", "most"):
+        table.add_column(title, justify="left" if title == "stages" else "right")
+    ratios: dict[str, float] = {}
+    for name, stages in {"route and push": ("route", "push"), "commit": ("commit",)}.items():
+        pairs = [(sum(off[each] for each in stages), sum(on[each] for each in stages)) for off, on in found]
+        more = [on / off - 1 for off, on in pairs]
+        ratios[name] = statistics.median(more)
+        medians = [statistics.median(values) for values in zip(*pairs, strict=True)]
+        shown = [f"{each:+.1%}" for each in (ratios[name], min(more), max(more))]
+        table.add_row(name, *(f"{each:.2f}" for each in medians), *shown)
+    Console(width=120).print(table)
+    imported = subprocess.run([sys.executable, "-c", _IMPORT], capture_output=True, text=True, check=True).stdout
+    kept = ratios["route and push"] <= GOAL
+    print(f"importing OpenTelemetry takes a process {float(imported):.2f} s of CPU")  # noqa: T201
+    print(f"goal: route and push at most {GOAL:+.0%}: {'kept' if kept else 'NOT KEPT'}")  # noqa: T201
+    return kept
+
+
+if __name__ == "__main__":
+    sys.exit(main())
