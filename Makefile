@@ -20,9 +20,10 @@ SCHEDULES ?= 1000
 SPARK_SCHEDULES ?= 20
 DELIVERIES ?= 100000
 PARKED ?= 1000000
+DAYS ?= 30
 
 .PHONY: help setup demo up down env up-production smoke-production test test-deep test-s3 services check screenshots oracle fix bench-latency bench-match \
-  bench-push bench-isolation bench-retry-lane bench-many-rules bench-batch bench-looking bench-why \
+  bench-push bench-isolation bench-retry-lane bench-many-rules bench-batch bench-looking bench-page bench-why \
   bench-doorbell bench-replay bench-api bench-telemetry bench-backtest bench-fairness bench-sources \
   bench-end-to-end bench-express requirements
 
@@ -158,6 +159,9 @@ bench-fairness: setup ## what low work gets beside high, a quiet topic beside a 
 
 bench-looking: setup ## CPU time of `status`, `audit` and others that only look, beside the import of their libraries
 	@exec $(BIN)/python -m benchmarks.bench_looking
+
+bench-page: setup ## how long each page takes over a month of a tenth of 1,000,000 events a day and 10,000 rules; DAYS=30
+	@exec $(BIN)/python -m benchmarks.bench_page --days $(DAYS)
 
 bench-why: setup ## how long `why` takes over a month of a tenth of 1,000,000 events a day, and what its index costs
 	@exec $(BIN)/python -m benchmarks.bench_why

@@ -85,13 +85,14 @@ def _land(place: Site, day: int, events: int, count: int) -> None:
     with closing(place.open()) as work:
         (first,) = work.ledger.batches(limit=1)
         times = [begin + number * timedelta(days=1) / count for number in range(count)]
-        tables = (_events(day * events + number * size, size, at) for number, at in enumerate(times))
+        tables = (archived_events(day * events + number * size, size, at) for number, at in enumerate(times))
         record(
             work, [archive_batch(work, first.rule_set, at, [table]) for at, table in zip(times, tables, strict=True)]
         )
 
 
-def _events(start: int, size: int, at: datetime) -> pa.Table:
+def archived_events(start: int, size: int, at: datetime) -> pa.Table:
+    """Return so many events of the archive from a number on, landed then."""
     numbers = range(start, start + size)
     columns: dict[str, list[Any]] = {
         "topic": ["events"] * size,

@@ -191,3 +191,36 @@ def test_the_page_is_used_within_airflow(operating: Running, browser: Browser) -
     assert said == [("invoices", "paused", "admin")]
     assert operating.work.ledger.operator_states() == []
     assert browser.page.url.endswith("/plugin/eventbridge/eventbridge/page/rules/invoices")
+
+
+def test_a_push_leads_to_its_deliveries_and_back(operating: Running, browser: Browser) -> None:
+    """By the link of its task in Airflow to the chunk on the page, from there to the task, and to the run."""
+    operating.until_settled()
+    found = operating.airflow.call("GET", "/dags/deliver_orders/dagRuns/~/taskInstances", params={"limit": 100})
+    pushes = [each for each in found["task_instances"] if each["task_id"] == "push" and each["map_index"] == 0]
+    run = pushes[0]["dag_run_id"]
+    links = operating.airflow.call(
+        "GET", f"/dags/deliver_orders/dagRuns/{run}/taskInstances/push/links", params={"map_index": 0}
+    )
+    browser.open(links["extra_links"]["Deliveries of this chunk"].lstrip("/"))
+    frame = browser.page.frame_locator("iframe[title='EventBridge']")
+    expect(frame.get_by_role("heading", name="Chunk 0")).to_be_visible()
+    expect(frame.get_by_text("Delivered").first).to_be_visible()
+    frame.get_by_role("link", name=f"{run}, push 0").click()
+    browser.page.wait_for_url("**/tasks/push/mapped/0**")
+    browser.page.evaluate("history.back()")
+    frame.locator("dd a").first.click()
+    frame.get_by_role("link", name=f"deliver_orders, {run}").click()
+    browser.page.wait_for_url("**/dags/deliver_orders/runs/**")
+
+
+def test_the_home_page_shows_the_lag(operating: Running, browser: Browser) -> None:
+    """A panel of ours below Airflow's own: each bus, and what is not well; its name leads to the page."""
+    browser.open("")
+    expect(browser.page.get_by_text("orders: lag 0")).to_be_visible()
+    expect(browser.page.get_by_text("All targets are well")).to_be_visible()
+    browser.picture("lag-on-home-page")
+    browser.page.get_by_role("link", name="EventBridge", exact=True).last.click()
+    expect(
+        browser.page.frame_locator("iframe[title='EventBridge']").get_by_role("heading", name="Overview")
+    ).to_be_visible()

@@ -24,6 +24,7 @@ from eventbridge.errors import (
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.event.json_document import parse_document, write_document
 from eventbridge.event.plain import plain
+from eventbridge.rule.content import content_of
 from eventbridge.stages.letters.files import Damaged
 from eventbridge.stages.letters.reader import find_dead_letters, letter_page, read_dead_letter
 from eventbridge.stages.letters.selection import WrittenSelection, name_of
@@ -173,10 +174,8 @@ def audit(
 
 def rule_document(work: Runtime, name: str) -> dict[str, Any]:
     """Return a rule of today as JSON, numbers as they were written; raises NotFoundError."""
-    rules = work.rule_set()
-    find_rule(rules, name)
-    document: Any = parse_document(rules.to_json())
-    return dict(document["rules"][name])
+    document: Any = parse_document(write_document(content_of(find_rule(work.rule_set(), name))))
+    return dict(document)
 
 
 def letter_document(work: Runtime, name: str) -> dict[str, Any]:

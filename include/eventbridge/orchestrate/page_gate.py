@@ -20,8 +20,10 @@ from airflow.utils.types import DagRunTriggeredByType
 from fastapi import HTTPException, Request
 from fastapi.security import HTTPBearer
 
-from eventbridge.api.page.session import Asked, NotLoggedIn, Viewer
+from eventbridge.api.page.session import AirflowRun, Asked, NotLoggedIn, Viewer
 from eventbridge.api.refusal import Refused
+from eventbridge.model.batch import Batch
+from eventbridge.orchestrate.batch_runs import batch_of, runs_of
 from eventbridge.orchestrate.names import REDRIVE_DAG, REPLAY_DAG
 
 log = logging.getLogger(__name__)
@@ -49,6 +51,14 @@ class AirflowGate:
                 f"logs of the DAG {REDRIVE_DAG}",
             )
         return Viewer(user.get_name(), _form_key(user), operates, replays, logs_out=False)
+
+    def runs_of(self, batch: Batch) -> list[AirflowRun]:
+        """Return the runs that moved a batch, the first one first."""
+        return runs_of(batch)
+
+    def batch_of(self, run: AirflowRun) -> str | None:
+        """Return the batch that a run moved."""
+        return batch_of(run)
 
     async def carry_out(self, asked: Asked, name: str, by: Viewer) -> str:
         """Trigger the DAG that delivers it, in the name of the user; return what went wrong, "" if nothing."""

@@ -8,6 +8,8 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
+from eventbridge.orchestrate.links import ChunkLink
+
 #: Below it Airflow's api-server answers what of our HTTP API is mounted there.
 URL_PREFIX = "/eventbridge"
 
@@ -37,11 +39,26 @@ def _views() -> list[dict[str, Any]]:
     return [dags, page] if find_spec("prometheus_client") is not None else [dags]
 
 
+def _panels() -> list[dict[str, Any]]:
+    panel = {
+        "name": "EventBridge lag",
+        "bundle_url": f"{URL_PREFIX.lstrip('/')}/page/lag.js",
+        "destination": "dashboard",
+        "url_route": "eventbridge-lag",
+    }
+    return [panel] if find_spec("prometheus_client") is not None else []
+
+
 class EventBridgePlugin(AirflowPlugin):
-    """Adds the page *EventBridge*, the menu item *Browse > EventBridge DAGs*, and `/eventbridge/metrics`."""
+    """Adds the page *EventBridge*, the menu item *Browse > EventBridge DAGs*, and `/eventbridge/metrics`.
+
+    And a link from each push to its deliveries on the page, and a panel on the home page.
+    """
 
     name = "eventbridge"
     external_views: list[Any] = _views()
+    react_apps: list[Any] = _panels()
+    operator_extra_links: list[Any] = [ChunkLink()] if find_spec("prometheus_client") is not None else []
     fastapi_apps = _MountedApps()
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from eventbridge.errors import Mistake, RuleFileError
-from eventbridge.rule.cache import RuleCache
+from eventbridge.rule.cache import RuleCache, keep_joined, last_joined
 from eventbridge.rule.fields import Fields, nearest
 from eventbridge.rule.model import Bus, Rule
 from eventbridge.rule.node import Location, Node
@@ -72,13 +72,16 @@ def _known_again(folder: Path, cache: RuleCache) -> RuleSet | None:
     if mistakes:
         return None
     cache.forget_others()
-    joined = RuleSet.joined(parts)
-    if _names(joined) < sum(map(_names, parts)):
-        return None  # a name is given twice
-    rule_set = _together(joined)
-    if any(_conflicts(rule_set)) or any(webhook_conflicts(rule_set.buses)):
-        return None
-    return None if not _zones_are_there(rule_set) else rule_set
+    known = last_joined(parts)
+    if known is None:
+        joined = RuleSet.joined(parts)
+        if _names(joined) < sum(map(_names, parts)):
+            return None  # a name is given twice
+        rule_set = _together(joined)
+        if any(_conflicts(rule_set)) or any(webhook_conflicts(rule_set.buses)):
+            return None
+        known = keep_joined(parts, rule_set, _zones(rule_set))
+    return known.rule_set if not known.zones or known.zones <= zoneinfo.available_timezones() else None
 
 
 def _names(rules: RuleSet) -> int:
@@ -277,12 +280,11 @@ def _pool_conflicts(rule: Rule, pools: dict[str, Rule]) -> Iterator[tuple[str, s
         yield rule.name, "concurrency", message, "Give the pool one concurrency, or name it once"
 
 
-def _zones_are_there(rule_set: RuleSet) -> bool:
-    """Return whether this machine knows the time zones of all windows: no file need have changed for it not to."""
+def _zones(rule_set: RuleSet) -> frozenset[str]:
+    """Return the time zones of all windows: that a machine knows them no longer is seen without a file that changed."""
     rules = rule_set.with_field("deliver_between")
     windows = (target.deliver_between for rule in rules for target in rule.targets.values())
-    zones = {window.time_zone for window in windows if window is not None}
-    return not zones or zones <= zoneinfo.available_timezones()
+    return frozenset(window.time_zone for window in windows if window is not None)
 
 
 def _failed_tests(rule_set: RuleSet, nodes: dict[str, Node], tried_by: Trial) -> Iterator[Mistake]:

@@ -13,6 +13,7 @@ from eventbridge.api.page.forms import read_form, sent_to
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Viewer, check_origin, forget, keep, token_of, viewer
 from eventbridge.api.reading import LetterQuery, answered
+from eventbridge.event.json_document import write_document
 from eventbridge.stages.operate.course import Span
 
 router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
@@ -33,10 +34,14 @@ def overview(request: Request, token: _Viewer, span: _Span = "hour") -> Response
 
 
 @router.get("/event")
-def event(request: Request, token: _Viewer, event_id: Annotated[str, Query(alias="id")] = "") -> Response:
+def event(
+    request: Request, token: _Viewer, event_id: Annotated[str, Query(alias="id")] = "", every_rule: bool = False
+) -> Response:
     """Answer what became of an event."""
     wanted = event_id.strip()
-    found = answered(request, lambda work: views.event(work, wanted)) if wanted else {"event_id": ""}
+    found = (
+        answered(request, lambda work: views.event(work, wanted, every_rule=every_rule)) if wanted else {"event_id": ""}
+    )
     return _shown(request, token, "event", found)
 
 
@@ -76,18 +81,6 @@ def dead_letter(request: Request, token: _Viewer, name: str) -> Response:
     return _shown(request, token, "dead_letter", answered(request, lambda work: views.dead_letter(work, name)))
 
 
-@router.get("/batches")
-def batches(request: Request, token: _Viewer, cursor: str = "") -> Response:
-    """Answer batches, the newest first."""
-    return _shown(request, token, "batches", answered(request, lambda work: views.batches(work, cursor)))
-
-
-@router.get("/batches/{batch_id}")
-def batch(request: Request, token: _Viewer, batch_id: str) -> Response:
-    """Answer one batch: what it took, its chunks, its books."""
-    return _shown(request, token, "batch", answered(request, lambda work: views.batch(work, batch_id)))
-
-
 @router.get("/events")
 def events(request: Request, token: _Viewer, query: Annotated[SearchQuery, Depends()]) -> Response:
     """Answer the events of the archive that have a type, a source or a subject."""
@@ -118,6 +111,19 @@ def log_out(request: Request) -> Response:
     response = sent_to(request, "/login")
     forget(response, request)
     return response
+
+
+@router.get("/lag.json")
+def lag(request: Request, token: _Viewer) -> Response:
+    """Answer what the panel on Airflow's home page shows."""
+    return Response(write_document(answered(request, views.lag)), media_type="application/json")
+
+
+@router.get("/lag.js")
+def lag_panel() -> Response:
+    """Answer the panel on Airflow's home page."""
+    content = files("eventbridge.api.page").joinpath("lag.js").read_bytes()
+    return Response(content, media_type="text/javascript", headers={"cache-control": "max-age=300"})
 
 
 @router.get("/style.css")

@@ -14,12 +14,11 @@ from fastapi import APIRouter, Depends, Request, Response
 from eventbridge.api.page.forms import Act, acting, sent_to
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Gate, Viewer, viewer
-from eventbridge.api.page.views import replay_values, replays_values
 from eventbridge.api.reading import answered
 from eventbridge.api.refusal import Refused
 from eventbridge.errors import UserError
 from eventbridge.stages.operate.deliver_replay import cancel_replay, pause_replay, resume_replay
-from eventbridge.stages.operate.replay_progress import find_replay
+from eventbridge.stages.operate.replay_progress import find_replay, newest_replays, replay_document
 from eventbridge.stages.replay.plan import begin_replay
 from eventbridge.stages.replay.survey import survey
 from eventbridge.stages.replay.wish import WrittenWish
@@ -32,6 +31,7 @@ _Acting = Annotated[Act, Depends(acting)]
 Word = Literal["pause", "resume", "cancel"]
 #: Files of the archive that a preview looks through at most.
 _PREVIEW_FILES = 50
+_LISTED = 100
 
 
 @dataclass(frozen=True)
@@ -114,13 +114,16 @@ async def begin(request: Request, act: _Acting) -> Response:
 @router.get("/replays")
 def replays(request: Request, found: _Viewer) -> Response:
     """Answer the newest replays."""
-    return render(request, "replays", {"viewer": found} | answered(request, replays_values))
+    newest = answered(request, lambda work: newest_replays(work, _LISTED))
+    return render(request, "replays", {"viewer": found, "replays": newest})
 
 
 @router.get("/replays/{replay_id}")
 def replay(request: Request, found: _Viewer, replay_id: str) -> Response:
     """Answer one replay: what was asked for, how far it came, what its deliveries came to."""
-    return render(request, "replay", {"viewer": found} | answered(request, lambda work: replay_values(work, replay_id)))
+    told = answered(request, lambda work: replay_document(work, replay_id))
+    values = {"since" if name == "from" else name: value for name, value in told.items()}
+    return render(request, "replay", {"viewer": found} | values)
 
 
 @router.post("/replays/{replay_id}/{word}")

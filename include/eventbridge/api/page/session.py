@@ -13,6 +13,7 @@ from fastapi import Request, Response
 from eventbridge.api.access import Access, check_general_scope
 from eventbridge.api.refusal import Refused, believed
 from eventbridge.model.api_token import OPERATE, READ, ApiToken
+from eventbridge.model.batch import Batch
 
 COOKIE = "eventbridge_token"
 #: What is recorded first and then delivered, batch by batch.
@@ -45,8 +46,24 @@ class Viewer:
     logs_out: bool = True
 
 
+@dataclass(frozen=True)
+class AirflowRun:
+    """A run of a DAG."""
+
+    dag_id: str
+    run_id: str
+
+
 class Gate(Protocol):
-    """Says who looks at the page."""
+    """Says who looks at the page, and what the server around it knows."""
+
+    def runs_of(self, batch: Batch) -> list[AirflowRun]:
+        """Return the DAG runs that moved a batch, the first one first; none where Airflow is not around the page."""
+        ...
+
+    def batch_of(self, run: AirflowRun) -> str | None:
+        """Return the batch that a DAG run moved, if there is one."""
+        ...
 
     async def viewer(self, request: Request) -> Viewer:
         """Return who looks; raises NotLoggedIn, Refused for somebody who may not."""
@@ -59,6 +76,14 @@ class Gate(Protocol):
 
 class TokenGate:
     """The page's own login: a token of the API in a cookie."""
+
+    def runs_of(self, batch: Batch) -> list[AirflowRun]:
+        """Return none: this server knows of no Airflow."""
+        return []
+
+    def batch_of(self, run: AirflowRun) -> str | None:
+        """Return none: this server knows of no Airflow."""
+        return None
 
     async def viewer(self, request: Request) -> Viewer:
         """Return who looks; raises NotLoggedIn without a token that may look."""

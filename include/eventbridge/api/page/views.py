@@ -17,23 +17,19 @@ from eventbridge.event.json_document import write_document
 from eventbridge.event.plain import plain, text
 from eventbridge.model.why import EventAnswer
 from eventbridge.stages.letters.selection import REASONS
-from eventbridge.stages.operate.batch_account import batch_account, batch_page
 from eventbridge.stages.operate.course import Span, books_today, course, rule_course
 from eventbridge.stages.operate.event_body import archived_body
 from eventbridge.stages.operate.find import find_target
-from eventbridge.stages.operate.replay_progress import newest_replays, replay_document
 from eventbridge.stages.operate.rule_history import rule_versions
 from eventbridge.stages.operate.rule_text import rule_text
 from eventbridge.stages.operate.status import Status, held_rules, status
 from eventbridge.stages.operate.target_status import target_lines, target_page
-from eventbridge.stages.operate.why import why_between
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.why.explain import why
 
 _MICROSECOND = timedelta(microseconds=1)
 _NEWEST_BATCHES = 10
-_LISTED_BATCHES = 100
 _LISTED_RULES = 100
-_LISTED_REPLAYS = 100
 
 
 @dataclass(frozen=True)
@@ -52,6 +48,32 @@ class Waiting:
 def overview(work: Runtime, span: Span) -> dict[str, Any]:
     """Return how everything stands, and how it went for an hour or a day."""
     found = status(work, batches=_NEWEST_BATCHES)
+    waiting = _waiting(found)
+    went = course(work, span)
+    charts = [
+        counts_chart(went, "counts", "Events and deliveries"),
+        latency_chart(went, "times", "Publish to delivered"),
+    ]
+    values = {"status": found, "waiting": waiting, "books": books_today(work)}
+    return values | {"charts": charts, "span": span}
+
+
+def lag(work: Runtime) -> dict[str, Any]:
+    """Return lag, in flight and available of each bus and runner, and how much is not well."""
+    found = status(work, batches=0)
+    lines = [
+        {
+            "bus": each.bus if each.runner == each.bus else f"{each.bus} ({each.runner})",
+            "lag": each.lag,
+            "in_flight": each.in_flight,
+            "available": each.available,
+        }
+        for each in _waiting(found)
+    ]
+    return {"buses": lines, "targets": len(found.targets), "parked": sum(each.count for each in found.parked)}
+
+
+def _waiting(found: Status) -> list[Waiting]:
     waiting: dict[tuple[str, str], Waiting] = {}
     for queue in found.queues:
         key = queue.runner, queue.bus
@@ -64,25 +86,24 @@ def overview(work: Runtime, span: Span) -> dict[str, Any]:
             before.gap or queue.gap,
             before.drains,
         )
-    went = course(work, span)
-    charts = [
-        counts_chart(went, "counts", "Events and deliveries"),
-        latency_chart(went, "times", "Publish to delivered"),
-    ]
-    values = {"status": found, "waiting": list(waiting.values()), "books": books_today(work)}
-    return values | {"charts": charts, "span": span}
+    return list(waiting.values())
 
 
-def event(work: Runtime, event_id: str) -> dict[str, Any]:
-    """Return what became of every message with an id; `said` if there is none."""
+def event(work: Runtime, event_id: str, *, every_rule: bool) -> dict[str, Any]:
+    """Return what became of every message with an id; `said` if there is none.
+
+    `every_rule`: what each rule that does not match says, and not only some of them.
+    """
     try:
-        found = why_between(work, event_id, None, None, None)
+        found = why(work, event_id, most_unmatched=None if every_rule else _LISTED_RULES)
     except NotFoundError as error:
         return {"event_id": event_id, "said": str(error)}
     return {
         "event_id": event_id,
         "why": found,
         "messages": [(each, archived_body(work, each), _matching_first(each)) for each in found.events],
+        "more_rules": not every_rule
+        and any(sum(not rule.matched for rule in each.rules) >= _LISTED_RULES for each in found.events),
         "resend": lambda message, rule, target: resend_form(event_id, message, rule, target),
     }
 
@@ -179,28 +200,6 @@ def dead_letter(work: Runtime, name: str) -> dict[str, Any]:
         "headers": _lines(found["request_headers"]),
         "attempts": [plain(each) for each in found["attempts"]],
     }
-
-
-def batches(work: Runtime, cursor: str) -> dict[str, Any]:
-    """Return a page of batches, the newest first."""
-    found = batch_page(work, _LISTED_BATCHES, cursor or None)
-    return {"batches": found.batches, "cursor": found.cursor}
-
-
-def batch(work: Runtime, batch_id: str) -> dict[str, Any]:
-    """Return what a batch took, its chunks and, once it is committed, its books, recomputed from the store."""
-    return vars(batch_account(work, batch_id))
-
-
-def replays_values(work: Runtime) -> dict[str, Any]:
-    """Return the newest replays and how far they came."""
-    return {"replays": newest_replays(work, _LISTED_REPLAYS)}
-
-
-def replay_values(work: Runtime, replay_id: str) -> dict[str, Any]:
-    """Return one replay and what its deliveries came to."""
-    found = replay_document(work, replay_id)
-    return {"since" if name == "from" else name: value for name, value in found.items()}
 
 
 def search(work: Runtime, query: SearchQuery) -> dict[str, Any]:

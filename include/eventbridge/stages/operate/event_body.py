@@ -6,14 +6,14 @@ from eventbridge.errors import StoreError
 from eventbridge.event.plain import text
 from eventbridge.model import rowset
 from eventbridge.model.why import EventAnswer
-from eventbridge.stages.operate.why import why_between
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.why.explain import why
 from eventbridge.store.parquet import read_rows
 
 
 def body_of_event(work: Runtime, event_id: str) -> str | None:
     """Return an event as it lies in the archive, the newest of an id; None where it cannot be read."""
-    found = why_between(work, event_id, None, None, None)
+    found = why(work, event_id, most_unmatched=0)
     return next((body for each in found.events if (body := archived_body(work, each)) is not None), None)
 
 

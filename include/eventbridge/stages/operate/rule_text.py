@@ -47,20 +47,12 @@ def rule_text(work: Runtime, rules: RuleSet, name: str) -> RuleText | None:
 
 def _candidates(content: str, name: str) -> Iterator[tuple[int, str]]:
     """Yield the blocks whose key is a name, each with the number of its first line."""
-    key = re.compile(rf"""( +)(["']?){re.escape(name)}\2 *:(?: |$)""")
-    lines = content.splitlines()
-    for number, line in enumerate(lines):
-        found = key.match(line)
-        if found is None:
-            continue
-        end = number + 1
-        while end < len(lines) and (not lines[end].strip() or _indent(lines[end]) > len(found[1])):
-            end += 1
-        yield number + 1, "\n".join(lines[number:end]).rstrip()
-
-
-def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip(" "))
+    key = re.compile(rf"""^( +)(["']?){re.escape(name)}\2 *:(?: .*)?$""", re.MULTILINE)
+    for found in key.finditer(content):
+        # to the next line that is indented no further
+        rest = re.compile(rf"^ {{0,{len(found[1])}}}\S", re.MULTILINE).search(content, found.end())
+        text = content[found.start() : rest.start() if rest else len(content)]
+        yield content.count("\n", 0, found.start()) + 1, text.rstrip()
 
 
 def _says(rules: RuleSet, rule: Rule, file: Path, text: str) -> bool:

@@ -116,9 +116,10 @@ def status_fields(found: Status) -> dict[str, object]:
 def status(work: Runtime, *, batches: int = 10) -> Status:
     """Return how all runners of today's rule files stand, with the newest batches; asks the buses, changes nothing."""
     rules = work.rule_set()
+    runners = rules.runners()
     queues: list[QueueStatus] = []
     unregistered = []
-    for runner, bus in sorted(rules.runners().items()):
+    for runner, bus in runners.items():
         found = queue_statuses(work, rules, runner, bus)
         if found is None:
             unregistered.append(NewRunner(runner, bus, rules.buses[bus].source.start_at))
@@ -131,9 +132,7 @@ def status(work: Runtime, *, batches: int = 10) -> Status:
         intake_stop=work.ledger.intake_stop(),
         store_quota=store_quota(work),
         unregistered=tuple(unregistered),
-        express=tuple(
-            _express(work, name) for name in sorted(rules.runners()) if rules.mode_of(name).mode == "express"
-        ),
+        express=tuple(_express(work, name) for name in runners if rules.mode_of(name).mode == "express"),
         batches=tuple(work.ledger.batches(limit=batches)),
         chunks=work.ledger.chunk_counts(),
         parked=tuple(parked_statuses(work)),

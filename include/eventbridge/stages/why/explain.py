@@ -27,9 +27,11 @@ def why(
     bus: str | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
+    most_unmatched: int | None = None,
 ) -> Why:
     """Return all that is known of the messages with an id, on one bus or all, in batches planned within a time.
 
+    `most_unmatched`: of rules that do not match an event only so many.
     Raises NotFoundError, which says how far was looked, if there is none.
     """
     if not event_id:
@@ -43,7 +45,8 @@ def why(
     places = [place for place in waiting if place not in messages]
     if not messages and not places:
         raise NotFoundError(_not_found(event_id, bus, search))
-    answers = [_answer(work, place, found, today, search.unreadable) for place, found in messages.items()]
+    asked = today, most_unmatched
+    answers = [_answer(work, place, found, asked, search.unreadable) for place, found in messages.items()]
     return Why(
         event_id=event_id,
         events=tuple(answers),
@@ -82,7 +85,11 @@ def _place(found: Found) -> EventPlace:
 
 
 def _answer(
-    work: Runtime, place: EventPlace, found: Sequence[Found], today: RuleSet | None, unreadable: list[str]
+    work: Runtime,
+    place: EventPlace,
+    found: Sequence[Found],
+    asked: tuple[RuleSet | None, int | None],
+    unreadable: list[str],
 ) -> EventAnswer:
     record = next((each.record for each in found if each.record["status"] == "valid"), found[0].record)
     landings = tuple(map(_landing, found))
@@ -92,7 +99,7 @@ def _answer(
     unreadable += trail.unreadable
     steps = [Step(record["published_at"], "published", ""), *(_landed(each) for each in found), *trail.steps]
     routed = {each.rule for each in trail.deliveries.values()} | trail.referred
-    rules = _rules(work, place.bus, found, today, unreadable) if valid else []
+    rules = _rules(work, place.bus, found, asked, unreadable) if valid else []
     return EventAnswer(
         place=place,
         status=record["status"],
@@ -137,9 +144,10 @@ def _landed(found: Found) -> Step:
 
 
 def _rules(
-    work: Runtime, bus: str, found: Sequence[Found], today: RuleSet | None, unreadable: list[str]
+    work: Runtime, bus: str, found: Sequence[Found], asked: tuple[RuleSet | None, int | None], unreadable: list[str]
 ) -> list[RuleAnswer]:
     """Return what the rules that the batches were pinned to say, and those of today."""
+    today, most_unmatched = asked
     then: dict[str, Rule] = {}
     for each in found:
         try:
@@ -147,7 +155,7 @@ def _rules(
         except StoreError as error:
             unreadable.append(f"batch {each.batch.batch_id}: {error}")
     now = None if today is None else _of_bus(today, bus)
-    return rule_answers(then, now, parse_document(found[0].record["body"]))
+    return rule_answers(then, now, parse_document(found[0].record["body"]), most_unmatched)
 
 
 def _of_bus(rules: RuleSet, bus: str) -> Mapping[str, Rule]:

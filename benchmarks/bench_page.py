@@ -1,0 +1,256 @@
+"""`make bench-page`: how long each page of `eventbridge serve` takes over a month of events and 10,000 rules.
+
+The archive is landed day by day, in ledger and store, as `buffer` lands it; and on each day some events go through all
+stages, on that day's clock, some to no avail, so that figures, dead letters and books have a month behind them. Then
+`maintain` indexes and folds. A tenth of a million events a day by default: the growth over the month is shown. Each
+page is asked for over HTTP, from a server process, with the browser's cookie; beside it the same page of an
+installation with one rule and one event.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import httpx
+import psutil
+from benchmarks.archive import archive_batch, record
+from benchmarks.bench_site import BUS, RUNNER, Site, event, site
+from benchmarks.bench_why import archived_events
+from rich.console import Console
+from rich.table import Table
+
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.sources.embedded.bus import EmbeddedBus
+from eventbridge.stages.operate.deliver import deliver_until_idle
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.upkeep.event_index import index_events
+from eventbridge.stages.upkeep.figures import fold_figures
+from eventbridge.stages.upkeep.run import Run
+
+#: Milliseconds of a page, the 95th of a hundred, warm; and times the same page of an installation that is empty.
+GOAL: Final = 150.0
+TIMES: Final = 3.0
+#: Milliseconds to find an event by its id.
+FIND_GOAL: Final = 1_000.0
+
+#: A page that is so quick may be more than three times an empty one: that is then a matter of the clock.
+_SMALL: Final = 20.0
+
+_PAGES: Final = (
+    "",
+    "?span=day",
+    "/rules",
+    "/rules?find=r09&after=r09000",
+    "/rules/r00007",
+    "/rules/r00007/test",
+    "/targets",
+    "/targets/r00007/good",
+    "/targets/r00007/good?span=day",
+    "/dead-letters",
+    "/dead-letters?rule=r00007",
+    "/dead-letters/LETTER",
+    "/events",
+    f"/events?bus={BUS}",
+    "/events?type=t7",
+    "/batches",
+    "/batches/BATCH",
+    "/batches/BATCH/chunks/0",
+    "/replays",
+    f"/replay?bus={BUS}&since=1h&rules=r00007",
+    "/redrives",
+    "/redrive?rule=r00007&reason=TransformFailed",
+    "/targets/r00007/good/try?event=DELIVERED",
+    "/lag.json",
+)
+_FINDS: Final = ("/event?id=DELIVERED", "/event?id=OLD")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One page: milliseconds of wall clock, the 95th of a hundred, and of the server's CPU time, the mean."""
+
+    wall: float
+    cpu: float
+
+
+def main() -> int:
+    """Measure and print the tables; 1 if a goal is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--days", type=int, default=30)
+    parser.add_argument("--events", type=int, default=100_000, help="events a day")
+    parser.add_argument("--batches", type=int, default=576, help="batches a day: one in 150 s")
+    parser.add_argument("--delivered", type=int, default=200, help="events a day that go through all stages")
+    parser.add_argument("--rules", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=20, help="times that each page is asked for")
+    options = parser.parse_args()
+    columns: dict[str, dict[str, Asked]] = {}
+    with site() as place:
+        _write_rules(place, 1)
+        _deliver(place, 0, 1, 1, 1)
+        columns["empty"] = _measured(place, options.rounds, "")
+    with site() as place:
+        _write_rules(place, options.rules)
+        done = 0
+        for days in sorted({max(1, options.days // 4), max(1, options.days // 2), options.days}):
+            for day in range(done, days):
+                _deliver(place, day, options.days, options.delivered, options.rules)
+                _land(place, day, options)
+            with closing(place.open()) as work:
+                for tend in (index_events, fold_figures):
+                    tend(Run(work, 86_400.0, dry_run=False))
+            columns[f"{days} days"] = _measured(place, options.rounds, f"old-{options.events // 2:012d}")
+            done = days
+    return 0 if _show(columns, options) else 1
+
+
+def _write_rules(place: Site, count: int) -> None:
+    """Write so many rules, each of a type of its own; every eighth one cannot be rendered for its second target."""
+    lines = {"type": "file", "path": str(place.folder / "lines.jsonl")}
+    wrong = lines | {"transform": {"form": "JSONPATH", "value": "$.data.nothing", "missing": "error"}}
+    names = [f"r{number:05d}" for number in range(count)] if count > 1 else ["r00007"]
+    rules = {name: {"good": lines, "bad": wrong} if int(name[1:]) % 8 == 7 else {"good": lines} for name in names}
+    place.write_rules(rules, {name: [f"t{int(name[1:])}"] for name in names})
+
+
+def _deliver(place: Site, day: int, days: int, count: int, rules: int) -> None:
+    """Have some events go through all stages, on the clock of a day of the last month; a third of them for one rule."""
+    behind = timedelta(days=days - day - 1)
+
+    def clock() -> datetime:
+        return datetime.now(UTC) - behind
+
+    first = day * count
+    kinds = [f"t{7 if number % 3 == 0 else number % rules}" for number in range(first, first + count)]
+    with EmbeddedBus(place.folder / "home" / "bus", BUS, topics=("events",), queues=4, clock=clock) as bus:
+        bus.publish([(event(first + number, 256, kind), None) for number, kind in enumerate(kinds)])
+    environ = place.environ()
+    settings, connections = Settings.from_mapping(environ), connections_from_environment(environ)
+    with closing(Runtime.open(settings, connections, clock=clock)) as work:
+        deliver_until_idle(work, RUNNER, InProcessRouter(work.store), wait_seconds=1.0)
+
+
+def _land(place: Site, day: int, options: argparse.Namespace) -> None:
+    """Put a day's other batches into store and ledger, as if they were landed and committed then."""
+    begin = datetime.now(UTC) - timedelta(days=options.days - day)
+    size = max(1, options.events // options.batches)
+    with closing(place.open()) as work:
+        (first,) = work.ledger.batches(limit=1)
+        times = [begin + number * timedelta(days=1) / options.batches for number in range(options.batches)]
+        tables = [archived_events(day * options.events + number * size, size, at) for number, at in enumerate(times)]
+        found = zip(times, tables, strict=True)
+        record(work, [archive_batch(work, first.rule_set, at, [table]) for at, table in found])
+
+
+def _measured(place: Site, rounds: int, old: str) -> dict[str, Asked]:
+    """Return what each page takes, warm."""
+    with _served(place) as (browser, server):
+        batch = re.findall(r'/page/batches/([0-9a-f-]{36})">[^<]*</a></td><td>normal</td><td>bench', _batches(browser))
+        letters = re.findall(r'href="/page/dead-letters/([0-9a-f-]{36})"', browser.get("/page/dead-letters").text)
+        names = {"BATCH": batch[0], "LETTER": letters[0], "DELIVERED": f"e{0:09d}", "OLD": old}
+        found: dict[str, Asked] = {}
+        for page in (*_PAGES, *_FINDS):
+            path = re.sub("BATCH|LETTER|DELIVERED|OLD", lambda match: names[match[0]], page)
+            if path.endswith("="):  # the empty one has no archive
+                continue
+            found[page] = _asked(browser, server, f"/page{path}", rounds)
+        return found
+
+
+def _batches(browser: httpx.Client) -> str:
+    """Return pages of batches up to one that has gone through all stages."""
+    text, found = "", browser.get("/page/batches").text
+    while True:
+        text += found
+        more = re.search(r'/batches\?cursor=([^"]+)"', found)
+        if "<td>bench</td>" in text or more is None:
+            return text
+        found = browser.get(f"/page/batches?cursor={more[1]}").text
+
+
+def _asked(browser: httpx.Client, server: psutil.Process, path: str, rounds: int) -> Asked:
+    for _ in range(2):
+        answer = browser.get(path)
+        if answer.status_code != 200:
+            raise SystemExit(f"{path} answers {answer.status_code}: {answer.text[-600:]}")
+    times = []
+    before = sum(server.cpu_times()[:2])
+    for _ in range(rounds):
+        begun = time.perf_counter()
+        browser.get(path)
+        times.append(time.perf_counter() - begun)
+    cpu = sum(server.cpu_times()[:2]) - before
+    return Asked(sorted(times)[min(len(times) - 1, int(len(times) * 0.95))] * 1e3, cpu / rounds * 1e3)
+
+
+@contextmanager
+def _served(place: Site) -> Iterator[tuple[httpx.Client, psutil.Process]]:
+    """Run `eventbridge serve` for the block; give a browser that is logged in, and the server's process."""
+    environ = os.environ | place.environ()
+    command = [sys.executable, "-m", "eventbridge.cli"]
+    name = f"bench-{time.time_ns()}"
+    made = subprocess.run(
+        [*command, "tokens", "create", name, "--scope", "read", "--scope", "operate", "--json"],
+        env=environ,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    log = Path(place.folder, "served")
+    with (
+        log.open("w") as said,
+        subprocess.Popen([*command, "serve", "--port", "0"], env=environ, stdout=said) as server,
+    ):
+        try:
+            while not log.read_text().endswith("\n"):
+                time.sleep(0.1)
+            url = log.read_text().split()[-1]
+            with httpx.Client(base_url=url, timeout=120) as browser:
+                browser.post("/page/login", data={"token": json.loads(made.stdout)["token"]})
+                yield browser, psutil.Process(server.pid)
+        finally:
+            server.terminate()
+
+
+def _show(columns: dict[str, dict[str, Asked]], options: argparse.Namespace) -> bool:
+    empty, *_, last = columns.values()
+    table = Table(title="Pages, warm: milliseconds, 95th of a hundred (CPU of the server, mean)")
+    for title in ("page", *columns, "times empty", "verdict"):
+        table.add_column(title, justify="left" if title == "page" else "right")
+    kept = True
+    for page, asked in last.items():
+        goal = FIND_GOAL if page in _FINDS else GOAL
+        times = asked.wall / empty[page].wall if page in empty else None
+        many = times is not None and times > TIMES and asked.wall > _SMALL and page not in _FINDS
+        good = asked.wall <= goal and not many
+        kept &= good
+        cells = [f"{each[page].wall:.0f} ({each[page].cpu:.0f})" if page in each else "" for each in columns.values()]
+        table.add_row(page or "/", *cells, "" if times is None else f"{times:.1f}", "kept" if good else "NOT KEPT")
+    console = Console(width=130)
+    console.print(table)
+    console.print(
+        f"{options.days} days of {options.events:,} events in {options.batches:,} batches, {options.rules:,} rules, "
+        f"{options.days * options.delivered:,} events through all stages"
+    )
+    console.print(
+        f"goals: each page at most {GOAL:g} ms, and {TIMES:g} times the empty one or {_SMALL:g} ms; "
+        f"find by id at most {FIND_GOAL:g} ms: {'kept' if kept else 'NOT KEPT'}"
+    )
+    return kept
+
+
+if __name__ == "__main__":
+    sys.exit(main())

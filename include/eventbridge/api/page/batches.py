@@ -1,0 +1,72 @@
+"""Batches and their chunks: what each moved, its books, and the runs of Airflow's DAGs that moved it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from eventbridge.api.page.forms import sent_to
+from eventbridge.api.page.render import render
+from eventbridge.api.page.session import AirflowRun, Gate, Viewer, viewer
+from eventbridge.api.reading import answered
+from eventbridge.errors import NotFoundError
+from eventbridge.stages.operate.batch_account import batch_account, batch_page
+from eventbridge.stages.operate.chunk_account import chunk_account, chunk_of_push
+from eventbridge.stages.runtime.runtime import Runtime
+
+router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
+
+_Viewer = Annotated[Viewer, Depends(viewer)]
+_LISTED = 100
+
+
+@router.get("/batches")
+def batches(request: Request, found: _Viewer, cursor: str = "") -> Response:
+    """Answer batches, the newest first."""
+    page = answered(request, lambda work: batch_page(work, _LISTED, cursor or None))
+    return render(request, "batches", {"viewer": found, "batches": page.batches, "cursor": page.cursor})
+
+
+@router.get("/batches/{batch_id}")
+def batch(request: Request, found: _Viewer, batch_id: str) -> Response:
+    """Answer one batch: what it took, its chunks, its books recomputed from the store, and the runs that moved it."""
+    account = answered(request, lambda work: batch_account(work, batch_id))
+    runs = _gate(request).runs_of(account.batch)
+    return render(request, "batch", {"viewer": found, "runs": runs, "push": _push} | vars(account))
+
+
+@router.get("/batches/{batch_id}/chunks/{chunk_id}")
+def chunk(request: Request, found: _Viewer, batch_id: str, chunk_id: int) -> Response:
+    """Answer one chunk: its pieces, and what its pushes were answered."""
+    account = answered(request, lambda work: chunk_account(work, batch_id, chunk_id))
+    runs = _gate(request).runs_of(account.batch)
+    return render(request, "chunk", {"viewer": found, "runs": runs, "push": _push} | vars(account))
+
+
+@router.get("/chunk")
+def chunk_of_run(
+    request: Request, found: _Viewer, dag: str, run: str, number: Annotated[int, Query(alias="map")] = 0
+) -> Response:
+    """Send a browser from a push in Airflow to the chunk that it had."""
+    batch_id = _gate(request).batch_of(AirflowRun(dag, run))
+
+    def had(work: Runtime) -> int:
+        if batch_id is None:
+            raise NotFoundError(f"the run {run} of {dag} has not taken up a batch, or Airflow has forgotten which")
+        return chunk_of_push(work, batch_id, number)
+
+    chunk_id = answered(request, had)
+    return sent_to(request, f"/batches/{batch_id}/chunks/{chunk_id}")
+
+
+def _gate(request: Request) -> Gate:
+    gate: Gate = request.app.state.gate
+    return gate
+
+
+def _push(run: AirflowRun, map_index: Any = None) -> str:
+    """Return where Airflow shows a run, or one of its pushes, below its own root."""
+    path = f"/dags/{quote(run.dag_id, safe='')}/runs/{quote(run.run_id, safe='')}"
+    return path if map_index is None else f"{path}/tasks/push/mapped/{map_index}"

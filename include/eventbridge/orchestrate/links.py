@@ -1,0 +1,24 @@
+"""The link from a push in Airflow to its deliveries on the page."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+from urllib.parse import urlencode, urlsplit
+
+from airflow.configuration import conf
+from airflow.sdk import BaseOperator, BaseOperatorLink
+
+from eventbridge.orchestrate.push import PushOperator
+
+
+class ChunkLink(BaseOperatorLink):
+    """*Deliveries of this chunk*, on each push; made when somebody looks, so also before the push ran."""
+
+    name = "Deliveries of this chunk"
+    operators: ClassVar[list[type[BaseOperator]]] = [PushOperator]
+
+    def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
+        """Return the address within Airflow, which has the frame around the page."""
+        base = urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
+        push = {"dag": ti_key.dag_id, "run": ti_key.run_id, "map": ti_key.map_index}
+        return f"{base}/plugin/eventbridge{base}/eventbridge/page/chunk?{urlencode(push)}"
