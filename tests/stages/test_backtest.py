@@ -14,7 +14,9 @@ from stages import costly
 from eventbridge.errors import NotFoundError, RuleFileError, UserError
 from eventbridge.model.backtested import Failure
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.routing.job import RouteJob, SliceResult, Task
+from eventbridge.routing.job import BacktestSlice, RouteJob, SliceResult, Task
+from eventbridge.stages.backtest import run as run_module
+from eventbridge.stages.backtest import spans as spans_module
 from eventbridge.stages.backtest.report import BacktestReport, DiffReport, Hour, Peak
 from eventbridge.stages.operate.backtest import BacktestWish, backtest_rules, diff_rules, keep_report
 from eventbridge.stages.runtime.runtime import Runtime
@@ -106,6 +108,42 @@ def test_a_rule_is_counted_by_hour_and_minute(archive: Any) -> None:
     }.items()
     assert len(crm.samples) == 3
     assert [json.loads(each.output.payload or "") == json.loads(each.of.event) for each in crm.samples] == [True] * 3
+
+
+def test_half_a_surrogate_pair_in_what_an_output_names_is_a_failure(
+    site: Any, order: Order, settle_by_ledger: Callable[[Runtime, str], None]
+) -> None:
+    """In text; a whole pair is not, nor another escape, nor half of one in what the output does not name."""
+    texts = ["plain", '"\n', "\N{ROCKET}", "\ud83d", "\udc00 \udbff"]
+    bodies = [order(number, data={"note": text}) for number, text in enumerate(texts)]
+    land(site, settle_by_ledger, *bodies, order(5, data={"note": "other", "unnamed": "\ud83d"}))
+    site.clock.advance(60)
+    lower = LOWER.replace('type: [order.placed], data: {amount: [{numeric: [">", 50]}]}', "type: [order.placed]")
+    report = backtest(
+        site, written(site, lower.replace("$.data.id", "$.data.note").replace('{"number": "${id}"}', "a note: ${id}"))
+    )
+
+    note = next(each for each in report.rules[0].targets if each.target == "note")
+    assert (note.rendered, note.failed) == (4, 2)
+    assert [each.event_ids for each in note.failures] == [("3",), ("4",)]
+
+
+def test_only_the_first_job_renders_samples_of_what_matches_often(
+    archive: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Later jobs are told of which targets there are enough; the report is the same."""
+    whole = backtest(archive, "everything", samples=2)
+    monkeypatch.setattr(spans_module, "_MOST_ROWS", 1)
+    monkeypatch.setattr(run_module, "_FIRST_ROWS", 1)
+    monkeypatch.setattr(run_module, "_ROWS_OF_TURN", 1)
+    router = Counting(archive.work)
+    wish = BacktestWish("2026-03-01T12:00:00", samples=2)
+    cut = backtest_rules(archive.work, "everything", wish, router)
+
+    assert (cut.rules, cut.events) == (whole.rules, 6)
+    sampled = [task.sampled[0] for task in router.asked if isinstance(task, BacktestSlice)]
+    assert sampled[0] == ()
+    assert sampled[-1] == ("everything/archive",)
 
 
 def test_only_the_time_asked_for_is_looked_at(archive: Any) -> None:

@@ -114,6 +114,7 @@ class _Candidate:
         self._parts = NamedParts(program, [route for route in counted if told_by_parts(program, route)])
         by_parts = self._parts.routes if self._parts.few else []
         self._rendered = {route for route in counted if may_fail(program, route)} - set(by_parts)
+        self._sampled = set(task.sampled[side])
         self._settled: set[int] = set()  # rules of which only the count is still asked for
 
     def counts(self, rule: str) -> bool:
@@ -140,8 +141,9 @@ class _Candidate:
             self._take_samples(file, events, route, numbers)
             if route in self._rendered:
                 self._take_failures(events, route, numbers)
+        names = [self.program.routes[route].name for route in routes]
         if not self._rendered.intersection(routes) and all(
-            len(self._samples[self.program.routes[route].name]) >= self._most for route in routes
+            name in self._sampled or len(self._samples[name]) >= self._most for name in names
         ):
             self._settled.add(number)
 
@@ -169,6 +171,8 @@ class _Candidate:
                 self._minutes[rule][pair & 0xFFFFFFFF] += count
 
     def _take_samples(self, file: str, events: SliceEvents, route: int, numbers: Numbers) -> None:
+        if self.program.routes[route].name in self._sampled:
+            return
         samples = self._samples[self.program.routes[route].name]
         first = numbers[: self._most - len(samples)]
         if len(first):

@@ -90,7 +90,7 @@ class BacktestSlice(Struct, frozen=True, kw_only=True, tag="backtest"):
 
     The job's rule set is candidate A, `other` the frozen one of B, "": there is none. `pairs` are rules of A and of B
     that are compared. Of rules in `apart` only the survivors of their patterns are noted, A's and B's: they are costly,
-    or compared with one that is. `samples` of each kind are kept at most.
+    or compared with one that is. `samples` of each kind are kept at most, of targets in `sampled` none, A's and B's.
     """
 
     slice_id: str
@@ -99,6 +99,7 @@ class BacktestSlice(Struct, frozen=True, kw_only=True, tag="backtest"):
     other: str = ""
     pairs: tuple[tuple[str, str], ...] = ()
     apart: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    sampled: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
 
 #: What a worker is asked to do of a batch, and of anything.

@@ -1,7 +1,8 @@
 """Of which events a target may have no output: found for all targets at once by their parts, nothing is rendered.
 
 A compiled transform fails where a part that must be there is missing, or where one holds half of a surrogate pair,
-which is text that no output can hold; that one can only be in a string with an escape, or inside an object or array.
+which is text that no output can hold; that one can only be written as an escape, as events are UTF-8, and be in a
+string with an escape, or inside an object or array. So most events of most targets need no look at their parts.
 
 Nothing here may import the ledger or Spark: a Spark worker imports this module and should be ready soon.
 """
@@ -18,6 +19,7 @@ from eventbridge.routing.events import SliceEvents
 from eventbridge.routing.program import RouteProgram
 from eventbridge.scan.leaves import ESCAPED
 from eventbridge.scan.parts import ARRAY, MISSING, OBJECT, find_parts, part_paths
+from eventbridge.scan.texts import Texts
 from eventbridge.scan.tree import Step
 from eventbridge.transform.kernel.program import ARRIVAL, BODY, DELIVERY_ID, LITERAL, PART
 
@@ -25,6 +27,7 @@ from eventbridge.transform.kernel.program import ARRIVAL, BODY, DELIVERY_ID, LIT
 _SURE: Final = frozenset({LITERAL, BODY, DELIVERY_ID, ARRIVAL})
 #: Parts that must be rendered to know whether they hold half of a surrogate pair.
 _UNSURE: Final = (ESCAPED, OBJECT, ARRAY)
+_BACKSLASH, _U, _D, _LOWER = ord("\\"), ord("u"), ord("d"), 0x20
 #: Paths that are looked for at a time: an event's parts are bytes in a row each.
 _MOST_PATHS: Final = 256
 
@@ -64,6 +67,8 @@ class NamedParts:
                 self._named[target, number_of[step.path or ()]] = True
                 self._required[target, number_of[step.path or ()]] |= step.failure is not None
 
+        self._requires: npt.NDArray[np.bool_] = np.asarray(self._required.any(axis=1))
+
     @property
     def few(self) -> bool:
         """Return whether there are few enough paths to look for all of them at once."""
@@ -73,6 +78,16 @@ class NamedParts:
         self, events: SliceEvents, numbers: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.bool_]:
         """Return which pairs of event and target (a place in `routes`) have to be rendered to know of a failure."""
+        found = np.zeros(len(numbers), np.bool_)
+        looked_at = np.flatnonzero(with_surrogates(events.texts)[numbers] | self._requires[targets])
+        if not len(looked_at):
+            return found
+        found[looked_at] = self._unsure(events, numbers[looked_at], targets[looked_at])
+        return found
+
+    def _unsure(
+        self, events: SliceEvents, numbers: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.bool_]:
         wanted = np.zeros(len(events), np.bool_)
         wanted[numbers] = True
         rows = (np.cumsum(wanted, dtype=np.int64) - 1)[numbers]
@@ -82,3 +97,15 @@ class NamedParts:
             if of_kind.any():
                 found |= (of_kind[rows] & asked[targets]).any(axis=1)
         return found
+
+
+def with_surrogates(texts: Texts) -> npt.NDArray[np.bool_]:
+    """Return which JSON texts may have half of a surrogate pair in them: those with an escape such as `\\ud83d`."""
+    buffer = texts.buffer
+    found = np.zeros(len(texts.start), np.bool_)
+    places = np.flatnonzero(buffer[:-3] == _BACKSLASH)
+    places = places[(buffer[places + 1] == _U) & (buffer[places + 2] | _LOWER == _D)]
+    places = places[(places >= texts.start[0]) & (places < texts.end[-1])] if len(found) else places[:0]
+    if len(places):
+        found[np.searchsorted(texts.start, places, side="right") - 1] = True
+    return found

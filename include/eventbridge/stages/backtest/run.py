@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 
 #: Rows that are one job for Spark, if no rule is costly.
 _ROWS_OF_TURN = 5_000_000
+#: Rows of the first job: what it finds samples of the others need not render.
+_FIRST_ROWS = 200_000
 #: Rows of a slice that may take EVENTBRIDGE_ROUTE_SLICE_SECONDS, as in route.
 _ROWS_OF_SLICE = 20_000
 #: Whose Spark session, and whose Python workers, a backtest has.
@@ -121,7 +123,7 @@ class _Run:
         turn_rows = min(self.work.settings.batch_max_events, HELD_EVENTS) if any(self._apart) else _ROWS_OF_TURN
         done = 0
         try:
-            for turn in turns_of(parts_of(self.files), turn_rows):
+            for turn in turns_of(parts_of(self.files), _FIRST_ROWS, turn_rows):
                 self._take(turn, done)
                 done += sum(span.last - span.first for spans in turn for span in spans)
                 log.info("%s of %s archived events looked at", f"{done:,}", f"{rows:,}")
@@ -137,6 +139,7 @@ class _Run:
                 other=self._sets[1] if len(self._sets) > 1 else "",
                 pairs=tuple(self.pairs),
                 apart=self._apart,
+                sampled=(self.tallies[0].sampled(), self.tallies[-1].sampled()),
             )
             for number, spans in enumerate(turn)
         ]

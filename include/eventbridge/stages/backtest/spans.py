@@ -39,15 +39,21 @@ def rows_of_part(rows: int) -> int:
     return min(max(groups, 1) * ROW_GROUP_ROWS, _MOST_ROWS)
 
 
-def turns_of(parts: Sequence[tuple[ArchiveSpan, ...]], rows: int) -> Iterator[list[tuple[ArchiveSpan, ...]]]:
-    """Yield parts in groups of about so many rows, at least one part each: a group is one job for Spark."""
+def turns_of(
+    parts: Sequence[tuple[ArchiveSpan, ...]], first: int, rows: int
+) -> Iterator[list[tuple[ArchiveSpan, ...]]]:
+    """Yield parts in groups of about `rows` rows, at least one part each: a group is one job for Spark.
+
+    The `first` group has about so many, if that is less.
+    """
+    most = min(first, rows)
     turn: list[tuple[ArchiveSpan, ...]] = []
     count = 0
     for part in parts:
         size = sum(span.last - span.first for span in part)
-        if turn and count + size > rows:
+        if turn and count + size > most:
             yield turn
-            turn, count = [], 0
+            turn, count, most = [], 0, rows
         turn.append(part)
         count += size
     if turn:

@@ -66,6 +66,10 @@ class CandidateTally:
             for each in failures:
                 self._fail(self._failures[name], each)
 
+    def sampled(self) -> tuple[str, ...]:
+        """Return the targets of which all the samples are there that are kept."""
+        return tuple(sorted(name for name, samples in self._samples.items() if len(samples) >= self._most))
+
     def _fail(self, known: dict[str, Failure], found: Failure) -> None:
         text = found.text if found.text in known or len(known) < _TEXTS else ""
         before = known.get(text, Failure(text, 0, ()))
