@@ -39,6 +39,8 @@ _SIZE = 510
 _DAY = 86_400.0
 #: How long a runner may take to begin, and to be done after the last event.
 _WAIT_SECONDS = 60.0
+#: How long the mode express is given to read the last event, before it is told to close its window.
+_LAST_SECONDS = 2.0
 #: Events published at a time are those of so many seconds.
 _TICK_SECONDS = 0.002
 
@@ -113,7 +115,10 @@ def _measured(receiver: CompiledReceiver, load: Load) -> Found:
             with place.bus() as bus:
                 began = published(bus, load)
             share = (cpu_seconds(process) - before[0]) / (time.monotonic() - before[1])
-            _until(lambda: load.mode == "express" or _is_done(work, load))
+            if load.mode == "express":
+                time.sleep(_LAST_SECONDS)
+            else:
+                _until(lambda: _is_done(work, load))
         with closing(place.open()) as work:
             return found_of(work, RUNNER, load, began, share)
 
@@ -170,8 +175,8 @@ def published(bus: EmbeddedBus, load: Load) -> datetime:
     """Publish a load at its rate, half of it of a type that matches, and return when that began."""
     began, start, sent = datetime.now(UTC), time.monotonic(), 0
     total = int(load.rate * load.seconds)
-    while (passed := time.monotonic() - start) < load.seconds:
-        due = min(total, int(passed * load.rate) + 1) if total else 0
+    while sent < total or time.monotonic() - start < load.seconds:
+        due = min(total, int((time.monotonic() - start) * load.rate) + 1) if total else 0
         if due > sent:
             kinds = ("bench", "other")
             bus.publish([(event(2 + n, _SIZE, kinds[n % 2]), None) for n in range(sent, due)])
@@ -206,9 +211,15 @@ def found_of(work: Runtime, runner: str, load: Load, began: datetime, cpu: float
     wanted = -(-int(load.rate * load.seconds) // 2)
     if len(heard) != wanted:
         raise RuntimeError(f"{load}: {len(heard)} of {wanted} events were delivered")
-    counted = [batch for batch in work.ledger.batches(limit=None, runner=runner) if batch.planned_at >= began]
-    windows = len(counted) * _DAY / load.seconds
-    files = sum(_files(work, batch.batch_id) for batch in counted) * _DAY / load.seconds
+    counted = sorted(
+        (batch for batch in work.ledger.batches(limit=None, runner=runner) if batch.planned_at >= began),
+        key=lambda batch: batch.planned_at,
+    )
+    whole, seconds = counted, load.seconds
+    if len(counted) > 1:  # the last one is cut short by the end of the load
+        whole, seconds = counted[:-1], (counted[-1].planned_at - counted[0].planned_at).total_seconds()
+    windows = len(whole) * _DAY / seconds
+    files = sum(_files(work, batch.batch_id) for batch in whole) * _DAY / seconds
     return Found(load, heard, cpu, windows, files, len(audit(work).differences))
 
 

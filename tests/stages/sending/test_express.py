@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stages.delivering import RUNNER, RunningClock, Sending, http, segment_rows
+from stages.delivering import RUNNER, RunningClock, Sending, http, rules, segment_rows
 
 from eventbridge import fault_points
 from eventbridge.decision.chunking import PoolSlots
@@ -285,4 +285,64 @@ def test_a_target_that_hangs_holds_no_neighbour_from_its_first_second_on(sending
     assert sum(row.count for row in parked) == 10
     interrupted = [row for row in segment_rows(sending.work, batch.batch_id) if row["reason"] == "Interrupted"]
     assert [row["due_at"] > stopped_at + timedelta(seconds=15) for row in interrupted] == [True]
+    assert audit(sending.work).differences == ()
+
+
+def quick_windows(sending: Sending, **targets: str) -> None:
+    """Write the rule, of a runner whose windows are closed after a second of load."""
+    sending.write(rules(targets) + f"runners:\n  {RUNNER}: {{mode: express, express: {{window: 1s}}}}\n")
+
+
+@contextmanager
+def a_close_that_waits() -> Iterator[tuple[threading.Event, threading.Event]]:
+    """Hold the first commit; yield what says that it began, and what lets it go on."""
+    began, goes_on = threading.Event(), threading.Event()
+
+    def hold(point: str) -> None:
+        if point == "bus.commit" and not began.is_set():
+            began.set()
+            assert goes_on.wait(20)
+
+    fault_points.install(hold)
+    try:
+        yield began, goes_on
+    finally:
+        goes_on.set()
+        fault_points.install(None)
+
+
+def test_events_are_delivered_while_a_window_is_closed(sending: Sending) -> None:
+    """They are the next window's, which gets its batch once the former is committed."""
+    quick_windows(sending, crm="/healthy/crm")
+    with a_close_that_waits() as (closes, goes_on), a_shift(sending):
+        sending.publish(30)
+        until(closes.is_set)
+        sending.publish(12)
+        until(lambda: len(sending.requests()) == 42)
+        assert sending.work.ledger.batches(state="open") == []
+        goes_on.set()
+        until(lambda: sending.work.ledger.batches(state="open"))
+        sending.publish(1)
+        until(lambda: len(sending.requests()) == 43)
+
+    assert [batch.state for batch in sending.work.ledger.batches()] == ["committed"] * 2
+    assert set(ids(sending).values()) == {1}
+    assert audit(sending.work).differences == ()
+
+
+def test_rules_that_change_while_a_window_is_closed_hold_for_what_came_meanwhile(sending: Sending) -> None:
+    """The next window begins anew with them: what was sent by the old ones comes again, and nothing is lost."""
+    quick_windows(sending, crm="/healthy/crm")
+    with a_close_that_waits() as (closes, goes_on), a_shift(sending):
+        sending.publish(30)
+        until(closes.is_set)
+        sending.publish(12)
+        until(lambda: len(sending.requests()) == 42)
+        quick_windows(sending, crm="/healthy/crm", erp="/healthy/erp")
+        goes_on.set()
+        until(lambda: len(sending.requests()) == 42 + 24)
+
+    paths = Counter(each["path"].rpartition("/")[2] for each in sending.requests())
+    assert paths == {"crm": 54, "erp": 12}
+    assert Counter(ids(sending).values()) == {1: 42, 2: 12}
     assert audit(sending.work).differences == ()

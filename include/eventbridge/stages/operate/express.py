@@ -11,19 +11,23 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from eventbridge.decision.chunking import PoolSlots
 from eventbridge.errors import EventBridgeError, InfrastructureError
+from eventbridge.model.batch import Batch
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.deliver import deliver_references, deliver_retries, push_and_settle
+from eventbridge.stages.operate.express_close import Close
 from eventbridge.stages.operate.express_fit import refuse_unfit
 from eventbridge.stages.operate.express_window import Window
 from eventbridge.stages.operate.shift_lease import UNBOUNDED, Bounds, Lease
@@ -42,6 +46,8 @@ _POOLS_SECONDS = 5.0
 _EVENTS_A_SECOND = 2_000.0
 #: What the folders in memory are named by, before the id of their process.
 _SCRATCH = "eventbridge-express-"
+#: How soon a thread that does the books gives way to the one that delivers: 5 ms, as is usual, is what events wait.
+_SWITCH_SECONDS = 0.0005
 #: Stops a push before it sends.
 _ALREADY = threading.Event()
 _ALREADY.set()
@@ -117,6 +123,8 @@ class _Loop:
     def __init__(self, work: Runtime, runner: str, scratch: Store, lease: Lease) -> None:
         self._work, self._runner, self._scratch, self._lease = work, runner, scratch, lease
         self._done = Shift()
+        self._former: Close | None = None  # the window that is being closed
+        self._given: Batch | None = None  # what it left to the next window
         self._ended = threading.Event()
         self._busy_seconds = 0.0
         self._pools: Mapping[str, PoolSlots] | None = lease.bounds.pools()
@@ -127,40 +135,77 @@ class _Loop:
     def run(self) -> Shift:
         for thread in self._beside:
             thread.start()
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(_SWITCH_SECONDS)
         try:
-            while not self._lease.over and not self._done.backlog:
+            while self._former is not None or not self._lease.over:
                 try:
                     self._next()
                 except InfrastructureError as error:  # what it had open the next listen closes
                     log.warning("runner %s: it is tried again: %s", self._runner, error)
                     self._lease.stop.wait(_RETRY_SECONDS)
         finally:
+            sys.setswitchinterval(interval)
             self._ended.set()
             for thread in self._beside:
                 thread.join()
         return self._done
 
     def _next(self) -> None:
-        if self._is_backlog():
-            self._done.backlog = True
+        former, self._former = self._former, None
+        batch = former.batch if former is not None else self._begun()
+        if batch is None:
             return
-        batch_id = listen(self._work, self._runner, holder=self._lease.holder)
-        if batch_id is None:  # intake is stopped, or another runner's batch comes first
-            self._lease.stop.wait(_RETRY_SECONDS)
-            return
-        batch = self._work.ledger.batch(batch_id)
-        if batch.state != "open":  # it was left by somebody, or rules move: the stages send it
-            self._close(batch_id, self._lease.stop)
-            return
-        if not self._done.windows:
-            self._lease.came()  # to begin took time, in which nobody looked whether something came
         held = frozenset(name for name, pool in (self._pools or {}).items() if pool.slots == 0)
-        window = Window(self._work, batch, self._scratch, self._lease, held)
-        kept = window.run()
+        window = Window(self._work, batch, self._scratch, self._lease, held, former)
+        try:
+            kept = window.run()
+        finally:
+            if former is not None:
+                former.wait()
         self._done.events += window.events
         self._busy_seconds += window.busy_seconds
-        if kept:  # what it did not send is parked, due now: a push that waits for a target would hold the next window
-            self._close(batch_id, _ALREADY)
+        self._given = window.instead
+        if not kept:
+            return
+        if self._lease.over:
+            self._close(window.batch.batch_id, _ALREADY)
+        else:
+            self._former = Close(window.batch, window.ends, partial(self._go_on, window.batch.batch_id))
+
+    def _begun(self) -> Batch | None:
+        """Return a batch that is open and empty; None: it is to be looked again."""
+        batch, self._given = self._given, None
+        if batch is None:
+            if self._is_backlog():
+                self._hand_over()
+                return None
+            batch = self._opened()
+            if batch is None:  # intake is stopped, or another runner's batch comes first
+                self._lease.stop.wait(_RETRY_SECONDS)
+                return None
+        if batch.state != "open":  # it was left by somebody, or rules move: the stages send it
+            self._close(batch.batch_id, self._lease.stop)
+            return None
+        if not self._done.windows:
+            self._lease.came()  # to begin took time, in which nobody looked whether something came
+        return batch
+
+    def _opened(self) -> Batch | None:
+        batch_id = listen(self._work, self._runner, holder=self._lease.holder)
+        return None if batch_id is None else self._work.ledger.batch(batch_id)
+
+    def _go_on(self, batch_id: str) -> Batch | None:
+        """Close a window and open the batch of the next, which delivers already."""
+        # what it did not send is parked, due now: a push that waits for a target would hold the next window
+        self._close(batch_id, _ALREADY)
+        if self._is_backlog():
+            self._hand_over()
+        return self._opened()
+
+    def _hand_over(self) -> None:
+        self._done.backlog = True
+        self._lease.finish()
 
     def _close(self, batch_id: str, stop: threading.Event) -> None:
         buffer(self._work, batch_id)

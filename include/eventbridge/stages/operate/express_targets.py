@@ -45,7 +45,7 @@ class TargetQueues:
     """
 
     def __init__(self, work: Runtime, batch: Batch, rules: RuleSet) -> None:
-        self._work, self._batch, self._rules = work, batch, rules
+        self._work, self.batch, self._rules = work, batch, rules
         self._stop = threading.Event()
         self._out = OutcomeRows(work.settings.segment_answers)
         self._waiting: dict[Key, list[ReadPiece]] = defaultdict(list)
@@ -112,8 +112,8 @@ class TargetQueues:
         work = self._work
         until = work.clock() + timedelta(seconds=work.settings.push_budget_seconds)
         pieces = tuple(each.piece for each in read)
-        chunk = Chunk(self._batch.batch_id, 0, "", 0, pieces, sum(p.count for p in pieces), sum(p.size for p in pieces))
-        for run in ChunkRuns(work, self._batch, chunk, read, until, self._stop, self._out).of({}):
+        chunk = Chunk(self.batch.batch_id, 0, "", 0, pieces, sum(p.count for p in pieces), sum(p.size for p in pieces))
+        for run in ChunkRuns(work, self.batch, chunk, read, until, self._stop, self._out).of({}):
             run.presence.may_wait = bool  # a retry is the slow lane's: it would hold what comes after it
             spec = self._rules.rules[run.report.rule].destinations[run.report.target]
             self._runs[run.report.rule, run.report.target] = run
@@ -126,7 +126,7 @@ class TargetQueues:
     def _end(self, run: TargetRun) -> None:
         """Tell the breaker of a run's attempts, and the log if it crashed: what it had is left to the close."""
         if run.report.crashed is not None:
-            log.error("runner %s: a target's run ended: %s", self._batch.runner, run.report.crashed)
+            log.error("runner %s: a target's run ended: %s", self.batch.runner, run.report.crashed)
         tally = run.tally()
         if tally is not None:
             self._work.ledger.note_attempts([tally])

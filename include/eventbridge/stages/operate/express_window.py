@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import Slice
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.ingest.buffer import Landing
+from eventbridge.stages.operate.express_close import Close
 from eventbridge.stages.operate.express_fit import refuse_unfit
 from eventbridge.stages.operate.express_targets import TargetQueues
 from eventbridge.stages.operate.shift_lease import Lease
@@ -48,13 +50,19 @@ _AT_ONCE = 1_000
 
 @dataclass
 class Window:
-    """One open batch, from its first event to its last segment."""
+    """One open batch, from its first event to its last segment.
+
+    While the `former` window is closed this one delivers without a batch of its own, by the rules of the former's; it
+    records nothing. If the batch that it is given then has other rules, that is `instead`, and another window's.
+    """
 
     work: Runtime
     batch: Batch
     scratch: Store
     lease: Lease
     held: frozenset[str] = frozenset()  # pools whose rules' deliveries wait
+    former: Close | None = None
+    instead: Batch | None = None
     number: int = 0
     events: int = 0
     busy_seconds: float = 0.0  # in which it had something to do
@@ -71,7 +79,8 @@ class Window:
         freeze_rules(self.scratch, rules)
         self._seconds = rules.mode_of(self.batch.runner).express.window
         self._held = {name for name, rule in rules.rules.items() if rule.pool_name in self.held} if self.held else set()
-        self._ends = {span.queue: span.end for span in self.work.ledger.ranges(self.batch.batch_id)}
+        self._ends = dict(self.former.ends) if self.former is not None else self._standing()
+        self._starts = dict(self._ends)
         bus = rules.buses[self.batch.bus]
         with closing(self.work.open_source(bus)) as source:
             landing = Landing(self.work, self.batch, bus, source)
@@ -84,6 +93,31 @@ class Window:
         if not self.events and self.work.ledger.drop_open(self.batch.batch_id):
             return False
         return self.work.ledger.move_batch(self.batch.batch_id, "open", "planned")
+
+    @property
+    def ends(self) -> Mapping[Queue, int]:
+        """Up to where it has read."""
+        return self._ends
+
+    def _standing(self) -> dict[Queue, int]:
+        return {span.queue: span.end for span in self.work.ledger.ranges(self.batch.batch_id)}
+
+    def _has_batch(self, *, wait: bool = False) -> bool | None:
+        """Return whether it has a batch of its own, as it gets once the former is closed; None: it gets none."""
+        if self.former is None:
+            return True
+        if not (wait or self.former.done):
+            return False
+        given = self.former.next_batch()
+        self.former = None
+        former, self.batch = self.batch, given or self.batch
+        fits = given is not None and given.state == "open" and given.rule_set == former.rule_set
+        if fits and self._standing() == self._starts:
+            self._targets.batch = self.batch
+            return True
+        self.instead = given
+        log.warning("runner %s: what was sent while a window was closed is sent again", former.runner)
+        return None
 
     def _stream(self, landing: Landing, source: LogSource) -> bool:
         began = self._written = time.monotonic()
@@ -120,6 +154,8 @@ class Window:
 
     def _end(self) -> bool:
         """Wait a moment for what was read, then stop what is not answered, and record the last segment."""
+        if not self._has_batch(wait=True):
+            return False
         began = time.monotonic()
         answered, looked_at = self._answered, began
         patience = began + _PATIENCE_SECONDS
@@ -140,7 +176,10 @@ class Window:
     def _segment_if_due(self) -> bool:
         settings, age = self.work.settings, time.monotonic() - self._written
         due = segment_is_due(age, self._targets.answers, settings.segment_seconds, settings.segment_answers)
-        return self._segment() if due else True
+        if not due:
+            return True
+        has_batch = self._has_batch()
+        return self._segment() if has_batch else has_batch is False
 
     def _segment(self) -> bool:
         rows = self._targets.take()

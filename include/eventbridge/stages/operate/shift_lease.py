@@ -55,12 +55,13 @@ class Lease:
         self._work, self._runner = work, runner
         self.lost = threading.Event()  # another may have the shift
         self._ended = threading.Event()
+        self._finished = False
         self._thread = threading.Thread(target=self._renew, name="shift", daemon=True)
 
     @property
     def over(self) -> bool:
         """Whether nothing more is to be begun."""
-        if self.stop.is_set() or self.lost.is_set():
+        if self._finished or self.stop.is_set() or self.lost.is_set():
             return True
         now, bounds = time.monotonic(), self.bounds
         too_long = bounds.seconds is not None and now - self._began >= bounds.seconds
@@ -69,6 +70,10 @@ class Lease:
     def came(self) -> None:
         """Note that events came: the shift is not idle."""
         self._came = time.monotonic()
+
+    def finish(self) -> None:
+        """Begin nothing more: the shift ends before its time."""
+        self._finished = True
 
     def __enter__(self) -> Lease:
         end = time.monotonic() + self.bounds.patience_seconds
