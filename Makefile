@@ -143,7 +143,7 @@ bench-batch: setup ## CPU and memory of each stage of a batch of 500,000 events,
 	@exec $(BIN)/python -m benchmarks.bench_batch
 
 bench-replay: setup ## what a replay costs live traffic beside it, how fast it is, and what it reads of the archive
-	@exec $(BIN)/python -m benchmarks.bench_replay
+	@exec $(BIN)/python -m benchmarks.bench_replay $(ARGS)
 
 bench-sources: setup ## what it costs to land a broker's backlog in the store, beside reading it alone
 	@PYTHONPATH=tests exec $(BIN)/python -m benchmarks.bench_sources
@@ -152,10 +152,10 @@ bench-end-to-end: setup ## a broker's backlog of 2,000,000 events through Airflo
 	@PYTHONPATH=tests exec $(BIN)/python -m benchmarks.bench_end_to_end
 
 bench-backtest: setup ## what a backtest of ten million events costs beside reading and matching them
-	@exec $(BIN)/python -m benchmarks.bench_backtest
+	@exec $(BIN)/python -m benchmarks.bench_backtest $(ARGS)
 
 bench-fairness: setup ## what low work gets beside high, a quiet topic beside a hot one, how soon operators' words hold
-	@exec $(BIN)/python -m benchmarks.bench_fairness
+	@exec $(BIN)/python -m benchmarks.bench_fairness $(ARGS)
 
 bench-looking: setup ## CPU time of `status`, `audit` and others that only look, beside the import of their libraries
 	@exec $(BIN)/python -m benchmarks.bench_looking

@@ -78,12 +78,14 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0, help="measured in each run (default: 60)")
     parser.add_argument("--warm", type=float, default=15.0, help="seconds before that (default: 15)")
     parser.add_argument("--router", choices=["spark", "process"], default="spark", help="where events are matched")
+    parser.add_argument("--only", choices=["beside", "speed"], help="one of the two (default: both)")
     options = parser.parse_args()
     with ExitStack() as stack:
         open_router: OpenRouter = _in_process
         if options.router == "spark":
             open_router = partial(_on_spark, stack.enter_context(_spark()))
-        kept = [_beside(options, open_router), *_speed(options.events, open_router)]
+        kept = [_beside(options, open_router)] if options.only != "speed" else []
+        kept += _speed(options.events, open_router) if options.only != "beside" else []
     return 0 if all(kept) else 1
 
 
