@@ -11,8 +11,12 @@ from eventbridge.model.batch import Batch
 from eventbridge.model.store_size import Area
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.letters.selection import Selection
 from eventbridge.stages.operate.deliver import deliver_until_idle
 from eventbridge.stages.operate.status import status
+from eventbridge.stages.redrive.plan import begin_redrive, plan_redrive
+from eventbridge.stages.replay.plan import begin_replay, plan_replay
+from eventbridge.stages.replay.wish import WrittenWish
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.upkeep.maintain import maintain
 from eventbridge.store import layout
@@ -124,3 +128,23 @@ def test_a_count_finds_what_nobody_counted(sending: Sending) -> None:
 
     assert publish_and_look.ledger.store_count().total == publish_and_look.store.size("") > quota + 4_000
     assert status(publish_and_look).store_quota.held > quota + 4_000
+
+
+def test_replays_and_redrives_wait_for_room_too(sending: Sending) -> None:
+    """A store at its quota takes none of their batches; they are not over, and go on by themselves."""
+    delivered(sending)
+    work = sending.site.reopen(store_quota_bytes=ROOMY)
+    now, rules = work.ledger.now(), work.rule_set()
+    replay = begin_replay(work, WrittenWish("orders", since="90d", until=None).read(now, rules), "run").replay_id
+    redrive = begin_redrive(work, Selection(), "run", rate=None, retransform=False, again=False).redrive_id
+    held = work.ledger.store_count().total
+
+    full = sending.site.reopen(store_quota_bytes=held)
+    waits = [plan_replay(full, replay), plan_redrive(full, redrive)]
+    assert [(each.batch_id, each.wait_until is not None) for each in waits] == [(None, True)] * 2
+    assert [each.kind for each in full.ledger.batches()] == ["normal"]
+
+    roomy = sending.site.reopen(store_quota_bytes=ROOMY)
+    assert plan_replay(roomy, replay).batch_id is not None
+    assert plan_redrive(roomy, redrive).batch_id is not None
+    assert roomy.ledger.intake_stop() is None

@@ -1,4 +1,4 @@
-"""Stops and resumes intake by the room there is: what is free on the store's disk, and in its quota."""
+"""Stops and resumes intake, and replays and redrives, by the room there is: free on the store's disk, in its quota."""
 
 from __future__ import annotations
 
@@ -14,8 +14,15 @@ from eventbridge.stages.runtime.store_size import room_in_quota
 log = logging.getLogger(__name__)
 
 
-def is_intake_stopped(work: Runtime) -> bool:
-    """Return whether no new events are to be taken now; notes in the ledger, and tells, when that changes."""
+#: How long a replay or redrive waits until it looks again whether there is room.
+LOOK_AGAIN_SECONDS = 5.0
+
+
+def is_intake_stopped(work: Runtime, again: int = logging.WARNING) -> bool:
+    """Return whether nothing new is to be taken now; notes in the ledger, and tells, when that changes.
+
+    `again`: how loud the log says that it is stopped as it was.
+    """
     stop = work.ledger.intake_stop()
     short = short_of(_rooms(work), stop.cause if stop is not None else None)
     changed = False
@@ -25,7 +32,7 @@ def is_intake_stopped(work: Runtime) -> bool:
             log.warning("there is room again; new batches were not planned since %s: %s", stop.since, stop.reason)
         stop = None
     if short is not None:
-        changed = _stopped(work, stop, short) or changed
+        changed = _stopped(work, stop, short, again) or changed
     if changed:
         publish_operational_events(work)
     return short is not None
@@ -38,9 +45,9 @@ def _rooms(work: Runtime) -> list[Room]:
     return [disk] if quota is None else [disk, quota]
 
 
-def _stopped(work: Runtime, stop: IntakeStop | None, short: Room) -> bool:
+def _stopped(work: Runtime, stop: IntakeStop | None, short: Room, again: int) -> bool:
     reason = stop.reason if stop is not None else _reason(work, short)
-    log.warning("no new batch is planned: %s", reason)
+    log.log(again if stop is not None else logging.WARNING, "no new batch is planned: %s", reason)
     return stop is None and work.ledger.stop_intake(reason, short.cause)
 
 

@@ -8,6 +8,7 @@ a replay id, the redrive's own.
 
 from __future__ import annotations
 
+import logging
 import math
 import uuid
 from collections import Counter
@@ -22,6 +23,7 @@ from eventbridge.model.batch import Batch
 from eventbridge.model.redrive import Redrive
 from eventbridge.rule import RuleSet
 from eventbridge.stages.guards.ledger_identity import refuse_lost_ledger
+from eventbridge.stages.ingest.room import LOOK_AGAIN_SECONDS, is_intake_stopped
 from eventbridge.stages.letters.batch_files import LetterFile, newest, write_deliveries, write_events
 from eventbridge.stages.letters.files import Damaged, dead_letter_files
 from eventbridge.stages.letters.reader import Chosen, Letter
@@ -116,7 +118,8 @@ def plan_redrive(work: Runtime, redrive_id: str, pools: Mapping[str, PoolSlots] 
     """Plan the next batch of a redrive, or return the one that is not finished; without letters left it is done.
 
     A batch holds letters of one runner or, with retransform, of one target. Two letters of one delivery id are
-    delivered once, as the newer says. Of two planners at once one gets nothing and is told to come again.
+    delivered once, as the newer says. Of two planners at once one gets nothing and is told to come again, as is
+    everybody while the store has no room.
     """
     refuse_lost_ledger(work)
     redrive = work.ledger.redrive(redrive_id)
@@ -137,6 +140,8 @@ def plan_redrive(work: Runtime, redrive_id: str, pools: Mapping[str, PoolSlots] 
     if not letters:
         work.ledger.end_redrive(redrive_id, "done")
         return RedrivePlan(damaged=search.damaged)
+    if is_intake_stopped(work, again=logging.INFO):
+        return RedrivePlan(wait_until=now + timedelta(seconds=LOOK_AGAIN_SECONDS))
     return _plan(work, redrive, search, letters, now)
 
 

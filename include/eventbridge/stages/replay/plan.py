@@ -6,6 +6,7 @@ begins at route: its buffer file holds the events, as they were landed, whose ag
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from eventbridge.model.lane import REPLAY_LANE_POOL
 from eventbridge.model.replay import Replay, Replayed, ReplayPart, ReplayPosition
 from eventbridge.rule import RuleSet
 from eventbridge.stages.guards.ledger_identity import refuse_lost_ledger
+from eventbridge.stages.ingest.room import LOOK_AGAIN_SECONDS, is_intake_stopped
 from eventbridge.stages.replay.archive import files_from
 from eventbridge.stages.replay.batch_file import write_events
 from eventbridge.stages.replay.choose import Chooser
@@ -98,7 +100,7 @@ def plan_replay(work: Runtime, replay_id: str, pools: Mapping[str, PoolSlots] | 
     """Plan the next batch of a replay, or return the one that is not finished; at the end of the archive it is done.
 
     A batch is of one part of the replay. Of two planners at once one gets nothing and is told to come again. With the
-    pool `lane.replay` at 0 slots nothing is planned.
+    pool `lane.replay` at 0 slots, or while the store has no room, nothing is planned.
     """
     refuse_lost_ledger(work)
     replay = work.ledger.replay(replay_id)
@@ -120,6 +122,8 @@ def plan_replay(work: Runtime, replay_id: str, pools: Mapping[str, PoolSlots] | 
     if replay.position.part >= len(replay.parts):
         work.ledger.end_replay(replay_id, "done")
         return ReplayPlan()
+    if is_intake_stopped(work, again=logging.INFO):
+        return ReplayPlan(wait_until=now + timedelta(seconds=LOOK_AGAIN_SECONDS))
     return _Turn(work, replay, now).take()
 
 
