@@ -6,15 +6,17 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from api.server import Server
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+from services.axe import fetch_axe
 
+AXE = fetch_axe()
 FORMS = ["login", "logout"]
 PAGES = [
     "",
@@ -64,6 +66,13 @@ def test_every_page_shows_what_it_is_about(told: Server) -> None:
     with logged_in(told, "viewer") as browser:
         pages = [browser.get(f"/page{path}") for path in PAGES]
 
+        chunk = browser.get(
+            re.findall(r"/page/batches/[0-9a-f-]+", pages[PAGES.index("/batches")].text)[0] + "/chunks/0"
+        )
+        lag = browser.get("/page/lag.json").json()
+
+    assert [text for text in ("refused", "DeadLettered", "/page/event?id=o2") if text not in chunk.text] == []
+    assert [each["bus"] for each in lag["buses"]] == ["orders"]
     assert [page.status_code for page in pages] == [200] * len(PAGES)
     assert [text for text, page in zip(wanted, pages, strict=True) if text not in page.text] == []
     assert all("default-src 'none'" in page.headers["content-security-policy"] for page in pages)
@@ -127,20 +136,27 @@ def test_a_form_may_come_by_a_proxy_that_gives_another_host(told: Server) -> Non
     assert (answer.status_code, answer.headers["location"]) == (303, "/page")
 
 
-@pytest.fixture
-def window(told: Server) -> Iterator[Page]:
-    """A browser window on the form that asks for a token."""
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """A browser without a screen."""
     program = shutil.which("chromium")
     assert program is not None, "Chromium is missing: sudo apt-get install -y chromium"
     with sync_playwright() as playwright:
         # A container has no user namespaces for Chromium's own sandbox, and the only pages are our own.
-        chromium = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        opened = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         try:
-            page = chromium.new_page(viewport={"width": 1100, "height": 760}, java_script_enabled=False)
-            page.goto(f"{told.url}/page")
-            yield page
+            yield opened
         finally:
-            chromium.close()
+            opened.close()
+
+
+@pytest.fixture
+def window(told: Server, chromium: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
+    """A window on the form that asks for a token; no page runs a script unless the test says so."""
+    scripts = getattr(request, "param", False)
+    with closing(chromium.new_page(viewport={"width": 1100, "height": 760}, java_script_enabled=scripts)) as page:
+        page.goto(f"{told.url}/page")
+        yield page
 
 
 def test_an_operator_finds_a_failed_event_and_sees_why(told: Server, window: Page, tmp_path: Path) -> None:
@@ -166,3 +182,41 @@ def test_an_operator_finds_a_failed_event_and_sees_why(told: Server, window: Pag
     window.get_by_role("link", name="Batches").click()
     window.locator("td.name a").first.click()
     expect(window.get_by_text("every event of this batch is accounted for")).to_be_visible()
+
+
+@pytest.mark.parametrize("window", [True], indirect=True, ids=["scripts"])
+def test_no_page_has_a_serious_accessibility_fault(told: Server, window: Page) -> None:
+    """Neither in light nor in dark, where it is 400 pixels wide and none is wider; the menu takes keys."""
+    window.get_by_label("Token").fill(told.installation.token("axe", "read", "operate"))
+    window.keyboard.press("Enter")
+    expect(window.get_by_role("heading", name="Overview")).to_be_visible()
+    letter, batch = (window.request.get(f"{told.url}/page/{path}").text() for path in ("dead-letters", "batches"))
+    more = [
+        re.findall(r'href="/page(/dead-letters/[0-9a-f-]+)"', letter)[0],
+        re.findall(r'href="/page(/batches/[0-9a-f-]+)"', batch)[0],
+        re.findall(r'href="/page(/batches/[0-9a-f-]+)"', batch)[0] + "/chunks/0",
+        "/rules/refused/test?event=o2",
+        "/redrive?rule=refused",
+    ]
+    faults: list[str] = []
+    for scheme, width in (("light", 1100), ("dark", 400)):
+        window.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+        window.set_viewport_size({"width": width, "height": 760})
+        for path in [*PAGES, *more]:
+            window.goto(f"{told.url}/page{path}")
+            window.evaluate(AXE.read_text())
+            found = window.evaluate("axe.run({resultTypes: ['violations']})")
+            faults += [
+                f"{path}, {scheme}: {each['id']}, {each['nodes'][0]['html'][:200]}"
+                for each in found["violations"]
+                if each["impact"] in ("serious", "critical")
+            ]
+            if window.evaluate("document.documentElement.scrollWidth > innerWidth"):
+                faults.append(f"{path}, {scheme}: wider than {width} pixels")
+    assert faults == []
+
+    window.goto(f"{told.url}/page/rules")
+    for _ in range(4):
+        window.keyboard.press("Tab")
+    window.keyboard.press("Enter")
+    expect(window.get_by_role("heading", name="Rules")).to_be_visible()

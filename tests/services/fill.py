@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from java_tools import ToolMissing
+from services.axe import fetch_axe
 from services.cache import CACHE
 from services.kafka import fetch_kafka
 from services.postgresql import fetch_postgresql
@@ -15,6 +16,7 @@ from services.prometheus import fetch_prometheus
 from services.rocketmq import fetch_rocketmq
 
 SERVERS: Final[dict[str, Callable[[], Path]]] = {
+    "axe": fetch_axe,
     "Kafka": fetch_kafka,
     "PostgreSQL": fetch_postgresql,
     "Prometheus": fetch_prometheus,

@@ -87,6 +87,12 @@ class Figures(Database):
             rows = connection.execute(statements.summed(scope, by, ranged=True), {"since": since, "until": until})
             return [FigureAt(row.grain, row.at, _figure(scope, row)) for row in rows]
 
+    def figures_of_rule(self, bus: str, rule: str, times: Sequence[datetime]) -> list[FigureAt]:
+        """Return the figures of a rule's targets that begin at some times: by minute, hour or day, as they are kept."""
+        with self._reading() as connection:
+            rows = connection.execute(statements.of_rule(times), {"of_bus": bus, "of_rule": rule})
+            return [FigureAt(row.grain, row.at, _figure("target", row)) for row in rows]
+
     def figure_course(
         self, scope: Scope, times: Sequence[datetime], step: timedelta, rule: tuple[str, str] | None = None
     ) -> list[FigureStep]:

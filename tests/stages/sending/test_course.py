@@ -9,6 +9,7 @@ from eventbridge.api.page.chart import counts_chart, latency_chart, success_char
 from eventbridge.decision.latency import quantile_seconds
 from eventbridge.model.figure import BUCKETS
 from eventbridge.stages.operate.course import Span, books_today, course, rule_course
+from eventbridge.stages.operate.figures import daily_figures, rule_days
 
 
 @pytest.mark.parametrize("span", ["hour", "day"])
@@ -24,6 +25,7 @@ def test_a_course_counts_each_delivery_in_one_step(sending: Sending, clock: Runn
     of_rule = rule_course(work, rule, span)
     minutes = whole.step_seconds / 60
 
+    assert rule_days(work, rule, 7) == list(daily_figures(work, 7, rule).rules)
     assert [round(sum(getattr(each, name) for each in whole.steps) * minutes) for name in ("events", "delivered")] == [
         21,
         20,

@@ -19,6 +19,7 @@ from eventbridge.model.why import EventAnswer
 from eventbridge.stages.letters.selection import REASONS
 from eventbridge.stages.operate.course import Span, books_today, course, rule_course
 from eventbridge.stages.operate.event_body import archived_body
+from eventbridge.stages.operate.figures import rule_days
 from eventbridge.stages.operate.find import find_target
 from eventbridge.stages.operate.rule_history import rule_versions
 from eventbridge.stages.operate.rule_text import rule_text
@@ -30,6 +31,7 @@ from eventbridge.stages.why.explain import why
 _MICROSECOND = timedelta(microseconds=1)
 _NEWEST_BATCHES = 10
 _LISTED_RULES = 100
+_COST_DAYS = 7
 
 
 @dataclass(frozen=True)
@@ -159,6 +161,7 @@ def rule(work: Runtime, name: str, span: Span) -> dict[str, Any]:
         "span": span,
         "version": today.rules[name].version,
         "written": rule_text(work, today, name),
+        "days": rule_days(work, name, _COST_DAYS),
         "versions": rule_versions(work, name),
     }
 

@@ -77,6 +77,22 @@ def course(scope: str, times: Sequence[datetime], step: int, rule: tuple[str, st
     return found.group_by(*by).order_by(*by)
 
 
+def of_rule(times: Sequence[datetime]) -> Select[Any]:
+    """Return the query for the figures of a rule's targets that begin at some times, however long they are.
+
+    Each time is looked up, so that other rules cost nothing.
+    """
+    by = (_c.grain, _c.at, *_NAMES)
+    found = select(*by, *(_c[name] for name in SUMS)).where(
+        _c.scope == literal("target"),
+        _c.grain.in_(["minute", "hour", "day"]),
+        _c.at.in_(times),
+        _c.bus == bindparam("of_bus"),
+        _c.rule == bindparam("of_rule"),
+    )
+    return found.order_by(*by)
+
+
 #: Events that normal batches moved offsets over, of those committed from a time on; `planned`: planned from then on.
 MOVED_SINCE = (
     select(func.coalesce(func.sum(batch_range.c.end_offset - batch_range.c.start_offset), 0))

@@ -10,6 +10,8 @@ from eventbridge.model.figure import EVENT_OUTCOMES, FigureAt
 from eventbridge.stages.operate.find import find_rule
 from eventbridge.stages.runtime.runtime import Runtime
 
+_MINUTES = 26 * 60
+
 
 @dataclass(frozen=True)
 class RuleDay:
@@ -73,6 +75,23 @@ def daily_figures(work: Runtime, days: int, rule: str | None = None) -> Figures:
         tuple(_rule_day(*key, found) for key, found in sorted(of_rules.items())),
         tuple(_bus_day(*key, found) for key, found in sorted(of_buses.items())),
     )
+
+
+def rule_days(work: Runtime, rule: str, days: int) -> list[RuleDay]:
+    """Return what a rule cost on the last days, the newest first, today included; raises NotFoundError.
+
+    Of minutes only those of the last 26 hours are looked up: `maintain` has folded older ones into hours.
+    """
+    found = find_rule(work.rule_set(), rule)
+    now = work.clock()
+    since = _day(now) - timedelta(days=days - 1)
+    minute, hour = now.replace(second=0, microsecond=0), now.replace(minute=0, second=0, microsecond=0)
+    times = {minute - timedelta(minutes=back) for back in range(_MINUTES)}
+    times |= {hour - timedelta(hours=back) for back in range(24 * days)}
+    by_day: dict[datetime, list[FigureAt]] = defaultdict(list)
+    for each in work.ledger.figures_of_rule(found.bus, rule, sorted(each for each in times if each >= since)):
+        by_day[_day(each.at)].append(each)
+    return [_rule_day(day, found.bus, rule, by_day[day]) for day in sorted(by_day, reverse=True)]
 
 
 def _rule_day(day: datetime, bus: str, rule: str, found: list[FigureAt]) -> RuleDay:
