@@ -346,3 +346,22 @@ def test_rules_that_change_while_a_window_is_closed_hold_for_what_came_meanwhile
     assert paths == {"crm": 54, "erp": 12}
     assert Counter(ids(sending).values()) == {1: 42, 2: 12}
     assert audit(sending.work).differences == ()
+
+
+def test_the_next_window_begins_while_a_target_of_the_former_hangs(sending: Sending) -> None:
+    """Its neighbours' deliveries go on, and what it has no answer to is not sent again."""
+    quick_windows(sending, hanging=http("/hang/hanging", timeout='"20s"'), crm="/healthy/crm")
+    with a_shift(sending):
+        for number in range(1, 5):
+            sending.publish(15)
+            until(lambda number=number: len(crm_requests(sending)) == 15 * number)
+            if number % 2 == 0:
+                until(lambda number=number: len(sending.work.ledger.batches()) > number // 2)
+
+    assert set(ids(sending).values()) == {1}
+    assert audit(sending.work).differences == ()
+
+
+def crm_requests(sending: Sending) -> list[Any]:
+    """Return what the target `crm` received."""
+    return [each for each in sending.requests() if each["path"].endswith("crm")]

@@ -168,10 +168,10 @@ class _Loop:
         self._given = window.instead
         if not kept:
             return
-        if self._lease.over:
+        if not self._lease.over:
+            self._former = Close(window.batch, window.ends, window.targets, partial(self._go_on, window))
+        elif window.end():
             self._close(window.batch.batch_id, _ALREADY)
-        else:
-            self._former = Close(window.batch, window.ends, partial(self._go_on, window.batch.batch_id))
 
     def _begun(self) -> Batch | None:
         """Return a batch that is open and empty; None: it is to be looked again."""
@@ -195,10 +195,10 @@ class _Loop:
         batch_id = listen(self._work, self._runner, holder=self._lease.holder)
         return None if batch_id is None else self._work.ledger.batch(batch_id)
 
-    def _go_on(self, batch_id: str) -> Batch | None:
+    def _go_on(self, window: Window) -> Batch | None:
         """Close a window and open the batch of the next, which delivers already."""
-        # what it did not send is parked, due now: a push that waits for a target would hold the next window
-        self._close(batch_id, _ALREADY)
+        if window.end():  # what it did not send is parked, due now: nothing waits for a target here
+            self._close(window.batch.batch_id, _ALREADY)
         if self._is_backlog():
             self._hand_over()
         return self._opened()

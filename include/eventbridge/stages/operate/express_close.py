@@ -9,17 +9,19 @@ from dataclasses import dataclass, field
 
 from eventbridge.model.batch import Batch
 from eventbridge.model.queue import Queue
+from eventbridge.stages.operate.express_targets import TargetQueues
 
 
 @dataclass
 class Close:
-    """A window that is being closed: its batch, and up to where it read, which is where the next one begins.
+    """A window that is being closed: its batch, its targets, and up to where it read, as the next one begins there.
 
     `work` does the books and returns the batch that was opened then; None: none may be opened now.
     """
 
     batch: Batch
     ends: Mapping[Queue, int]
+    targets: TargetQueues
     work: Callable[[], Batch | None]
     _next: Future[Batch | None] = field(default_factory=Future)
 

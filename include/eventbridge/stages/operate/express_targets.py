@@ -40,11 +40,11 @@ Key = tuple[str, str]
 class TargetQueues:
     """Delivers what is offered, each target at its own pace; all of it is of one open batch.
 
-    A target has one run at a time. What is offered meanwhile waits in its queue, and is its next run.
-    One thread uses this.
+    A target has one run at a time, also while the window `before` waits for its last answers. What is offered meanwhile
+    waits in its queue, and is its next run. One thread at a time uses this.
     """
 
-    def __init__(self, work: Runtime, batch: Batch, rules: RuleSet) -> None:
+    def __init__(self, work: Runtime, batch: Batch, rules: RuleSet, before: TargetQueues | None = None) -> None:
         self._work, self.batch, self._rules = work, batch, rules
         self._stop = threading.Event()
         self._out = OutcomeRows(work.settings.segment_answers)
@@ -54,6 +54,12 @@ class TargetQueues:
         self._loop = HttpLoop([], self._threads, lasting=True)
         self._loop.start()
         self._told_at = time.monotonic()
+        self._before = before
+        self._closed = False
+
+    def has(self, key: Key) -> bool:
+        """Return whether a target gets something of this window still; any thread may ask."""
+        return not self._closed and (key in self._runs or key in self._waiting)
 
     @property
     def busy(self) -> bool:
@@ -74,7 +80,10 @@ class TargetQueues:
         """Begin what waits for targets that are idle; waits for none."""
         for key in [key for key, run in self._runs.items() if run.ended]:
             self._end(self._runs.pop(key))
-        idle = [key for key in self._waiting if key not in self._runs]
+        if self._before is not None and self._before._closed:
+            self._before = None
+        others = self._before
+        idle = [key for key in self._waiting if key not in self._runs and not (others and others.has(key))]
         if idle:
             self._begin(list(_numbered(each for key in idle for each in self._waiting.pop(key))))
         if time.monotonic() - self._told_at >= _TELL_SECONDS:
@@ -98,6 +107,8 @@ class TargetQueues:
 
     def close(self) -> None:
         """Stop: what is not sent keeps no outcome, what has no answer is put off until it can have none any more."""
+        if self._closed:
+            return
         self._waiting.clear()
         self._stop.set()
         self._loop.end()
@@ -107,6 +118,7 @@ class TargetQueues:
                 self._end(self._runs.pop(key))
             if self._runs:
                 self._out.wait(0.01)
+        self._closed = True
 
     def _begin(self, read: list[ReadPiece]) -> None:
         work = self._work

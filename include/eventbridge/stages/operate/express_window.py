@@ -70,10 +70,7 @@ class Window:
     _answered: int = 0
 
     def run(self) -> bool:
-        """Deliver what comes until the window is over, and move it to `planned`.
-
-        False: there is nothing to close, as nothing came, or as it is another's now.
-        """
+        """Deliver what comes until the window is over; False: it has no batch any more, and is not to be ended."""
         rules = self.work.rules_of(self.batch)
         refuse_unfit(rules)
         freeze_rules(self.scratch, rules)
@@ -84,15 +81,27 @@ class Window:
         bus = rules.buses[self.batch.bus]
         with closing(self.work.open_source(bus)) as source:
             landing = Landing(self.work, self.batch, bus, source)
-            self._targets = TargetQueues(self.work, self.batch, rules)
+            before = self.former.targets if self.former is not None else None
+            self.targets = TargetQueues(self.work, self.batch, rules, before)
+            going = False
             try:
-                if not self._stream(landing, source):
-                    return False
+                going = self._stream(landing, source) and bool(self._has_batch(wait=True))
             finally:
-                self._targets.close()
-        if not self.events and self.work.ledger.drop_open(self.batch.batch_id):
-            return False
-        return self.work.ledger.move_batch(self.batch.batch_id, "open", "planned")
+                if not going:
+                    self.targets.close()
+        return going
+
+    def end(self) -> bool:
+        """Wait a moment for the last answers, and move the batch to `planned`; any thread may do it after `run`.
+
+        False: there is nothing to close, as nothing came, or as it is another's now.
+        """
+        try:
+            if not self.events and self.work.ledger.drop_open(self.batch.batch_id):
+                return False
+            return self._end() and self.work.ledger.move_batch(self.batch.batch_id, "open", "planned")
+        finally:
+            self.targets.close()
 
     @property
     def ends(self) -> Mapping[Queue, int]:
@@ -113,7 +122,7 @@ class Window:
         former, self.batch = self.batch, given or self.batch
         fits = given is not None and given.state == "open" and given.rule_set == former.rule_set
         if fits and self._standing() == self._starts:
-            self._targets.batch = self.batch
+            self.targets.batch = self.batch
             return True
         self.instead = given
         log.warning("runner %s: what was sent while a window was closed is sent again", former.runner)
@@ -130,18 +139,18 @@ class Window:
             for queue, end in source.ends().items():
                 if not (self.lease.over or self._full) and queue in self._ends and end > self._ends[queue]:
                     self._take(landing, queue, min(end, self._ends[queue] + _AT_ONCE))
-                    self._targets.poll()
+                    self.targets.poll()
             if self.events > before:
                 first = first or now
                 self.lease.came()
-            self._targets.poll()
+            self.targets.poll()
             if not self._segment_if_due():
                 return False
             if self.events == before:
                 self.lease.stop.wait(_LOOK_SECONDS)
-            if self.events > before or self._targets.busy:
+            if self.events > before or self.targets.busy:
                 self.busy_seconds += time.monotonic() - now
-        return self._end()
+        return True
 
     def _is_over(self, now: float, began: float, first: float | None) -> bool:
         if first is None:
@@ -154,35 +163,33 @@ class Window:
 
     def _end(self) -> bool:
         """Wait a moment for what was read, then stop what is not answered, and record the last segment."""
-        if not self._has_batch(wait=True):
-            return False
         began = time.monotonic()
         answered, looked_at = self._answered, began
         patience = began + _PATIENCE_SECONDS
-        while self._targets.busy and time.monotonic() < patience and not self.lease.lost.is_set():
-            self._targets.poll()
+        while self.targets.busy and time.monotonic() < patience and not self.lease.lost.is_set():
+            self.targets.poll()
             if not self._segment_if_due():
                 return False
             now = time.monotonic()
             if self._full and now - looked_at >= _PATIENCE_SECONDS / 2:
-                rate = (self._answered + self._targets.answers - answered) / (now - looked_at)
-                answered, looked_at = self._answered + self._targets.answers, now
+                rate = (self._answered + self.targets.answers - answered) / (now - looked_at)
+                answered, looked_at = self._answered + self.targets.answers, now
                 if rate >= _QUICK_RATE:  # a full window comes of a burst, which would go to the retries for the most
                     patience = min(now + _PATIENCE_SECONDS, began + _FULL_PATIENCE_SECONDS)
-            self._targets.wait(_LOOK_SECONDS)
-        self._targets.close()
-        return self._segment() if self.events else True
+            self.targets.wait(_LOOK_SECONDS)
+        self.targets.close()
+        return self._segment()
 
     def _segment_if_due(self) -> bool:
         settings, age = self.work.settings, time.monotonic() - self._written
-        due = segment_is_due(age, self._targets.answers, settings.segment_seconds, settings.segment_answers)
+        due = segment_is_due(age, self.targets.answers, settings.segment_seconds, settings.segment_answers)
         if not due:
             return True
         has_batch = self._has_batch()
         return self._segment() if has_batch else has_batch is False
 
     def _segment(self) -> bool:
-        rows = self._targets.take()
+        rows = self.targets.take()
         self._answered += rows.num_rows
         kept = write_open_segment(self.work, self.batch, self.number, self._ends, rows)
         self.number += 1
@@ -204,7 +211,7 @@ class Window:
         pieces: list[Piece] = []
         try:
             pieces = self._pieces(path, rows.num_rows)
-            self._targets.offer(read_pieces(self.scratch, pieces))
+            self.targets.offer(read_pieces(self.scratch, pieces))
         finally:  # it lies in memory
             self.scratch.delete_all([path, *{piece.file for piece in pieces}])
 
