@@ -4,6 +4,9 @@ Ten rules at equal load, events published at a steady rate. In every second run 
 2 s, one fails by turns; runs with and without them take turns, as a machine's speed changes in minutes. The runner, the
 doorbell, and four retry runs, as many as the DAG has at a time, are processes of their own, without Airflow. The first
 seconds, in which the bad ones are found out, have a line of their own.
+
+Then one of ten healthy targets begins to hang, for a runner of each mode: what its neighbours got in the ten seconds
+from its last answer on, beside the ten before.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import os
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -32,6 +36,8 @@ from eventbridge.orchestrate.watch import Watch
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.operate.deliver import deliver_batch, deliver_retries
+from eventbridge.stages.operate.express import deliver_express
+from eventbridge.stages.operate.shift_lease import Bounds
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.settle.letters import write_dead_letters
 from eventbridge.stages.settle.parking import schedule_retries
@@ -44,6 +50,8 @@ _OTHERS = [f"rule-{number}" for number in range(_RULES) if number not in _BAD]
 
 #: At most this of the others' throughput may be lost, and their p99 may be at most so many times as long.
 LOST_GOAL, P99_GOAL = 0.05, 1.2
+#: Their p99 in the seconds in which a target begins to hang, beside those before, at most so many times as long.
+BEGINS_GOAL = 1.3
 #: Memory of push counts as flat up to this.
 _FLAT = 1.1
 
@@ -86,11 +94,14 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0, help="measured in each run (default: 60)")
     parser.add_argument("--warm", type=float, default=30.0, help="seconds before that (default: 30)")
     parser.add_argument("--parked", type=int, default=1_000_000, help="deliveries that wait (default: 1000000)")
+    parser.add_argument("--begins", type=float, default=10.0, help="seconds before and after a target hangs (10)")
+    parser.add_argument("--begin-rounds", type=int, default=3, help="runs in which one begins to hang (default: 3)")
     options = parser.parse_args()
     try:
         with compiled_receiver() as receiver:
-            kept = _isolation(receiver, options)
-            kept = _memory(receiver, options.parked) and kept
+            kept = _isolation(receiver, options) if options.rounds else True
+            kept = _beginnings(receiver, options) and kept
+            kept = (_memory(receiver, options.parked) if options.parked else True) and kept
     except NoCompiler as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 1
@@ -142,17 +153,85 @@ def _load(receiver: CompiledReceiver, rate: int, warm: float, seconds: float, ba
         with _running(place), place.bus() as bus:
             _wait(place, 1)
             began = datetime.now(UTC)
-            published = 1
-            start = time.monotonic()
-            while (passed := time.monotonic() - start) < warm + seconds:
-                due = math.floor(passed * rate) + 1
-                if due > published:
-                    _publish(bus, published, due)
-                    published = due
-                time.sleep(_PUBLISH_SECONDS)
+            published = _feed(bus, rate, warm + seconds, 1)
             _wait(place, published)
         with closing(place.open()) as work:
             return Load(began, [heard for heard in _heard(work) if heard.published >= began])
+
+
+def _feed(bus: Any, rate: int, seconds: float, first: int) -> int:
+    """Publish at a rate for so long, from event `first` on; return the next one's number."""
+    published, start = first, time.monotonic()
+    while (passed := time.monotonic() - start) < seconds:
+        due = math.floor(passed * rate) + first
+        if due > published:
+            _publish(bus, published, due)
+            published = due
+        time.sleep(_PUBLISH_SECONDS)
+    return published
+
+
+def _beginnings(receiver: CompiledReceiver, options: argparse.Namespace) -> bool:
+    """Let a target begin to hang, for a runner of each mode, and print what its neighbours got then and before."""
+    seconds = options.begins
+    runs = f"{options.begin_rounds} runs of {seconds:g} s before and after"
+    table = Table(
+        title=f"nine rules, {options.rate} events a second, while the target of a tenth begins to hang; {runs}"
+    )
+    for title in ("mode", "p99 s before", "p99 s from then on", "times", "longest s"):
+        table.add_column(title, justify="left" if title == "mode" else "right")
+    kept = True
+    for mode in ("staged", "express"):
+        loads = [_begins(receiver, options, mode) for _ in range(options.begin_rounds)]
+        before, after = _line(mode, loads, -seconds, 0.0), _line(mode, loads, 0.0, seconds)
+        times = after.p99 / before.p99
+        kept = kept and times <= BEGINS_GOAL
+        table.add_row(mode, f"{before.p99:.3f}", f"{after.p99:.3f}", f"{times:.2f}", f"{after.longest:.3f}")
+    Console(width=120).print(table)
+    print(f"goal: p99 at most {BEGINS_GOAL:g} times: {'kept' if kept else 'NOT KEPT'}\n")  # noqa: T201
+    return kept
+
+
+def _begins(receiver: CompiledReceiver, options: argparse.Namespace, mode: str) -> Load:
+    """Publish before and after a target's last answer; return when that was, and what was heard of its neighbours."""
+    with site(large=False) as place:
+        target = {"type": "http", "allow_http": True, "connection": "signed"}
+        paths = [f"/ok/{number}" for number in range(_RULES - 1)] + ["/later/hangs"]
+        place.write_rules(
+            {f"rule-{n}": {"target": target | {"url": receiver.url(path)}} for n, path in enumerate(paths)}
+        )
+        if mode == "express" and options.rate < 10:  # its window would last a minute
+            quick = f"runners: {{{RUNNER}: {{mode: express, express: {{window: 1s}}}}}}\n"
+            (place.folder / "rules" / "runner.yaml").write_text(quick)
+        place.publish(1, 1024)
+        with _running(place, mode), place.bus() as bus:
+            _until_answered(place, mode)
+            published = _feed(bus, options.rate, options.warm / 2 + options.begins, 1)
+            _ask(receiver, "begin")
+            began = datetime.now(UTC)
+            published = _feed(bus, options.rate, options.begins, published)
+            _wait(place, published)
+        _ask(receiver, "end")
+        with closing(place.open()) as work:
+            return Load(began, list(_heard(work)))
+
+
+def _ask(receiver: CompiledReceiver, what: str) -> None:
+    with urllib.request.urlopen(receiver.url(f"/{what}/now")) as answer:
+        answer.read()
+
+
+def _until_answered(place: Site, mode: str) -> None:
+    """Wait until the first event has been answered: of a window only its segments tell."""
+    if mode == "staged":
+        _wait(place, 1)
+        return
+    end = time.monotonic() + _LAST_SECONDS
+    with closing(place.open()) as work:
+        while not any(work.ledger.files(batch.batch_id, "outcome") for batch in work.ledger.batches()):
+            if time.monotonic() > end:
+                raise RuntimeError("the good rules do not get their deliveries")
+            time.sleep(0.1)
 
 
 def _publish(bus: Any, first: int, end: int) -> None:
@@ -160,11 +239,11 @@ def _publish(bus: Any, first: int, end: int) -> None:
 
 
 @contextmanager
-def _running(place: Site) -> Iterator[None]:
+def _running(place: Site, mode: str = "staged") -> Iterator[None]:
     """Run the runner and the retry runs, each in a process, until the block ends."""
     context = multiprocessing.get_context("fork")
     stop, bell = context.Event(), context.Semaphore(0)
-    bodies = [_run_batches, _ring] + [_run_retries] * _RETRY_RUNS
+    bodies = [_run_batches if mode == "staged" else _run_shift, _ring] + [_run_retries] * _RETRY_RUNS
     processes = [context.Process(target=body, args=(place, stop, bell)) for body in bodies]
     gc.freeze()  # as tasks of Airflow do: no collection, of 0.3 s, looks through what a process began with
     for process in processes:
@@ -185,6 +264,13 @@ def _run_batches(place: Site, stop: Any, _bell: Any) -> None:
         while not stop.is_set():
             if deliver_batch(work, RUNNER, router, threading.Event()) is None:
                 stop.wait(0.1)
+
+
+def _run_shift(place: Site, stop: Any, _bell: Any) -> None:
+    ends = threading.Event()
+    threading.Thread(target=lambda: (stop.wait(), ends.set()), daemon=True).start()
+    with closing(place.open()) as work:
+        deliver_express(work, RUNNER, ends, Bounds(makes_retries=False))
 
 
 def _ring(place: Site, stop: Any, bell: Any) -> None:

@@ -5,6 +5,8 @@
  *   /delay/MS/... 200 after MS milliseconds
  *   /hang/...     never
  *   /flap/MS/...  by turns of MS milliseconds 200 and 503
+ *   /later/...    200, and never again once somebody has asked for /begin/
+ *   /begin/...    200 at once; /end/... lets them answer again
  * Prints its port; ends when standard input closes, then prints how many requests came.
  *
  *   cc -O2 -o receiver compiled_receiver.c && ./receiver
@@ -39,7 +41,7 @@ struct connection {
 };
 
 static struct connection *connections[MOST_CONNECTIONS];
-static int highest, owed, poller;
+static int highest, owed, poller, ill;
 static uint64_t requests;
 
 static int64_t now_ms(void) {
@@ -103,7 +105,9 @@ static int answer(int fd, const char *text, size_t length) {
 /* Answers, or owes an answer for, the request at `path`; returns 0 if the connection is to be closed. */
 static int take(int fd, struct connection *c, const char *path) {
     requests++;
-    if (!strncmp(path, "/hang/", 6)) {
+    if (!strncmp(path, "/begin/", 7)) ill = 1;
+    if (!strncmp(path, "/end/", 5)) ill = 0;
+    if (!strncmp(path, "/hang/", 6) || (ill && !strncmp(path, "/later/", 7))) {
         c->silent = 1;
         return 1;
     }
