@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import httpx
@@ -93,3 +94,17 @@ def test_what_else_is_looked_at(acting: httpx.Client) -> None:
     assert ([each["type"] for each in first["schemas"]], first["cursor"]) == (["order.placed"], None)
     assert {each["rule"] for each in acting.get("/figures").json()["rules"]} >= {"all-orders"}
     assert (acting.get("/pools").status_code, acting.get("/quality").json()) == (200, [])
+
+
+def test_who_asked_for_what_is_kept(told: Server, acting: httpx.Client) -> None:
+    """Each call by its token, without the event, with what it was answered; a refused one too; page by page."""
+    place = "/targets/all-orders/archive"
+    acting.post(f"{place}/send", json={"event": order(9)})
+    acting.post("/operate", json={"action": "pause target", "rule": "never", "target": "archive"})
+    newest = acting.get("/actions", params={"limit": 1}).json()
+    (older,) = acting.get("/actions", params={"limit": 1, "cursor": newest["cursor"]}).json()["actions"]
+    (refused,) = newest["actions"]
+
+    assert (refused["call"], refused["status"], refused["by"]) == ("POST /operate", 404, "token actor")
+    assert json.loads(refused["asked"])["rule"] == "never"
+    assert (older["call"], older["status"], older["asked"]) == (f"POST {place}/send", 200, "")

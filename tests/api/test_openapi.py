@@ -50,6 +50,7 @@ def test_every_call_is_described(described: Server) -> None:
         paths = client.get("/openapi.json").json()["paths"]
 
     assert sorted(paths) == [
+        "/actions",
         "/audit",
         "/batches",
         "/batches/{batch}",

@@ -12,6 +12,7 @@ from eventbridge.api.paging import paged
 from eventbridge.api.reading import RESPONSES, Cursor, Time, document
 from eventbridge.event.plain import plain
 from eventbridge.stages.letters.selection import read_time
+from eventbridge.stages.operate.actions import action_page
 from eventbridge.stages.operate.batch_account import batch_account, batch_page
 from eventbridge.stages.operate.event_search import EventPage, EventQuery, event_page
 from eventbridge.stages.operate.figures import daily_figures
@@ -129,6 +130,12 @@ def figures(
 ) -> Response:
     """Answer by day and rule deliveries, bytes and CPU time, and by day and bus the events landed."""
     return document(request, lambda work: daily_figures(work, days, rule))
+
+
+@router.get("/actions", summary="List who asked for what")
+def actions(request: Request, limit: _Limit = 50, cursor: Cursor = None) -> Response:
+    """Answer what was asked for by the API and the page that changes something, the newest first, and by whom."""
+    return document(request, lambda work: action_page(work, limit, cursor))
 
 
 @router.get("/pools", summary="Tell the slots of the pools")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -10,10 +11,15 @@ from fastapi import Depends, Request, Response
 
 from eventbridge.api.access import caller, check_general_scope
 from eventbridge.api.idempotency import Idempotency, call_hash_of, key_of
-from eventbridge.api.reading import document
-from eventbridge.api.refusal import PROBLEM
+from eventbridge.api.reading import answered, document
+from eventbridge.api.refusal import PROBLEM, refusal_of
+from eventbridge.errors import EventBridgeError
+from eventbridge.event.json_document import parse_document
 from eventbridge.model.api_token import OPERATE, ApiToken
+from eventbridge.stages.operate.actions import note_action
 from eventbridge.stages.runtime.runtime import Runtime
+
+log = logging.getLogger(__name__)
 
 _STATUSES = {
     400: "A value cannot be read, or does not fit the others.",
@@ -45,6 +51,28 @@ async def once(request: Request, token: ApiToken, do: Callable[[Runtime], Any]) 
     content = await request.body()
 
     async def call() -> Response:
-        return await asyncio.to_thread(document, request, do)
+        return await asyncio.to_thread(_noted, request, f"token {token.name}", content, do)
 
     return await idempotency.once(token.name, key_of(request), call_hash_of(request, content), call)
+
+
+def _noted(request: Request, by: str, content: bytes, do: Callable[[Runtime], Any]) -> Response:
+    """Note who asks for what, do it, and note what that was answered."""
+    asked: Any = parse_document(content) if content.strip() else {}
+    call = f"{request.method} {request.url.path}"
+    number = answered(request, lambda work: note_action(work, by, call, asked if isinstance(asked, dict) else {}))
+    try:
+        answer = document(request, do)
+    except Exception as error:
+        _answer(request, number, refusal_of(request, error).status)
+        raise
+    _answer(request, number, answer.status_code)
+    return answer
+
+
+def _answer(request: Request, number: int, status: int) -> None:
+    """Note what was answered; where that fails the action is done all the same."""
+    try:
+        answered(request, lambda work: work.ledger.answer_action(number, status))
+    except EventBridgeError as error:
+        log.error("what action %d was answered (%d) is not noted: %s", number, status, error)

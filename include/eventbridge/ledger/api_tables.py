@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Column, Index, Integer, PrimaryKeyConstraint, Table, Text, UniqueConstraint
 
-from eventbridge.ledger.columns import JsonText, UtcTime
+from eventbridge.ledger.columns import JsonText, Message, RowId, UtcTime
 from eventbridge.ledger.definitions import metadata
 
 #: `token_hash` is SHA-256 of the whole token, in hexadecimal: a token holds 256 random bits, so nobody can guess it.
@@ -18,6 +18,19 @@ api_token = Table(
     Column("expires_at", UtcTime),
     Column("revoked_at", UtcTime),
     UniqueConstraint("name"),
+)
+
+#: What was asked for by the API and the page, in order; noted before it is done.
+operator_action = Table(
+    "operator_action",
+    metadata,
+    Column("action_id", RowId, primary_key=True),
+    Column("at", UtcTime, nullable=False),
+    Column("by", Text, nullable=False),
+    Column("call", Message, nullable=False),
+    Column("asked", Message, nullable=False),
+    Column("status", Integer),
+    sqlite_autoincrement=True,
 )
 
 #: What calls with an idempotency key were answered; `caller` is the name of a token.

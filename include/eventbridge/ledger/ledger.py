@@ -20,6 +20,7 @@ from eventbridge.ledger.kept_answers import KeptAnswers
 from eventbridge.ledger.moments import Moments
 from eventbridge.ledger.offsets import Offsets
 from eventbridge.ledger.operations import Operations
+from eventbridge.ledger.operator_actions import OperatorActions
 from eventbridge.ledger.operator_states import OperatorWords
 from eventbridge.ledger.order import Order
 from eventbridge.ledger.parking import Parking
@@ -61,6 +62,7 @@ class Ledger(
     Targets,
     Assignments,
     OperatorWords,
+    OperatorActions,
     Pools,
     Rules,
     Retention,

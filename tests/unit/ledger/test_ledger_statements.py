@@ -27,6 +27,7 @@ from eventbridge.ledger.statements import (
     event_index,
     offsets,
     operations,
+    operator_actions,
     operator_states,
     order,
     parking,
@@ -50,6 +51,7 @@ MODULES = [
     event_index,
     offsets,
     operations,
+    operator_actions,
     operator_states,
     order,
     parking,
@@ -128,7 +130,7 @@ def test_every_statement_is_valid_in_both_databases(dialect: sqlite.dialect | po
     written += [str(CreateIndex(index).compile(dialect=dialect)) for index in indexes]
 
     assert all(written)
-    assert sum("ON CONFLICT DO NOTHING" in text for text in written) == 19
+    assert sum("ON CONFLICT DO NOTHING" in text for text in written) == 20
     partial = [text for text in written if text.startswith("CREATE") and " WHERE " in text]
     assert len(partial) == 26
     assert not any("?" in text or "%(" in text for text in partial)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from urllib.parse import parse_qs
 
 from fastapi import Request, Response
 
 from eventbridge.api.page.session import Viewer, check_origin, root, viewer
+from eventbridge.api.reading import answered
 from eventbridge.api.refusal import Refused
+from eventbridge.stages.operate.actions import note_action
 
 #: An event that somebody pastes may be as large as one that is published.
 MOST_FORM_BYTES = 2 * 1_048_576
@@ -50,6 +54,9 @@ async def acting(request: Request) -> Act:
             f"{act.viewer.name} may look, and change nothing: it takes the scope operate or, in Airflow, the "
             "permission to trigger redrive_dead_letters. Nothing was changed",
         )
+    call = f"{request.method} {request.url.path}"
+    note = partial(note_action, by=f"page, {act.viewer.name}", call=call, asked=act.fields)
+    await asyncio.to_thread(answered, request, note)
     return act
 
 

@@ -1,4 +1,4 @@
-"""Forgets old changes of rules, with rule sets that nothing names any more, and replays and redrives that ended."""
+"""Forgets old changes of rules with rule sets that nothing names, replays and redrives that ended, and actions."""
 
 from __future__ import annotations
 
@@ -14,4 +14,5 @@ def prune_history(run: Run, retentions: Retentions) -> None:
     ledger, before = run.work.ledger, run.now - retentions.of_history
     run.done.rule_changes, rule_sets = ledger.drop_rule_changes(before)
     run.remove([layout.rule_set(each) for each in sorted(rule_sets) if not ledger.rule_set_is_named(each)])
+    ledger.drop_actions(before)
     run.done.wishes = ledger.drop_ended_wishes(before)
