@@ -247,7 +247,7 @@ def _show(columns: dict[str, dict[str, Asked]], options: argparse.Namespace) -> 
     )
     console.print(
         f"goals: each page at most {GOAL:g} ms, and {TIMES:g} times the empty one or {_SMALL:g} ms; "
-        f"find by id at most {FIND_GOAL:g} ms: {'kept' if kept else 'NOT KEPT'}"
+        f"find by id at most {FIND_GOAL:,.0f} ms: {'kept' if kept else 'NOT KEPT'}"
     )
     return kept
 

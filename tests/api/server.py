@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -19,6 +19,8 @@ from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.sources.embedded.bus import EmbeddedBus
+from eventbridge.stages.operate.deliver import deliver_until_idle
+from eventbridge.stages.operate.deliver_redrive import deliver_redrive
 from eventbridge.stages.operate.deliver_replay import deliver_replay
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.testing.messages import messages_of
@@ -69,10 +71,23 @@ class Installation:
             self.command(*arguments), env=self.env, check=True, stdout=subprocess.PIPE, text=True
         ).stdout
 
+    def deliver(self, runner: str) -> None:
+        """Deliver what waits for a runner, in this process and without Spark."""
+        with self._work() as work:
+            deliver_until_idle(work, runner, InProcessRouter(work.store), wait_seconds=1.0)
+
     def replay(self, replay_id: str) -> None:
         """Carry out a replay that is recorded, in this process."""
-        with closing(Runtime.open(Settings.from_mapping(self.env), connections_from_environment(self.env))) as work:
+        with self._work() as work:
             deliver_replay(work, replay_id, InProcessRouter(work.store))
+
+    def redrive(self, redrive_id: str) -> None:
+        """Carry out a redrive that is recorded, in this process."""
+        with self._work() as work:
+            deliver_redrive(work, redrive_id, InProcessRouter(work.store))
+
+    def _work(self) -> AbstractContextManager[Runtime]:
+        return closing(Runtime.open(Settings.from_mapping(self.env), connections_from_environment(self.env)))
 
     @property
     def env(self) -> Mapping[str, str]:

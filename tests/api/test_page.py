@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -13,7 +12,8 @@ from typing import Any
 import httpx
 import pytest
 from api.server import Server
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from api.windows import open_chromium
+from playwright.sync_api import Browser, Page, expect
 from services.axe import fetch_axe
 
 AXE = fetch_axe()
@@ -139,15 +139,8 @@ def test_a_form_may_come_by_a_proxy_that_gives_another_host(told: Server) -> Non
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     """A browser without a screen."""
-    program = shutil.which("chromium")
-    assert program is not None, "Chromium is missing: sudo apt-get install -y chromium"
-    with sync_playwright() as playwright:
-        # A container has no user namespaces for Chromium's own sandbox, and the only pages are our own.
-        opened = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        try:
-            yield opened
-        finally:
-            opened.close()
+    with open_chromium() as opened:
+        yield opened
 
 
 @pytest.fixture

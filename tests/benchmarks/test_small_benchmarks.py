@@ -23,6 +23,14 @@ _SMALL = {
         ["--days", "2", "--events", "40", "--batches", "4", "--rounds", "1"],
         ["80", "index B/event", "unknown id", "goal: each at most 2 s"],
     ),
+    "bench_page": (
+        [
+            *["--days", "1", "--events", "40", "--batches", "4", "--delivered", "16"],
+            "--rules=16",
+            "--rounds=1",
+        ],
+        ["/dead-letters/LETTER", "/event?id=OLD", "40 events in 4 batches, 16 rules", "find by id at most 1,000 ms"],
+    ),
     "bench_isolation": (
         ["--rate", "5", "--seconds", "3", "--warm", "3", "--parked", "100", "--begins", "2", "--begin-rounds", "1"],
         ["all ten healthy", "one hangs", "100", "begins to hang", "express", "goal: p99 at most 1.3 times"],

@@ -1,0 +1,104 @@
+"""What an operator does in the browser from a failed event to books that balance; only the rule's file is edited."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from api.server import Installation, Server
+from api.windows import open_chromium
+from playwright.sync_api import Browser, Page, expect
+
+RULE = """
+rules:
+  letters:
+    bus: orders
+    pattern: {type: [letter.written], data: {kind: [private]}}
+    targets:
+      post: {type: file, path: FOLDER/post.jsonl, transform: {form: JSONPATH, value: $.data.adress, missing: error}}
+"""
+HOSTILE = "<script>document.title = 'taken'</script><img src=x onerror=alert(1)>"
+
+
+def letter(number: int) -> dict[str, object]:
+    """Return the event of which the rule delivers the address."""
+    data = {"kind": "private", "address": f"Long Street {number}", "text": HOSTILE}
+    return {"specversion": "1.0", "id": f"letter-{number}", "source": "/desk", "type": "letter.written", "data": data}
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server whose installation has given up three letters: their rule has a fault."""
+    folder = tmp_path_factory.mktemp("desk")
+    made = Installation(folder)
+    (folder / "rules" / "letters.yaml").write_text(RULE.replace("FOLDER", str(folder)))
+    (folder / "letters.jsonl").write_text("\n".join(json.dumps(letter(number)) for number in range(3)))
+    made.run("bus", "publish", "orders", str(folder / "letters.jsonl"))
+    made.deliver("orders")
+    with Server(made) as running:
+        yield running
+
+
+@pytest.fixture
+def window(desk: Server) -> Iterator[Page]:
+    """A browser window of somebody who may act."""
+    with open_chromium() as chromium:
+        yield logged_in(chromium, desk)
+
+
+def logged_in(chromium: Browser, desk: Server) -> Page:
+    """Return a window on the overview."""
+    page = chromium.new_page(viewport={"width": 1100, "height": 760})
+    page.goto(f"{desk.url}/page")
+    page.get_by_label("Token").fill(desk.installation.token("operator", "read", "operate"))
+    page.get_by_role("button", name="Log in").click()
+    return page
+
+
+def test_an_operator_mends_a_rule_and_what_failed_of_it(desk: Server, window: Page) -> None:
+    """Finds a failed event, sees why, tests and mends the rule, resends it, redrives the rest; the books balance."""
+    post = Path(desk.installation.folder, "post.jsonl")
+    window.get_by_role("link", name="Dead letters").click()
+    window.get_by_label("Rule", exact=True).fill("letters")
+    window.get_by_role("button", name="Find").click()
+    window.get_by_role("link", name="letter-1", exact=True).click()
+    expect(window.get_by_role("cell", name="DeadLettered").first).to_be_visible()
+    expect(window.get_by_text("TransformFailed").first).to_be_visible()
+
+    window.get_by_role("link", name="Test letters on this event").click()
+    window.get_by_role("button", name="Test", exact=True).click()
+    expect(window.get_by_text("The pattern matches")).to_be_visible()
+    expect(window.get_by_text("adress").last).to_be_visible()
+    file = desk.installation.folder / "rules" / "letters.yaml"
+    file.write_text(file.read_text().replace("adress", "address"))
+    window.get_by_label("Pattern").fill('{"type": ["letter.written"], "data": {"kind": ["business"]}}')
+    window.get_by_role("button", name="Test", exact=True).click()
+    expect(window.get_by_text("The pattern does not match")).to_be_visible()
+    expect(window.get_by_text("NOT MET")).to_be_visible()
+    expect(window.locator("pre").last).to_contain_text("Long Street 1")
+    assert not post.exists(), "a test delivers nothing"
+
+    window.goto(f"{desk.url}/page/event?id=letter-1")
+    window.get_by_role("listitem").filter(has_text="letters").get_by_role("link", name="Resend ...").first.click()
+    expect(window.get_by_text("1 would be taken")).to_be_visible()
+    window.get_by_role("button", name="Deliver again").click()
+    desk.installation.replay(window.url.rpartition("/")[2])
+    assert post.read_text().count("Long Street 1") == 1
+
+    window.get_by_role("link", name="Dead letters").click()
+    window.get_by_label("Rule", exact=True).fill("letters")
+    window.get_by_label("Through today's rules").check()
+    window.get_by_role("button", name="Deliver these again ...").click()
+    expect(window.get_by_role("row", name="letters/post 3")).to_be_visible()
+    window.get_by_role("button", name="Deliver again").click()
+    desk.installation.redrive(window.locator("td.name").first.inner_text())
+    assert [post.read_text().count(f"Long Street {number}") for number in range(3)] == [1, 2, 1]
+
+    window.get_by_role("link", name="Batches").click()
+    window.locator("td.name a").first.click()
+    expect(window.get_by_text("every event of this batch is accounted for")).to_be_visible()
+    window.get_by_role("link", name="Overview").click()
+    expect(window.get_by_text("3 of 3 events accounted for")).to_have_class("good")
+    assert window.title() == "Overview - EventBridge"  # no script of an event ran
