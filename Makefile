@@ -84,7 +84,7 @@ services: setup ## fetch the real servers that tests start, into .services; test
 test-s3: setup ## the tests of store and target, and a batch of 50,000 events, on an S3 server that is fetched: 5 minutes
 	@PYTHONPATH=tests exec $(BIN)/python -m s3proxy.deep
 
-test-deep: setup ## test-s3, smoke-production with 100,000 flights, 10 million random pairs, a million damaged documents, every pair of kills, 1,000 schedules
+test-deep: setup ## test-s3, smoke-production with 100,000 flights, 10 million random pairs, a million damaged documents, every pair of kills, 1,000 schedules, the page in an Airflow with FAB
 	@PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs $(PAIRS) --documents $(DOCUMENTS)
 	PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs 500000 --documents 20000 --guard end
 	PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs 500000 --documents 20000 --guard beginning
@@ -94,6 +94,7 @@ test-deep: setup ## test-s3, smoke-production with 100,000 flights, 10 million r
 	  tests/faults/test_order_is_kept.py tests/stages/sending/test_order_survives.py
 	PYTHONPATH=tests:. $(BIN)/python -m demo.production.run --smoke 100000
 	PYTHONPATH=tests $(BIN)/python -m s3proxy.deep
+	$(BIN)/pytest -q tests/end_to_end/deep_page_with_fab.py
 
 check: setup ## format, lint, types, layers, architecture
 	@$(BIN)/ruff format --check .
