@@ -1,0 +1,125 @@
+"""Who takes a shift over, and what stands beside one: nothing is lost, and only what no segment shows comes twice."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from stages.delivering import RUNNER, RunningClock, Sending, http, rules
+from stages.sending.test_express import a_shift, ids, until
+
+from eventbridge.decision.chunking import PoolSlots
+from eventbridge.errors import InfrastructureError
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.deliver_replay import deliver_replay
+from eventbridge.stages.operate.express import Shift, deliver_express
+from eventbridge.stages.operate.shift_lease import Bounds
+from eventbridge.stages.replay.plan import begin_replay
+from eventbridge.stages.replay.wish import WrittenWish
+
+#: Windows so short that a test sees the next one.
+SHORT = "runners: {orders: {mode: express, express: {window: 1s}}}\n"
+
+
+def test_of_two_at_once_one_delivers_and_the_other_goes_on(sending: Sending) -> None:
+    """As two runs of a DAG: the second waits, takes the shift when the first ends, and nothing comes twice."""
+    sending.rules(crm="/healthy/crm")
+
+    def run(seconds: float) -> Shift:
+        bounds = Bounds(seconds=seconds, idle_seconds=60, patience_seconds=60)
+        return deliver_express(sending.site.reopen(), RUNNER, threading.Event(), bounds)
+
+    with ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(run, 2.0), pool.submit(run, 2.0)]
+        while not all(each.done() for each in both):
+            sending.publish(1)
+            threading.Event().wait(0.05)
+        shifts = [each.result() for each in both]
+    sending.deliver()
+
+    assert all(shift.events for shift in shifts)
+    assert set(ids(sending).values()) == {1}
+    assert audit(sending.work).differences == ()
+
+
+def test_a_lease_that_is_lost_in_the_midst_of_a_push_loses_nothing(sending: Sending, clock: RunningClock) -> None:
+    """What was answered is recorded or comes again, what hangs waits; the process says that it lost its shift."""
+    sending.rules(hanging=http("/hang/hanging", timeout='"20s"'), crm="/healthy/crm")
+    ledger = sending.work.ledger
+
+    def steal() -> None:
+        until(lambda: ledger.batches(state="open"))
+        sending.publish(6)
+        until(lambda: len(sending.requests()) >= 7)  # some of the hanging target are in flight
+        shift = ledger.shift(RUNNER)
+        assert shift is not None
+        (batch,) = ledger.batches(state="open")
+        ledger.end_shift(RUNNER, shift.holder)
+        assert ledger.take_shift(RUNNER, "another", ledger.now() + timedelta(seconds=30))
+        ledger.move_batch(batch.batch_id, "open", "planned")
+
+    thief = threading.Thread(target=steal)
+    thief.start()
+    with pytest.raises(InfrastructureError, match="another process has taken the shift"):
+        deliver_express(sending.work, RUNNER, threading.Event())
+    thief.join()
+    clock.advance(40)
+    sending.rules(hanging="/healthy/hanging", crm="/healthy/crm")
+    sending.deliver()
+    clock.advance(2 * 3600)
+    sending.deliver()
+
+    received = Counter((each["path"], each["webhook_id"]) for each in sending.requests())
+    assert sum(path == "/healthy/crm" for path, _ in received) == 6
+    assert audit(sending.work).differences == ()
+
+
+def test_a_replay_goes_on_beside_a_shift(sending: Sending) -> None:
+    """Both deliver, each its own deliveries."""
+    sending.rules(crm="/healthy/crm")
+    sending.publish(5)
+    sending.deliver()
+    work = sending.site.reopen()
+    with a_shift(sending):
+        sending.publish(3)
+        wish = WrittenWish("orders", since="1h").read(work.ledger.now(), work.rule_set())
+        replay = begin_replay(work, wish, "again")
+        deliver_replay(work, replay.replay_id, InProcessRouter(work.store))
+        sending.publish(3)
+        until(lambda: len(ids(sending)) >= 16)
+
+    assert set(ids(sending).values()) == {1}
+    assert audit(sending.work).differences == ()
+
+
+def test_a_pool_that_gets_slots_again_is_delivered_from_the_next_window_on(sending: Sending) -> None:
+    """As the shift looks at the pools beside: what was held before is the retries'."""
+    sending.write(SHORT + rules({"crm": "/healthy/crm"}))
+    (rule,) = sending.work.rule_set().rules.values()
+    pools = {rule.pool_name: PoolSlots(slots=0, free=0)}
+    look: Callable[[], Any] = lambda: dict(pools)  # noqa: E731
+    stop = threading.Event()
+    thread = threading.Thread(target=deliver_express, args=(sending.work, RUNNER, stop, Bounds(pools=look)))
+    thread.start()
+    try:
+        sending.publish(2)
+        until(lambda: sum(row.count for row in sending.work.ledger.parked_counts()) == 2)
+        assert sending.requests() == []
+        pools[rule.pool_name] = PoolSlots(slots=4, free=4)
+
+        def goes() -> bool:
+            sending.publish(1)
+            threading.Event().wait(0.2)
+            return bool(sending.requests())
+
+        until(goes)
+    finally:
+        stop.set()
+        thread.join()
+    assert audit(sending.work).differences == ()
