@@ -28,7 +28,7 @@ def create_app(work: Runtime) -> FastAPI:
     @asynccontextmanager
     async def opened(app: FastAPI) -> AsyncIterator[None]:
         app.state.work = work
-        # Who looks does not hold up who publishes: a ledger's connection does one thing at a time.
+        # Calls that read do not hold up those that publish: a ledger's connection does one thing at a time.
         app.state.looking = looking = work.apart()
         app.state.access = Access(work)
         app.state.gate = TokenGate()

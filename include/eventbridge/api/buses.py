@@ -120,5 +120,5 @@ class Buses:
 async def _close(opened: _Open) -> None:
     await asyncio.to_thread(opened.writer.close)
     async with opened.looking:
-        opened.looked_at = math.inf  # who still waits to look goes by the last look, and opens nothing again
+        opened.looked_at = math.inf  # a thread that still waits to look goes by the last look, and opens nothing again
         await asyncio.to_thread(opened.watch.close)

@@ -11,7 +11,6 @@ from eventbridge.api.access import reader
 from eventbridge.api.paging import paged
 from eventbridge.api.reading import RESPONSES, Cursor, Time, document
 from eventbridge.event.plain import plain
-from eventbridge.stages.letters.selection import read_time
 from eventbridge.stages.operate.actions import action_page
 from eventbridge.stages.operate.batch_account import batch_account, batch_page
 from eventbridge.stages.operate.event_search import EventPage, EventQuery, event_page
@@ -22,6 +21,7 @@ from eventbridge.stages.operate.replay_progress import replay_document, replay_l
 from eventbridge.stages.operate.schemas import schema_page, schemas_named
 from eventbridge.stages.operate.status import status, status_fields
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.time_range import read_time
 
 #: What one page has at most.
 MOST = 500

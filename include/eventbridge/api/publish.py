@@ -23,7 +23,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 router = APIRouter()
 
-#: How long a body may take to come; who sends it slower holds one of the server's connections.
+#: How long a body may take to come; a client that sends it slower holds one of the server's connections.
 BODY_SECONDS = 30.0
 
 

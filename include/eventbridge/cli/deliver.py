@@ -19,7 +19,7 @@ from eventbridge.errors import InfrastructureError, UserError
 if TYPE_CHECKING:
     from eventbridge.config.settings import Settings
 
-#: Idle is not who only waits for a first retry, a second after the failure and at the whole second.
+#: A process is not idle that only waits for a first retry, a second after the failure and at the whole second.
 SOON_SECONDS = 3.0
 
 

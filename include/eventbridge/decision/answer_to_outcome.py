@@ -82,7 +82,7 @@ def age_begins(arrived_at: datetime, not_before: datetime | None) -> datetime:
 
 
 def too_early(not_before: datetime | None, window: DeliverBetween | None, now: datetime) -> RetryAt | None:
-    """Return until when a delivery that may not be sent at `now` is put off, which is no attempt; None: it may be."""
+    """Return until when a delivery that may not be sent at `now` is put off (not an attempt); None: it may be sent."""
     at = first_opening(window, now, not_before)
     return None if at <= now else RetryAt(at, NOT_BEFORE)
 

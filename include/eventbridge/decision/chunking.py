@@ -257,6 +257,6 @@ def _hand_out(chunks: Sequence[ChunkPlan], limits: ChunkLimits) -> list[ChunkPla
 
 
 def _withheld(pieces: Iterable[PlannedPiece], limits: ChunkLimits, held: str = "") -> list[ChunkPlan]:
-    """Return what is not handed out in small chunks: who takes it up again may take little of it, or all."""
+    """Return what is not handed out in small chunks: the batch that takes it up again may take little of it, or all."""
     chunks = _pack(([replace(piece, chunk=None)] for piece in pieces), limits)
     return [replace(chunk, handed_out=False, held=held) for chunk in chunks]

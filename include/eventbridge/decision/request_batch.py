@@ -40,7 +40,7 @@ class Candidate(NamedTuple):
 def kind_of(content_type: str) -> Kind | None:
     """Return what a payload of this content type can be put into an array as, if it is what it says; None: it cannot.
 
-    Parameters but for `charset=utf-8` would be lost with the array's own content type: who has some goes alone.
+    Parameters but for `charset=utf-8` would be lost with the array's own content type: a delivery with some goes alone.
     """
     media_type, *parameters = (part.strip() for part in content_type.split(";"))
     if not _JSON.fullmatch(media_type) or not all(_UTF8.fullmatch(each) for each in parameters):

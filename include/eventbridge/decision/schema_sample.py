@@ -27,7 +27,7 @@ _DECODER: Final = msgspec.json.Decoder()
 
 
 def rows_to_sample(types: Sequence[str | None], most: int) -> list[int]:
-    """Return at most so many rows: the first of each type, and others evenly over the file; None is no event."""
+    """Return at most so many rows: the first of each type, and others evenly over the file; None is not an event."""
     if most <= 0 or not types:
         return []
     count = len(types)

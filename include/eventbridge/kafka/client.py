@@ -21,7 +21,7 @@ ANSWER_SECONDS: Final = 15.0
 #: How often a client that waits is asked whether it met an error.
 _LOOK_SECONDS: Final = 0.05
 
-#: What is no better a moment later: waiting for the answer would only hide it.
+#: What is not better a moment later: waiting for the answer would only hide it.
 _FINAL: Final = frozenset(
     {
         KafkaError._AUTHENTICATION,

@@ -47,7 +47,7 @@ def in_state(connection: Connection, batch_id: str, state: BatchState) -> bool:
 def prove_settled_by(connection: Connection, batch_id: str, settlement: str) -> None:
     """Raise SettledAnewError if a batch has another first settlement than the one of this key.
 
-    What was made of a settlement counts only while the batch still has it. Who asks has the batch's row, so that it
+    What was made of a settlement counts only while the batch still has it. The caller has the batch's row, so that it
     stays so until the transaction ends.
     """
     first = connection.execute(statements.SETTLEMENTS, {"of_batch": batch_id}).scalar()

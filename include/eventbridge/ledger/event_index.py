@@ -44,7 +44,7 @@ class EventIndex(Database):
             return [to_batch(row) for row in found]
 
     def archive_of(self, batch_ids: Sequence[str]) -> list[tuple[IndexedFile, bool]]:
-        """Return the archive files of batches; True beside one: it has messages that are no events."""
+        """Return the archive files of batches; True beside one: it has messages that are not events."""
         with self._reading() as connection:
             rows = connection.execute(statements.ARCHIVE_OF, {"ids": list(batch_ids)}).all()
         return [(IndexedFile(row.batch_id, row.path), _has_malformed(row.detail)) for row in rows]

@@ -1,4 +1,4 @@
-"""Figures in the ledger: added by commit, folded into hours and days by upkeep, summed for who asks."""
+"""Figures in the ledger: added by commit, folded into hours and days by upkeep, summed for pages and metrics."""
 
 from __future__ import annotations
 

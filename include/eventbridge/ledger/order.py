@@ -19,7 +19,7 @@ class Order(Database):
     def take_lease(self, rule: str, target: str, shard: int, holder: str, until: datetime) -> bool:
         """Take the lease of a shard until then, or make one's own longer; False while somebody else has it.
 
-        A holder's name is given once and never to another: who has lost the lease cannot take it for its own.
+        A holder's name is given once and never to another: one that has lost the lease cannot take it for its own.
         """
         now = self.now()
         of = {"of_rule": rule, "of_target": target, "of_shard": shard, "holder": holder, "until": until, "now": now}

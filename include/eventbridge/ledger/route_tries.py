@@ -1,4 +1,4 @@
-"""How often route has tried a slice, in the ledger: counted before each try, as a try may end the one who counts."""
+"""How often route has tried a slice, in the ledger: counted before each try, which may end its process."""
 
 from __future__ import annotations
 

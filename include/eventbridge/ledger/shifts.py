@@ -26,7 +26,7 @@ class Shifts(Database):
     def take_shift(self, runner: str, holder: str, until: datetime) -> bool:
         """Take a runner's shift until then, or make one's own longer; False while somebody else has it.
 
-        A holder's name is given once and never to another: who has lost the shift cannot take it for its own.
+        A holder's name is given once and never to another: one that has lost the shift cannot take it for its own.
         """
         of = {"of_runner": runner, "by": holder, "to": until, "now": self.now()}
         with self._writing() as connection:

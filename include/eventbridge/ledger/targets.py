@@ -39,7 +39,7 @@ def note_attempts(connection: Connection, tallies: Sequence[Tally], now: datetim
         new = after(old, tally, Count(*(int(each or 0) for each in sums)), now)
         _change(connection, old, new)
         if new.state == "ok" and old.state != "ok":
-            # what a target was before it healed is no reason to open its breaker again
+            # what a target was before it healed does not open its breaker again
             connection.execute(statements.FORGET_ATTEMPTS, of | {"before_second": int(now.timestamp()) + 1})
 
 

@@ -26,7 +26,7 @@ Delivers what runner **{runner}** finds on its bus as it comes: the task `expres
 does the books of its windows itself. A shift without events ends sooner; the bell wakes the next one.
 
 What waited for longer than `express.backlog` is handed over as one batch to the tasks after it, which are skipped
-otherwise; then the next run goes on with a shift. A task that dies loses nothing: who comes next finishes its window.
+otherwise; then the next run goes on with a shift. A task that dies loses nothing: the next one finishes its window.
 `eventbridge status` shows lag, batches and what is parked.
 """
 

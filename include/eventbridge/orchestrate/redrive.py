@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import get_current_context, task
-from airflow.sdk.exceptions import DagRunTriggerException, DownstreamTasksSkipped
+from airflow.sdk.exceptions import DownstreamTasksSkipped
 
 from eventbridge.orchestrate.forms.redrive_dead_letters import redrive_params
 from eventbridge.orchestrate.names import BATCH_ID, PLAN_REDRIVE, REDRIVE_DAG, REDRIVE_ID
+from eventbridge.orchestrate.next_run import next_run
 from eventbridge.orchestrate.tasks import STAGE, confirmed_pools, stage
 
 if TYPE_CHECKING:
@@ -59,19 +60,7 @@ def go_on() -> None:
     with stage() as work:
         if work.ledger.redrive(redrive_id).state != "running":
             return
-    # What TriggerDagRunOperator does; to import that costs every parse of the DAG file more than all the rest.
-    raise DagRunTriggerException(
-        trigger_dag_id=REDRIVE_DAG,
-        dag_run_id=f"redrive__{redrive_id}__after_{batch_id}",
-        conf={"redrive_id": redrive_id},
-        reset_dag_run=False,
-        skip_when_already_exists=True,  # this task was tried again
-        wait_for_completion=False,
-        allowed_states=[],
-        failed_states=[],
-        poke_interval=1,
-        deferrable=False,
-    )
+    raise next_run(REDRIVE_DAG, f"redrive__{redrive_id}__after_{batch_id}", {"redrive_id": redrive_id})
 
 
 def _refuse_damaged(errors: Iterable[Exception]) -> None:

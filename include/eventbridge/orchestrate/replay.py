@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import DagRunTriggerException, DownstreamTasksSkippe
 from eventbridge.model.lane import REPLAY_LANE_POOL, REPLAY_LANE_WEIGHT
 from eventbridge.orchestrate.forms.replay_events import replay_params
 from eventbridge.orchestrate.names import BATCH_ID, PLAN_REPLAY, REPLAY_DAG, REPLAY_ID
+from eventbridge.orchestrate.next_run import next_run
 from eventbridge.orchestrate.push import pushes
 from eventbridge.orchestrate.replay_asker import cancel_unwanted, resume_for
 from eventbridge.orchestrate.tasks import STAGE, confirmed_pools, stage
@@ -70,19 +71,7 @@ def go_on() -> None:
 
 def run_of_replay(replay_id: str, why: str) -> DagRunTriggerException:
     """Return what a task raises to trigger a run of `replay_events` for a replay, once for each `why`."""
-    # What TriggerDagRunOperator does; to import that costs every parse of the DAG file more than all the rest.
-    return DagRunTriggerException(
-        trigger_dag_id=REPLAY_DAG,
-        dag_run_id=f"replay__{replay_id}__{why}",
-        conf={"replay_id": replay_id},
-        reset_dag_run=False,
-        skip_when_already_exists=True,  # this task was tried again
-        wait_for_completion=False,
-        allowed_states=[],
-        failed_states=[],
-        poke_interval=1,
-        deferrable=False,
-    )
+    return next_run(REPLAY_DAG, f"replay__{replay_id}__{why}", {"replay_id": replay_id})
 
 
 def replay_id_of(work: Runtime, params: Mapping[str, Any], run: str) -> str | None:

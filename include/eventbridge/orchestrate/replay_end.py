@@ -92,6 +92,6 @@ def _answer(question: Callable[[Ledger], Found]) -> Found:
         _opened[url] = Ledger.open(url)
     try:
         return question(_opened[url])
-    except LedgerError:  # the next question opens it anew
+    except LedgerError:  # the next question opens it again
         _opened.pop(url).close()
         raise

@@ -1,6 +1,6 @@
 """IP addresses and blocks in their strict spelling; the parser checks blocks with it, the matchers compare addresses.
 
-Never a DNS look-up, no octal, no scope: `010.0.0.1`, `10.1` and `fe80::1%eth0` are no addresses.
+Never a DNS look-up, no octal, no scope: `010.0.0.1`, `10.1` and `fe80::1%eth0` are not addresses.
 """
 
 from __future__ import annotations

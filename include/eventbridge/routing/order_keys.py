@@ -16,7 +16,7 @@ from eventbridge.rule import Target
 from eventbridge.transform import find_order_key
 
 if TYPE_CHECKING:
-    from eventbridge.routing.events import SliceEvents  # with the kernel, which who looks at books does not need
+    from eventbridge.routing.events import SliceEvents  # with the kernel, which audits do not need
 
 #: Shard of a delivery that has none: its target is not ordered.
 UNORDERED = -1

@@ -2,7 +2,7 @@
 
 Each rule has its budget, and all that one worker routes of a batch have a total, or a batch would wait for as many
 budgets as there are rules that loop. A total for each worker, since workers cannot tell what the others have spent, and
-since they work side by side: it is what a batch waits. Who begins before it is spent keeps its whole budget.
+since they work side by side: it is what a batch waits. One that begins before it is spent keeps its whole budget.
 
 Nothing here may import the ledger or Spark: a Spark worker imports this module and should be ready soon.
 """

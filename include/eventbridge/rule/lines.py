@@ -1,7 +1,7 @@
 """Rules by name, each read from its line of the frozen form when somebody asks for it.
 
 A rule set may hold 10,000 rules, and a push task wants those of its chunk: to find the lines costs a hundredth of what
-it costs to read them. Who wants all of them reads all of them.
+it costs to read them. A caller that wants all of them reads all of them.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def load_rules(
 
     Raises RuleFileError with all mistakes, in the order of files and lines. No file at all is a mistake too:
     it would mean that every rule was removed.
-    `look_at_paths`: what stands in the way of file targets on this machine is a mistake too. It is for who checks:
+    `look_at_paths`: what stands in the way of file targets on this machine is a mistake too. It is for checks:
     to a runner it is one target's trouble, to be tried again, and no reason to stop every rule.
     `tried_by`: says what is wrong with a rule by one of its tests; asked once nothing else is wrong.
     `cache`: a folder in which files are known again that were read before; with it the answer is the same, sooner.

@@ -1,4 +1,4 @@
-"""What who checks rule files is told beyond their mistakes: what stands in a target's way, runners of no rule."""
+"""What a check of rule files tells beyond their mistakes: what stands in a target's way, runners of no rule."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from eventbridge.rule.runner import Runner
 
 #: The newest format of frozen rule sets that this version reads, and the one it writes; one that names none is of 1.
 _FORMAT = 1
-#: The frozen form is JSON for everyone, and lines for who knows: what stands before, between and after the rules.
+#: The frozen form is JSON for everyone, and lines for us: what stands before, between and after the rules.
 _HEAD = ',"rules":{'
 _TAIL = "\n}}"
 

@@ -43,7 +43,7 @@ from eventbridge.scan.memory import bits_in, byte_at, lowest_bit, lowest_bit_or_
 from eventbridge.scan.strings import character_size
 
 BEHIND: Final = 8
-"""Entries that follow those of an outline, each the end of the text: who walks may look so far ahead."""
+"""Entries that follow those of an outline, each the end of the text: a walk may look so far ahead."""
 
 _AT_ONCE: Final = 8
 _BLOCK: Final = 64

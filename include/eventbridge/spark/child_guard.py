@@ -1,4 +1,4 @@
-"""Processes that do not outlive who started them, not even one that was killed: the tether is a pipe."""
+"""Processes that do not outlive the process that started them, not even one that was killed: the tether is a pipe."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ def main() -> None:
         os._exit(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and who is executed would inherit that
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and the executed command would inherit that
         signal.signal(number, signal.SIG_DFL)
     os.execvp(sys.argv[1], sys.argv[1:])
 
 
 def _guard(command: int) -> None:
     """Return once the command, its parent, has ended; end its group if the tether is gone before."""
-    # our own, and that of who ends the group politely and is killed before the command has obeyed
+    # our own, and that of a process that ends the group politely and is killed before the command has obeyed
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     nothing = os.open(os.devnull, os.O_WRONLY)
-    for descriptor in (1, 2):  # who reads the command's output must see it end with the command
+    for descriptor in (1, 2):  # a reader of the command's output must see it end with the command
         os.dup2(nothing, descriptor)
     while not select.select([0], [], [], _LOOK_SECONDS)[0]:
         if os.getppid() != command:

@@ -1,4 +1,4 @@
-"""Rows of a table as Python values, for who shows or compares them one by one."""
+"""Rows of a table as Python values, for callers that show or compare them one by one."""
 
 from __future__ import annotations
 

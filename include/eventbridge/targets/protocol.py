@@ -35,8 +35,8 @@ class Target(Protocol):
 
     #: How many answers may wait for one `flush`: 1 where an answer is durable by itself.
     flush_every: int
-    #: For how many more requests the answer that came last holds: they are yielded next, at once, and who closes the
-    #: generator before that loses them. 0 where each request has an answer of its own.
+    #: For how many more requests the answer that came last holds: they come next, at once; a caller that closes
+    #: the generator before that loses them. 0 where each request has an answer of its own.
     more_of_answer: int
 
     def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Answer], None, None]:

@@ -92,7 +92,7 @@ class DeliverySettled:
 
 
 class Telemetry(Protocol):
-    """Who is told; called by the thread that did the work, so it must be quick and keep what takes long for later.
+    """What is told; called by the thread that did the work, so it must be quick and keep what takes long for later.
 
     What it raises is logged and goes no further: deliveries do not depend on it.
     """

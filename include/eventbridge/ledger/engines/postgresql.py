@@ -22,7 +22,7 @@ from eventbridge.server_away import NOTICES_DEATH, may_come_back
 #: The driver, whatever the URL calls it.
 _DRIVER = "postgresql+psycopg"
 
-#: A server that is not up is waited for: by who was connected to it, as long as for a lock; by who opens it, so long.
+#: So long a process that connects waits for a server that is not up; one that was connected waits as for a lock.
 _OPENING_SECONDS = 5.0
 
 #: No statement of the ledger takes so long: each reads or changes a bounded number of rows, found by an index.

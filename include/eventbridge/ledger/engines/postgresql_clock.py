@@ -67,7 +67,7 @@ class PostgresqlClock:
         return self._measured
 
     def _ask(self, patient: bool) -> tuple[datetime, float]:
-        """Ask the server; only who is `patient` waits for one that is away: pushes go on by the last measurement."""
+        """Ask the server; only a `patient` caller waits for one that is away: pushes go on by the last measurement."""
         with ledger_errors(self._engine):
             connection = self._engine.connect() if patient else self._reader.connect()
             try:

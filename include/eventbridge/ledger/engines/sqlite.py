@@ -96,7 +96,7 @@ class SqliteEngine:
         connection.exec_driver_sql("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, number))
 
     def may_run_again(self, error: BaseException) -> bool:
-        """Return False: a file has no connection to lose, and a writer who is alone no circle to wait in."""
+        """Return False: a file has no connection to lose, and a single writer no circle to wait in."""
         return False
 
     def is_full(self, cause: str) -> bool:

@@ -20,7 +20,7 @@ SERVES_FROM = select(ledger.c.serves_from)
 #: Notes from which one.
 NOTE_SERVES_FROM = update(ledger).values(serves_from=bindparam("revision"))
 
-#: Takes the turn of those who decide by rows that others may add meanwhile, until the transaction ends.
+#: Takes the turn of transactions that decide by rows that others may add meanwhile, until the transaction ends.
 TAKE_TURN = select(ledger.c.singleton).with_for_update()
 
 #: Gives a new ledger its id, unless it has one.

@@ -110,7 +110,7 @@ class Matcher:
         return self.match_texts(texts_of(events))
 
     def match_texts(self, texts: Texts) -> Matches:
-        """Return which rules each event matches, as `match`, for who has the events as texts already."""
+        """Return which rules each event matches, as `match`, for callers that have the events as texts already."""
         with self._lock:
             if self._cut_off:
                 self._restore()

@@ -114,7 +114,7 @@ class Client:
         except Refused as error:
             if error.code != codes.NO_GROUP:
                 raise
-            first = pull_fields(group, queue, offset, 1)  # who pulls for the first time is taken down as a group
+            first = pull_fields(group, queue, offset, 1)  # a client that pulls for the first time is noted as a group
             self.ask_broker(queue, codes.PULL, first, (codes.SUCCESS, codes.NOT_FOUND, codes.AGAIN, codes.MOVED))
             self.ask_broker(queue, codes.UPDATE_OFFSET, fields)
 

@@ -43,7 +43,7 @@ class KafkaLog:
     """
 
     kind: Literal["log"] = "log"
-    #: How long who looks several times a second may take the answer of `ends` for today's.
+    #: How long a caller that looks several times a second may take the answer of `ends` for today's.
     ends_hold_seconds = 1.0
 
     def __init__(self, settings: Mapping[str, Any], topics: Sequence[str], *, clock: Callable[[], datetime]) -> None:

@@ -86,8 +86,8 @@ class Reading:
     def blocks(self, queue: Queue, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a partition with start <= offset < end that are still there.
 
-        The end of the partition, which the client tells of, ends it where the last offsets hold no message. Who stopped
-        within a block and goes on from there loses nothing that was fetched.
+        The end of the partition, which the client tells of, ends it where the last offsets hold no message. A client
+        that stopped within a block and goes on from there loses nothing that was fetched.
         """
         if start >= end:
             return

@@ -39,7 +39,7 @@ class RocketmqLog:
     """
 
     kind: Literal["log"] = "log"
-    #: How long who looks several times a second may take the answer of `ends` for today's.
+    #: How long a caller that looks several times a second may take the answer of `ends` for today's.
     ends_hold_seconds = 1.0
 
     def __init__(self, settings: ClientSettings, topics: Sequence[str]) -> None:

@@ -54,8 +54,8 @@ class Publishing:
     def _wait_until_readable(self, places: Iterable[tuple[Queue, int]]) -> None:
         """Return when messages can be read, some milliseconds after brokers have acknowledged them.
 
-        Who publishes and then delivers until nothing waits is to find them. They are durable in any case, so that a
-        broker which takes long is waited for no longer than some seconds.
+        A caller that publishes and then delivers until nothing waits is to find them. They are durable in any case, so
+        that a broker which takes long is waited for no longer than some seconds.
         """
         ends: dict[Queue, int] = {}
         for queue, offset in places:

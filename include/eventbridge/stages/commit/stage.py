@@ -110,7 +110,7 @@ def _write_manifest(work: Runtime, batch: Batch, books: Books, first: str) -> No
         return
     work.ledger.prove_settled_by(batch.batch_id, first)
     if _settlements(path, written)[:1] != manifest["files"]["settlement"][:1]:
-        work.store.put(path, text)  # of who was about to commit, or died then, before the batch was settled again
+        work.store.put(path, text)  # of a commit that was under way, or died, before the batch was settled again
         return
     raise BooksError(
         f"{path} exists and says something else than the books of batch {batch.batch_id}: "

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 def buffer(work: Runtime, batch_id: str, open_lander: Callable[[Bus], Lander | None] | None = None) -> None:
     """Land what is not landed yet of a planned batch, then move it to `buffered`; later calls do nothing.
 
-    Each finished sub-range is recorded, so a run that dies loses one of them. A message that is no CloudEvent is
+    Each finished sub-range is recorded, so a run that dies loses one of them. A message that is not a CloudEvent is
     kept as `malformed` with the reason, an id that the batch holds already as `duplicate`; an offset that the log no
     longer holds is a recorded gap. Of a large batch `open_lander` says who lands it in parts, several at a time, for
     its bus; what they leave, or fail at, is landed here. Raises InfrastructureError when the prepare budget is spent:

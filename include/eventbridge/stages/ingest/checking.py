@@ -156,7 +156,7 @@ class _Checked:
 def write_file(store: Store, bus: str, planned_at: datetime, batch_id: str, rows: pa.Table) -> str | None:
     """Write rows into the archive and return the path; None where there are none.
 
-    Nobody else has ever the same name: who is late, or does it twice, leaves garbage and changes no recorded file.
+    Nobody else has ever the same name: a late or repeated write leaves garbage and changes no recorded file.
     """
     if not rows.num_rows:
         return None

@@ -133,7 +133,7 @@ def repeat_bus_commits(work: Runtime, runner: str) -> None:
             refuse_other_log(work, runner, bus, source)
             standing = work.ledger.committed_offsets(runner)
             source.commit(runner, {queue: standing[queue] for queue in source.queues() if queue in standing})
-    # What is wrong with today's rules, or with today's bus, is no reason to leave a batch.
+    # What is wrong with today's rules, or with today's bus, does not stop a batch that is open.
     except (BusError, OffsetGapError, RuleFileError) as error:
         log.warning("the bus %s still does not take the offsets of %s: %s", newest.bus, runner, error)
         return

@@ -100,7 +100,7 @@ def _delivery(batch: Batch, rules: RuleSet, letter: Letter) -> dict[str, Any]:
     return {name: record[name] for name in _SAME} | {
         "order_key": order_key(target, parse_document(record["event"]), record) if target.ordered else None,
         "not_before": None,
-        "published_at": batch.planned_at,  # anew: `deliver_within` counts from here
+        "published_at": batch.planned_at,  # again: `deliver_within` counts from here
         "arrived_at": batch.planned_at,
         # the letter itself: it holds the event, and the attempts made before
         "event_file": letter.file,

@@ -80,7 +80,7 @@ def letter_page(
     """Return at most so many selected dead letters, from behind a cursor on, those of the newest batch first.
 
     At most PAGE_FILES files are read: a page may be short, or empty, and have a cursor all the same. The selection has
-    no SQL. Raises UserError for what is no cursor.
+    no SQL. Raises UserError for what is not a cursor.
     """
     found: list[Letter] = []
     place = read_cursor(after) if after else None

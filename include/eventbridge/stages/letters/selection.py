@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
-from eventbridge.config.quantities import parse_duration
 from eventbridge.errors import UserError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.rule.fields import nearest
+from eventbridge.stages.runtime.time_range import read_time
 
 #: Why a delivery, or an event that never became one, is given up.
 REASONS = (
@@ -144,21 +144,3 @@ def place_of(record: Mapping[str, Any]) -> str:
 def _mentions(record: Mapping[str, Any], text: str) -> bool:
     told = [record["detail"], *(each[key] for each in record["attempts"] for key in ("error_class", "error"))]
     return any(text in each.casefold() for each in told if each)
-
-
-def read_time(name: str, text: str | None, now: datetime) -> datetime | None:
-    """Return the time that a text says, ISO 8601 or 2h: so long ago; raises UserError for what is none."""
-    if not text or not text.strip():
-        return None
-    try:
-        return now - timedelta(seconds=parse_duration(text.strip()))
-    except (ValueError, OverflowError):  # no duration, or one to before the year 1
-        pass
-    try:
-        at = datetime.fromisoformat(text.strip())
-        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise UserError(
-            f"{name} {text!r} is not a time. "
-            "Write 2026-11-22T08:00:00 (UTC unless it says otherwise), or 2h: so long ago."
-        ) from None

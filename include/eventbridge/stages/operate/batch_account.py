@@ -45,7 +45,7 @@ class BatchAccount:
 
 
 def batch_page(work: Runtime, limit: int, after: str | None = None) -> BatchPage:
-    """Return at most so many batches from behind a cursor on; raises UserError for what is no cursor."""
+    """Return at most so many batches from behind a cursor on; raises UserError for what is not a cursor."""
     place = read_cursor(after) if after else None
     before = None if place is None else (_EPOCH + place.planned_at * _MICROSECOND, place.batch_id)
     found = work.ledger.batches(limit=limit + 1, before=before)

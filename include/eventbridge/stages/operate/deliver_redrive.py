@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 from eventbridge.routing.job import Router
-from eventbridge.stages.operate.deliver import push_and_settle
+from eventbridge.stages.operate.in_turn import deliver_in_turn
 from eventbridge.stages.redrive.plan import plan_redrive
-from eventbridge.stages.retry.plan import settle_stale
-from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
-
-#: How long to wait at most until it is asked again what is to be done.
-_LOOK_AGAIN_SECONDS = 1.0
 
 
 def deliver_redrive(work: Runtime, redrive_id: str, router: Router, stop: threading.Event | None = None) -> int:
@@ -21,17 +17,4 @@ def deliver_redrive(work: Runtime, redrive_id: str, router: Router, stop: thread
     `stop` ends it after the batch under way; the redrive stays running and can be gone on with. What is to be tried
     again is parked, as that of any batch.
     """
-    stop = stop or threading.Event()
-    batches = 0
-    while not stop.is_set():
-        settle_stale(work)
-        plan = plan_redrive(work, redrive_id)
-        if plan.batch_id is not None:
-            push_and_settle(work, plan.batch_id, route(work, plan.batch_id, router), stop)
-            batches += 1
-        elif plan.wait_until is None:
-            break
-        else:
-            wait = (plan.wait_until - work.ledger.now()).total_seconds()
-            stop.wait(min(max(wait, 0.0), _LOOK_AGAIN_SECONDS))
-    return batches
+    return deliver_in_turn(work, partial(plan_redrive, work, redrive_id), router, stop or threading.Event())

@@ -20,7 +20,7 @@ def enable_target(work: Runtime, rule: str, target: str) -> int:
     status = work.ledger.target_statuses().get((rule, target))
     hastened = 0
     if status is not None and (until := pause_of(status, work.ledger.now())) is not None:
-        # while the pause is still there: who dies before it ends does this again
+        # while the pause is still there: a process that dies before it ends does this again
         second = until.replace(microsecond=0)  # parked rows are due at whole seconds
         hastened = work.ledger.hasten_parked(rule, target, second, second + timedelta(seconds=1))
     if status is not None and (status.state != "ok" or status.paused_until is not None):

@@ -68,7 +68,7 @@ def event_page(work: Runtime, query: EventQuery, limit: int, after: str | None =
     """Return at most so many events from behind a cursor on, those of the newest batch first.
 
     At most PAGE_FILES files are read: a page may be short, or empty, and have a cursor all the same.
-    Raises NotFoundError for an unknown bus, UserError for what is no cursor.
+    Raises NotFoundError for an unknown bus, UserError for what is not a cursor.
     """
     if query.bus is not None:
         find_bus(work.rule_set(), query.bus)

@@ -122,7 +122,7 @@ def bodies_of(events: str | Sequence[Mapping[str, Any] | str | bytes]) -> list[b
         lines = [line.strip() for line in events.split("\n")]
         return [_encoded(number, line) for number, line in enumerate((each for each in lines if each), 1)]
     try:
-        # Numbers keep their digits: each element is cut out of the text, never written anew.
+        # Numbers keep their digits: each element is cut out of the text, never written again.
         return [_encoded(number, element) for number, element in enumerate(_elements(events), 1)]
     except RecursionError:
         raise UserError("the array is nested too deep to be read. Give one event a line") from None

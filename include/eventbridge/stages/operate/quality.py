@@ -14,7 +14,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 def check_hour(work: Runtime, text: str | None = None) -> QualityRecord:
     """Check an hour, None: the last one that is over; what was found before is returned again.
 
-    Raises UserError for a text that is no time, does not begin an hour, or of an hour that is not over.
+    Raises UserError for a text that is not a time, does not begin an hour, or of an hour that is not over.
     """
     from eventbridge.stages.quality.check import check_quality  # imports DuckDB, which listing does without
 

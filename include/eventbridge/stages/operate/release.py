@@ -76,6 +76,6 @@ def _release_routing(work: Runtime, rule: str) -> Released:
         return Released(rule, hold)
     if waits_for := reference_hold_reason(work.rule_set(), {}, {}, work.ledger.said_by_operators(), rule):
         return Released(rule, hold, waits_for=waits_for)
-    # After the hold is lifted: who dies in between releases them by the next call, or by the next retry run.
+    # After the hold is lifted: a process that dies in between releases them by the next call, or by the next retry run.
     references = work.ledger.release_references(rule)
     return Released(rule, hold, references, sum(each.count for each in waiting))

@@ -10,7 +10,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 def release_expectation(work: Runtime, rule: str) -> tuple[ExpectationHold | None, int]:
     """Lift the hold of a rule and return it, None if it was not held, and how many deliveries are due now.
 
-    Who dies before they are due leaves them to the next call, or to the next retry run.
+    A process that dies before they are due leaves them to the next call, or to the next retry run.
     """
     hold = work.ledger.expectation_holds().get(rule)
     if hold is not None:

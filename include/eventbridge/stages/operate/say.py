@@ -126,7 +126,7 @@ def _value(action: str, value: str) -> str:
 
 
 def _release(work: Runtime, action: str, rule: str, target: str) -> int:
-    """Make due what only waited for this word; who dies before it is done by the next retry run."""
+    """Make due what only waited for this word; if the process dies before, the next retry run does it."""
     reason = _HELD_FOR.get(action)
     if reason is None:
         return 0

@@ -63,7 +63,7 @@ class Schema:
 
 
 def schema_page(work: Runtime, limit: int, after: str | None = None, bus: str | None = None) -> SchemaPage:
-    """Return at most so many types from behind a cursor on; raises UserError for what is no cursor."""
+    """Return at most so many types from behind a cursor on; raises UserError for what is not a cursor."""
     behind = None
     if after:
         behind = read_name_cursor(after, 2)

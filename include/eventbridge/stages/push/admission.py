@@ -13,7 +13,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 def admission(work: Runtime, batch: Batch, status: TargetStatus | None, until: datetime) -> Admission:
     """Return what a push may send to a target until its budget ends at `until`.
 
-    New deliveries are no probes: they wait in the slow lane. Of several pushes that could probe one does.
+    New deliveries are not probes: they wait in the slow lane. Of several pushes that could probe one does.
     """
     found = admits(status, work.ledger.now())
     if found in ("all", "none") or status is None:

@@ -138,7 +138,7 @@ class RunBreaker:
             self.tripped = True
         elif self._good >= GOOD_PROBES:
             self.probing = False
-            self._counts_from = second + 1  # what it was before it healed is no reason to open again
+            self._counts_from = second + 1  # what it was before it healed does not open it again
 
     def _within(self, now: datetime) -> Count:
         first = max(first_second(now), self._counts_from)

@@ -185,7 +185,7 @@ class _Push:
         self._loop = HttpLoop([run for run in runs if run.settings.seated], threads).start()
 
     def _let_go(self, seconds: float) -> None:
-        """Wait a moment for the threads of this push; who works on is on its own, and hinders nobody."""
+        """Wait a moment for the threads of this push; one that works on is on its own, and hinders nobody."""
         until = time.monotonic() + seconds
         for thread in [*self._loop, *self._threads.running()]:
             thread.join(timeout=max(0.0, until - time.monotonic()))

@@ -59,7 +59,7 @@ class Pace:
         self._short = 0  # it was asked for so many tokens, and has none
         self.pause = Pause()
         self.defers = (
-            False  # it leases when told to `fetch`, not in `take`: who asks has no time to wait for the ledger
+            False  # it leases when told to `fetch`, not in `take`: the caller has no time to wait for the ledger
         )
         self.beside: Pace | None = None
 

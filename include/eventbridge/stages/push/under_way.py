@@ -22,7 +22,7 @@ class Begun:
 
 
 class UnderWay:
-    """The runs that have begun and not ended, as one who looks at them now and then sees them."""
+    """The runs that have begun and not ended, as a caller that looks at them now and then sees them."""
 
     def __init__(self, begun: Begun) -> None:
         self._begun = begun

@@ -94,7 +94,7 @@ class Marks:
         return any(each.closed_by is None or self._is_referred(each.closed_by) for each in made)
 
     def _outcomes_of(self, batch_id: str) -> dict[bytes, str]:
-        """Return the last known verdict of every delivery of a batch; followed to who routed or retried it later."""
+        """Return the last known verdict of every delivery of a batch, also by batches that took it up later."""
         found = self._outcomes.get(batch_id)
         if found is None:
             found = {}

@@ -1,4 +1,4 @@
-"""The file a replay batch begins with: archived events, as they were landed, but published anew with the batch.
+"""The file a replay batch begins with: archived events, as they were landed, but published again with the batch.
 
 Their age, and the time of `deliver_within`, begin there.
 """

@@ -46,7 +46,7 @@ class Past:
         self._known: dict[str, Mapping[bytes, PastOutcome]] = {}
 
     def outcomes(self, batch_id: str) -> Mapping[bytes, PastOutcome]:
-        """Return what a batch's deliveries came to, by id: by itself or by who took them up later."""
+        """Return what a batch's deliveries came to, by id: by itself or by the batch that took them up later."""
         found = self._known.pop(batch_id, None)
         if found is None:
             found = self._follow(batch_id)

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Runtime:
-    """What every stage is given; one per process, closed by who opened it."""
+    """What every stage is given; one per process, closed by the caller that opened it."""
 
     settings: Settings
     ledger: Ledger

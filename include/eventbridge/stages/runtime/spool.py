@@ -47,7 +47,7 @@ class Spool:
     """
 
     kind: Literal["log"] = "log"
-    #: How long who looks several times a second may take the answer of `ends` for today's.
+    #: How long a caller that looks several times a second may take the answer of `ends` for today's.
     ends_hold_seconds = 1.0
 
     def __init__(self, bus: str, queues: Mapping[str, QueueSource], ledger: Ledger, store: Store) -> None:

@@ -14,15 +14,18 @@ def time_range(now: datetime, since: str | None, until: str | None) -> tuple[dat
     Times are ISO 8601, in UTC unless they say otherwise, or durations such as `2h`, which long ago it was. Raises
     UserError, with a remedy.
     """
-    if not since or not since.strip():
+    first, last = read_time("from", since, now), read_time("to", until, now) or now
+    if first is None:
         raise UserError("from is missing. Write 2026-11-22T08:00:00 (UTC unless it says otherwise), or 2h: so long ago")
-    first, last = _time("from", since, now), now if not until or not until.strip() else _time("to", until, now)
     if first >= last:
         raise UserError(f"from {first:%Y-%m-%dT%H:%M:%S} is not before to {last:%Y-%m-%dT%H:%M:%S} (UTC)")
     return first, last
 
 
-def _time(name: str, text: str, now: datetime) -> datetime:
+def read_time(name: str, text: str | None, now: datetime) -> datetime | None:
+    """Return the time that a text says, ISO 8601 or 2h: so long ago; None for an empty one, UserError for no time."""
+    if not text or not text.strip():
+        return None
     try:
         return now - timedelta(seconds=parse_duration(text.strip()))
     except (ValueError, OverflowError):  # no duration, or one to before the year 1

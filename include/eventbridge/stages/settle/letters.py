@@ -89,7 +89,7 @@ def _write(work: Runtime, batch: Batch) -> None:
         # the content follows from the settlement alone, so whoever created the file wrote the same
         write_table(work.store, path, pa.Table.from_pylist(rows, schema=schemas.DEAD_LETTER), create=True)
         work.ledger.record_file(BatchFile(batch_id, "dead_letter", key, path, len(rows)), "settling", first)
-    # Before it returns, and so before the batch can be committed: who dies here is repeated, and says it again.
+    # Before it returns, and so before the batch can be committed: a task that dies here is repeated, and says it again.
     if events := news.events():
         work.ledger.queue_operational_events(events)
 

@@ -41,7 +41,7 @@ def schedule_retries(work: Runtime, batch_id: str) -> None:
         rows = parked_rows(work, batch)
         work.ledger.park([*rows, *parked_copies(work, batch)], first)
         release_after_progress(work, batch, rows)
-        # Who dies here is repeated before the batch can be committed, and says it again.
+        # A task that dies here is repeated before the batch can be committed, and says it again.
         if held := _held_events(work, batch, rows):
             work.ledger.queue_operational_events(held)
 
@@ -138,7 +138,7 @@ class _Context:
         if target is None or target.deliver_within_seconds is None:
             return None, None
         planned_at = self._batch.planned_at
-        # who planned a batch of what was parked had told of it before
+        # the plan of a batch of what was parked had told of it before
         told = not self._batch.routes and youngest <= told_before(target.deliver_within_seconds, planned_at)
         return youngest, planned_at if told else None
 

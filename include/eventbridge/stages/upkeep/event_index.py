@@ -2,7 +2,7 @@
 
 It is derived from the archive: a run adds what was committed since the last one, joins the files of a day that is over,
 makes again what is lost or damaged, and removes what speaks only of events that are gone. What it has not come to is
-looked through by who asks, so it may die anywhere.
+looked through by the process that asks, so it may die anywhere.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ def shadows_of(work: Runtime, batch: Batch) -> frozenset[tuple[str, str]]:
 def failed_shadow(
     shadows: frozenset[tuple[str, str]], row: Mapping[str, Any], attempt: Mapping[str, Any] | None
 ) -> str | None:
-    """Return why a shadow did not take a delivery, by its row and its last attempt; None if it did or is no shadow."""
+    """Return why a shadow did not take a delivery, by its row and its last attempt; None if it did, or is none."""
     if (row["rule"], row["target"]) not in shadows:
         return None
     if attempt is not None and attempt["sent"]:

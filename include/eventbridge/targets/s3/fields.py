@@ -31,10 +31,10 @@ class S3Fields(Target):
 def _read(fields: Fields, _: Transform | None) -> dict[str, Any]:
     bucket, prefix = fields.text("bucket", required=True), fields.text("prefix")
     if bucket and not _BUCKET.fullmatch(bucket):
-        fields.add_to("bucket", f"{bucket!r} is no name of a bucket", "Write 3 to 63 of a-z 0-9 . -")
+        fields.add_to("bucket", f"{bucket!r} is not a name of a bucket", "Write 3 to 63 of a-z 0-9 . -")
     if prefix and not _PREFIX.fullmatch(prefix):
         remedy = "Write parts of A-Z a-z 0-9 _ - . = ! * ' ( ) with / between them, such as orders/big"
-        fields.add_to("prefix", f"{prefix!r} is no prefix", remedy)
+        fields.add_to("prefix", f"{prefix!r} is not a prefix", remedy)
     what = "{} is about single deliveries, and a target of the type s3 takes spans as a whole"
     fields.refuse(_OF_ONE_DELIVERY, what, "Remove it")
     tolerance = fields.get("errors_tolerance")

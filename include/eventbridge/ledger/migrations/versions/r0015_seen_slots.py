@@ -10,7 +10,7 @@ down_revision = "0014"
 
 
 def upgrade() -> None:
-    """Make the table anew: nothing was ever written to it."""
+    """Make the table again: nothing was ever written to it."""
     op.drop_table("pool_applied")
     op.create_table(
         "pool_applied",

@@ -1,0 +1,46 @@
+"""Batches that are planned one after the other, in this process: those of a redrive, or of a replay."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import datetime
+from typing import Protocol
+
+from eventbridge.routing.job import Router
+from eventbridge.stages.operate.deliver import push_and_settle
+from eventbridge.stages.retry.plan import settle_stale
+from eventbridge.stages.route.stage import route
+from eventbridge.stages.runtime.runtime import Runtime
+
+#: How long to wait at most until it is asked again what is to be done.
+_LOOK_AGAIN_SECONDS = 1.0
+
+
+class Plan(Protocol):
+    """The next batch; without one, when to plan again; with neither it is over."""
+
+    @property
+    def batch_id(self) -> str | None:
+        """The batch to deliver now."""
+
+    @property
+    def wait_until(self) -> datetime | None:
+        """When the next one may be planned."""
+
+
+def deliver_in_turn(work: Runtime, plan: Callable[[], Plan], router: Router, stop: threading.Event) -> int:
+    """Move each batch that is planned through its stages until it is over or `stop` is set; return how many."""
+    batches = 0
+    while not stop.is_set():
+        settle_stale(work)
+        planned = plan()
+        if planned.batch_id is not None:
+            push_and_settle(work, planned.batch_id, route(work, planned.batch_id, router), stop)
+            batches += 1
+        elif planned.wait_until is None:
+            break
+        else:
+            wait = (planned.wait_until - work.ledger.now()).total_seconds()
+            stop.wait(min(max(wait, 0.0), _LOOK_AGAIN_SECONDS))
+    return batches
