@@ -82,7 +82,7 @@ class Kind:
     its worlds publish. `split`: a batch leaves one message over, for another one. `early`: what died is gone on with at
     once; else it is settled late, and who comes early waits.
     `most`: it is stopped at so many of its calls, spread, in `make test`: how many there are says how threads take
-    turns, and one that is not reached is no fault.
+    turns, and one that is not reached is no fault. `requests`: so many connections break, for the same reason.
     In `make test` a kind with `own`, the stages that do for it what they do for no other, is stopped in these only, at
     every so many calls, and sees no call fail; None = in all, at every call, and each fails too.
     """
@@ -99,6 +99,7 @@ class Kind:
     own: frozenset[str] | None = None
     every: int = 1
     most: int | None = None
+    requests: int | None = None
 
 
 def _listen(work: World, _: BatchKind) -> None:
@@ -273,8 +274,10 @@ KINDS: dict[KindName, Kind] = {
         split=True,
         own=frozenset({"wait", "leave", "take"}),
     ),
-    "express": Kind("normal", {"shift": _shift}, answers=_SOME_FAIL, events="placed", most=40),
-    "takeover": Kind("normal", {"shift": _shift}, before=("leave",), answers=_SOME_FAIL, events="placed", most=24),
+    "express": Kind("normal", {"shift": _shift}, answers=_SOME_FAIL, events="placed", most=40, requests=4),
+    "takeover": Kind(
+        "normal", {"shift": _shift}, before=("leave",), answers=_SOME_FAIL, events="placed", most=24, requests=4
+    ),
     "backlog": Kind(
         "normal", {"shift": _hand_over}, before=("normal.all",), answers=_SOME_FAIL, events="placed", split=True, most=8
     ),

@@ -106,9 +106,15 @@ def _fail(scene: Scene, place: Place, fault: Fault) -> None:
     check(trial)
 
 
+def requests(scene: Scene, place: Place) -> int:
+    """Return how many requests of a stage lose their connection, each in two ways."""
+    told = KINDS[place[0]].requests
+    return scene.counts(*place)["sent"] if told is None else told
+
+
 def drops(scene: Scene, place: Place) -> Iterator[Callable[[], None]]:
     """Yield two trials for every request of a stage: its connection breaks before it is read, or before its answer."""
-    for number in range(1, scene.counts(*place)["sent"] + 1):
+    for number in range(1, requests(scene, place) + 1):
         yield lambda number=number: _drop(scene, place, number, read=False)  # type: ignore[misc]
         yield lambda number=number: _drop(scene, place, number, read=True)  # type: ignore[misc]
 

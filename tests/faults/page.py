@@ -28,7 +28,7 @@ def table_rows(scene: Scene) -> list[str]:
         most = KINDS[kind].most
         killed = most or len(range(0, counts["die"], KINDS[kind].every))
         failing = (most or counts["fail"]) if matrix.fails_in_test((kind, stage)) else 0
-        numbers = [killed, failing, 2 * counts["sent"], matrix.OVERLAPS]
+        numbers = [killed, failing, 2 * matrix.requests(scene, (kind, stage)), matrix.OVERLAPS]
         sums = [total + number for total, number in zip(sums, numbers, strict=True)]
         rows.append(f"| {kind} | {stage} | {' | '.join(map(str, numbers))} |")
     rows.append(f"| all | all, killed again while recovering | {matrix.DOUBLE_KILLS} | | | |")
