@@ -9,6 +9,10 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+COMPILED := $(VENV)/.compiled
+
+# A task is a process. Where Python may keep no bytecode, each would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 export EVENTS ?= 60000
 export STORE ?= file
@@ -31,7 +35,7 @@ help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/' \
 	  | while IFS=$$'\t' read -r name what; do printf '  \033[1m%-16s\033[0m %s\n' "$$name" "$$what"; done
 
-setup: $(INSTALLED) ## make .venv from requirements.txt; does nothing if it is there
+setup: $(COMPILED) ## make .venv from requirements.txt; does nothing if it is there
 
 $(INSTALLED): requirements.txt pyproject.toml
 	@command -v $(PYTHON) >/dev/null || {
@@ -49,7 +53,11 @@ $(INSTALLED): requirements.txt pyproject.toml
 	[ -x $(BIN)/python ] || "$$uv" venv -q -p $(PYTHON) $(VENV)
 	"$$uv" pip install -p $(BIN)/python --require-hashes -r requirements.txt
 	"$$uv" pip install -q -p $(BIN)/python --no-deps -e .
-	$(BIN)/eventbridge compile
+	touch $@
+
+# What is compiled is kept by the times of these files; without this the first events after a change would wait for it.
+$(COMPILED): $(INSTALLED) $(wildcard $(addprefix include/eventbridge/,scan/*.py match/kernel/*.py transform/kernel/*.py))
+	@$(BIN)/eventbridge compile
 	touch $@
 
 demo: setup ## deliver EVENTS flights (60000, or all) through Airflow and Spark, prove that none is lost; STORE=s3, LEDGER=postgresql, BUS=kafka|rocketmq, MODE=express

@@ -23,6 +23,7 @@ from stages.delivering import RUNNER, RunningClock, Sending, http, rules, segmen
 from eventbridge import fault_points
 from eventbridge.decision.chunking import PoolSlots
 from eventbridge.errors import BusError, InfrastructureError, UserError
+from eventbridge.routing.warm_up import compile_ahead
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.express import deliver_express
@@ -199,6 +200,19 @@ def test_who_loses_the_shift_says_so(sending: Sending) -> None:
     with pytest.raises(InfrastructureError, match="another process has taken the shift of runner 'orders'"):
         deliver_express(sending.work, RUNNER, threading.Event())
     thief.join()
+
+
+def test_a_shift_is_taken_once_the_matcher_is_compiled(sending: Sending) -> None:
+    """It takes most of a minute after a change of the matcher; meanwhile another process may deliver."""
+    sending.rules(crm="/healthy/crm")
+    ledger = sending.work.ledger
+    assert ledger.take_shift(RUNNER, "another", ledger.now() + timedelta(seconds=60))
+    compile_ahead.cache_clear()
+
+    with pytest.raises(InfrastructureError, match="another process delivers"):
+        deliver_express(sending.work, RUNNER, threading.Event())
+
+    assert compile_ahead.cache_info().misses == 1
 
 
 def test_the_shift_of_a_process_that_is_gone_is_ended_at_once(sending: Sending) -> None:

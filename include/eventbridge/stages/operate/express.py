@@ -24,6 +24,7 @@ from eventbridge.decision.chunking import PoolSlots
 from eventbridge.errors import EventBridgeError, InfrastructureError
 from eventbridge.model.batch import Batch
 from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.warm_up import compile_ahead
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.deliver import deliver_references, deliver_retries, push_and_settle
@@ -69,6 +70,7 @@ def deliver_express(work: Runtime, runner: str, stop: threading.Event, bounds: B
     InfrastructureError where one has taken it.
     """
     refuse_unfit(work.rule_set().for_runner(runner))
+    compile_ahead()  # seconds, and most of a minute after a change of the matcher: before anything waits for this shift
     with _scratch() as scratch, Lease(work, runner, stop, bounds) as lease:
         done = _Loop(work, runner, scratch, lease).run()
         if lease.lost.is_set():
