@@ -199,8 +199,8 @@ def segment_rows(work: Runtime, batch_id: str) -> list[dict[str, Any]]:
 
 
 def told(sending: Sending) -> list[dict[str, Any]]:
-    """Return the events on the bus `eventbridge`."""
-    return operational_events(sending.work)
+    """Return the events on the bus `eventbridge`, but for those of schemas, which every new type of events brings."""
+    return [each for each in operational_events(sending.work) if not each["type"].startswith("schema.")]
 
 
 def operational_events(work: Runtime) -> list[dict[str, Any]]:
