@@ -247,6 +247,14 @@ def test_the_clock_wakes_seldom_while_the_bell_lives(home: Path) -> None:
     assert net(url) == "* * * * *"
 
 
+def test_asking_for_the_bell_makes_no_ledger(home: Path) -> None:
+    """Airflow parses DAG files as any user, before anything was delivered."""
+    home.mkdir()
+
+    assert net(Settings(home=home).ledger_url) == "* * * * *"
+    assert list(home.iterdir()) == []
+
+
 @pytest.mark.parametrize("dag_id", ["deliver_orders", "retry_deliveries"])
 def test_airflow_ends_a_push_that_does_not_stop_by_itself(dags: dict[str, DAG], dag_id: str) -> None:
     """The budget of 20 s is the push's own; half a minute later comes the net."""

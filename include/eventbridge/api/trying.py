@@ -19,7 +19,7 @@ from eventbridge.stages.operate.find import find_rule, find_target
 from eventbridge.stages.operate.release import release_rule
 from eventbridge.stages.operate.target_status import target_lines
 from eventbridge.stages.operate.try_pattern import try_pattern
-from eventbridge.stages.operate.try_target import check_target, send_event
+from eventbridge.stages.operate.try_target import answer_document, check_target, send_event
 from eventbridge.stages.runtime.runtime import Runtime
 
 router = APIRouter(default_response_class=Response, responses=RESPONSES)
@@ -107,16 +107,7 @@ async def send(request: Request, token: Operator, rule: _Rule, target: _Target, 
             answer = send_event(work, rule, target, _body(work, call, written))
         except TransformFailed as error:
             raise UserError(f"The transform fails for this event: {error}") from None
-        return {
-            "rule": rule,
-            "target": target,
-            "accepted": answer.accepted,
-            "code": answer.code,
-            "error_class": answer.error_class,
-            "error": answer.error,
-            "duration_ms": round(answer.duration_ms, 1),
-            "response_head": answer.response_head.decode("utf-8", "replace"),
-        }
+        return answer_document(rule, target, answer)
 
     return await once(request, token, sent)
 

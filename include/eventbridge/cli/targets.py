@@ -84,24 +84,13 @@ def send(
 
     It is not a delivery: neither books nor breaker know of it.
     """
-    from eventbridge.stages.operate.try_target import send_event
+    from eventbridge.stages.operate.try_target import answer_document, send_event
 
     with runtime(looking=True) as work:
         answer = send_event(work, rule, target, whole_file(event))
     what = f"HTTP {answer.code}" if answer.code is not None else f"{answer.error_class}: {answer.error}"
     if as_json:
-        show_json(
-            {
-                "rule": rule,
-                "target": target,
-                "accepted": answer.accepted,
-                "code": answer.code,
-                "error_class": answer.error_class,
-                "error": answer.error,
-                "duration_ms": round(answer.duration_ms, 1),
-                "response_head": answer.response_head.decode("utf-8", "replace"),
-            }
-        )
+        show_json(answer_document(rule, target, answer))
     elif answer.accepted:
         say(f"{rule}/{target} took it" + (f": {what}" if answer.code is not None else ""))
     else:

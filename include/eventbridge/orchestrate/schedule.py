@@ -44,6 +44,8 @@ NET = "* * * * *"
 SELDOM_NET = "*/10 * * * *"
 #: The bell lives if it has looked since; it notes that three times as often.
 ALIVE = timedelta(seconds=60)
+#: How long the ledger may take to say when it looked.
+_ASK_SECONDS = 1.0
 
 
 def waking(subject: str) -> AssetOrTimeSchedule:
@@ -61,13 +63,20 @@ def net(ledger_url: str) -> str:
     Whenever Airflow parses a DAG file again the ledger is asked when the doorbell looked last: a bell that died is
     known within ALIVE and the time between two parses.
     """
-    from eventbridge.ledger import Ledger
+    from sqlalchemy.exc import SQLAlchemyError
 
+    from eventbridge.ledger.engines.registry import engine_of
+    from eventbridge.ledger.statements.doorbell import LAST_LOOK
+
+    ledger = engine_of(ledger_url)
     try:
-        with closing(Ledger.open(ledger_url)) as ledger:
-            last = ledger.last_look()
-            return SELDOM_NET if last is not None and ledger.now() - last < ALIVE else NET
-    except LedgerError as error:
+        # As a reader: a parse makes no ledger and migrates none, and Airflow gives it 30 s in all.
+        with ledger.reader(_ASK_SECONDS).connect() as connection:
+            last = connection.execute(LAST_LOOK).scalar()
+        return SELDOM_NET if last is not None and ledger.now() - last < ALIVE else NET
+    except FileNotFoundError:  # nothing was delivered here yet
+        return NET
+    except (LedgerError, SQLAlchemyError) as error:
         log.warning("whether the doorbell lives is not known: %s", error)
         return NET
 

@@ -345,7 +345,7 @@ def test_events_are_delivered_while_a_window_is_closed(sending: Sending) -> None
 
 
 def test_rules_that_change_while_a_window_is_closed_hold_for_what_came_meanwhile(sending: Sending) -> None:
-    """The next window begins anew with them: what was sent by the old ones comes again, and nothing is lost."""
+    """The next window starts over with them: what was sent by the old ones comes again, and nothing is lost."""
     quick_windows(sending, crm="/healthy/crm")
     with a_close_that_waits() as (closes, goes_on), a_shift(sending):
         sending.publish(30)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import uuid
 from contextlib import closing, suppress
 from datetime import timedelta
+from typing import Any
 
 from eventbridge.errors import EventError, UserError
 from eventbridge.event.cloudevent import parse_event
@@ -54,6 +55,20 @@ def send_event(work: Runtime, rule: str, target: str, body: bytes) -> Answer:
             _, answer = next(answers)
         opened.flush()
     return answer
+
+
+def answer_document(rule: str, target: str, answer: Answer) -> dict[str, Any]:
+    """Return what a target said to one event as JSON has it, for the command line and the API."""
+    return {
+        "rule": rule,
+        "target": target,
+        "accepted": answer.accepted,
+        "code": answer.code,
+        "error_class": answer.error_class,
+        "error": answer.error,
+        "duration_ms": round(answer.duration_ms, 1),
+        "response_head": answer.response_head.decode("utf-8", "replace"),
+    }
 
 
 def request_of(work: Runtime, rule: Rule, target: Target, body: bytes, delivery_id: str = "") -> Request:
