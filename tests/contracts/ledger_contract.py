@@ -23,6 +23,7 @@ from contracts.ledger_replays_contract import ReplaysContract
 from contracts.ledger_retention_contract import RetentionContract
 from contracts.ledger_route_tries_contract import RouteTriesContract
 from contracts.ledger_samples import Clock
+from contracts.ledger_schemas_contract import SchemasContract
 from contracts.ledger_shifts_contract import ShiftsContract
 from contracts.ledger_targets_contract import TargetsContract
 
@@ -43,6 +44,7 @@ class LedgerContract(
     ReplaysContract,
     RetentionContract,
     RouteTriesContract,
+    SchemasContract,
     ShiftsContract,
     TargetsContract,
 ):
