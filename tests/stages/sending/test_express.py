@@ -25,6 +25,7 @@ from eventbridge.decision.chunking import PoolSlots
 from eventbridge.errors import BusError, InfrastructureError, UserError
 from eventbridge.routing.warm_up import compile_ahead
 from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.operate import express_window
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.express import deliver_express
 from eventbridge.stages.operate.shift_lease import Bounds
@@ -371,6 +372,28 @@ def test_the_next_window_begins_while_a_target_of_the_former_hangs(sending: Send
             until(lambda number=number: len(crm_requests(sending)) == 15 * number)
             if number % 2 == 0:
                 until(lambda number=number: len(sending.work.ledger.batches()) > number // 2)
+
+    assert set(ids(sending).values()) == {1}
+    assert audit(sending.work).differences == ()
+
+
+def test_a_target_that_hangs_in_the_former_window_has_one_run(
+    sending: Sending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the next window has for it waits until the former gave up: its limits hold for both together."""
+    monkeypatch.setattr(express_window, "_PATIENCE_SECONDS", 6.0)
+    hanging = http("/hang/hanging", timeout='"20s"', max_in_flight=1)
+    quick_windows(sending, hanging=hanging, crm="/healthy/crm")
+    with a_shift(sending):
+        began = time.monotonic()
+        count = 0
+        while time.monotonic() - began < 2:  # a window lasts for one
+            count += 1
+            sending.publish(1)
+            until(lambda count=count: len(crm_requests(sending)) == count)
+        assert [batch.state for batch in sending.work.ledger.batches()] == ["open"], "the former is closed"
+        assert len(sending.requests()) == count + 1
+        monkeypatch.setattr(express_window, "_PATIENCE_SECONDS", 0.5)
 
     assert set(ids(sending).values()) == {1}
     assert audit(sending.work).differences == ()
