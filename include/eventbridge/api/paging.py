@@ -24,7 +24,7 @@ def paged(
 ) -> tuple[Sequence[Item], str | None]:
     """Return what follows the item that a cursor names, and the cursor of what follows that; None: nothing does.
 
-    Raises UserError for what is no cursor, or names what is not there any more.
+    Raises UserError for a cursor that is invalid, or names what is not there any more.
     """
     first = 0
     if cursor:

@@ -12,14 +12,11 @@ from eventbridge.api.once import RESPONSES, Operator, once
 from eventbridge.stages.operate.deliver_replay import cancel_replay, pause_replay, resume_replay
 from eventbridge.stages.operate.replay_progress import find_replay, replay_document
 from eventbridge.stages.replay.plan import begin_replay
-from eventbridge.stages.replay.survey import survey
+from eventbridge.stages.replay.survey import PREVIEW_FILES, survey
 from eventbridge.stages.replay.wish import WrittenWish
 from eventbridge.stages.runtime.runtime import Runtime
 
 router = APIRouter(default_response_class=Response, responses=RESPONSES)
-
-#: Files of the archive that a dry run looks through at most.
-_PREVIEW_FILES = 50
 
 
 class ReplayCall(BaseModel):
@@ -64,7 +61,7 @@ async def begin(request: Request, token: Operator, call: ReplayCall) -> Response
     def begun(work: Runtime) -> Any:
         wish = call.written().read(work.ledger.now(), work.rule_set())
         if call.dry_run:
-            return survey(work, wish, _PREVIEW_FILES)
+            return survey(work, wish, PREVIEW_FILES)
         return replay_document(work, begin_replay(work, wish, f"token, {token.name}, {uuid.uuid4()}").replay_id)
 
     return await once(request, token, begun)

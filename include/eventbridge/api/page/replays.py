@@ -20,7 +20,7 @@ from eventbridge.errors import UserError
 from eventbridge.stages.operate.deliver_replay import cancel_replay, pause_replay, resume_replay
 from eventbridge.stages.operate.replay_progress import find_replay, newest_replays, replay_document
 from eventbridge.stages.replay.plan import begin_replay
-from eventbridge.stages.replay.survey import survey
+from eventbridge.stages.replay.survey import PREVIEW_FILES, survey
 from eventbridge.stages.replay.wish import WrittenWish
 from eventbridge.stages.runtime.runtime import Runtime
 
@@ -29,8 +29,6 @@ router = APIRouter(prefix="/page", include_in_schema=False, default_response_cla
 _Viewer = Annotated[Viewer, Depends(viewer)]
 _Acting = Annotated[Act, Depends(acting)]
 Word = Literal["pause", "resume", "cancel"]
-#: Files of the archive that a preview looks through at most.
-_PREVIEW_FILES = 50
 _LISTED = 100
 
 
@@ -90,7 +88,7 @@ def preview(request: Request, found: _Viewer, form: Annotated[Form, Depends()]) 
             return values
         try:
             wish = form.wish().read(work.ledger.now(), work.rule_set())
-            return values | {"survey": survey(work, wish, _PREVIEW_FILES), "most_files": _PREVIEW_FILES}
+            return values | {"survey": survey(work, wish, PREVIEW_FILES), "most_files": PREVIEW_FILES}
         except UserError as error:  # of the words in the form, which is shown again
             return values | {"said": str(error)}
 

@@ -31,7 +31,7 @@ def note_action(work: Runtime, by: str, call: str, asked: Mapping[str, Any]) -> 
 
 
 def action_page(work: Runtime, limit: int, after: str | None = None) -> ActionPage:
-    """Return at most so many actions from behind a cursor on; raises UserError for what is no cursor."""
+    """Return at most so many actions from behind a cursor on; raises UserError for an invalid cursor."""
     before = None
     if after:
         (text,) = read_name_cursor(after, 1)

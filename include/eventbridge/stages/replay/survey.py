@@ -18,6 +18,8 @@ from eventbridge.stages.replay.wish import Wish
 from eventbridge.stages.runtime.runtime import Runtime
 
 _SAMPLES = 3
+#: Files of the archive that are looked through at most while somebody waits for a page or an answer.
+PREVIEW_FILES = 50
 
 
 @dataclass
