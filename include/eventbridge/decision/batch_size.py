@@ -91,17 +91,24 @@ _LEAST_EVENTS = 1_000
 #: How much larger the next one is at most. What a batch costs whatever its size is in its time, so that a small one
 #: foretells too little of a large one; with 2, a backlog took seven batches to where five do.
 _GROWTH = 4
+#: In a backlog a batch may take so many times the target duration, as long as that is at most this part of what the
+#: whole takes: its events have waited for longer, and each batch costs some seconds whatever its size is.
+_BACKLOG_TIMES, _BACKLOG_PART = 2.0, 0.25
 
 
-def paced_events(events: int, seconds: float, target_seconds: float, *, is_full: bool) -> int | None:
+def paced_events(events: int, seconds: float, target_seconds: float, *, is_full: bool, backlog: int = 0) -> int | None:
     """Return how many events a batch may take so that it takes `target_seconds`, as one of `events` took `seconds`.
 
-    From one batch to the next it is at most four times as many, or half. None: that batch says nothing, as it was not
-    full and quick enough; what there is to do for few events is not done in less time.
+    Of a `backlog`, in events, that takes many such batches it may take twice as long. From one batch to the next it is
+    at most four times as many, or half. None: that batch says nothing, as it was not full and quick enough; what there
+    is to do for few events is not done in less time.
     """
     if not events or (not is_full and seconds <= target_seconds):
         return None
-    wanted = events * target_seconds / max(seconds, 0.001)
+    seconds = max(seconds, 0.001)
+    drain_seconds = backlog * seconds / events
+    target_seconds = max(target_seconds, min(_BACKLOG_TIMES * target_seconds, _BACKLOG_PART * drain_seconds))
+    wanted = events * target_seconds / seconds
     return round(max(min(events, _LEAST_EVENTS), min(_GROWTH * events, max(events / 2, wanted))))
 
 

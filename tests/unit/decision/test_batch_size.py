@@ -67,6 +67,16 @@ def test_a_batch_follows_its_target_duration(events: int, seconds: float, is_ful
     assert paced_events(events, seconds, 15.0, is_full=is_full) == wanted
 
 
+@pytest.mark.parametrize(
+    ("backlog", "wanted"),
+    [(0, 15_000), (60_000, 15_000), (80_000, 20_000), (120_000, 30_000), (10**9, 30_000)],
+    ids=["none", "as long as four batches", "somewhat longer", "as long as eight", "endless"],
+)
+def test_a_batch_of_a_backlog_may_take_longer(backlog: int, wanted: int) -> None:
+    """A quarter of what the whole takes, where that is more than the target duration; twice that one at most."""
+    assert paced_events(10_000, 10.0, 15.0, is_full=True, backlog=backlog) == wanted
+
+
 def test_a_topic_of_more_weight_gives_more() -> None:
     """Three times the weight is three times the events, of each of which there are enough; the rest goes to others."""
     loud = [Waiting(Queue("loud", "", number), 0, 0, 1_000) for number in range(2)]

@@ -197,14 +197,15 @@ def _plan(work: Runtime, runner: str, bus: Bus, source: LogSource, room: _Room) 
         if queue in existing:
             found = waiting_of(bus, source, queue, offset)
             waiting.append(found._replace(end=min(found.end, room.until.get(queue, found.end))))
-    limit = _most_events(work, runner, room)
     held = sum(each.end - each.readable_from for each in waiting)
+    # Another topic's few events would wait for the whole of a batch that is large.
+    limit = _most_events(work, runner, room, held if len(bus.source.topics) == 1 else 0)
     return _Plan([Range(*take) for take in plan_ranges(waiting, limit, bus.weights)], is_full=held > limit)
 
 
-def _most_events(work: Runtime, runner: str, room: _Room) -> int:
+def _most_events(work: Runtime, runner: str, room: _Room, backlog: int = 0) -> int:
     settings = work.settings
-    max_events = min(settings.batch_max_events, events_in_time(work, runner))
+    max_events = min(settings.batch_max_events, events_in_time(work, runner, backlog))
     max_events = max_events if room.most is None else min(room.most, max_events)
     return events_within(max_events, settings.batch_max_bytes, _mean_bytes(work, runner))
 

@@ -21,8 +21,11 @@ _MOST_BATCHES = 10
 _MOST = 0.8
 
 
-def events_in_time(work: Runtime, runner: str) -> int:
-    """Return how many events the next batch may take, by the last one that was full or took longer than it should."""
+def events_in_time(work: Runtime, runner: str, backlog: int = 0) -> int:
+    """Return how many events the next batch may take, by the last one that was full or took longer than it should.
+
+    `backlog` is how many wait that may have the bus for themselves; 0 where others share it.
+    """
     target = work.settings.batch_target_seconds
     for batch in work.ledger.batches(limit=_MOST_BATCHES, runner=runner):
         if batch.kind != "normal" or batch.committed_at is None:
@@ -34,7 +37,7 @@ def events_in_time(work: Runtime, runner: str) -> int:
         landed = [file.detail for file in work.ledger.files(batch.batch_id, "buffer")]
         events = sum(each.read for each in landed if isinstance(each, LandedRange))
         seconds = (answered - batch.planned_at).total_seconds()
-        if (found := paced_events(events, seconds, target, is_full=batch.is_full)) is not None:
+        if (found := paced_events(events, seconds, target, is_full=batch.is_full, backlog=backlog)) is not None:
             return found
     return FIRST_EVENTS
 
