@@ -39,11 +39,14 @@ URI = "https://login:p%40ss@hooks.example:8443/v1?signing_secret=whsec_AA%3D%3D&
 
 
 @pytest.mark.parametrize("store", ["", "s3://bucket/x"])
-def test_everything_that_is_preloaded_can_be_imported(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module that moves would silently cost every task its import time."""
+@pytest.mark.parametrize("process", ["scheduler", "dag-processor"])
+def test_everything_that_is_preloaded_can_be_imported(
+    process: str, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module that moves would silently cost every task, or every DAG file, its import time."""
     monkeypatch.setenv("EVENTBRIDGE_STORE_URI", store)
 
-    assert preload() == []
+    assert preload([process]) == []
 
 
 @pytest.mark.parametrize("file", ["config/airflow_local_settings.py", "plugins/eventbridge_plugin.py"])

@@ -1,6 +1,6 @@
 """The package's entry point `airflow.policy`: every Airflow process imports it, first of all and in full.
 
-It has two jobs: pools and weights of pushes, and what tasks import, loaded before they are forked.
+It has two jobs: pools and weights of pushes, and what tasks and DAG files import, loaded before they are forked.
 """
 
 from __future__ import annotations
@@ -24,6 +24,4 @@ def task_instance_mutation_hook(task_instance: Any, dag_run: Any) -> None:
     place_push(task_instance, dag_run)
 
 
-# Only processes whose children are tasks: the others would pay for what they never use.
-if sys.argv[1:2] in (["scheduler"], ["celery"]):
-    preload()
+preload(sys.argv[1:])
