@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 
 import hypothesis
+import new_ledgers
 import pytest
 from faults.tried import CRASH_MATRIX, Tried, in_all
 from s3proxy.forward import Forward
@@ -108,8 +109,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_sessionstart() -> None:
-    """Take SIGINT, also where CI runs in the background and it is ignored: children would inherit that."""
+    """Take SIGINT, also where CI runs in the background and it is ignored: children would inherit that.
+
+    And make new ledgers without running all migrations for each.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    new_ledgers.remember()
 
 
 @pytest.hookimpl(trylast=True)

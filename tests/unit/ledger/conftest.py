@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import new_ledgers
 import pytest
 from contracts.ledger_samples import Clock
 from unit.ledger.ledger_file import url
 
-from eventbridge.ledger import Ledger
+from eventbridge.ledger import Ledger, revision
 
 
 @pytest.fixture
@@ -17,3 +18,10 @@ def file(tmp_path: Path) -> Path:
     made = tmp_path / "ledger.sqlite"
     Ledger.open(url(made), Clock()).close()
     return made
+
+
+@pytest.fixture
+def migrated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have every ledger of a test made by the migrations themselves."""
+    assert isinstance(revision._upgrade, new_ledgers.Remembered)
+    monkeypatch.setattr(revision, "_upgrade", revision._upgrade.migrate)

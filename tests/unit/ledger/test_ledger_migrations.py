@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import new_ledgers
 import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
@@ -21,12 +22,14 @@ from eventbridge import fault_points
 from eventbridge.decision.breaker import Tally
 from eventbridge.errors import LedgerError
 from eventbridge.event.ids import Fingerprint
-from eventbridge.ledger import Ledger, migrations
+from eventbridge.ledger import Ledger, migrations, revision
 from eventbridge.ledger.revision import HEAD
 from eventbridge.ledger.tables import metadata
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.queue import Queue
 from eventbridge.model.routed import RoutedPiece, RoutedShare, RoutedSlice, SplitSlice, UnroutableEvent
+
+pytestmark = pytest.mark.usefixtures("migrated")
 
 
 def test_the_migrations_make_the_tables_that_the_statements_use(file: Path) -> None:
@@ -46,6 +49,27 @@ def test_the_migrations_make_the_tables_that_the_statements_use(file: Path) -> N
 
     assert differences == []
     assert made == indexes_of(whole)
+
+
+def test_ledgers_of_tests_are_what_migrations_make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are made by what was run for the first one are the same, but for their ids and times."""
+    remembered = new_ledgers.Remembered(revision._upgrade)
+    files = [tmp_path / f"{name}.sqlite" for name in ("migrated", "first", "second")]
+    for file, made_by in zip(files, (revision._upgrade, remembered, remembered), strict=True):
+        monkeypatch.setattr(revision, "_upgrade", made_by)
+        Ledger.open(url(file)).close()
+
+    migrated, first, second = (whole_text_of(file) for file in files)
+    assert migrated == first == second
+    assert len(migrated) > 70
+
+
+def whole_text_of(file: Path) -> list[str]:
+    """Return the SQL that makes a database again, without the row that names the ledger."""
+    connection = sqlite3.connect(file)
+    lines = [line for line in connection.iterdump() if not line.startswith('INSERT INTO "ledger" ')]
+    connection.close()
+    return lines
 
 
 def test_the_known_head_is_the_newest_migration() -> None:

@@ -26,6 +26,8 @@ from eventbridge.ledger.revision import HEAD
 from eventbridge.ledger.statements.chunks import PLACES_OF_RUNNER
 from eventbridge.ledger.tables import metadata
 
+pytestmark = pytest.mark.usefixtures("migrated")
+
 
 @pytest.fixture
 def empty(postgresql_server: Postgresql) -> Iterator[str]:
