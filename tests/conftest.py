@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 
 import hypothesis
+import long_files
 import new_ledgers
 import pytest
 from faults.tried import CRASH_MATRIX, Tried, in_all
@@ -91,6 +92,12 @@ def no_fault_left_behind() -> Iterator[None]:
     """Take the fault hook out after each test."""
     yield
     fault_points.install(None)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest."""
+    long_files.longest_first(items)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
