@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,6 +19,7 @@ from stages.broker_shop import deliver, delivered, example_of
 from eventbridge.errors import BusError
 from eventbridge.s3.access import S3Access
 from eventbridge.sources.sqs.queue import SqsQueue
+from eventbridge.stages.letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
 
 Order = Callable[..., bytes]
@@ -66,12 +69,14 @@ def test_events_of_a_queue_are_delivered_and_deleted(
         MessageDeduplicationId="b",
         MessageAttributes=typed,
     )
+    sqs.send_message(QueueUrl=url, MessageBody="no JSON", MessageGroupId="g", MessageDeduplicationId="c")
     deliver(site)
     left = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
 
     assert delivered(tmp_path) == sorted([*map(str, range(12)), "binary"])
     assert [left[f"ApproximateNumberOfMessages{which}"] for which in ("", "NotVisible")] == ["0", "0"]
     assert audit(site.work).differences == ()
+    assert [letter["reason"] for letter in dead_letters(site.work)] == ["Malformed"]
 
 
 def test_messages_are_held_extended_and_deleted(sqs: Any, endpoint: str) -> None:
@@ -94,5 +99,45 @@ def test_a_queue_that_is_not_there_is_told(endpoint: str) -> None:
     with (
         closing(SqsQueue(access(endpoint), "nowhere", 30.0)) as queue,
         pytest.raises(BusError, match=r"'nowhere'.*Make"),
+    ):
+        queue.receive(1)
+
+
+_SAID = (
+    b'{"__type": "com.amazon.coral.service#InvalidClientTokenId", "message": "The security token is invalid"}',
+    b'{"QueueUrl": "http',
+    b"",
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "told"),
+    [
+        (b"403 Forbidden", _SAID[0], "InvalidClientTokenId.*Correct login and password"),
+        (b"200 OK", _SAID[1], "cut short.*Correct endpoint_url"),
+        (b"", _SAID[2], "closed before.*Correct endpoint_url"),
+    ],
+    ids=["wrong keys", "half an answer", "no answer"],
+)
+def test_a_server_that_refuses_or_says_half_is_told(status: bytes, said: bytes, told: str) -> None:
+    """By an error that names the queue, and what to correct."""
+    head = b"HTTP/1.1 %s\r\nContent-Type: application/x-amz-json-1.0\r\nContent-Length: %d\r\n\r\n"
+    head %= status, len(_SAID[0])
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listening.accept()
+                with connection:
+                    connection.recv(65_536)
+                    connection.sendall(head + said if status else b"")
+
+    threading.Thread(target=serve, daemon=True).start()
+    there = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    with (
+        listening,
+        closing(SqsQueue(access(there), "orders", 30.0)) as queue,
+        pytest.raises(BusError, match=f"'orders': .*{told}"),
     ):
         queue.receive(1)

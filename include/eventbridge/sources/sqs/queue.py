@@ -85,7 +85,7 @@ class SqsQueue:
                 if not answer.get("Messages"):
                     break
                 found += answer["Messages"]
-        return _block(found)
+            return _block(found)
 
     def extend(self, receipts: Sequence[str]) -> list[str]:
         """Keep messages invisible for their time again; their receipts stay the same."""
@@ -106,7 +106,7 @@ class SqsQueue:
         names = ["ApproximateNumberOfMessages"]
         with self._doing("ask how many messages wait in"):
             found = self._client.get_queue_attributes(QueueUrl=self._queue_url(), AttributeNames=names)
-        return int(found["Attributes"][names[0]])
+            return int(found["Attributes"][names[0]])
 
     def close(self) -> None:
         """Let go of connections."""
@@ -148,6 +148,11 @@ class SqsQueue:
             raise BusError(
                 f"SQS at {self._place}: to {what} the queue {self._name!r}: {error}. "
                 "Correct endpoint_url and region_name in the connection's extra, or wait until it answers"
+            ) from None
+        except (KeyError, TypeError, ValueError) as error:
+            raise BusError(
+                f"SQS at {self._place}: to {what} the queue {self._name!r}: an answer that was cut short, or is "
+                f"not SQS's ({error}). Correct endpoint_url in the connection's extra, or wait until it answers"
             ) from None
 
 
