@@ -21,6 +21,7 @@ from sqlalchemy.exc import InternalError, OperationalError
 
 from eventbridge.errors import LedgerError, SettingsError
 from eventbridge.ledger import Ledger, migrations
+from eventbridge.ledger.engines import postgresql
 from eventbridge.ledger.engines.registry import engine_of
 from eventbridge.ledger.revision import HEAD
 from eventbridge.ledger.statements.chunks import PLACES_OF_RUNNER
@@ -219,6 +220,23 @@ def test_a_lock_that_another_session_keeps_is_told(url: str) -> None:
         connection.rollback()
 
     assert ledger.move_batch("batch-1", "planned", "routed")
+    ledger.close()
+
+
+def test_a_statement_that_takes_too_long_is_told(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that hangs in the middle of one: what to look at, and nothing was changed."""
+    monkeypatch.setattr(postgresql, "_STATEMENT_SECONDS", 0.2)
+    ledger = Ledger.open(url, busy_timeout_seconds=0.2)
+    assert ledger.plan_batch(a_batch(), [])
+    with psycopg.connect(url) as connection:
+        connection.execute(
+            "CREATE FUNCTION hang() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(60); RETURN NEW; END';"
+            "CREATE TRIGGER hangs BEFORE UPDATE ON batch FOR EACH ROW EXECUTE FUNCTION hang()"
+        )
+
+    with pytest.raises(LedgerError, match=r"statement timeout.*pg_stat_activity"):
+        ledger.move_batch("batch-1", "planned", "routed")
+    assert ledger.batch("batch-1").state == "planned"
     ledger.close()
 
 
