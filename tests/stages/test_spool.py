@@ -12,7 +12,11 @@ import pytest
 from eventbridge import fault_points
 from eventbridge.errors import OffsetGapError
 from eventbridge.model.queue import Queue
+from eventbridge.stages.guards.ledger_identity import claim_runner
+from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.spool import Spool
+from eventbridge.stages.upkeep.maintain import maintain
+from eventbridge.store import layout
 from eventbridge.testing.queues import InMemoryQueue
 
 INVISIBLE = timedelta(seconds=30)
@@ -160,3 +164,26 @@ def test_what_every_runner_has_taken_is_removed(
     assert (spool().earliest(TOPIC), spool().end(TOPIC)) == (2, 4)
     assert bodies(spool()) == [b"3", b"4"]
     assert len(work.store.list("spool/")) == 2
+
+
+def test_maintain_removes_what_a_dead_process_left(
+    site: Any, work: Any, spool: Callable[[], Spool], queue: InMemoryQueue, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that was never recorded goes when its day is over for a day; what is recorded, or younger, stays."""
+    queue.publish([b"1"])
+    spool().take_in(1)
+    site.write_rules(
+        "buses: {shop: {source: {type: embedded, topics: [orders]}}}\n"
+        "rules: {all: {bus: shop, pattern: {}, targets: {log: {type: file, path: /tmp/never-written/all.jsonl}}}}\n"
+    )
+    claim_runner(work, "shop")
+    work.ledger.register_queues("shop", "shop", {TOPIC: 0})
+    lost = [layout.spool("shop", "orders", clock.now + timedelta(days=days), "lost") for days in (0, 1)]
+    for path in lost:
+        work.store.put(path, b"never recorded")
+    clock.now += timedelta(days=1, hours=13)  # the day after the next begins in less than a day
+    monkeypatch.setattr(Runtime, "open_source", lambda _, bus: spool())
+
+    assert maintain(work).lost_files == 1
+    assert [work.store.exists(path) for path in lost] == [False, True]
+    assert bodies(spool()) == [b"1"]

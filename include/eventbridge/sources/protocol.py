@@ -111,6 +111,9 @@ class TakesIn(Protocol):
     def take_in(self, most: int) -> int:
         """Take up to `most` messages over from the queues, acknowledge them, and return how many came."""
 
+    def lost_files(self, before: datetime) -> Sequence[str]:
+        """Return the files in the store that whoever took messages over left before a time, and that nothing names."""
+
 
 @runtime_checkable
 class Publisher(Protocol):

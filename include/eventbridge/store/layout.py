@@ -26,6 +26,11 @@ def spool(bus: str, topic: str, at: datetime, attempt: str) -> str:
     return f"spool/bus={bus}/topic={topic}/date={at.astimezone(UTC):%Y-%m-%d}/{attempt}.parquet"
 
 
+def spool_of_topic(bus: str, topic: str) -> str:
+    """Return what the paths of all files of a topic's spool begin with; days are sorted by it."""
+    return f"spool/bus={bus}/topic={topic}/"
+
+
 def canary() -> str:
     """Return the path of the one event, laid out like a buffer file, that shows whether Spark routes at all."""
     return "canary/event.parquet"

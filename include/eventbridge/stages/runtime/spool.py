@@ -35,6 +35,8 @@ _FILE_EVENTS: Final = 10_000
 _FILE_BYTES: Final = 16 << 20
 _ROW_GROUP_ROWS: Final = 2_000
 _BLOCK_ROWS: Final = 2_000
+#: Beyond any offset.
+_NO_END: Final = (1 << 63) - 1
 #: How long one `take_in` takes messages over; the next batch goes on.
 _TAKING_SECONDS: Final = 15.0
 
@@ -119,6 +121,19 @@ class Spool:
                 self._ledger.drop_spooled(self._bus, queue.topic, gone[-1].end)
             removed += sum(file.end - file.start for file in gone)
         return removed
+
+    def lost_files(self, before: datetime) -> list[str]:
+        """Return the files of days that ended before the aware time `before` which nothing names.
+
+        Who wrote them died before they were recorded: what they hold was not acknowledged, and came again.
+        """
+        found: list[str] = []
+        for topic in sorted(self._sources):
+            first_kept = layout.spool(self._bus, topic, before, "").removesuffix(".parquet")
+            paths = [path for path in self._store.list(layout.spool_of_topic(self._bus, topic)) if path < first_kept]
+            named = {file.path for file in self._ledger.spooled_files(self._bus, topic, 0, _NO_END)} if paths else set()
+            found += [path for path in paths if path not in named]
+        return found
 
     def take_in(self, most: int) -> int:
         """Take up to `most` messages over from the queues, in equal shares, and return how many came.

@@ -55,11 +55,15 @@ def _trim(run: Run, bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset],
     # The archive has what a spool held: that keeps only what somebody has not taken.
     kept = LEAST_AGE if isinstance(source, TakesIn) else max(LEAST_AGE, timedelta(seconds=bus.retention_seconds))
     before = run.now - kept
+    if isinstance(source, TakesIn):
+        lost = source.lost_files(before)
+        run.remove(lost)
+        run.done.lost_files += len(lost)
     taken: dict[Queue, int] = {}
     for row in rows:
         taken[row.queue] = min(row.offset, taken.get(row.queue, row.offset))
     for each in left:
-        if each.queue in taken and each.bus_identity in ("", identities.get(each.queue.topic)):
+        if each.queue in taken and each.bus_identity in ("", identities.get(each.queue.topic, each.bus_identity)):
             taken[each.queue] = min(each.offset, taken[each.queue])
     first = {queue: source.earliest(queue) for queue in source.queues()}
     for queue, earliest in first.items():
