@@ -47,9 +47,9 @@ def publish(site: Any, *bodies: bytes) -> None:
     publisher.close()
 
 
-def deliver(site: Any) -> None:
+def deliver(site: Any, runner: str = "orders") -> None:
     """Move batches through all stages until nothing waits."""
-    deliver_until_idle(site.work, "orders", InProcessRouter(site.work.store))
+    deliver_until_idle(site.work, runner, InProcessRouter(site.work.store))
 
 
 def delivered(folder: Path) -> list[str]:

@@ -15,8 +15,10 @@ from eventbridge.errors import NotFoundError, OffsetGapError, StoreError, UserEr
 from eventbridge.model.batch import BatchFile, Range
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.queue import Queue
+from eventbridge.stages.ingest.later_queue import later_start
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.testing.sources import InMemoryLog
 
 Q0, Q1 = Queue("placed", "", 0), Queue("placed", "", 1)
 
@@ -130,6 +132,23 @@ def test_a_queue_that_appears_later_starts_at_its_beginning(site: Any, order: Ca
     site.publish(order(1), topic="paid")
 
     assert ranges(site.work, listen(site.work, "orders")) == [(Queue("paid", "", 0), 0, 1)]
+
+
+def test_of_a_broker_that_was_away_latest_is_when_the_runner_came(
+    site: Any, clock: Any, order: Callable[..., bytes]
+) -> None:
+    """What was there before, but for some minutes by which clocks may differ, is passed over; nothing later is."""
+    site.write_rules(RULES_AT.format(topics="[placed]", start_at="latest"))
+    bus = site.work.rule_set().buses["orders"]
+    log = InMemoryLog(topics=["placed"], queues=0, clock=clock)
+    queue = log.add_queue("placed", "broker-b")
+    log.publish([(order(1), None)])
+    clock.advance(3600)
+    assert listen(site.work, "orders") is None
+    log.publish([(order(2), None)])
+
+    assert later_start(site.work, "orders", bus, log, queue) == 1
+    assert later_start(site.work, "nobody", bus, log, queue) == 0
 
 
 def test_a_topic_that_is_no_longer_named_is_let_be(

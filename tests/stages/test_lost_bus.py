@@ -5,17 +5,20 @@ from __future__ import annotations
 import re
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any
 
 import pytest
 
 from eventbridge.errors import OffsetGapError, RuleMovedError
+from eventbridge.model.consumer_offset import ConsumerOffset
 from eventbridge.model.queue import Queue
+from eventbridge.stages.guards.log_identity import offset_gaps, standing
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.testing.sources import InMemoryLog
 
 Order = Callable[..., bytes]
 Settle = Callable[[Runtime, str], None]
@@ -187,3 +190,32 @@ def test_offsets_of_an_earlier_version_count_on_the_bus_that_is_there(
     assert listen(site.work, "orders") is None
 
     assert {row.bus_identity for row in site.work.ledger.consumer_offsets()} == {identity(site)}
+
+
+class NamelessLog(InMemoryLog):
+    """A log whose bus gives topics no identity."""
+
+    def identities(self) -> Mapping[str, str]:
+        return {}
+
+
+def test_a_log_without_identity_is_known_by_the_last_message(site: Any, clock: Any, order: Order) -> None:
+    """One made again is told, for all queues of its topic; where that message was dropped, or never noted, nothing."""
+    bus = site.work.rule_set().buses["orders"]
+    log = NamelessLog(topics=["placed"], queues=2, clock=clock)
+    log.publish([(order(number), None) for number in range(4)])
+    at = round(clock.now.timestamp() * 1_000_000)
+    rows = [
+        ConsumerOffset("orders", "orders", queue, 2, text, clock.now) for queue, text in ((Q0, f"1@{at}"), (Q1, ""))
+    ]
+    assert offset_gaps(bus, log, rows) == {}
+    log.lose(Q0, 1, 2)
+    assert offset_gaps(bus, log, rows) == {}
+    log.replace()
+    clock.advance(1)
+    log.publish([(order(number), None) for number in range(6)])
+
+    told = offset_gaps(bus, log, rows)
+    assert set(told) == {Q0, Q1}
+    assert "made again" in told[Q0]
+    assert [standing(row, bus, log) for row in rows] == [0, 2]

@@ -50,7 +50,10 @@ class Assignments(Database):
         with self._writing() as connection:
             if not _held(connection, in_force) or unfinished_of(connection, runner) is not None:
                 return False
-            left = [LeftAt(row.queue, row.offset, row.bus_identity) for row in offsets_of(connection, runner)]
+            left = [
+                LeftAt(row.queue, row.offset, row.bus_identity or row.message_id)
+                for row in offsets_of(connection, runner)
+            ]
             rows = [{"of_rule": r, "of_target": t, "of_runner": runner, "left": left} for r, t in pairs]
             connection.execute(statements.LEAVE_TARGET, rows)
             return True

@@ -90,6 +90,7 @@ def move_offset(connection: Connection, group: str, moved: Range, now: datetime)
         "of_queue": queue.queue_id,
         "expected": moved.start,
         "to": moved.end,
+        "last": None if moved.last_message is None else moved.last_message.text,
         "now": now,
     }
     if moved.end < moved.start or connection.execute(statements.MOVE_OFFSET, change).rowcount != 1:

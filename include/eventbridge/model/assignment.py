@@ -12,7 +12,10 @@ from eventbridge.model.queue import Queue
 
 
 class LeftAt(NamedTuple):
-    """Up to where (excluded) of a queue a runner delivered for a rule; it counts on the log of `bus_identity`."""
+    """Up to where (excluded) of a queue a runner delivered for a rule.
+
+    It counts on the log of `bus_identity`, of a bus without one on that which has this last message.
+    """
 
     queue: Queue
     offset: int

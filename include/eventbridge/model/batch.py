@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Literal
 
 from eventbridge.model.file_detail import FileDetail
+from eventbridge.model.last_message import LastMessage
 from eventbridge.model.queue import Queue
 from eventbridge.model.retention import Kept
 
@@ -22,6 +23,7 @@ class Range:
     queue: Queue
     start: int
     end: int
+    last_message: LastMessage | None = None  # that was read of it, where that is asked for
 
 
 @dataclass(frozen=True)

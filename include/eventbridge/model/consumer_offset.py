@@ -13,6 +13,7 @@ class ConsumerOffset:
     """The committed offset of a consumer group (= runner) in one queue: the smallest not yet settled.
 
     It counts on the log of `bus_identity`; empty: registered by a version that did not know, or the bus has none.
+    `message_id` is the last message taken, as the text of a `LastMessage`; empty: none yet, or not known.
     """
 
     group: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from eventbridge.model.last_message import LastMessage
 from eventbridge.model.queue import Queue
 
 
@@ -19,3 +20,4 @@ class LandedRange(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fie
     malformed: int = 0
     size: int = 0  # body bytes
     gaps: tuple[tuple[int, int], ...] = ()  # offsets that the log does not hold: first (included), last (excluded)
+    last: LastMessage | None = None

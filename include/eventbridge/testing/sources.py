@@ -63,10 +63,10 @@ class InMemoryLog:
         self._committed: dict[str, dict[Queue, int]] = {}
         self._identity = str(uuid4())
 
-    def add_queue(self, topic: str) -> Queue:
+    def add_queue(self, topic: str, broker: str = "") -> Queue:
         """Add an empty queue to a topic and return it."""
         with self._turn:
-            queue = Queue(topic, "", sum(known.topic == topic for known in self._messages))
+            queue = Queue(topic, broker, sum(known.topic == topic for known in self._messages))
             self._messages[queue] = {}
             self._ends[queue] = 0
             return queue

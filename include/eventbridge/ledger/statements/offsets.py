@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Select, bindparam, select, update
+from sqlalchemy import Select, Text, bindparam, func, select, update
 
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.statements.inserts import insert_or_skip
@@ -40,7 +40,7 @@ IDENTIFY_BUS = (
     .values(bus_identity=bindparam("identity"))
 )
 
-#: Moves one committed offset, only from where it is expected to stand.
+#: Moves one committed offset, only from where it is expected to stand; `last` None: the last message stays as noted.
 MOVE_OFFSET = (
     update(consumer_offset)
     .where(
@@ -48,7 +48,11 @@ MOVE_OFFSET = (
         of_queue(consumer_offset),
         consumer_offset.c.offset == bindparam("expected"),
     )
-    .values(offset=bindparam("to"), ctime=bindparam("now", type_=UtcTime))
+    .values(
+        offset=bindparam("to"),
+        ctime=bindparam("now", type_=UtcTime),
+        message_id=func.coalesce(bindparam("last", type_=Text), consumer_offset.c.message_id),
+    )
 )
 
 

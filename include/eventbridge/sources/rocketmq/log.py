@@ -1,7 +1,6 @@
 """Topics of a RocketMQ cluster as a log: what lies where, who has come how far, and what is read and published.
 
-A message's time is when its broker stored it. Topics have no identity: one that is made again is known only by being
-shorter than what was committed.
+A message's time is when its broker stored it. Topics have no identity: one that is made again is known by its messages.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -13,8 +14,10 @@ from eventbridge.decision.balance import Books, Fingerprints, differences, settl
 from eventbridge.decision.expectation import failed_expectations
 from eventbridge.errors import BooksError, BusError, OffsetGapError
 from eventbridge.event.ids import Fingerprint
-from eventbridge.model.batch import Batch, BatchFile, FileKind
+from eventbridge.model.batch import Batch, BatchFile, FileKind, Range
 from eventbridge.model.landed import LandedRange
+from eventbridge.model.last_message import LastMessage
+from eventbridge.model.queue import Queue
 from eventbridge.model.reference import Reference
 from eventbridge.model.routed import RoutedSlice
 from eventbridge.stages.commit.books import books_of
@@ -95,11 +98,21 @@ def _prove_and_commit(work: Runtime, batch: Batch) -> None:
     failed = failed_expectations(work.rules_of(batch), books) if batch.kind == "normal" else {}
     for rule, detail in failed.items():
         log.error("ALARM the rule %s is held from batch %s on: %s", rule, batch.batch_id, detail)
-    ranges = work.ledger.ranges(batch.batch_id)
+    ranges = _ranges(work, batch)
     now = work.clock()
     figures = figures_of(work, batch, now)
     count_batch(work, batch)
     work.ledger.commit_batch(batch.batch_id, batch.runner, ranges, now, first, failed, figures)
+
+
+def _ranges(work: Runtime, batch: Batch) -> list[Range]:
+    """Return what a batch took, with the last message that was read of each queue."""
+    landed = [file.detail for file in work.ledger.files(batch.batch_id, "buffer")]
+    last: dict[Queue, LastMessage] = {}
+    for each in landed:
+        if isinstance(each, LandedRange) and each.last is not None:
+            last[each.queue] = max(each.last, last.get(each.queue, each.last))
+    return [replace(span, last_message=last.get(span.queue)) for span in work.ledger.ranges(batch.batch_id)]
 
 
 def _write_manifest(work: Runtime, batch: Batch, books: Books, first: str) -> None:

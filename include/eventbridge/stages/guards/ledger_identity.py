@@ -46,6 +46,14 @@ def claim_runner(work: Runtime, runner: str) -> None:
         )
 
 
+def registered_at(work: Runtime, runner: str) -> datetime | None:
+    """Return since when the ledger holds a runner's state, by the ledger's clock; None: it was not claimed."""
+    try:
+        return datetime.fromisoformat(json.loads(work.store.get(layout.runner(runner)))["since"])
+    except (StoreFileMissing, ValueError, KeyError, TypeError):
+        return None
+
+
 def refuse_lost_ledger(work: Runtime, *, always: bool = False) -> None:
     """Raise LedgerLostError if the newest manifest in the store is of a batch that the ledger does not know.
 

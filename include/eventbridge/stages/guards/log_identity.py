@@ -1,17 +1,21 @@
 """The guard against a lost bus: a committed offset counts on the log that it was committed on, and on no other.
 
+A log is known by its identity, or where its bus gives it none by the last message that was taken of it.
 Called by listen and buffer, which stop, by status, which says so, and for rules that leave a runner that was stopped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+
+import pyarrow as pa
 
 from eventbridge.errors import OffsetGapError
 from eventbridge.model.consumer_offset import ConsumerOffset
+from eventbridge.model.last_message import last_message_of
 from eventbridge.model.queue import Queue
 from eventbridge.rule import Bus
-from eventbridge.sources.protocol import LogSource
+from eventbridge.sources.protocol import LogSource, TakesIn
 from eventbridge.stages.runtime.runtime import Runtime
 
 
@@ -34,14 +38,16 @@ def offset_gaps(bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset]) -> 
     bus does not name now: it is away, and so is what lies there.
     """
     identities, ends = source.identities(), source.ends()
+    asked = [
+        row for row in rows if row.queue.topic in bus.source.topics and not (row.queue.broker and row.queue not in ends)
+    ]
     found = {}
-    for row in rows:
-        if row.queue.broker and row.queue not in ends:
-            continue
+    for row in asked:
         identity, end = identities.get(row.queue.topic, ""), ends.get(row.queue, 0)
-        if row.queue.topic in bus.source.topics and not _counts(row, identity, end):
+        if not _counts(row, identity, end):
             found[row.queue] = _told(row, source, identity, end)
-    return found
+    nameless = [row for row in asked if row.queue not in found and row.queue.topic not in identities]
+    return found | {row.queue: _told_by_message(row, source) for row in _of_other_logs(source, nameless)}
 
 
 def standing(row: ConsumerOffset, bus: Bus, source: LogSource) -> int:
@@ -49,7 +55,8 @@ def standing(row: ConsumerOffset, bus: Bus, source: LogSource) -> int:
 
     If it does not, the rule has seen nothing of this log: start_at decides, but no event is passed over for `latest`.
     """
-    if _counts(row, source.identities().get(row.queue.topic, ""), source.end(row.queue)):
+    identity = source.identities().get(row.queue.topic, "")
+    if _counts(row, identity, source.end(row.queue)) and (identity or _holds_last(source, row) is not False):
         return row.offset
     return source.earliest(row.queue) if bus.source.start_at == "latest" else start_offset(bus, source, row.queue)
 
@@ -70,20 +77,58 @@ def _counts(row: ConsumerOffset, identity: str, end: int) -> bool:
     return same and row.offset <= end
 
 
+def _of_other_logs(source: LogSource, rows: Iterable[ConsumerOffset]) -> list[ConsumerOffset]:
+    """Return those whose topic has another message, on a broker, where the last one lay that was taken there.
+
+    One queue that says so speaks for all of its topic on its broker: they are made together.
+    """
+    known: dict[tuple[str, str], bool | None] = {}
+    found = []
+    for row in rows:
+        place = row.queue.topic, row.queue.broker
+        if known.get(place) is None:
+            known[place] = _holds_last(source, row)
+        if known[place] is False:
+            found.append(row)
+    return found
+
+
+def _holds_last(source: LogSource, row: ConsumerOffset) -> bool | None:
+    """Return whether a log still has the last message that was taken; None: it dropped it, or nobody noted which."""
+    last = last_message_of(row.message_id or row.bus_identity)
+    if last is None or isinstance(source, TakesIn):  # what a spool holds the ledger itself knows
+        return None
+    blocks = list(source.read(row.queue, last.offset, last.offset + 1))
+    return blocks[0]["published_at"].cast(pa.int64())[0].as_py() == last.time if blocks else None
+
+
+_REMEDY = (
+    "Put the right log back in its place, and keep this one: what was published since lies in it. Or, to go on "
+    "with what is there now, give the runner's rules a runner of a new name: it starts at the bus's start_at, "
+    "where that is latest at the earliest event."
+)
+
+
 def _told(row: ConsumerOffset, source: LogSource, identity: str, end: int) -> str:
-    queue = "/".join(str(part) for part in row.queue if part != "")
-    remedy = (
-        "Put the right log back in its place, and keep this one: what was published since lies in it. Or, to go on "
-        "with what is there now, give the runner's rules a runner of a new name: it starts at the bus's start_at, "
-        "where that is latest at the earliest event."
-    )
     if row.bus_identity and identity and row.bus_identity != identity:
         return (
-            f"The runner {row.group!r} stands at offset {row.offset} of {queue} of the bus {row.bus!r} whose identity "
-            f"is {row.bus_identity}, and {source.uri} has the identity {identity}: the bus was deleted or replaced, "
-            f"and what was published below that offset would be passed over. {remedy}"
+            f"The runner {row.group!r} stands at offset {row.offset} of {_name(row)} of the bus {row.bus!r} whose "
+            f"identity is {row.bus_identity}, and {source.uri} has the identity {identity}: the bus was deleted or "
+            f"replaced, and what was published below that offset would be passed over. {_REMEDY}"
         )
     return (
-        f"The runner {row.group!r} stands at offset {row.offset} of {queue}, which ends at {end}: the log of the bus "
-        f"{row.bus!r}, {source.uri}, was truncated or replaced. {remedy}"
+        f"The runner {row.group!r} stands at offset {row.offset} of {_name(row)}, which ends at {end}: the log of the "
+        f"bus {row.bus!r}, {source.uri}, was truncated or replaced. {_REMEDY}"
     )
+
+
+def _told_by_message(row: ConsumerOffset, source: LogSource) -> str:
+    return (
+        f"The runner {row.group!r} stands at offset {row.offset} of {_name(row)} of the bus {row.bus!r}, and "
+        f"{source.uri} has other messages below that offset than it took: the topic was deleted and made again, and "
+        f"what was published there since would be passed over. {_REMEDY}"
+    )
+
+
+def _name(row: ConsumerOffset) -> str:
+    return "/".join(str(part) for part in row.queue if part != "")

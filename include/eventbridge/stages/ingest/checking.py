@@ -22,6 +22,7 @@ from eventbridge.event.cloudevent import Event, parse_event
 from eventbridge.event.recognise import recognise
 from eventbridge.model.event_schema import TypeSample
 from eventbridge.model.landed import LandedRange
+from eventbridge.model.last_message import LastMessage
 from eventbridge.model.queue import Queue
 from eventbridge.rule.model import EventMapping
 from eventbridge.sources.messages import MESSAGES
@@ -228,4 +229,11 @@ def _landed(queue: Queue, start: int, end: int, messages: pa.Table, checked: _Ch
         malformed=counts["malformed"],
         size=pc.sum(pc.binary_length(messages["body"])).as_py() or 0,
         gaps=tuple(zip((edges[holes] + 1).tolist(), edges[holes + 1].tolist(), strict=True)),
+        last=_last(messages),
     )
+
+
+def _last(messages: pa.Table) -> LastMessage | None:
+    if not messages.num_rows:
+        return None
+    return LastMessage(messages["offset"][-1].as_py(), messages["published_at"].cast(pa.int64())[-1].as_py())

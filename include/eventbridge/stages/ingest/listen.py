@@ -29,6 +29,7 @@ from eventbridge.stages.ingest.handover import (
     leave,
     left_behind,
 )
+from eventbridge.stages.ingest.later_queue import later_start
 from eventbridge.stages.ingest.open_batch import end_open
 from eventbridge.stages.ingest.pace import events_in_time
 from eventbridge.stages.ingest.reload import take_up_rules
@@ -152,10 +153,10 @@ def _registered(
     else:
         refuse_lost_ledger(work, always=True)
     if new:
-        # A queue that appears later starts at its beginning: nothing of it can have been seen before. It may be old
-        # and of a broker that was away, so that a time as `start_at` holds for it too.
-        at_begin = known and bus.source.start_at in ("earliest", "latest")
-        offsets = {queue: source.earliest(queue) if at_begin else start_offset(bus, source, queue) for queue in new}
+        offsets = {
+            queue: later_start(work, runner, bus, source, queue) if known else start_offset(bus, source, queue)
+            for queue in new
+        }
         if not known:
             offsets |= inherited_offsets(arriving)
         work.ledger.register_queues(runner, bus.name, offsets, source.identities())
