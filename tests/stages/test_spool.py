@@ -121,6 +121,22 @@ def test_what_comes_again_is_counted_and_not_landed_twice(
     ]
 
 
+def test_who_stood_still_records_nothing_twice(spool: Callable[[], Spool], queue: InMemoryQueue, clock: Any) -> None:
+    """Its messages were handed to another process meanwhile, which recorded them: only what that had not is new."""
+    queue.publish([b"1", b"2"])
+
+    def stand_still(point: str) -> None:
+        if point == "store.put":
+            fault_points.install(None)
+            clock.now += 100 * INVISIBLE
+            assert spool().take_in(1) == 1
+
+    fault_points.install(stand_still)
+    assert spool().take_in(10) == 1
+
+    assert sorted(bodies(spool())) == [b"1", b"2"]
+
+
 def test_a_slow_store_does_not_let_messages_come_again(
     work: Any, spool: Callable[[], Spool], clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

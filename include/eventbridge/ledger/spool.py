@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 
 from eventbridge.ledger.database import Database
@@ -41,16 +40,17 @@ class Spool(Database):
         with self._reading() as connection:
             return [Spooled(**row._mapping) for row in connection.execute(statements.MAY_COME_AGAIN, of)]
 
-    def record_spooled(self, bus: str, topic: str, path: str, count: int) -> Spooled:
-        """Record a file of `count` messages behind all others of its topic, and return where it came to lie."""
-        of = {"of_bus": bus, "of_topic": topic}
-        file = Spooled(bus, topic, 0, count, path, 0, self.now(), acknowledged=False)
-        while True:
-            with self._writing() as connection:
-                start = connection.execute(statements.END, of).scalar() or 0
-                file = replace(file, start=start, end=start + count)
-                if connection.execute(statements.RECORD, vars(file)).rowcount == 1:
-                    return file  # else another process was faster
+    def record_spooled(self, bus: str, topic: str, path: str, count: int, *, start: int) -> Spooled | None:
+        """Record a file of `count` messages from offset `start` on; None if its topic does not end there any more.
+
+        Another process was faster then, and may have recorded the same messages.
+        """
+        file = Spooled(bus, topic, start, start + count, path, 0, self.now(), acknowledged=False)
+        with self._writing() as connection:
+            end = connection.execute(statements.END, {"of_bus": bus, "of_topic": topic}).scalar() or 0
+            if end != start or connection.execute(statements.RECORD, vars(file)).rowcount != 1:
+                return None
+            return file
 
     def mark_acknowledged(self, file: Spooled) -> None:
         """Note that the queue knows of a file's messages, and hands them out no more."""

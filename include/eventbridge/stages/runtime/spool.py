@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
@@ -21,6 +22,7 @@ from eventbridge import fault_points
 from eventbridge.errors import BusError, OffsetGapError
 from eventbridge.ledger import Ledger
 from eventbridge.model.queue import Queue
+from eventbridge.model.spooled import Spooled
 from eventbridge.sources.messages import MESSAGES, RECEIVED, SPOOLED
 from eventbridge.sources.protocol import QueueSource
 from eventbridge.stages.runtime.held_messages import HeldMessages
@@ -144,9 +146,9 @@ class Spool:
         share = -(-most // len(self._sources))
         for topic, source in sorted(self._sources.items()):
             left = min(share, most - taken)
-            came_again = self._may_come_again(topic, source) if left > 0 else set()
+            known = self._known(topic, source) if left > 0 else _Known(0)
             while left > 0 and time.monotonic() - began < _TAKING_SECONDS:
-                fresh, any_came = self._take_in(topic, source, min(left, _FILE_EVENTS), came_again)
+                fresh, any_came = self._take_in(topic, source, min(left, _FILE_EVENTS), known)
                 if not any_came:
                     break
                 left -= fresh
@@ -159,38 +161,56 @@ class Spool:
             for source in self._sources.values():
                 stack.enter_context(closing(source))
 
-    def _take_in(self, topic: str, source: QueueSource, at_most: int, known: set[str]) -> tuple[int, bool]:
+    def _take_in(self, topic: str, source: QueueSource, at_most: int, known: _Known) -> tuple[int, bool]:
         """Take over what one file holds; return how many messages were new, and whether any came at all."""
         table = _received(source, at_most)
         if not table.num_rows:
             return 0, False
         with HeldMessages(source, table["receipt"].to_pylist()) as held:
-            fresh = _unknown(table, known)
-            file = None
-            if fresh.num_rows:
-                path = layout.spool(self._bus, topic, self._ledger.now(), uuid.uuid4().hex)
-                write_table(self._store, path, fresh, _ROW_GROUP_ROWS, schema=SPOOLED)
-                file = self._ledger.record_spooled(self._bus, topic, path, fresh.num_rows)
-                known.update(fresh["message_id"].to_pylist())
-            if again := table.num_rows - fresh.num_rows:
+            file = self._recorded(topic, table, known)
+            fresh = 0 if file is None else file.end - file.start
+            if again := table.num_rows - fresh:
                 log.info("%s: %d messages of %s came again and are in the spool already", source.uri, again, topic)
                 self._ledger.note_came_again(self._bus, topic, again)
         source.acknowledge(held.receipts)
         if file is not None:
             self._ledger.mark_acknowledged(file)
-        return fresh.num_rows, True
+        return fresh, True
 
-    def _may_come_again(self, topic: str, source: QueueSource) -> set[str]:
+    def _recorded(self, topic: str, table: pa.Table, known: _Known) -> Spooled | None:
+        """Write and record the messages that are not known; None: all are. They are known from now on.
+
+        What another process recorded meanwhile may be the same messages: this one stood still for longer than they
+        were invisible.
+        """
+        while (fresh := _unknown(table, known.ids)).num_rows:
+            path = layout.spool(self._bus, topic, self._ledger.now(), uuid.uuid4().hex)
+            write_table(self._store, path, fresh, _ROW_GROUP_ROWS, schema=SPOOLED)
+            file = self._ledger.record_spooled(self._bus, topic, path, fresh.num_rows, start=known.until)
+            if file is not None:
+                known.ids.update(fresh["message_id"].to_pylist())
+                known.until = file.end
+                return file
+            self._store.delete(path)
+            for other in self._ledger.spooled_files(self._bus, topic, known.until, _NO_END):
+                self._learn(other, known)
+        return None
+
+    def _known(self, topic: str, source: QueueSource) -> _Known:
         """Return the ids of messages that the queue may hand out although the spool holds them.
 
         Those of files of which nobody knows that they were acknowledged, and of young ones: an acknowledgement may
         have come too late, or be lost with a queue's process.
         """
+        known = _Known(self._ledger.spool_ends(self._bus, topic)[1])
         since = self._ledger.now() - timedelta(seconds=2 * source.invisible_seconds)
-        found: set[str] = set()
         for file in self._ledger.spooled_that_may_come_again(self._bus, topic, since):
-            found.update(read_table(self._store, file.path, ["message_id"])["message_id"].to_pylist())
-        return found
+            self._learn(file, known)
+        return known
+
+    def _learn(self, file: Spooled, known: _Known) -> None:
+        known.ids.update(read_table(self._store, file.path, ["message_id"])["message_id"].to_pylist())
+        known.until = max(known.until, file.end)
 
     def _read(self, queue: Queue, start: int, end: int) -> Iterator[pa.RecordBatch]:
         fault_points.reach("bus.read")
@@ -205,6 +225,14 @@ class Spool:
         if queue not in self.queues():
             raise BusError(f"{self.uri}: there is no queue {queue.topic}/{queue.queue_id} among those open")
         return queue.topic
+
+
+@dataclass
+class _Known:
+    """Ids of messages that the spool has; all recorded below the offset `until` was looked at."""
+
+    until: int
+    ids: set[str] = field(default_factory=set)
 
 
 def _received(source: QueueSource, at_most: int) -> pa.Table:
