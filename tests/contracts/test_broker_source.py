@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
 from contracts.log_sources import offsets
 from services.brokers import Broker
 
-from eventbridge.errors import OffsetGapError
+from eventbridge.errors import BusError, OffsetGapError
 from eventbridge.model.queue import Queue
 from eventbridge.sources.kafka.log import KafkaLog
 from eventbridge.sources.rocketmq.log import RocketmqLog
@@ -47,6 +49,38 @@ def test_who_stops_within_a_block_goes_on_there(log: BrokerLog, queue: Queue) ->
     assert seen == list(range(20_000))
 
 
+def wait_for(log: BrokerLog, queue: Queue, end: int) -> None:
+    """Look at a log that follows until it has fetched so far."""
+    until = time.monotonic() + 30
+    while True:
+        with suppress(BusError):  # its only broker may be away
+            if log.ends()[queue] >= end:
+                return
+        assert time.monotonic() < until, f"offset {end} never came"
+        threading.Event().wait(0.003)
+
+
+def test_what_a_log_follows_is_what_its_ranges_hold(log: BrokerLog, queue: Queue) -> None:
+    """From where it begins on, as it comes, and whether or not its reader stops within a block."""
+    log.publish([(b"old", None)] * 3)
+    log.follow({queue: 1})
+    wait_for(log, queue, 3)
+    assert (log.earliest(queue), offsets(log, queue, 1, 3)) == (0, [1, 2])
+    log.publish([(str(number).encode() * 20, None) for number in range(3_000)])
+    seen: list[int] = []
+    start = 3
+    while start < 3_003:
+        wait_for(log, queue, start + 1)
+        with closing(log.read(queue, start, log.ends()[queue])) as blocks:  # type: ignore[type-var]
+            block = next(blocks)
+        taken = block.slice(0, max(1, block.num_rows // 2))["offset"].to_pylist()
+        seen += taken
+        start = taken[-1] + 1
+
+    assert seen == list(range(3, 3_003))
+    assert offsets(log, queue, 0, 2) == [0, 1], "what lies before is read as ever"
+
+
 def test_a_topic_made_again_is_shorter(broker: Broker, log: BrokerLog, queue: Queue) -> None:
     """A range of the old one is refused by the new one, which has another identity where topics have one."""
     log.publish([(b"1", None)] * 3)
@@ -59,11 +93,14 @@ def test_a_topic_made_again_is_shorter(broker: Broker, log: BrokerLog, queue: Qu
 
 
 def test_reading_goes_on_after_a_restart(broker: Broker, log: BrokerLog, queue: Queue) -> None:
-    """What was published before the broker was killed is there, and the same client reads and publishes on."""
+    """What was published before the broker was killed is there, and the same client reads, follows and publishes on."""
     log.publish([(b"1", None)])
     assert offsets(log, queue, 0, 1) == [0]
+    log.follow({queue: 0})
+    wait_for(log, queue, 1)
     broker.server.kill()
     broker.server.start()
     log.publish([(b"2", None)])
+    wait_for(log, queue, 2)
 
     assert offsets(log, queue, 0, 2) == [0, 1]

@@ -105,6 +105,18 @@ class QueueSource(Protocol):
 
 
 @runtime_checkable
+class Follows(Protocol):
+    """A log that fetches ahead for one who stays, so that looking at it often asks nobody."""
+
+    def follow(self, positions: Mapping[Queue, int]) -> None:
+        """Fetch what comes from these offsets on; called again, from these.
+
+        From then on `ends` says up to where was fetched, `earliest` what was held when it began, and `read` gives what
+        was fetched where it can. One thread at a time uses a log that follows.
+        """
+
+
+@runtime_checkable
 class TakesIn(Protocol):
     """A log that is filled by whoever reads it: what queues handed out."""
 

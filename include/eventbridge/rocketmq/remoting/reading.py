@@ -1,10 +1,10 @@
-"""Reads a range of offsets of a queue: several pulls are on their way at a time, and what comes is put in order."""
+"""Reads a range of offsets of a queue, several pulls on their way at a time; or follows queues, by pulls that wait."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,6 +20,11 @@ _SLICE: Final = 32
 _ON_THEIR_WAY: Final = 8
 #: How long a broker may say nothing, or that it is busy.
 SILENCE_SECONDS: Final = 30.0
+
+#: How long a broker holds a pull that finds nothing, and how often one that waits for it looks up.
+_HOLD_MS: Final = 10_000
+_LOOK_SECONDS: Final = 0.2
+_NO_END: Final = 1 << 62
 
 _BUSY_SECONDS: Final = 0.02
 #: How often a broker must say that there is nothing at an offset before that is believed.
@@ -56,17 +61,20 @@ class _Holes:
         return True
 
 
-def pull_fields(group: str, queue: TopicQueue, offset: int, number: int) -> dict[str, object]:
-    """Return the fields of a request for messages from an offset on, whatever their tags; it commits nothing."""
+def pull_fields(group: str, queue: TopicQueue, offset: int, number: int, hold_ms: int = 0) -> dict[str, object]:
+    """Return the fields of a request for messages from an offset on, whatever their tags; it commits nothing.
+
+    The broker holds one that finds nothing for `hold_ms`.
+    """
     return {
         "consumerGroup": group,
         "topic": queue.topic,
         "queueId": queue.number,
         "queueOffset": offset,
         "maxMsgNums": number,
-        "sysFlag": 4,  # the subscription stands in the request
+        "sysFlag": 4 | (2 if hold_ms else 0),  # the subscription stands in the request; it may be held
         "commitOffset": 0,
-        "suspendTimeoutMillis": 0,
+        "suspendTimeoutMillis": hold_ms,
         "subscription": "*",
         "subVersion": 0,
         "expressionType": "TAG",
@@ -112,6 +120,39 @@ def pulled(connection: Connection, group: str, queue: TopicQueue, offsets: tuple
             if found := in_order.popleft().found:
                 yield found
                 silence_ends = time.monotonic() + SILENCE_SECONDS  # to take it may have lasted
+
+
+def followed(
+    connection: Connection, group: str, positions: Mapping[TopicQueue, int], is_over: Callable[[], bool]
+) -> Iterator[tuple[TopicQueue | None, list[Incoming], int]]:
+    """Yield what comes to queues of one broker, from these offsets on, and up to where that is; ends when it is over.
+
+    A queue that is None: the broker answers, and nothing has come.
+    """
+    parts = {queue: _Slice(offset, _NO_END) for queue, offset in positions.items()}
+    holes = {queue: _Holes() for queue in positions}
+    asked: dict[int, TopicQueue] = {}
+
+    def ask(queue: TopicQueue) -> None:
+        fields = pull_fields(group, queue, parts[queue].next, _SLICE, _HOLD_MS)
+        asked[connection.send(codes.PULL, fields)] = queue
+
+    for queue in positions:
+        ask(queue)
+    silence_ends = time.monotonic() + SILENCE_SECONDS
+    while not is_over():
+        answer = connection.receive(_LOOK_SECONDS)
+        if answer is None:
+            if time.monotonic() > silence_ends:
+                raise TimedOut(connection.address, f"no messages within {SILENCE_SECONDS:g} s")
+            continue
+        silence_ends = time.monotonic() + SILENCE_SECONDS
+        queue = asked.pop(answer.opaque)
+        part = parts[queue]
+        came_further = _take(part, answer, connection.address, holes[queue])
+        yield (queue if came_further else None), part.found, part.next
+        part.found = []
+        ask(queue)
 
 
 def _take(part: _Slice, answer: Answer, address: str, holes: _Holes) -> bool:

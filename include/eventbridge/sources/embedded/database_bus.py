@@ -5,6 +5,7 @@ It keeps the contract of the bus in a file, `eventbridge.sources.embedded.bus`, 
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -31,6 +32,9 @@ _PAGE = (
     f"SELECT * FROM {SCHEMA}.message WHERE queue = %s AND place >= %s AND place < %s ORDER BY place "
     f"LIMIT {PAGE_MESSAGES}) AS next) AS counted WHERE so_far - octet_length(body) < {PAGE_BYTES} ORDER BY place"
 )
+
+#: How long an answer of `ends` holds for one that follows the bus.
+_ENDS_HOLD_SECONDS = 0.02
 
 
 class DatabaseBus:
@@ -67,6 +71,9 @@ class DatabaseBus:
             self._server.close()
             raise
         self._queues = {number: queue for queue, number in self._numbers.items()}
+        self._followed = False
+        self._ends: Mapping[Queue, int] = {}
+        self._ends_until = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -100,9 +107,21 @@ class DatabaseBus:
         return self._bounds(self._number(queue))[1]
 
     def ends(self) -> Mapping[Queue, int]:
-        """Return the end offset of every queue, by one short query: cheap enough to ask several times a second."""
+        """Return the end offset of every queue, by one short query: cheap enough to ask several times a second.
+
+        Followed, it is asked so often that an answer holds for some milliseconds.
+        """
+        if time.monotonic() < self._ends_until:
+            return self._ends
         rows = self._server.rows(f"SELECT number, end_offset FROM {SCHEMA}.queue WHERE bus = %s", (self.bus,))
-        return {self._queues[number]: end for number, end in rows if number in self._queues}
+        found = {self._queues[number]: end for number, end in rows if number in self._queues}
+        if self._followed:
+            self._ends, self._ends_until = found, time.monotonic() + _ENDS_HOLD_SECONDS
+        return found
+
+    def follow(self, _positions: Mapping[Queue, int]) -> None:
+        """Be asked for the ends hundreds of times a second."""
+        self._followed = True
 
     def offset_at(self, queue: Queue, at: datetime) -> int:
         """Return the offset of the first message published at or after the aware time `at` (the end if none is)."""

@@ -19,6 +19,7 @@ from eventbridge import fault_points
 from eventbridge.errors import BusError, OffsetGapError
 from eventbridge.kafka.client import Asking
 from eventbridge.model.queue import Queue
+from eventbridge.sources.kafka.following import Following
 from eventbridge.sources.kafka.publishing import Publishing
 from eventbridge.sources.kafka.reading import Reading
 
@@ -51,6 +52,8 @@ class KafkaLog:
         self._topics = tuple(topics)
         self._asking = Asking(settings)
         self._reading: Reading | None = None
+        self._following: Following | None = None
+        self._earliest: dict[Queue, int] = {}  # of what it follows
         self._publishing = Publishing(settings, clock, self._most_together)
         self._queues: frozenset[Queue] = frozenset()
         self._queues_until = 0.0
@@ -76,8 +79,9 @@ class KafkaLog:
         return sorted(found)
 
     def earliest(self, queue: Queue) -> int:
-        """Return the first offset still held (the end offset if the queue is empty)."""
-        return self._offsets([queue], OffsetSpec.earliest())[queue]
+        """Return the first offset still held (the end offset if the queue is empty), when it began to follow it."""
+        known = self._earliest.get(queue)
+        return known if known is not None else self._offsets([queue], OffsetSpec.earliest())[queue]
 
     def end(self, queue: Queue) -> int:
         """Return the offset up to which a queue can be read."""
@@ -86,11 +90,21 @@ class KafkaLog:
     def ends(self) -> Mapping[Queue, int]:
         """Return the end offset of every queue, by one question to each broker that leads some of them.
 
-        A partition that appears is among them after a few seconds; `queues` knows it at once.
+        A partition that appears is among them after a few seconds; `queues` knows it at once. Of what it follows up to
+        where that was fetched.
         """
+        if self._following is not None:
+            return self._following.ends()
         if time.monotonic() > self._queues_until:
             self.queues()
         return self._offsets(sorted(self._queues), OffsetSpec.latest())
+
+    def follow(self, positions: Mapping[Queue, int]) -> None:
+        """Fetch from these offsets on, beside: `ends` and `read` then tell and give what was fetched."""
+        self._unfollow()
+        earliest = self._offsets(sorted(positions), OffsetSpec.earliest())
+        begins = {queue: max(offset, earliest[queue]) for queue, offset in positions.items()}
+        self._following, self._earliest = Following(self._settings, begins), earliest
 
     def offset_at(self, queue: Queue, at: datetime) -> int:
         """Return the offset of the first message published at or after the aware time `at` (the end if none is)."""
@@ -103,6 +117,9 @@ class KafkaLog:
 
         Raises OffsetGapError at the call if `end` lies beyond the end of the queue.
         """
+        if self._following is not None and self._following.holds(queue, max(start, self.earliest(queue)), end):
+            fault_points.reach("bus.read")
+            return self._following.blocks(queue, start, end)
         log_end = self.end(queue)
         if end > log_end:
             raise OffsetGapError(
@@ -176,9 +193,15 @@ class KafkaLog:
     def close(self) -> None:
         """Let go of the brokers."""
         self._publishing.close()
+        self._unfollow()
         if self._reading is not None:
             self._reading.close()
             self._reading = None
+
+    def _unfollow(self) -> None:
+        if self._following is not None:
+            self._following.close()
+        self._following, self._earliest = None, {}
 
     def _described(self) -> dict[str, Any]:
         named = TopicCollection(list(self._topics))

@@ -32,7 +32,8 @@ _WAIT_SECONDS: Final = 0.5
 _FIRST_MILLISECOND: Final = int(datetime(2, 1, 1, tzinfo=UTC).timestamp()) * 1_000
 _END_MILLISECOND: Final = int(datetime(9999, 1, 1, tzinfo=UTC).timestamp()) * 1_000
 
-_SETTINGS: Final[Mapping[str, Any]] = {
+#: Settings of a client that reads what it is told, and joins no group.
+READING: Final[Mapping[str, Any]] = {
     "group.id": "eventbridge-reads-by-range",  # a client must have one; it joins none and commits nothing
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -79,7 +80,7 @@ class Reading:
         self._trouble = Trouble()
         self._range: _Range | None = None
         try:
-            self._consumer = Consumer({**settings, **QUIET, **_SETTINGS, "error_cb": self._trouble})
+            self._consumer = Consumer({**settings, **QUIET, **READING, "error_cb": self._trouble})
         except KafkaException as error:
             raise bus_error(self._servers, "to open a client", error.args[0]) from None
 
@@ -115,7 +116,7 @@ class Reading:
             found += more
             size += sum(map(len, more))
         self._range = reading
-        reading.blocks.extend(_blocks(found))
+        reading.blocks.extend(as_blocks(found))
 
     def close(self) -> None:
         """Let go of the brokers."""
@@ -138,7 +139,7 @@ class Reading:
             error = message.error()
             offset = message.offset()
             if error is not None:
-                self._check(error, place)
+                refuse_final(self._servers, error, place)
                 if error.code() == KafkaError._PARTITION_EOF and offset is not None and offset >= end:
                     return found, True
             elif offset is not None and offset >= end:
@@ -149,17 +150,18 @@ class Reading:
                     return found, True
         return found, False
 
-    def _check(self, error: KafkaError, place: str) -> None:
-        if error.code() == KafkaError._PARTITION_EOF or (error.retriable() and not error.fatal()):
-            return
-        if error.code() == KafkaError._AUTO_OFFSET_RESET:
-            raise BusError(
-                f"Kafka at {self._servers}: {place}: the topic has meanwhile dropped where this begins. Run it again"
-            )
-        raise bus_error(self._servers, place, error)
+
+def refuse_final(servers: str, error: KafkaError, place: str) -> None:
+    """Raise BusError for an error that ends a reading; the end of a partition does not, nor what is over soon."""
+    if error.code() == KafkaError._PARTITION_EOF or (error.retriable() and not error.fatal()):
+        return
+    if error.code() == KafkaError._AUTO_OFFSET_RESET:
+        raise BusError(f"Kafka at {servers}: {place}: the topic has meanwhile dropped where this begins. Run it again")
+    raise bus_error(servers, place, error)
 
 
-def _blocks(messages: Sequence[Message]) -> Iterator[pa.RecordBatch]:
+def as_blocks(messages: Sequence[Message]) -> Iterator[pa.RecordBatch]:
+    """Yield messages as blocks of `MESSAGES`."""
     first, size = 0, 0
     for index, message in enumerate(messages, start=1):
         size += len(message)

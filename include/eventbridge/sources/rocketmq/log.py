@@ -21,6 +21,7 @@ from eventbridge.rocketmq.remoting.queues import TopicQueue
 from eventbridge.rocketmq.remoting.settings import ClientSettings
 from eventbridge.rocketmq.told import as_bus_errors
 from eventbridge.sources.rocketmq.blocks import blocks_of
+from eventbridge.sources.rocketmq.following import Following
 from eventbridge.sources.rocketmq.publishing import Publishing
 
 #: How long what is known of the topics' queues holds where only their ends are asked for.
@@ -46,6 +47,8 @@ class RocketmqLog:
         self._topics = tuple(topics)
         self._client = Client(settings)
         self._publishing = Publishing(self._client, self._servers)
+        self._following: Following | None = None
+        self._earliest: dict[Queue, int] = {}  # of what it follows
         self._queues: frozenset[Queue] = frozenset()
         self._queues_until = 0.0
 
@@ -72,7 +75,9 @@ class RocketmqLog:
         return sorted(found)
 
     def earliest(self, queue: Queue) -> int:
-        """Return the first offset still held (the end offset if the queue is empty)."""
+        """Return the first offset still held (the end offset if the queue is empty), when it began to follow it."""
+        if (known := self._earliest.get(queue)) is not None:
+            return known
         with self._doing(f"to ask where {_name(queue)} begins"):
             return self._client.earliest(self._checked(queue))
 
@@ -84,12 +89,22 @@ class RocketmqLog:
     def ends(self) -> Mapping[Queue, int]:
         """Return the end offset of every queue; the questions to each broker go out together.
 
-        A queue that appears is among them after a few seconds; `queues` knows it at once.
+        A queue that appears is among them after a few seconds; `queues` knows it at once. Of what it follows up to
+        where that was fetched.
         """
+        if self._following is not None:
+            return self._following.ends()
         known = self._known()
         with self._doing("to ask where queues end"):
             found = self._client.ends([TopicQueue(*queue) for queue in known])
         return {Queue(*queue): offset for queue, offset in found.items()}
+
+    def follow(self, positions: Mapping[Queue, int]) -> None:
+        """Fetch from these offsets on, beside: `ends` and `read` then tell and give what was fetched."""
+        self._unfollow()
+        earliest = {queue: self.earliest(queue) for queue in positions}
+        begins = {queue: max(offset, earliest[queue]) for queue, offset in positions.items()}
+        self._following, self._earliest = Following(self._client, self._servers, begins), earliest
 
     def offset_at(self, queue: Queue, at: datetime) -> int:
         """Return the offset of the first message stored at or after the aware time `at` (the end if none is)."""
@@ -107,6 +122,9 @@ class RocketmqLog:
 
         Raises OffsetGapError at the call if `end` lies beyond the end of the queue.
         """
+        if self._following is not None and self._following.holds(queue, max(start, self.earliest(queue)), end):
+            fault_points.reach("bus.read")
+            return self._following.blocks(queue, start, end)
         log_end = self.end(queue)
         if end > log_end:
             raise OffsetGapError(
@@ -144,7 +162,13 @@ class RocketmqLog:
 
     def close(self) -> None:
         """Let go of name servers and brokers."""
+        self._unfollow()
         self._client.close()
+
+    def _unfollow(self) -> None:
+        if self._following is not None:
+            self._following.close()
+        self._following, self._earliest = None, {}
 
     def _read(self, queue: Queue, start: int, end: int) -> Iterator[pa.RecordBatch]:
         fault_points.reach("bus.read")

@@ -1,0 +1,106 @@
+"""Follows queues of RocketMQ: a thread for each broker has a pull there that waits for what comes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from eventbridge.errors import BusError
+from eventbridge.model.queue import Queue
+from eventbridge.rocketmq.remoting.client import Client
+from eventbridge.rocketmq.remoting.errors import RemotingError
+from eventbridge.rocketmq.remoting.messages import Incoming
+from eventbridge.rocketmq.remoting.queues import TopicQueue
+from eventbridge.rocketmq.remoting.reading import followed
+from eventbridge.rocketmq.told import bus_error
+from eventbridge.sources.fetched import MOST_BYTES, Fetched
+from eventbridge.sources.rocketmq.blocks import blocks_of
+
+log = logging.getLogger(__name__)
+
+#: How long a broker that does not answer is left alone, and how long one waits for its reader to take what came.
+_AGAIN_SECONDS: Final = 3.0
+_FULL_SECONDS: Final = 0.01
+
+
+class Following:
+    """Pulls from queues, from given offsets on. One thread at a time uses it."""
+
+    def __init__(self, client: Client, servers: str, positions: Mapping[Queue, int]) -> None:
+        self._client, self._servers = client, servers
+        self._fetched: dict[Queue, Fetched[Incoming]] = {queue: Fetched(at, at) for queue, at in positions.items()}
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._failed: dict[str, BusError] = {}  # brokers that do not answer now
+        by_broker: dict[str, list[Queue]] = defaultdict(list)
+        for queue in positions:
+            by_broker[queue.broker].append(queue)
+        self._threads = [
+            threading.Thread(target=self._run, args=each, name=f"follow {each[0]}", daemon=True)
+            for each in by_broker.items()
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def ends(self) -> dict[Queue, int]:
+        """Return up to where each queue was fetched; waits for nothing. Raises BusError where no broker answers."""
+        if self._threads and len(self._failed) == len(self._threads):
+            raise next(iter(self._failed.values()))
+        with self._lock:
+            return {queue: fetched.end for queue, fetched in self._fetched.items()}
+
+    def holds(self, queue: Queue, start: int, end: int) -> bool:
+        """Return whether everything of a range was fetched and is still here."""
+        with self._lock:
+            return queue in self._fetched and self._fetched[queue].holds(start, end)
+
+    def blocks(self, queue: Queue, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of a range that was fetched; what lies before it is forgotten."""
+        with self._lock:
+            found = self._fetched[queue].take(start, end)
+        yield from blocks_of([found])
+
+    def close(self) -> None:
+        """Let go of the brokers."""
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self, broker: str, queues: Sequence[Queue]) -> None:
+        while not self._over.is_set():
+            try:
+                self._follow(broker, queues)
+            except RemotingError as error:
+                self._failed[broker] = bus_error(self._servers, f"to follow queues of {broker}", error)
+                log.warning("%s", self._failed[broker])
+                self._over.wait(_AGAIN_SECONDS)
+
+    def _follow(self, broker: str, queues: Sequence[Queue]) -> None:
+        positions = {TopicQueue(*queue): self._fetched[queue].end for queue in queues}
+        connection = self._client.open_to(next(iter(positions)))
+        try:
+            for queue, messages, end in followed(
+                connection, self._client.settings.read_group, positions, self._over.is_set
+            ):
+                self._failed.pop(broker, None)
+                if queue is None:
+                    continue
+                with self._lock:
+                    fetched = self._fetched[Queue(*queue)]
+                    for message in messages:
+                        fetched.put(message.offset, len(message.body), message)
+                    fetched.reach(end)
+                while self._size > MOST_BYTES and not self._over.wait(_FULL_SECONDS):
+                    pass
+        finally:
+            connection.close()
+
+    @property
+    def _size(self) -> int:
+        with self._lock:
+            return sum(fetched.size for fetched in self._fetched.values())

@@ -1,0 +1,33 @@
+"""What was fetched of a queue ahead: a reader takes ranges of it, stops anywhere, and what lies behind it is let go."""
+
+from __future__ import annotations
+
+from eventbridge.sources.fetched import Fetched
+
+
+def fetched(*offsets: int, begin: int = 0) -> Fetched[str]:
+    """Return a queue of which messages with these offsets came, each of ten bytes."""
+    found: Fetched[str] = Fetched(begin, begin)
+    for offset in offsets:
+        found.put(offset, 10, f"m{offset}")
+    return found
+
+
+def test_a_range_is_taken_in_parts() -> None:
+    """What lies before the last part is forgotten; a part may be taken again."""
+    queue = fetched(3, 4, 6, begin=3)
+
+    assert (queue.end, queue.size) == (7, 30)
+    assert queue.take(3, 6) == queue.take(3, 6) == ["m3", "m4"]
+    assert queue.take(5, 7) == ["m6"]
+    assert (queue.size, queue.holds(5, 7), queue.holds(3, 5)) == (10, True, False)
+
+
+def test_offsets_without_a_message_count_as_fetched() -> None:
+    """A compacted topic and the marks of transactions have such; a range of them is held, and empty."""
+    queue = fetched(begin=5)
+    queue.reach(9)
+    queue.reach(7)
+
+    assert (queue.end, queue.holds(5, 9), queue.holds(5, 10), queue.holds(4, 9)) == (9, True, False, False)
+    assert queue.take(5, 9) == []
