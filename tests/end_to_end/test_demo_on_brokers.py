@@ -12,10 +12,10 @@ from demo.places import ROOT
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.mark.parametrize("bus", ["kafka", "rocketmq"])
-def test_the_demo_balances_its_books_on_a_broker(bus: str) -> None:
+@pytest.mark.parametrize(("bus", "mode"), [("kafka", "express"), ("rocketmq", "staged")])
+def test_the_demo_balances_its_books_on_a_broker(bus: str, mode: str) -> None:
     """Two lines of YAML and a connection are other ones; every flight is accounted for, by the receiver too."""
-    chosen = {"BUS": bus, "STORE": "s3", "LEDGER": "postgresql", "EVENTS": "1000"}
+    chosen = {"BUS": bus, "MODE": mode, "STORE": "s3", "LEDGER": "postgresql", "EVENTS": "1000"}
     demo = subprocess.run(
         [sys.executable, "-m", "demo.run"],
         cwd=ROOT,

@@ -8,14 +8,18 @@ from typing import Final
 LITTLE: Final = 10.0
 #: Where little comes, a window is open and a segment grows so many times as long; a window at most so many seconds.
 _WINDOWS, _MOST_WINDOW_SECONDS = 6.0, 60.0
-_SEGMENTS = 5.0
+#: A segment grows so long at most, also where its usual time is longer, as in a bucket: it is what a crash repeats.
+_SEGMENTS, _MOST_SEGMENT_SECONDS = 5.0, 5.0
 
 
-def window_is_over(age: float, events: int, usual: float) -> bool:
-    """Return whether a window is to be closed, `age` seconds after its first of so many events."""
+def window_is_over(age: float, events: int, usual: float, *, waits: bool = False) -> bool:
+    """Return whether a window is to be closed, `age` seconds after its first of so many events.
+
+    `waits`: some of them are sent by its close.
+    """
     if age < usual:
         return False
-    return events >= LITTLE * age or age >= max(usual, min(_WINDOWS * usual, _MOST_WINDOW_SECONDS))
+    return waits or events >= LITTLE * age or age >= max(usual, min(_WINDOWS * usual, _MOST_WINDOW_SECONDS))
 
 
 def segment_is_due(age: float, answers: int, usual: float, most: int) -> bool:
@@ -24,4 +28,5 @@ def segment_is_due(age: float, answers: int, usual: float, most: int) -> bool:
         return False
     if answers >= most:
         return True
-    return age >= usual and (answers >= LITTLE * age or age >= _SEGMENTS * usual)
+    seconds = usual if answers >= LITTLE * age else _SEGMENTS * usual
+    return age >= min(seconds, _MOST_SEGMENT_SECONDS)

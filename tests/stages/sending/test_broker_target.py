@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 from services.brokers import Broker, messages
-from stages.broker_shop import connect, connection_name, example_of
-from stages.delivering import segment_rows
+from stages.broker_shop import connect, connection_name, delivered, example_of, shop_on
+from stages.broker_shop import publish as publish_to_broker
+from stages.delivering import Sending, segment_rows
+from stages.sending.test_express import a_shift, until
 
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.letters.reader import dead_letters
@@ -115,3 +120,34 @@ def test_attributes_are_headers_in_binary_mode(shop: Any, broker: Broker, order:
     headers = dict(message.headers or ())
     assert (headers["ce_id"], headers["ce_subject"]) == (b"1", "Zürich".encode())
     assert json.loads(message.body or b"") == {"id": "1", "amount": 10}
+
+
+def test_a_shift_delivers_from_a_broker_to_a_broker(
+    sending: Sending, broker: Broker, order: Order, tmp_path: Path
+) -> None:
+    """As events come, each once; the group's offsets are committed at the bus when the windows are."""
+    shop = shop_on(sending.site, broker, tmp_path)
+    broker.make_topics("placed-orders")
+    target = f"      warehouse: {{type: {broker.kind}, connection: shop_{broker.kind}, topic: placed-orders}}\n"
+    shop.write_rules((shop.folder / "rules" / "rules.yaml").read_text() + target)
+    seconds = []
+
+    def received() -> list[str]:
+        with suppress(FileNotFoundError):
+            return delivered(tmp_path)
+        return []
+
+    with a_shift(sending):
+        for number in range(1, 12):
+            publish_to_broker(shop, order(number, 5000))
+            began = time.monotonic()
+            until(lambda number=number: len(received()) == number)
+            seconds.append(time.monotonic() - began)
+        until(lambda: len(messages(broker, "placed-orders")[0]) == 11)
+
+    assert sorted(seconds)[5] < 0.5, seconds
+    assert sorted(received(), key=int) == [str(number) for number in range(1, 12)]
+    assert len({broker.delivery_id(message) for message in messages(broker, "placed-orders")[0]}) == 11
+    with closing(shop.work.open_source(shop.work.rule_set().buses["orders"])) as bus:
+        assert bus.committed("orders") == bus.ends()
+    assert audit(shop.work).differences == ()

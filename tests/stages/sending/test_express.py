@@ -113,37 +113,42 @@ def test_what_fails_is_parked_and_the_neighbour_goes_on(sending: Sending) -> Non
 
 
 def test_rules_that_it_cannot_deliver_are_refused(sending: Sending) -> None:
-    """At the start, with what to do."""
-    sending.rules(crm='{type: http, url: "/healthy/crm", allow_http: true, ordered_by: $.data.id}')
+    """At the start, with what to do: there is no Spark beside this process."""
+    sending.write(rules({"crm": "/healthy/crm"}, where="'data:amount::int > 1'"))
 
-    with pytest.raises(UserError, match="does not deliver this yet: rule orders, target crm: it is ordered"):
+    with pytest.raises(UserError, match="does not deliver this yet: rule orders: it has where or SQL, which"):
         deliver_express(sending.work, RUNNER, threading.Event())
+
+
+@contextmanager
+def a_process(sending: Sending) -> Iterator[subprocess.Popen[bytes]]:
+    """Deliver in a process of its own; it has a window open."""
+    own = {
+        "EVENTBRIDGE_HOME": str(sending.site.folder),
+        "EVENTBRIDGE_RULES_FOLDER": str(sending.site.folder / "rules"),
+    }
+    child = subprocess.Popen(
+        [Path(sys.executable).with_name("eventbridge"), "deliver", "--runner", RUNNER, "--express"],
+        env=os.environ | sending.site.environ | own,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        until(lambda: sending.work.ledger.batches(state="open"), 60)
+        yield child
+    finally:
+        child.kill()
+        child.communicate()
 
 
 def test_a_killed_shift_loses_nothing(sending: Sending, clock: RunningClock) -> None:
     """The staged path finishes its batch; only what no segment shows comes twice."""
     sending.rules(crm="/healthy/crm")
-    environ = (
-        os.environ
-        | sending.site.environ
-        | {
-            "EVENTBRIDGE_HOME": str(sending.site.folder),
-            "EVENTBRIDGE_RULES_FOLDER": str(sending.site.folder / "rules"),
-        }
-    )
-    child = subprocess.Popen(
-        [Path(sys.executable).with_name("eventbridge"), "deliver", "--runner", RUNNER, "--express"], env=environ
-    )
-    try:
-        until(lambda: sending.work.ledger.batches(state="open"), 60)
+    with a_process(sending) as child:
         (batch,) = sending.work.ledger.batches(state="open")
         for _ in range(60):
             sending.publish(5)
         until(lambda: segment_rows(sending.work, batch.batch_id))
         sending.publish(5)
-    finally:
-        os.kill(child.pid, signal.SIGKILL)
-        child.wait()
     shown = {row["delivery_id"] for row in segment_rows(sending.work, batch.batch_id)}
     before = ids(sending)
 
@@ -160,6 +165,29 @@ def test_a_killed_shift_loses_nothing(sending: Sending, clock: RunningClock) -> 
     assert list(SCRATCH.glob(left))
     with a_shift(sending):
         assert not list(SCRATCH.glob(left)), "the next shift clears away what it left"
+
+
+def test_a_shift_that_stood_still_and_wakes_changes_nothing(sending: Sending, clock: RunningClock) -> None:
+    """Another has its runner by then, and finishes its window: it says so and ends, and nothing is lost."""
+    sending.rules(crm="/healthy/crm")
+    with a_process(sending) as child:
+        (batch,) = sending.work.ledger.batches(state="open")
+        sending.publish(5)
+        until(lambda: len(sending.requests()) == 5)
+        os.kill(child.pid, signal.SIGSTOP)
+        sending.publish(5)
+        clock.advance(10)
+        with a_shift(sending):
+            until(lambda: len(ids(sending)) == 10)
+            os.kill(child.pid, signal.SIGCONT)
+            _, said = child.communicate(timeout=30)
+            sending.publish(5)
+            until(lambda: len(ids(sending)) == 15)
+
+    assert b"another process has taken the shift of runner 'orders'" in said
+    assert child.returncode != 0
+    assert sending.work.ledger.batch(batch.batch_id).state == "committed"
+    assert audit(sending.work).differences == ()
 
 
 def test_a_bus_that_fails_for_a_moment_does_not_end_the_shift(sending: Sending) -> None:

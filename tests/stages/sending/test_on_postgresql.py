@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from services.postgresql import Postgresql, postgresql
 from stages.delivering import REFUSED, RUNNER, RunningClock, Sending
+from stages.sending.test_express import a_shift, ids, until
 
 from eventbridge import fault_points
 from eventbridge.ledger import Ledger
@@ -70,6 +71,20 @@ def test_a_batch_passes_all_stages(sending: Sending, clock: RunningClock, url: s
     assert books.deliveries["orders/crm"]["delivered"] == books.deliveries["orders/late"]["delivered"] == ORDERS
     assert books.deliveries["orders/bad"]["dead"] == len(list(dead_letters(work))) == ORDERS
     assert len(received) == len(set(received)) == 2 * ORDERS
+
+
+def test_a_shift_delivers_as_events_come(sending: Sending, url: str) -> None:
+    """Its lease, its windows and the bus lie on the server; each event once, and the books balance."""
+    work = sending.begin(settings={"ledger_url": url}, crm="/healthy/crm")
+    with a_shift(sending):
+        for number in range(1, 11):
+            sending.publish(2)
+            until(lambda number=number: len(sending.requests()) == 2 * number)
+
+    assert work.ledger.shift(RUNNER) is None
+    assert {batch.state for batch in work.ledger.batches()} == {"committed"}
+    assert set(ids(sending).values()) == {1}
+    assert audit(work).differences == ()
 
 
 def each_push(work: Runtime, batch_id: str) -> None:

@@ -25,10 +25,25 @@ def test_a_window_is_open_longer_where_little_comes(age: float, events: int, usu
     assert window_is_over(age, events, usual) == over
 
 
+def test_a_window_whose_close_sends_is_not_open_longer() -> None:
+    """What it left waits for that, however little comes."""
+    assert window_is_over(10.0, 1, 10.0, waits=True)
+    assert not window_is_over(9.9, 1, 10.0, waits=True)
+
+
 @pytest.mark.parametrize(
-    ("age", "answers", "due"),
-    [(60.0, 0, False), (0.1, 2_000, True), (0.9, 1_999, False), (1.0, 10, True), (1.0, 9, False), (5.0, 1, True)],
+    ("age", "answers", "usual", "due"),
+    [
+        (60.0, 0, 1.0, False),
+        (0.1, 2_000, 1.0, True),
+        (0.9, 1_999, 1.0, False),
+        (1.0, 10, 1.0, True),
+        (1.0, 9, 1.0, False),
+        (5.0, 1, 1.0, True),
+        (4.9, 1_999, 12.0, False),
+        (5.0, 1, 12.0, True),
+    ],
 )
-def test_answers_are_recorded_seldom_where_few_come(age: float, answers: int, due: bool) -> None:
-    """Each second at ten a second, each five below; at once when there are as many as are kept."""
-    assert segment_is_due(age, answers, usual=1.0, most=2_000) == due
+def test_answers_are_recorded_seldom_where_few_come(age: float, answers: int, usual: float, due: bool) -> None:
+    """Each second at ten a second, each five below and in a bucket; at once when there are as many as are kept."""
+    assert segment_is_due(age, answers, usual, most=2_000) == due

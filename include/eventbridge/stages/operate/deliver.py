@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -121,10 +121,16 @@ def next_due_at(work: Runtime, runner: str) -> datetime | None:
     return min([*due, reference] if reference is not None else due, default=None)
 
 
-def push_and_settle(work: Runtime, batch_id: str, chunk_ids: Sequence[int], stop: threading.Event) -> None:
-    """Push chunks of a batch, then settle, park and commit it."""
+def push_and_settle(
+    work: Runtime,
+    batch_id: str,
+    chunk_ids: Sequence[int],
+    stop: threading.Event,
+    only: Collection[tuple[str, str]] | None = None,
+) -> None:
+    """Push chunks of a batch, or of what they hold `only` some targets', then settle, park and commit it."""
     with ThreadPoolExecutor(_PUSHES_AT_ONCE, thread_name_prefix="push") as pool:
-        pushes = [pool.submit(push, work, batch_id, chunk_id, stop) for chunk_id in chunk_ids]
+        pushes = [pool.submit(push, work, batch_id, chunk_id, stop, only) for chunk_id in chunk_ids]
     for chunk_id, done in zip(chunk_ids, pushes, strict=True):
         error = done.exception()
         if isinstance(error, EventBridgeError):

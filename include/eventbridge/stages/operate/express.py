@@ -14,9 +14,9 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -28,8 +28,10 @@ from eventbridge.routing.warm_up import compile_ahead
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.deliver import deliver_references, deliver_retries, push_and_settle
+from eventbridge.stages.operate.express_bus import ShiftBus
 from eventbridge.stages.operate.express_close import Close
-from eventbridge.stages.operate.express_fit import refuse_unfit
+from eventbridge.stages.operate.express_fit import left_to_close, refuse_unfit
+from eventbridge.stages.operate.express_targets import Key
 from eventbridge.stages.operate.express_window import Window
 from eventbridge.stages.operate.shift_lease import UNBOUNDED, Bounds, Lease
 from eventbridge.stages.route.stage import route
@@ -49,6 +51,8 @@ _EVENTS_A_SECOND = 2_000.0
 _SCRATCH = "eventbridge-express-"
 #: How soon a thread that does the books gives way to the one that delivers: 5 ms, as is usual, is what events wait.
 _SWITCH_SECONDS = 0.0005
+#: How long the close of a window sends what was left to it: as long no segment shows what the next window sends.
+_LEFT_SECONDS = 5.0
 #: Stops a push before it sends.
 _ALREADY = threading.Event()
 _ALREADY.set()
@@ -69,7 +73,7 @@ def deliver_express(work: Runtime, runner: str, stop: threading.Event, bounds: B
     Raises UserError for rules that it cannot deliver, ShiftTakenError where another process has the shift,
     InfrastructureError where one has taken it.
     """
-    refuse_unfit(work.rule_set().for_runner(runner))
+    refuse_unfit(work.rule_set().for_runner(runner), has_spark=not bounds.makes_retries)
     compile_ahead()  # seconds, and most of a minute after a change of the matcher: before anything waits for this shift
     with _scratch() as scratch, Lease(work, runner, stop, bounds) as lease:
         done = _Loop(work, runner, scratch, lease).run()
@@ -125,6 +129,7 @@ class _Loop:
     def __init__(self, work: Runtime, runner: str, scratch: Store, lease: Lease) -> None:
         self._work, self._runner, self._scratch, self._lease = work, runner, scratch, lease
         self._done = Shift()
+        self._bus = ShiftBus(work)
         self._former: Close | None = None  # the window that is being closed
         self._given: Batch | None = None  # what it left to the next window
         self._ended = threading.Event()
@@ -148,6 +153,7 @@ class _Loop:
                     self._lease.stop.wait(_RETRY_SECONDS)
         finally:
             sys.setswitchinterval(interval)
+            self._bus.close()
             self._ended.set()
             for thread in self._beside:
                 thread.join()
@@ -159,7 +165,7 @@ class _Loop:
         if batch is None:
             return
         held = frozenset(name for name, pool in (self._pools or {}).items() if pool.slots == 0)
-        window = Window(self._work, batch, self._scratch, self._lease, held, former)
+        window = Window(self._work, batch, self._scratch, self._lease, self._bus, held, former)
         try:
             kept = window.run()
         finally:
@@ -173,7 +179,7 @@ class _Loop:
         if not self._lease.over:
             self._former = Close(window.batch, window.ends, window.targets, partial(self._go_on, window))
         elif window.end():
-            self._close(window.batch.batch_id, _ALREADY)
+            self._close_window(window.batch)
 
     def _begun(self) -> Batch | None:
         """Return a batch that is open and empty; None: it is to be looked again."""
@@ -187,7 +193,7 @@ class _Loop:
                 self._lease.stop.wait(_RETRY_SECONDS)
                 return None
         if batch.state != "open":  # it was left by somebody, or rules move: the stages send it
-            self._close(batch.batch_id, self._lease.stop)
+            self._close(self._work, batch.batch_id, self._lease.stop)
             return None
         if not self._done.windows:
             self._lease.came()  # to begin took time, in which nobody looked whether something came
@@ -199,8 +205,8 @@ class _Loop:
 
     def _go_on(self, window: Window) -> Batch | None:
         """Close a window and open the batch of the next, which delivers already."""
-        if window.end():  # what it did not send is parked, due now: nothing waits for a target here
-            self._close(window.batch.batch_id, _ALREADY)
+        if window.end():
+            self._close_window(window.batch)
         if self._is_backlog():
             self._hand_over()
         return self._opened()
@@ -209,10 +215,19 @@ class _Loop:
         self._done.backlog = True
         self._lease.finish()
 
-    def _close(self, batch_id: str, stop: threading.Event) -> None:
-        buffer(self._work, batch_id)
-        chunks = route(self._work, batch_id, InProcessRouter(self._work.store), self._pools)
-        push_and_settle(self._work, batch_id, chunks, stop)
+    def _close_window(self, batch: Batch) -> None:
+        """Do the books of a window and send what was left to this, for some seconds; the rest is parked, due now."""
+        if left := left_to_close(self._work.rules_of(batch)):
+            budget = min(_LEFT_SECONDS, self._work.settings.push_budget_seconds)
+            settings = self._work.settings.model_copy(update={"push_budget_seconds": budget})
+            self._close(replace(self._work, settings=settings), batch.batch_id, self._lease.stop, left)
+        else:
+            self._close(self._work, batch.batch_id, _ALREADY)
+
+    def _close(self, work: Runtime, batch_id: str, stop: threading.Event, only: Collection[Key] | None = None) -> None:
+        buffer(work, batch_id)
+        chunks = route(work, batch_id, InProcessRouter(work.store), self._pools, refers_costly=True)
+        push_and_settle(work, batch_id, chunks, stop, only)
         self._done.windows += 1
 
     def _is_backlog(self) -> bool:

@@ -6,7 +6,6 @@ import logging
 import time
 import uuid
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass
 
 from msgspec import structs
@@ -21,8 +20,9 @@ from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import Slice
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.ingest.buffer import Landing
+from eventbridge.stages.operate.express_bus import ShiftBus
 from eventbridge.stages.operate.express_close import Close
-from eventbridge.stages.operate.express_fit import refuse_unfit
+from eventbridge.stages.operate.express_fit import left_to_close, refuse_unfit
 from eventbridge.stages.operate.express_targets import TargetQueues
 from eventbridge.stages.operate.shift_lease import Lease
 from eventbridge.stages.push.chunk_rows import read_pieces
@@ -60,6 +60,7 @@ class Window:
     batch: Batch
     scratch: Store
     lease: Lease
+    bus: ShiftBus
     held: frozenset[str] = frozenset()  # pools whose rules' deliveries wait
     former: Close | None = None
     instead: Batch | None = None
@@ -68,18 +69,20 @@ class Window:
     busy_seconds: float = 0.0  # in which it had something to do
     _bytes: int = 0
     _answered: int = 0
+    _waits: bool = False  # something that it does not send waits for its close
 
     def run(self) -> bool:
         """Deliver what comes until the window is over; False: it has no batch any more, and is not to be ended."""
         rules = self.work.rules_of(self.batch)
-        refuse_unfit(rules)
+        refuse_unfit(rules, has_spark=not self.lease.bounds.makes_retries)
+        self._left = left_to_close(rules)
         freeze_rules(self.scratch, rules)
         self._seconds = rules.mode_of(self.batch.runner).express.window
         self._held = {name for name, rule in rules.rules.items() if rule.pool_name in self.held} if self.held else set()
         self._ends = dict(self.former.ends) if self.former is not None else self._standing()
         self._starts = dict(self._ends)
         bus = rules.buses[self.batch.bus]
-        with closing(self.work.open_source(bus)) as source:
+        with self.bus.reading(bus, self._ends) as source:
             landing = Landing(self.work, self.batch, bus, source)
             before = self.former.targets if self.former is not None else None
             self.targets = TargetQueues(self.work, self.batch, rules, before)
@@ -156,7 +159,7 @@ class Window:
     def _is_over(self, now: float, began: float, first: float | None) -> bool:
         if first is None:
             return now - began >= _IDLE_WINDOW_SECONDS
-        return window_is_over(now - first, self.events, self._seconds)
+        return window_is_over(now - first, self.events, self._seconds, waits=self._waits)
 
     @property
     def _full(self) -> bool:
@@ -225,11 +228,10 @@ class Window:
             log.warning("runner %s: events are left to the close of their window: %s", self.batch.runner, error)
             return []
         assert isinstance(result.detail, RoutedSlice)
+        self._waits = self._waits or bool(result.detail.survivors)
         if result.path is None:
             return []
-        file = result.path
-        return [
-            Piece(file, piece.rows, piece.count, piece.size, piece.rule, piece.target)
-            for piece in result.detail.pieces
-            if piece.rule not in self._held
-        ]
+        file, pieces = result.path, [piece for piece in result.detail.pieces if piece.rule not in self._held]
+        now = [piece for piece in pieces if (piece.rule, piece.target) not in self._left]
+        self._waits = self._waits or len(now) < len(pieces)
+        return [Piece(file, piece.rows, piece.count, piece.size, piece.rule, piece.target) for piece in now]

@@ -10,7 +10,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -67,10 +67,17 @@ class PushReport:
 
 
 @told("push")
-def push(work: Runtime, batch_id: str, chunk_id: int, stop: threading.Event | None = None) -> PushReport:
+def push(
+    work: Runtime,
+    batch_id: str,
+    chunk_id: int,
+    stop: threading.Event | None = None,
+    only: Collection[tuple[str, str]] | None = None,
+) -> PushReport:
     """Deliver what of a chunk has no outcome yet, within the push budget; setting `stop` ends it early.
 
-    The budget begins once the deliveries have been read.
+    The budget begins once the deliveries have been read. Of targets that are not among `only`, as (rule, target), no
+    delivery gets an outcome.
 
     Does nothing unless the batch is routed and before its deadline. Raises the first error that was not a
     delivery's own (a target that cannot be opened, the store, the ledger); the other targets are served first.
@@ -83,7 +90,7 @@ def push(work: Runtime, batch_id: str, chunk_id: int, stop: threading.Event | No
     if chunk is None:
         return PushReport()
     with seldom_collected():
-        report = _Push(work, batch, chunk, stop or threading.Event()).run()
+        report = _Push(work, batch, chunk, stop or threading.Event(), only).run()
     if work.telemetry is not NO_TELEMETRY:
         tell(work.telemetry.push_ended, _ended(batch_id, chunk_id, report, now, work.clock()))
     publish_operational_events(work)
@@ -99,11 +106,19 @@ def _ended(batch_id: str, chunk_id: int, report: PushReport, started: datetime, 
 
 
 class _Push:
-    def __init__(self, work: Runtime, batch: Batch, chunk: Chunk, stop: threading.Event) -> None:
+    def __init__(
+        self,
+        work: Runtime,
+        batch: Batch,
+        chunk: Chunk,
+        stop: threading.Event,
+        only: Collection[tuple[str, str]] | None,
+    ) -> None:
         self._work = work
         self._batch = batch
         self._chunk = chunk
         self._stop = stop
+        self._only = only
         self._rows = OutcomeRows(work.settings.segment_answers)
         self._segment_number = 0
         self._cpu_told = time.process_time()
@@ -114,7 +129,10 @@ class _Push:
 
     def run(self) -> PushReport:
         done = shown(self._work, segments(self._work, self._batch.batch_id, self._chunk.chunk_id))
-        read = read_pieces(self._work.store, self._chunk.pieces)
+        pieces = self._chunk.pieces
+        if self._only is not None:
+            pieces = tuple(piece for piece in pieces if (piece.rule, piece.target) in self._only)
+        read = read_pieces(self._work.store, pieces)
         until = self._work.clock() + timedelta(seconds=self._work.settings.push_budget_seconds)
         runs = ChunkRuns(self._work, self._batch, self._chunk, read, until, self._stop, self._rows).of(done)
         self._company = Company(self._work, self._batch, self._chunk.chunk_id, runs, until)
@@ -135,7 +153,7 @@ class _Push:
         left = sum(report.total - report.settled for report in reports)
         if not self._stale:
             if crash is None:
-                spent = self._stop.is_set() or any(report.spent for report in reports)
+                spent = self._stop.is_set() or self._only is not None or any(report.spent for report in reports)
                 self._end("TIMEOUT" if spent else "COMPLETED", runs, None)
             else:
                 self._end("ERROR", runs, crash)

@@ -31,12 +31,13 @@ from eventbridge.store.parquet import read_rows
 
 log = logging.getLogger(__name__)
 
-#: Why a share is referred: the rule has older references; as many of its deliveries wait as may; it is held; the run
-#: that was to route it died.
+#: Why a share is referred: the rule has older references; as many of its deliveries wait as may; it is held; it
+#: was matched in a shift of the express lane, which has no Spark; the run that was to route it died.
 #: Beside these there are route_share.BUDGET and ROUTE_FAILED, and share_turns.CROWDED.
 BEHIND = "Behind"
 PARKED_MAX = "ParkedMax"
 HELD = "Held"
+EXPRESS = "Express"
 ABANDONED = "Abandoned"
 _HOLDING = (HELD, ROUTE_FAILED)
 
@@ -46,10 +47,10 @@ _LONGEST_WAIT_SECONDS = 512
 Files = tuple[tuple[str, str], ...]
 
 
-def route_costly_rules(work: Runtime, batch: Batch, job: RouteJob, router: Router) -> bool:
+def route_costly_rules(work: Runtime, batch: Batch, job: RouteJob, router: Router, *, refers: bool = False) -> bool:
     """Route, or refer, the share of every costly rule that is not recorded; False: the batch has moved on.
 
-    Raises SparkError where Spark is at fault.
+    `refers`: none is routed. Raises SparkError where Spark is at fault.
     """
     recorded = {file.key for file in work.ledger.files(batch.batch_id, "delivery")}
     wanted = {f"rule/{rule}": (rule, files) for rule, files in survivors(work, batch).items()}
@@ -58,6 +59,8 @@ def route_costly_rules(work: Runtime, batch: Batch, job: RouteJob, router: Route
         return True
     shares = []
     later = _reasons_to_wait(work, batch)
+    if refers:
+        later = dict.fromkeys((rule for _, rule, _ in missing), EXPRESS) | later
     for key, rule, files in missing:
         share = _share(work, batch, key, rule, files)
         reason = later.get(rule)

@@ -52,7 +52,14 @@ _DEFAULT_POOL = "default_pool"
 
 
 @told("route")
-def route(work: Runtime, batch_id: str, router: Router, pools: Mapping[str, PoolSlots] | None = None) -> list[int]:
+def route(
+    work: Runtime,
+    batch_id: str,
+    router: Router,
+    pools: Mapping[str, PoolSlots] | None = None,
+    *,
+    refers_costly: bool = False,
+) -> list[int]:
     """Route what is not routed yet of a buffered batch, publish its chunks; return those to push, by map index.
 
     Each finished slice is recorded as it arrives, so a run that dies loses only what was under way. Called again it
@@ -67,7 +74,7 @@ def route(work: Runtime, batch_id: str, router: Router, pools: Mapping[str, Pool
     if batch.state == "buffered":
         job = job_of(work, batch)
         routed = batch.kind == "retry" or _route_slices(work, batch, job, router)
-        if routed and route_costly_rules(work, batch, job, router):
+        if routed and route_costly_rules(work, batch, job, router, refers=refers_costly):
             _publish(work, batch, pools)
         batch = work.ledger.batch(batch_id)
     if batch.state != "routed" or batch.deadline_at is None or batch.deadline_at <= work.ledger.now():

@@ -1,0 +1,44 @@
+"""The bus of a shift: open as long as it lasts, and followed where its servers are dear to ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from eventbridge.model.queue import Queue
+from eventbridge.rule import Bus
+from eventbridge.sources.protocol import Follows, LogSource
+from eventbridge.stages.runtime.runtime import Runtime
+
+
+class ShiftBus:
+    """Opens the bus that windows read, and keeps it for the next one; one thread at a time uses it."""
+
+    def __init__(self, work: Runtime) -> None:
+        self._work = work
+        self._source: LogSource | None = None
+        self._opened: Bus | None = None
+        self._stands: Mapping[Queue, int] | None = None
+
+    @contextmanager
+    def reading(self, bus: Bus, ends: Mapping[Queue, int]) -> Iterator[LogSource]:
+        """Yield the bus, to be read from `ends` on, which the body moves; after an error it is opened anew."""
+        if bus != self._opened:
+            self.close()
+        source = self._source = self._source or self._work.open_source(bus)
+        self._opened = bus
+        try:
+            if isinstance(source, Follows) and self._stands != ends:
+                source.follow(ends)
+            yield source
+        except BaseException:
+            self.close()
+            raise
+        self._stands = dict(ends)
+
+    def close(self) -> None:
+        """Let go of it."""
+        source, self._source = self._source, None
+        self._opened = self._stands = None
+        if source is not None:
+            source.close()

@@ -1,0 +1,93 @@
+"""What a shift does not send itself is left to the close of its window, or to the slow lane; the rest goes at once."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import Counter
+from pathlib import Path
+
+from stages.delivering import RUNNER, Sending, rules
+from stages.ordering import keyed, publish
+from stages.sending.test_express import a_shift, crm_requests, ids, until
+from stages.sending.test_s3_target import Bucket
+
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.express_fit import express_warnings, left_to_close
+from eventbridge.testing.s3 import S3Server
+
+#: Windows so short that a test sees the next one.
+SHORT = f"runners: {{{RUNNER}: {{mode: express, express: {{window: 1s}}}}}}\n"
+
+COSTLY = """  costly:
+    bus: orders
+    pattern: {type: [order.placed], data: {customer: [a]}}
+    targets: {lines: {type: file, path: FILE, transform: {form: JSONATA, value: '{"n": data.number}'}}}
+"""
+
+
+def test_what_is_left_follows_from_the_target(sending: Sending) -> None:
+    """One in order, or by spans, waits for the close, whatever its type; only a queue keeps a runner in stages."""
+    sending.site.environ["EVENTBRIDGE_CONN_SHOP_S3"] = "s3://somebody:secret@127.0.0.1:1"
+    targets = {
+        "bucket": "{type: s3, connection: shop_s3, bucket: tests, prefix: p}",
+        "crm": "{type: file, path: /tmp/never-written/crm.jsonl}",
+        "later": "{type: file, path: /tmp/never-written/later.jsonl, not_before: 1h}",
+        "turns": "{type: file, path: /tmp/never-written/turns.jsonl, errors_tolerance: none}",
+    }
+    text = SHORT + rules(targets)
+    sending.write(text)
+    known = sending.work.rule_set()
+    embedded = "type: embedded, topics: [placed], queues: 2, start_at: earliest"
+    sending.write(text.replace(embedded, "type: sqs, connection: shop_sqs, topics: [placed]"))
+
+    assert left_to_close(known) == {("orders", "bucket"), ("orders", "turns")}
+    assert express_warnings(known) == []
+    (warning,) = express_warnings(sending.work.rule_set())
+    assert "works in stages" in warning
+    assert "bus orders: it is a queue, and no log" in warning
+
+
+def lines_of(path: Path) -> list[dict[str, object]]:
+    """Return what a file target wrote, in its order."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def test_everything_is_delivered_by_its_way(sending: Sending, s3_server: S3Server, tmp_path: Path) -> None:
+    """In order, in spans, not before a time, as a shadow, by JSONATA: over several windows, each once, and balanced.
+
+    With the store in a bucket.
+    """
+    sending.site.environ["EVENTBRIDGE_CONN_SHOP_S3"] = s3_server.connection
+    sending.site.environ["EVENTBRIDGE_STORE_URI"] = f"s3://shop_s3@tests/{uuid.uuid4().hex}"
+    bucket = Bucket(s3_server, uuid.uuid4().hex)
+    targets = {
+        "crm": "/healthy/crm",
+        "turns": f"{{type: file, path: {tmp_path}/turns.jsonl, ordered_by: $.data.customer}}",
+        "bucket": bucket.target + "}",
+        "later": f"{{type: file, path: {tmp_path}/later.jsonl, not_before: 2s}}",
+        "mirror": '{type: http, url: "/healthy/mirror", allow_http: true, shadow_of: crm}',
+    }
+    sending.write(SHORT + rules(targets) + COSTLY.replace("FILE", f"{tmp_path}/costly.jsonl"))
+    events = [(customer, number) for number in range(15) for customer in "ab"]
+    with a_shift(sending):
+        for number in range(15):
+            publish(sending, keyed(number, "a"), keyed(number, "b"))
+            until(lambda number=number: len(crm_requests(sending)) == 2 * (number + 1))
+            if number % 5 == 4:
+                windows = len(sending.work.ledger.batches())
+                until(lambda windows=windows: len(sending.work.ledger.batches()) > windows)
+        until(lambda: len(lines_of(tmp_path / "turns.jsonl")) >= 30)
+        until(lambda: len(lines_of(tmp_path / "costly.jsonl")) >= 15)
+        until(lambda: len(lines_of(tmp_path / "later.jsonl")) >= 30)
+
+    turns = [(each["data"]["customer"], each["data"]["number"]) for each in lines_of(tmp_path / "turns.jsonl")]
+    assert sorted(turns) == sorted(events)
+    for customer in "ab":
+        assert [number for other, number in turns if other == customer] == list(range(15))
+    assert sorted(each["n"] for each in lines_of(tmp_path / "costly.jsonl")) == list(range(15))
+    objects = bucket.objects()
+    assert Counter(each for found in objects.values() for each in found) == Counter(f"{c}-{n}" for c, n in events)
+    assert Counter(each["path"] for each in sending.requests()) == {"/healthy/crm": 30, "/healthy/mirror": 30}
+    assert set(ids(sending).values()) == {1}
+    assert audit(sending.work).differences == ()
