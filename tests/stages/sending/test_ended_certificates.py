@@ -1,4 +1,4 @@
-"""A server whose certificate has ended: `targets check` says so of each type, and so does a ledger on a server."""
+"""A server whose certificate has ended is told: by `targets check` of each type, by a queue, by a ledger."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -15,8 +15,10 @@ import certificates
 import pytest
 from stages.delivering import Sending, http
 
-from eventbridge.errors import EventBridgeError
+from eventbridge.errors import BusError, EventBridgeError
 from eventbridge.ledger import Ledger
+from eventbridge.s3.access import S3Access
+from eventbridge.sources.sqs.queue import SqsQueue
 from eventbridge.stages.operate.try_target import check_target
 from eventbridge.testing.s3 import ACCESS_KEY, SECRET_KEY
 
@@ -89,6 +91,20 @@ def test_a_certificate_that_has_ended_is_told(
 
     said = "Renew the broker's certificate if it has ended" if kind == "kafka" else "certificate has expired"
     assert said in (check_target(sending.work, "orders", "crm") or "")
+
+
+def test_a_queue_of_sqs_whose_certificate_has_ended_is_told(
+    port: int, authority_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is received, and the error names the reason and the field to correct."""
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(authority_file))
+    access = S3Access("us-east-1", f"https://127.0.0.1:{port}", access_key=ACCESS_KEY, secret_key=SECRET_KEY)
+
+    with (
+        closing(SqsQueue(access, "orders", 30.0)) as queue,
+        pytest.raises(BusError, match=r"certificate has expired.*Correct endpoint_url"),
+    ):
+        queue.receive(1)
 
 
 def test_a_ledger_whose_certificate_has_ended_is_told(port: int, authority_file: Path) -> None:
