@@ -15,12 +15,14 @@ from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from eventbridge.errors import LedgerError, PackageMissing
+from eventbridge.ledger.engines.compiled import CompiledStatements
 from eventbridge.ledger.engines.postgresql_clock import PostgresqlClock
 from eventbridge.ledger.engines.postgresql_remedies import REMEDIES
 from eventbridge.server_away import NOTICES_DEATH, may_come_back
 
 #: The driver, whatever the URL calls it.
 _DRIVER = "postgresql+psycopg"
+_COMPILED = {"compiled_cache": CompiledStatements()}
 
 #: So long a process that connects waits for a server that is not up; one that was connected waits as for a lock.
 _OPENING_SECONDS = 5.0
@@ -126,7 +128,9 @@ class PostgresqlEngine:
     def reader(self, limit_seconds: float) -> Engine:
         """Return what opens connections that cannot change the ledger; connecting itself may take two seconds."""
         options = {"connect_timeout": 2, "autocommit": True}
-        pool = create_engine(self.url, poolclass=NullPool, connect_args=options, use_native_hstore=False)
+        pool = create_engine(
+            self.url, execution_options=_COMPILED, poolclass=NullPool, connect_args=options, use_native_hstore=False
+        )
         limits = {"statement_timeout": limit_seconds, "lock_timeout": limit_seconds}
         event.listen(pool, "connect", partial(_set_up, limits, "on"))
         return pool
@@ -143,7 +147,9 @@ class PostgresqlEngine:
         }
         options = {name: value for name, value in options.items() if name not in self.url.query}
         try:
-            pool = create_engine(self.url, poolclass=NullPool, connect_args=options, use_native_hstore=False)
+            pool = create_engine(
+                self.url, execution_options=_COMPILED, poolclass=NullPool, connect_args=options, use_native_hstore=False
+            )
         except ModuleNotFoundError as error:
             raise PackageMissing.of(error) or error from None
         limits = {

@@ -15,9 +15,11 @@ from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event
 
 from eventbridge.disk_space import is_full
 from eventbridge.errors import SettingsError
+from eventbridge.ledger.engines.compiled import CompiledStatements
 from eventbridge.ledger.engines.sqlite_write_lock import FULL, LOCKED, UNOPENABLE, turn_to_write
 
 _IO_ERROR = "disk I/O error"
+_COMPILED = {"compiled_cache": CompiledStatements()}
 
 
 class SqliteEngine:
@@ -66,7 +68,7 @@ class SqliteEngine:
         self._file = Path(str(self.url.database))
         self._busy_timeout_seconds = busy_timeout_seconds
         options = {"timeout": busy_timeout_seconds, "check_same_thread": False}
-        self._pool = create_engine(self.url, poolclass=NullPool, connect_args=options)
+        self._pool = create_engine(self.url, execution_options=_COMPILED, poolclass=NullPool, connect_args=options)
         event.listen(self._pool, "connect", partial(_set_up, busy_timeout_seconds))
 
     def connect(self) -> Connection:
@@ -108,7 +110,7 @@ class SqliteEngine:
         if not self._file.exists():  # SQLite would make an empty one
             raise FileNotFoundError(f"there is no ledger at {self._file}")
         # NullPool: processes that fork from this one must not share its connection
-        pool = create_engine(self.url, poolclass=NullPool)
+        pool = create_engine(self.url, execution_options=_COMPILED, poolclass=NullPool)
         event.listen(pool, "connect", partial(_only_read, limit_seconds))
         return pool
 

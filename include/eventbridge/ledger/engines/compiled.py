@@ -1,0 +1,27 @@
+"""Statements as text, compiled once in a process and not once for each ledger that is opened."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy.util import LRUCache
+
+#: More than there are statements of one kind of database.
+_STATEMENTS: Final = 1_000
+
+
+class CompiledStatements(LRUCache[Any, Any]):
+    """What SQLAlchemy has compiled for one kind of database; see its execution option `compiled_cache`.
+
+    Its keys begin with the dialect of one engine, which is left out: engines of a kind are set up alike.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(_STATEMENTS)
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """Return a statement, by its key without the dialect."""
+        return super().get(key[1:], default)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(key[1:], value)
