@@ -60,6 +60,8 @@ _PUBLISH_SECONDS = 0.05
 _LOOK_SECONDS = 0.5
 #: How long the others may take to be done after the last event.
 _LAST_SECONDS = 120.0
+#: How long all of its processes together may take to end.
+_END_SECONDS = 5.0
 
 
 class Heard(NamedTuple):
@@ -253,8 +255,9 @@ def _running(place: Site, mode: str = "staged") -> Iterator[None]:
         yield
     finally:
         stop.set()
+        end = time.monotonic() + _END_SECONDS
         for process in processes:
-            process.join(5)
+            process.join(max(0.0, end - time.monotonic()))
             process.kill()  # it may be in the middle of a hanging target's budget
 
 
