@@ -112,12 +112,15 @@ test-deep: setup ## test-s3, smoke-production with 100,000 flights, 10 million r
 	PYTHONPATH=tests $(BIN)/python -m s3proxy.deep
 	$(BIN)/pytest -q tests/end_to_end/deep_page_with_fab.py
 
-check: setup ## format, lint, types, layers, architecture
-	@$(BIN)/ruff format --check .
+check: $(INSTALLED) ## format, lint, types, layers, architecture
+	@$(BIN)/mypy --strict -p eventbridge &
+	types=$$!
+	trap 'kill $$types 2>/dev/null || true' EXIT
+	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy --strict -p eventbridge
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q tests/architecture
+	wait $$types
 
 screenshots: setup ## take the pictures of docs/images again, of Airflow's pages in a real browser; needs Chromium
 	@TEST_SCREENSHOTS=docs/images exec $(BIN)/pytest -q tests/end_to_end/test_operators_use_airflow.py tests/api/test_page.py
