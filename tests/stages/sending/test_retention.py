@@ -16,13 +16,15 @@ from eventbridge.stages.guards.ledger_identity import refuse_lost_ledger
 from eventbridge.stages.letters.reader import dead_letters, letters
 from eventbridge.stages.letters.selection import Selection
 from eventbridge.stages.operate.audit import Audit, audit
+from eventbridge.stages.operate.backtest import BacktestWish, backtest_rules
 from eventbridge.stages.operate.deliver_redrive import deliver_redrive
 from eventbridge.stages.operate.deliver_replay import cancel_replay, deliver_replay
 from eventbridge.stages.operate.repair import repair_batch
 from eventbridge.stages.redrive.marks import Marks
 from eventbridge.stages.redrive.plan import begin_redrive
 from eventbridge.stages.replay.account import account_of
-from eventbridge.stages.replay.plan import begin_replay, plan_replay
+from eventbridge.stages.replay.plan import begin_replay, made_of, plan_replay
+from eventbridge.stages.replay.pruned import record_replay
 from eventbridge.stages.replay.wish import WrittenWish
 from eventbridge.stages.upkeep.maintain import maintain
 from eventbridge.stages.upkeep.run import Maintained
@@ -180,7 +182,23 @@ def test_a_replay_that_has_not_ended_keeps_its_archive(sending: Sending) -> None
         replay_of(sending, "late")
     with pytest.raises(UserError, match="is past its retention"):
         repair_batch(sending.work, first.batch_id, InProcessRouter(sending.work.store), dry_run=True)
+    with pytest.raises(UserError, match="is past its retention and was removed"):
+        backtest_rules(sending.work, "orders", BacktestWish("90d"), InProcessRouter(sending.work.store))
     sound(sending)
+
+
+def test_a_replay_whose_archive_goes_while_it_is_asked_for_is_refused(sending: Sending) -> None:
+    """Retention took it after the asker had looked, before the replay was recorded: no replay of the rest begins."""
+    delivered(sending)
+    days(sending, 40)
+    work = sending.work
+    wish = WrittenWish("orders", since="90d").read(work.ledger.now(), work.rule_set())
+    made = made_of(work, wish, "run", work.ledger.now())
+    maintain(work)
+
+    with pytest.raises(UserError, match="is past its retention and was removed"):
+        record_replay(work, wish, made)
+    assert work.ledger.replay(made.replay_id).state == "cancelled"
 
 
 def redrive(sending: Sending, run: str, *, again: bool = False) -> int:

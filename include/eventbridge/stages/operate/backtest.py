@@ -10,6 +10,7 @@ from eventbridge.stages.backtest.markdown import as_markdown
 from eventbridge.stages.backtest.report import BacktestReport, DiffReport, to_json
 from eventbridge.stages.backtest.run import ArchivePart, backtest, diff
 from eventbridge.stages.operate.candidates import read_candidate
+from eventbridge.stages.runtime.pruned import refuse_pruned
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.time_range import time_range
 from eventbridge.store import layout
@@ -34,7 +35,9 @@ class BacktestWish:
 def backtest_rules(work: Runtime, candidate: str, wish: BacktestWish, router: Router) -> BacktestReport:
     """Run a candidate over the archive; raises UserError, with a remedy, for what makes no sense."""
     part = _part(work, wish)
-    return backtest(work, read_candidate(work, candidate, wish.bus), part, router)
+    read = read_candidate(work, candidate, wish.bus)
+    refuse_pruned(work, read.bus, part.since, part.until)
+    return backtest(work, read, part, router)
 
 
 def diff_rules(work: Runtime, a: str, b: str, wish: BacktestWish, router: Router) -> DiffReport:
@@ -43,6 +46,7 @@ def diff_rules(work: Runtime, a: str, b: str, wish: BacktestWish, router: Router
     ours, theirs = read_candidate(work, a, wish.bus), read_candidate(work, b, wish.bus)
     if ours.bus != theirs.bus:
         raise UserError(f"{a} is for bus {ours.bus!r} and {b} for {theirs.bus!r}. Compare rules of one bus")
+    refuse_pruned(work, ours.bus, part.since, part.until)
     return diff(work, ours, theirs, part, router)
 
 

@@ -31,7 +31,7 @@ from eventbridge.stages.ingest.room import LOOK_AGAIN_SECONDS, is_intake_stopped
 from eventbridge.stages.replay.archive import files_from
 from eventbridge.stages.replay.batch_file import write_events
 from eventbridge.stages.replay.choose import Chooser
-from eventbridge.stages.replay.pruned import refuse_pruned
+from eventbridge.stages.replay.pruned import record_replay, refuse_pruned_wish
 from eventbridge.stages.replay.wish import Wish, restricted
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.told import told
@@ -61,13 +61,12 @@ def begin_replay(work: Runtime, wish: Wish, run: str) -> Replay:
     """Record a replay and return it; for a `run` that has one already, that one, whatever is asked for now.
 
     The rules of today are frozen now, for all of its batches. It takes events of batches committed before now: what is
-    under way is delivered anyway. Raises UserError if no rule is to be replayed.
+    under way is delivered anyway. Raises UserError as `made_of`.
     """
     begun = work.ledger.replay_of_run(run)
     if begun is not None:
         return begun
-    now = work.ledger.now()
-    return work.ledger.begin_replay(made_of(work, wish, run, now))
+    return record_replay(work, wish, made_of(work, wish, run, work.ledger.now()))
 
 
 def made_of(work: Runtime, wish: Wish, run: str, now: datetime) -> Replay:
@@ -75,7 +74,7 @@ def made_of(work: Runtime, wish: Wish, run: str, now: datetime) -> Replay:
 
     Raises UserError if it has no rule, or if some of what it asks for is past its retention.
     """
-    refuse_pruned(work, wish, now)
+    refuse_pruned_wish(work, wish)
     parts = _parts_of_today(work, wish, now) if wish.as_of == "today" else _parts_of_then(work, wish, now)
     if not parts and wish.as_of == "today":
         raise UserError(f"no enabled rule of bus {wish.bus!r} is chosen: there is nothing to replay for")

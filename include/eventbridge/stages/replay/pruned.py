@@ -1,32 +1,28 @@
-"""Refuses a replay of what is past its retention: it would silently be a replay of the rest."""
+"""Records a replay whose archive is all there, or none: retention may take of it while it is asked for."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-
 from eventbridge.errors import UserError
+from eventbridge.model.replay import Replay
 from eventbridge.stages.replay.wish import Wish
+from eventbridge.stages.runtime.pruned import refuse_pruned
 from eventbridge.stages.runtime.runtime import Runtime
 
 
-def refuse_pruned(work: Runtime, wish: Wish, now: datetime) -> None:
+def refuse_pruned_wish(work: Runtime, wish: Wish) -> None:
     """Raise UserError if batches of a wish's time lost their archive or, if it asks for them, their outcomes."""
-    gone = work.ledger.pruned_at(wish.bus, wish.since, wish.until, "archive")
-    if gone is not None:
-        raise UserError(
-            f"the archive of bus {wish.bus!r} up to {gone:%Y-%m-%dT%H:%M:%S} (UTC) is past its retention and was "
-            "removed: ask for events from a later time. `retention` of the bus in its rule file says how long"
-        )
-    oldest = now - timedelta(seconds=work.settings.retention_manifests_seconds)
-    if wish.until <= oldest:
-        raise UserError(
-            f"nothing is kept of batches planned before {oldest:%Y-%m-%dT%H:%M:%S} (UTC): their retention is over. "
-            "`retention` of the bus in its rule file says how long its archive is kept"
-        )
-    gone = work.ledger.pruned_at(wish.bus, wish.since, wish.until, "all") if wish.by_target else None
-    if gone is not None:
-        raise UserError(
-            f"what became of deliveries up to {gone:%Y-%m-%dT%H:%M:%S} (UTC) is past its retention, "
-            "EVENTBRIDGE_RETENTION_DELIVERIES_SECONDS: ask for events from a later time, or choose neither by SQL "
-            "nor by what was delivered"
-        )
+    refuse_pruned(work, wish.bus, wish.since, wish.until, outcomes=wish.by_target)
+
+
+def record_replay(work: Runtime, wish: Wish, made: Replay) -> Replay:
+    """Record what a wish was made into, or return what its run has begun already.
+
+    Once it is recorded retention leaves its archive alone. Raises UserError, and cancels it, if some had gone by then.
+    """
+    recorded = work.ledger.begin_replay(made)
+    try:
+        refuse_pruned_wish(work, wish)
+    except UserError:
+        work.ledger.end_replay(recorded.replay_id, "cancelled")
+        raise
+    return recorded
