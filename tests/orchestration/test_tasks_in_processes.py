@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import timedelta
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +26,7 @@ from eventbridge.orchestrate.connections import airflow_connection
 from eventbridge.orchestrate.forms.redrive_dead_letters import redrive_params
 from eventbridge.orchestrate.forms.replay_events import replay_params
 from eventbridge.orchestrate.names import UNPLANNED_POOL
+from eventbridge.orchestrate.patience import planned_in_time
 from eventbridge.orchestrate.policy import UNPLANNED
 from eventbridge.orchestrate.preload import preload
 from eventbridge.orchestrate.push import PushOperator, chunk_name, pushes
@@ -32,6 +34,7 @@ from eventbridge.orchestrate.redrive import redrive_id_of
 from eventbridge.orchestrate.replay import replay_id_of
 from eventbridge.orchestrate.slow_lane import NICENESS
 from eventbridge.orchestrate.tasks import stage
+from eventbridge.stages.redrive.plan import RedrivePlan
 
 ROOT = Path(__file__).parents[2]
 
@@ -223,3 +226,13 @@ def test_a_form_that_would_redrive_more_than_was_meant_is_refused(
             redrive_id_of(work, form, "a run")
 
         assert work.ledger.redrives() == []
+
+
+def test_a_run_whose_next_batch_must_wait_leaves_it_to_the_next_run(home: Path) -> None:
+    """Else it would end at its time-out, and its replay or redrive stand still; a batch that comes in time is taken."""
+    with stage() as work:
+        plans = iter([RedrivePlan(wait_until=work.ledger.now()), RedrivePlan("a batch")])
+        waits = RedrivePlan(wait_until=work.ledger.now() + timedelta(hours=1))
+
+        assert planned_in_time(work, lambda: next(plans)).batch_id == "a batch"
+        assert planned_in_time(work, lambda: waits, patience_seconds=0) == waits

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -13,22 +12,19 @@ from airflow.sdk.exceptions import DownstreamTasksSkipped
 from eventbridge.orchestrate.forms.redrive_dead_letters import redrive_params
 from eventbridge.orchestrate.names import BATCH_ID, PLAN_REDRIVE, REDRIVE_DAG, REDRIVE_ID
 from eventbridge.orchestrate.next_run import next_run
+from eventbridge.orchestrate.patience import planned_in_time
 from eventbridge.orchestrate.tasks import STAGE, confirmed_pools, stage
 
 if TYPE_CHECKING:
+    from eventbridge.stages.redrive.plan import RedrivePlan
     from eventbridge.stages.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
-
-_LOOK_AGAIN_SECONDS = 1.0
 
 
 @task(task_id=PLAN_REDRIVE, **STAGE, do_xcom_push=False)
 def plan_redrive() -> None:
     """Begin the redrive that the run's parameters ask for, or go on with it, and plan its next batch."""
-    from eventbridge.stages.redrive.plan import plan_redrive as plan
-    from eventbridge.stages.retry.plan import settle_stale
-
     context = get_current_context()
     with stage() as work:
         _refuse_unknown_fields(context["dag_run"].conf or {})
@@ -37,19 +33,22 @@ def plan_redrive() -> None:
             _end(context)
             return
         context["ti"].xcom_push(key=REDRIVE_ID, value=redrive_id)
-        pools = confirmed_pools(work)
-        while True:
-            settle_stale(work)
-            planned = plan(work, redrive_id, pools)
-            if planned.batch_id is not None or planned.wait_until is None:
-                break
-            wait = (planned.wait_until - work.ledger.now()).total_seconds()
-            time.sleep(min(max(wait, 0.0), _LOOK_AGAIN_SECONDS))
-    if planned.batch_id is None:
+        planned = _plan(work, redrive_id)
+    if planned.batch_id is not None:
+        context["ti"].xcom_push(key=BATCH_ID, value=planned.batch_id)
+    elif planned.wait_until is None:
         log.info("redrive %s has ended", redrive_id)
         _refuse_damaged(planned.damaged.values())
         _end(context)
-    context["ti"].xcom_push(key=BATCH_ID, value=planned.batch_id)
+    else:
+        log.info("redrive %s waits until %s; the next run goes on with it", redrive_id, planned.wait_until)
+
+
+def _plan(work: Runtime, redrive_id: str) -> RedrivePlan:
+    from eventbridge.stages.redrive.plan import plan_redrive as plan
+
+    pools = confirmed_pools(work)
+    return planned_in_time(work, lambda: plan(work, redrive_id, pools))
 
 
 @task(**STAGE, do_xcom_push=False)
@@ -60,7 +59,8 @@ def go_on() -> None:
     with stage() as work:
         if work.ledger.redrive(redrive_id).state != "running":
             return
-    raise next_run(REDRIVE_DAG, f"redrive__{redrive_id}__after_{batch_id}", {"redrive_id": redrive_id})
+    after = batch_id or f"{context['dag_run'].start_date:%Y%m%dT%H%M%S.%f}"
+    raise next_run(REDRIVE_DAG, f"redrive__{redrive_id}__after_{after}", {"redrive_id": redrive_id})
 
 
 def _refuse_damaged(errors: Iterable[Exception]) -> None:

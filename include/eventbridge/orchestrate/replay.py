@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from eventbridge.model.lane import REPLAY_LANE_POOL, REPLAY_LANE_WEIGHT
 from eventbridge.orchestrate.forms.replay_events import replay_params
 from eventbridge.orchestrate.names import BATCH_ID, PLAN_REPLAY, REPLAY_DAG, REPLAY_ID
 from eventbridge.orchestrate.next_run import next_run
+from eventbridge.orchestrate.patience import planned_in_time
 from eventbridge.orchestrate.push import pushes
 from eventbridge.orchestrate.replay_asker import cancel_unwanted, resume_for
 from eventbridge.orchestrate.tasks import STAGE, confirmed_pools, stage
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from eventbridge.stages.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
-
-_LOOK_AGAIN_SECONDS = 1.0
-#: How long a run waits until its next batch may be planned; then it leaves that to the next run.
-_PATIENCE_SECONDS = 60.0
 
 
 @task(task_id=PLAN_REPLAY, **STAGE, do_xcom_push=False)
@@ -136,19 +132,9 @@ def wish_of(work: Runtime, params: Mapping[str, Any]) -> Wish:
 
 def _plan(work: Runtime, replay_id: str) -> ReplayPlan:
     from eventbridge.stages.replay.plan import plan_replay as plan
-    from eventbridge.stages.retry.plan import settle_stale
 
     pools = confirmed_pools(work)
-    began = time.monotonic()
-    while True:
-        settle_stale(work)
-        planned = plan(work, replay_id, pools)
-        if planned.batch_id is not None or planned.wait_until is None:
-            return planned
-        if time.monotonic() - began > _PATIENCE_SECONDS:
-            return planned
-        wait = (planned.wait_until - work.ledger.now()).total_seconds()
-        time.sleep(min(max(wait, 0.0), _LOOK_AGAIN_SECONDS))
+    return planned_in_time(work, lambda: plan(work, replay_id, pools))
 
 
 def refuse_unknown_fields(conf: Mapping[str, object], names: Sequence[str]) -> None:
