@@ -9,6 +9,7 @@ from contracts.ledger_samples import a_file, a_retry_batch, after
 
 from eventbridge.errors import NotFoundError
 from eventbridge.ledger import Ledger
+from eventbridge.model.batch import BatchState
 from eventbridge.model.replay import Replay, Replayed, ReplayPart, ReplayPosition
 
 
@@ -24,9 +25,9 @@ def looked(turn: int = 0, batch_id: str | None = "batch-1") -> Replayed:
     return Replayed("replay-1", turn, "buffer/a.parquet", 0, 0, 10, "0-2", 3, batch_id)
 
 
-def move(ledger: Ledger, seen: Replay, batch_id: str) -> bool:
+def move(ledger: Ledger, seen: Replay, batch_id: str, state: BatchState = "routed") -> bool:
     """Move a replay on, with a batch."""
-    batch = replace(a_retry_batch(batch_id), kind="replay", bus="flights", replay_id="replay-1")
+    batch = replace(a_retry_batch(batch_id), kind="replay", bus="flights", replay_id="replay-1", state=state)
     position = ReplayPosition(0, "buffer/a.parquet", 10, after(0).isoformat())
     return ledger.move_replay(seen, position, after(30), [looked(seen.turn, batch_id)], batch, a_file(batch_id))
 
@@ -93,3 +94,22 @@ class ReplaysContract:
         found = ledger.replay_of_run("another run")
         assert found is not None
         assert (found.replay_id, found.state) == ("replay-1", "running")
+
+    def test_a_replay_that_nobody_minds_is_known(self, ledger: Ledger, rival: Ledger) -> None:
+        """While it runs, or has a batch that is not routed; to plan, to wait and to go on are to mind it."""
+        begun = ledger.begin_replay(a_replay())
+        ledger.begin_replay(a_replay("replay-2", state="paused", next_at=after(-10)))
+
+        def left(seconds: float) -> list[str]:
+            return [each.replay_id for each in rival.left_replays(after(seconds))]
+
+        assert (left(20), left(21)) == ([], ["replay-1"])
+        assert move(ledger, begun, "batch-1", "buffered")
+        assert (left(30), left(31)) == ([], ["replay-1"])
+        ledger.postpone_replay("replay-1", after(40))
+        assert ledger.end_replay("replay-1", "cancelled")
+        assert (left(40), left(41)) == ([], ["replay-1"])
+        assert ledger.move_batch("batch-1", "buffered", "routed")
+        assert left(41) == []
+        assert ledger.set_replay_state("replay-2", "paused", "running")
+        assert rival.replay("replay-2").next_at == ledger.now()

@@ -24,7 +24,7 @@ from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.chunk import Chunk
 from eventbridge.orchestrate.names import PUSH, REDRIVE_DAG
 from eventbridge.orchestrate.push import chunk_name
-from eventbridge.orchestrate.schedule import run_limit
+from eventbridge.orchestrate.run_limit import run_limit
 from eventbridge.rule import load_rules
 from eventbridge.stages.letters.reader import dead_letters
 from eventbridge.stages.letters.selection import Selection

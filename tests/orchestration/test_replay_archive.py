@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,11 @@ from airflow.sdk.exceptions import AirflowFailException
 from eventbridge.errors import UserError
 from eventbridge.model.replay import Replay
 from eventbridge.orchestrate.forms.replay_archive import archive_params
+from eventbridge.orchestrate.left_behind import left_replay
 from eventbridge.orchestrate.replay_archive import replay_of_hour, say_end
 from eventbridge.orchestrate.replay_asker import cancel_unwanted, resume_for
 from eventbridge.orchestrate.replay_end import ReplayEnd
+from eventbridge.orchestrate.run_limit import run_limit
 from eventbridge.orchestrate.tasks import stage
 from eventbridge.stages.runtime.runtime import Runtime
 
@@ -213,3 +216,19 @@ def test_a_paused_replay_that_its_run_waits_for_stays_that_of_its_run(work: Runt
 
     found = work.ledger.replay(begun.replay_id)
     assert (found.state, found.run) == ("running", begun.run)
+
+
+def test_a_replay_that_no_run_moves_is_left(work: Runtime) -> None:
+    """Once two runs could have planned its next batch; one that a command moves never is; who goes on minds it."""
+    begun = asked(work)
+    ago = work.ledger.now() - 2 * run_limit(work.settings)
+    by_command = replace(begun, replay_id="by command", run="command 3f2a", next_at=ago - timedelta(hours=1))
+    work.ledger.begin_replay(by_command)
+
+    assert left_replay(work) is None
+    work.ledger.postpone_replay(begun.replay_id, ago - timedelta(seconds=1))
+    found = left_replay(work)
+    assert found is not None
+    assert found.replay_id == begun.replay_id
+    work.ledger.set_replay_state(begun.replay_id, "running", "paused")
+    assert left_replay(work) is None

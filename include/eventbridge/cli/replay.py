@@ -197,7 +197,13 @@ def cancel(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
         found = find_replay(work, replay_id)
         changed = cancel_replay(work, found.replay_id)
         found = work.ledger.replay(found.replay_id)
+        under_way = work.ledger.open_replay_batches(found.replay_id)
     _show_changed(found, "is cancelled", changed=changed, as_json=as_json)
+    for batch in under_way:
+        note(
+            f"batch {batch.batch_id} of it is under way, and is finished. "
+            f"If its process died, `eventbridge replay resume {found.replay_id[:8]}` finishes it, and nothing else"
+        )
 
 
 def _deliver(work: Runtime, wish: Replay, spark: str | None, *, as_json: bool) -> None:

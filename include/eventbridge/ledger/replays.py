@@ -62,15 +62,28 @@ class Replays(Database):
 
     def set_replay_state(self, replay_id: str, expected: ReplayState, to: ReplayState) -> bool:
         """Pause a running replay, or have a paused one go on; False if it is in another state."""
-        change = {"of_replay": replay_id, "expected": expected, "to": to}
+        change = {"of_replay": replay_id, "expected": expected, "to": to, "now": self.now()}
         with self._writing() as connection:
             return connection.execute(statements.SET_REPLAY_STATE, change).rowcount == 1
 
     def hand_over_replay(self, replay_id: str, run: str) -> bool:
         """Have a paused replay go on as that of another run, which has none; False if it is not paused."""
         with self._writing() as connection:
-            change = {"of_replay": replay_id, "to_run": run}
+            change = {"of_replay": replay_id, "to_run": run, "now": self.now()}
             return connection.execute(statements.HAND_OVER_REPLAY, change).rowcount == 1
+
+    def postpone_replay(self, replay_id: str, until: datetime) -> None:
+        """Have the next batch of a replay planned not before a time: whoever waits minds it."""
+        with self._writing() as connection:
+            connection.execute(statements.POSTPONE_REPLAY, {"of_replay": replay_id, "at": until})
+
+    def left_replays(self, before: datetime) -> list[Replay]:
+        """Return the replays that nobody has minded since a time, the longest first.
+
+        They are running, or have a batch that nobody has routed. Who plans, waits or changes a replay minds it.
+        """
+        with self._reading() as connection:
+            return [_to_replay(row) for row in connection.execute(statements.LEFT_REPLAYS, {"before": before})]
 
     def end_replay(self, replay_id: str, state: ReplayState) -> bool:
         """Move a replay that has not ended to `done` or `cancelled`; False if it has ended."""

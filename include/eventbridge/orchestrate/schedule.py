@@ -138,12 +138,3 @@ def refuse_rule_mistakes() -> None:
     settings = airflow_settings()
     if settings.rules_from == "files":
         load_rules(Path(settings.rules_folder), cache=settings.rule_cache)
-
-
-def run_limit(settings: Settings) -> timedelta:
-    """Return `dagrun_timeout`: what budgets and deadline allow together, and 60 s for everything else.
-
-    200 s with the default settings. Retry runs have as much: what they take up may begin at route.
-    """
-    budgets = settings.prepare_budget_seconds + settings.batch_deadline_seconds + settings.push_budget_seconds
-    return timedelta(seconds=budgets + 60.0)

@@ -1,4 +1,4 @@
-"""The tasks of both DAGs: each is one call into `eventbridge.stages`, made where it runs.
+"""The tasks that several DAGs share: each is one call into `eventbridge.stages`, made where it runs.
 
 Imports of stages, Spark and Arrow stand inside the tasks: a DAG file is parsed often and must be cheap.
 """
@@ -8,16 +8,17 @@ from __future__ import annotations
 import gc
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
 
 from eventbridge.errors import OperatorError, PackageMissing, RuleFileError, UserError
-from eventbridge.orchestrate.names import BATCH_ID, LISTEN, PLAN_RETRIES
+from eventbridge.orchestrate.names import BATCH_ID, LISTEN
 from eventbridge.orchestrate.settings import airflow_settings
 
 if TYPE_CHECKING:
@@ -126,26 +127,6 @@ def commit(batch_id: str) -> None:
             run(work, batch_id)
 
 
-@task(task_id=PLAN_RETRIES, **STAGE, do_xcom_push=False)
-def plan_retries() -> None:
-    """Take up parked deliveries, or references, that are due as a new batch; with nothing due, skip the rest."""
-    from eventbridge.stages.retry.deferred import plan_due
-
-    with stage() as work:
-        batch_id = plan_due(work, pools=confirmed_pools(work))
-    tell_batch(batch_id)
-
-
-@task(**STAGE, do_xcom_push=False)
-def settle_stale() -> None:
-    """Settle, park and commit the retry batches whose own runs died."""
-    from eventbridge.stages.retry.plan import settle_stale as run
-
-    with stage() as work:
-        for batch_id in run(work):
-            log.warning("batch %s was left behind by its run; it is settled now", batch_id)
-
-
 def confirmed_pools(work: Runtime) -> dict[str, PoolSlots]:
     """Make sure of the pools today's rules want and return those that exist; none, with an alarm, if Airflow is mute.
 
@@ -179,14 +160,20 @@ def _pools(ask: Callable[[AirflowPools], dict[str, PoolSlots]]) -> dict[str, Poo
         return {}
 
 
-def tell_batch(batch_id: str | None) -> None:
-    """Tell the other tasks of the run their batch; None: skip them all."""
+def tell_batch(batch_id: str | None, beside: Mapping[str, bool] = MappingProxyType({})) -> None:
+    """Tell the other tasks of the run their batch; None: skip them all.
+
+    `beside`: tasks that have nothing to do with the batch, and whether they have something to do.
+    """
     context = get_current_context()
+    idle = {name for name, is_needed in beside.items() if not is_needed}
     if batch_id is None:
         log.info("nothing to do")
-        rest = sorted(context["task"].get_flat_relative_ids(upstream=False))
-        raise DownstreamTasksSkipped(tasks=rest)  # type: ignore[no-untyped-call]
-    context["ti"].xcom_push(key=BATCH_ID, value=batch_id)
+        idle |= context["task"].get_flat_relative_ids(upstream=False) - beside.keys()
+    else:
+        context["ti"].xcom_push(key=BATCH_ID, value=batch_id)
+    if idle:
+        raise DownstreamTasksSkipped(tasks=sorted(idle))  # type: ignore[no-untyped-call]
 
 
 def batch_of(*first: str) -> str:

@@ -13,6 +13,7 @@ from eventbridge.errors import BusError, UserError
 from eventbridge.model.queue import Queue
 from eventbridge.orchestrate.bell import ANSWERED, Bell, Seen, rings
 from eventbridge.orchestrate.connections import airflow_connection
+from eventbridge.orchestrate.left_behind import left_replay
 from eventbridge.orchestrate.names import RETRIES, runner_subject
 from eventbridge.orchestrate.settings import airflow_settings
 from eventbridge.rule import RuleSet
@@ -37,6 +38,9 @@ _SILENCE = timedelta(seconds=30)
 #: How often the ledger is told that the bell lives: several times before it is taken for dead (`schedule.ALIVE`).
 _NOTE = timedelta(seconds=20)
 
+#: How long a look for a replay that was left behind holds.
+_LEFT_HOLDS = timedelta(seconds=20)
+
 log = logging.getLogger(__name__)
 
 
@@ -53,6 +57,7 @@ class Watch:
     _ends: dict[str, tuple[datetime, Mapping[Queue, int]]] = field(default_factory=dict)
     _noted_at: datetime | None = None
     _with_new_rules: set[str] = field(default_factory=set)
+    _left_seen: tuple[datetime, bool] | None = None
 
     def look(self) -> list[str]:
         """Return the subjects to ring for now, and remember that they were."""
@@ -160,10 +165,17 @@ class Watch:
         ledger = self.work.ledger
         now = ledger.now()
         if not (ledger.anything_due(now) or ledger.reference_due(now)):
-            unfinished = ledger.anything_parked() or ledger.any_reference()
+            unfinished = ledger.anything_parked() or ledger.any_reference() or self._left()
             return Seen(waiting=False, busy=False, mark=None, beside=True, unfinished=unfinished)
         busy = ledger.anything_taken() or ledger.reference_taken()
         return Seen(waiting=True, busy=busy, mark=ledger.newest_retry(), beside=True)
+
+    def _left(self) -> bool:
+        """Return whether a replay was left behind by its runs, as it was found within the last _LEFT_HOLDS."""
+        now = self.work.clock()
+        if self._left_seen is None or now - self._left_seen[0] >= _LEFT_HOLDS:
+            self._left_seen = now, left_replay(self.work) is not None
+        return self._left_seen[1]
 
     def _today(self, now: datetime) -> RuleSet:
         """Return the rules, read again only if a file changed."""

@@ -25,7 +25,7 @@ from eventbridge.stages.operate.deliver_replay import (
 )
 from eventbridge.stages.operate.repair import repair_batch
 from eventbridge.stages.replay.account import account_of
-from eventbridge.stages.replay.plan import begin_replay
+from eventbridge.stages.replay.plan import begin_replay, plan_replay
 from eventbridge.stages.replay.survey import survey
 from eventbridge.stages.replay.wish import WrittenWish
 from eventbridge.store.parquet import read_table
@@ -259,7 +259,7 @@ def test_a_rule_with_a_runner_of_its_own_gets_what_others_landed(sending: Sendin
 
 
 def test_a_paused_replay_plans_nothing_until_it_goes_on(sending: Sending) -> None:
-    """And a cancelled one never does; both under the same id, after the batches that were done."""
+    """And a cancelled one never does, but for the batch that it had planned; both under the same id."""
     sending.begin(4, settings={"batch_max_events": 2}, crm="/healthy/crm")
     sending.deliver()
     sending.site.clock.advance(1)
@@ -276,6 +276,12 @@ def test_a_paused_replay_plans_nothing_until_it_goes_on(sending: Sending) -> Non
     assert cancel_replay(work, other.replay_id)
     assert (deliver(sending, other), work.ledger.replay(other.replay_id).state) == (0, "cancelled")
     assert set(ids(sending).values()) == {2}
+    third = begin(sending, "third")
+    planned = plan_replay(work, third.replay_id).batch_id
+    assert planned is not None
+    assert cancel_replay(work, third.replay_id)
+    assert (deliver(sending, third), work.ledger.batch(planned).state) == (1, "committed")
+    assert Counter(ids(sending).values()) == {2: 2, 3: 2}
 
 
 def test_a_run_that_asks_again_gets_its_replay(sending: Sending) -> None:

@@ -33,6 +33,7 @@ from eventbridge.ledger.statements import (
     parking,
     pools,
     references,
+    replays,
     retention,
     route_tries,
     rules,
@@ -57,6 +58,7 @@ MODULES = [
     parking,
     pools,
     references,
+    replays,
     retention,
     route_tries,
     rules,
@@ -130,7 +132,7 @@ def test_every_statement_is_valid_in_both_databases(dialect: sqlite.dialect | po
     written += [str(CreateIndex(index).compile(dialect=dialect)) for index in indexes]
 
     assert all(written)
-    assert sum("ON CONFLICT DO NOTHING" in text for text in written) == 20
+    assert sum("ON CONFLICT DO NOTHING" in text for text in written) == 21
     partial = [text for text in written if text.startswith("CREATE") and " WHERE " in text]
     assert len(partial) == 26
     assert not any("?" in text or "%(" in text for text in partial)

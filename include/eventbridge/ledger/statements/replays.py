@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Select, Text, bindparam, select, type_coerce, update
+from sqlalchemy import Select, Text, bindparam, case, exists, or_, select, type_coerce, update
 
 from eventbridge.ledger.columns import JsonText, UtcTime
 from eventbridge.ledger.definitions import word
@@ -39,13 +39,26 @@ MOVE_REPLAY = (
     )
 )
 
+#: When a replay's next batch may be planned, or if that has passed, now: somebody minds it.
+_NOT_BEFORE = bindparam("now", type_=UtcTime)
+_MINDED = case((replay.c.next_at < _NOT_BEFORE, _NOT_BEFORE), else_=replay.c.next_at)
+
 #: Has a replay that has not ended go from one state to another.
-SET_REPLAY_STATE = update(replay).where(_REPLAY, replay.c.state == bindparam("expected")).values(state=bindparam("to"))
+SET_REPLAY_STATE = (
+    update(replay)
+    .where(_REPLAY, replay.c.state == bindparam("expected"))
+    .values(state=bindparam("to"), next_at=_MINDED)
+)
 
 #: Has a paused replay go on, for another run.
 HAND_OVER_REPLAY = (
-    update(replay).where(_REPLAY, replay.c.state == "paused").values(state="running", run=bindparam("to_run"))
+    update(replay)
+    .where(_REPLAY, replay.c.state == "paused")
+    .values(state="running", run=bindparam("to_run"), next_at=_MINDED)
 )
+
+#: Puts the next batch of a replay off.
+POSTPONE_REPLAY = update(replay).where(_REPLAY).values(next_at=bindparam("at", type_=UtcTime))
 
 #: Ends a replay that has not ended.
 END_REPLAY = (
@@ -71,6 +84,24 @@ REPLAYED_BY = select(replayed).where(replayed.c.batch_id == bindparam("of_batch"
 #: The batches of a replay that are not committed.
 OPEN_REPLAY_BATCHES = select(batch).where(
     UNCOMMITTED, batch.c.kind == "replay", batch.c.replay_id == bindparam("of_replay")
+)
+
+#: The replays that nobody has minded since a time: they run, or have a batch that is not routed; the longest first.
+LEFT_REPLAYS = (
+    select(replay)
+    .where(
+        replay.c.next_at < bindparam("before", type_=UtcTime),
+        or_(
+            replay.c.state == "running",
+            exists().where(
+                UNCOMMITTED,
+                batch.c.kind == "replay",
+                batch.c.state == "buffered",
+                batch.c.replay_id == replay.c.replay_id,
+            ),
+        ),
+    )
+    .order_by(replay.c.next_at, replay.c.replay_id)
 )
 
 #: Of committed normal batches of a bus: they were planned within a time, and committed before another.

@@ -10,7 +10,8 @@ from airflow.sdk import DAG, CronTriggerTimetable
 from eventbridge.orchestrate.forms.check_quality import quality_params
 from eventbridge.orchestrate.names import QUALITY_DAG
 from eventbridge.orchestrate.quality import HOURLY, check_hour
-from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, run_limit
+from eventbridge.orchestrate.run_limit import run_limit
+from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES
 from eventbridge.orchestrate.settings import airflow_settings
 
 GUIDE = """

@@ -13,7 +13,8 @@ from eventbridge.orchestrate.express import SHIFT_GUIDE, express
 from eventbridge.orchestrate.late import late_alert
 from eventbridge.orchestrate.names import EXPRESS, LISTEN, deliver_dag_id, runner_subject
 from eventbridge.orchestrate.push import pushes
-from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, run_limit, waking
+from eventbridge.orchestrate.run_limit import run_limit
+from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, waking
 from eventbridge.orchestrate.settings import airflow_settings
 from eventbridge.orchestrate.tasks import (
     STAGE,

@@ -10,7 +10,8 @@ from airflow.sdk import DAG
 from eventbridge.orchestrate.explain import explain
 from eventbridge.orchestrate.forms.explain_event import explain_params
 from eventbridge.orchestrate.names import EXPLAIN_DAG
-from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, run_limit
+from eventbridge.orchestrate.run_limit import run_limit
+from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES
 from eventbridge.orchestrate.settings import airflow_settings
 
 GUIDE = """

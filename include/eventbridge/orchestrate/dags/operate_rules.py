@@ -10,7 +10,8 @@ from airflow.sdk import DAG
 from eventbridge.orchestrate.forms.operate_rules import operate_params
 from eventbridge.orchestrate.names import OPERATE_DAG
 from eventbridge.orchestrate.operate import operate
-from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, run_limit
+from eventbridge.orchestrate.run_limit import run_limit
+from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES
 from eventbridge.orchestrate.settings import airflow_settings
 
 GUIDE = """

@@ -10,7 +10,8 @@ from airflow.sdk import DAG
 from eventbridge.orchestrate.forms.publish_events import publish_params
 from eventbridge.orchestrate.names import PUBLISH_DAG
 from eventbridge.orchestrate.publish import publish
-from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, run_limit
+from eventbridge.orchestrate.run_limit import run_limit
+from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES
 from eventbridge.orchestrate.settings import airflow_settings
 
 GUIDE = """

@@ -12,7 +12,8 @@ from eventbridge.orchestrate.forms.replay_events import replay_params
 from eventbridge.orchestrate.late import late_alert
 from eventbridge.orchestrate.names import PLAN_REPLAY, REPLAY_DAG
 from eventbridge.orchestrate.replay import go_on, plan_replay, replay_pushes
-from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, run_limit
+from eventbridge.orchestrate.run_limit import run_limit
+from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES
 from eventbridge.orchestrate.settings import airflow_settings
 from eventbridge.orchestrate.slow_lane import give_way
 from eventbridge.orchestrate.tasks import batch_of, commit, route, schedule_retries, write_dead_letters
@@ -21,8 +22,8 @@ GUIDE = """
 Delivers archived events again: trigger it and fill in the form. *Dry run* logs how many events would be taken, who
 would get them, and samples. Events go through the rules of today, or of then, under new delivery ids or the same.
 A run moves one batch of kind *replay*, its pushes in pool `lane.replay`, and triggers the next one until the end of
-the archive. `eventbridge replay pause`, `cancel` and `show REPLAY` stop one and show what became of it; a run that is
-marked failed leaves its replay where it was: trigger the DAG with *Go on with*, or cancel the replay.
+the archive. `eventbridge replay pause`, `cancel` and `show REPLAY` stop one and show what became of it. To mark a run
+failed stops no replay: `retry_deliveries` has another run go on with it some minutes later.
 """
 
 

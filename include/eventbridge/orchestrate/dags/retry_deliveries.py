@@ -1,6 +1,6 @@
 """The Airflow DAG `retry_deliveries`: takes up what is parked and due, in the slow lane, and delivers it again.
 
-The tasks are in eventbridge.orchestrate.tasks and shared with `deliver_<runner>`.
+Its own tasks are in eventbridge.orchestrate.retry, those that it shares in eventbridge.orchestrate.tasks.
 """
 
 from __future__ import annotations
@@ -10,24 +10,19 @@ from airflow.sdk import DAG
 from eventbridge.orchestrate.late import late_alert
 from eventbridge.orchestrate.names import PLAN_RETRIES, RETRIES, RETRY_DAG
 from eventbridge.orchestrate.push import slow_lane_pushes
-from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, run_limit, waking
+from eventbridge.orchestrate.retry import plan_retries, resume_replay, settle_stale
+from eventbridge.orchestrate.run_limit import run_limit
+from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, waking
 from eventbridge.orchestrate.settings import airflow_settings
 from eventbridge.orchestrate.slow_lane import give_way
-from eventbridge.orchestrate.tasks import (
-    batch_of,
-    commit,
-    plan_retries,
-    route,
-    schedule_retries,
-    settle_stale,
-    write_dead_letters,
-)
+from eventbridge.orchestrate.tasks import batch_of, commit, route, schedule_retries, write_dead_letters
 
 GUIDE = """
 Delivers again what is parked and due, at most one chunk a target, or routes what a costly rule had no time for: a
 batch of kind *retry* a run, all pushes in the pool `lane.slow`. Parked deliveries are routed already: for them route
 does nothing. A run that dies leaves its batch to `settle_stale` of a later one; nothing is sent twice for it but
-what was in flight.
+what was in flight. A replay that no run of `replay_events` has moved for minutes gets another one by `resume_replay`.
+Both are skipped while nothing was left behind.
 
 Woken by a bell when something falls due, and every ten minutes; once a minute while the bell is silent.
 `eventbridge status` shows what is parked and since when.
@@ -57,7 +52,8 @@ def retry_deliveries() -> DAG:
         dead = write_dead_letters(batch_id)
         parked = schedule_retries(batch_id)
 
-        settle_stale()
-        plan_retries() >> chunk_ids >> pushed >> dead >> parked
+        planned = plan_retries()
+        planned >> [settle_stale(), resume_replay()]
+        planned >> chunk_ids >> pushed >> dead >> parked
         [chunk_ids, dead, parked] >> commit(batch_id)
     return dag

@@ -98,8 +98,7 @@ def settle_stale(work: Runtime, runner: str | None = None) -> list[str]:
     Nothing of them is sent again here. References that such a batch took up and did not route are references again.
     One that cannot be settled keeps no other from it: its BooksError, the first of them, is raised at the end.
     """
-    grace = work.settings.push_budget_seconds + _STALE_AFTER_SECONDS
-    batches = work.ledger.stale_taken_batches(work.clock(), _KINDS, runner, grace_seconds=grace)
+    batches = stale_batches(work, runner)
     wrong: list[BooksError] = []
     for batch in batches:
         try:
@@ -110,6 +109,12 @@ def settle_stale(work: Runtime, runner: str | None = None) -> list[str]:
     if wrong:
         raise wrong[0]
     return [batch.batch_id for batch in batches]
+
+
+def stale_batches(work: Runtime, runner: str | None = None) -> list[Batch]:
+    """Return the retry, redrive and replay batches whose run died after they were routed, the longest overdue first."""
+    grace = work.settings.push_budget_seconds + _STALE_AFTER_SECONDS
+    return work.ledger.stale_taken_batches(work.clock(), _KINDS, runner, grace_seconds=grace)
 
 
 def _settle_and_commit(work: Runtime, batch: Batch) -> None:

@@ -1,0 +1,59 @@
+"""The tasks of the DAG `retry_deliveries`: its batch, and what runs that died left behind."""
+
+from __future__ import annotations
+
+import logging
+
+from airflow.sdk import task
+from airflow.sdk.exceptions import AirflowSkipException
+
+from eventbridge.orchestrate.names import PLAN_RETRIES, REPLAY_DAG, RESUME_REPLAY, SETTLE_STALE
+from eventbridge.orchestrate.tasks import STAGE, confirmed_pools, stage, tell_batch
+
+log = logging.getLogger(__name__)
+
+
+@task(task_id=PLAN_RETRIES, **STAGE, do_xcom_push=False)
+def plan_retries() -> None:
+    """Take up parked deliveries, or references, that are due as a new batch, and skip the tasks without work."""
+    from eventbridge.orchestrate.left_behind import is_anything_stale, left_replay
+    from eventbridge.stages.retry.deferred import plan_due
+
+    with stage() as work:
+        batch_id = plan_due(work, pools=confirmed_pools(work))
+        beside = {SETTLE_STALE: is_anything_stale(work), RESUME_REPLAY: left_replay(work) is not None}
+    tell_batch(batch_id, beside)
+
+
+@task(task_id=SETTLE_STALE, trigger_rule="all_done", **STAGE, do_xcom_push=False)
+def settle_stale() -> None:
+    """Settle, park and commit the retry batches whose own runs died; also where planning failed."""
+    from eventbridge.stages.retry.plan import settle_stale as run
+
+    with stage() as work:
+        for batch_id in run(work):
+            log.warning("batch %s was left behind by its run; it is settled now", batch_id)
+
+
+@task(task_id=RESUME_REPLAY, trigger_rule="all_done", **STAGE, do_xcom_push=False)
+def resume_replay() -> None:
+    """Trigger `replay_events` for the replay that has been left for longest, unless runs of it wait to begin."""
+    from eventbridge.orchestrate.left_behind import left_replay
+    from eventbridge.orchestrate.replay import run_of_replay
+
+    with stage() as work:
+        replay = left_replay(work)
+        if replay is None:
+            raise AirflowSkipException("no replay was left behind")
+        if _queued_replays():  # one of them may be the next run of this replay
+            raise AirflowSkipException(f"runs of {REPLAY_DAG} are queued; they go first")
+        now = work.ledger.now()
+        work.ledger.postpone_replay(replay.replay_id, now)
+    log.warning("replay %s was left behind by its run since %s; another run goes on", replay.replay_id, replay.next_at)
+    raise run_of_replay(replay.replay_id, f"left_{now:%Y%m%dT%H%M%S}")
+
+
+def _queued_replays() -> int:
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+    return RuntimeTaskInstance.get_dr_count(REPLAY_DAG, states=["queued"])
