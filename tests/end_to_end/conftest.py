@@ -13,7 +13,7 @@ from demo.places import RULES_FOLDER, fresh, product_settings
 from demo.ports import reserve
 from demo.services import Services
 from end_to_end.mortal import MORTAL_PORT, MortalServer
-from end_to_end.running import Running
+from end_to_end.running import QUOTA, Running
 from end_to_end.secrets import GUARDED
 
 from eventbridge.config.connection import connections_from_environment
@@ -74,8 +74,9 @@ def operating(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest.fixture(scope="module")
 def directed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Start the same with an alert for batches that take longer than 6 s, and a target that takes 15."""
+    """Start the same with an alert for batches that take longer than 6 s, a target that takes 15, and a quota."""
     settings = {"EVENTBRIDGE_BATCH_LATE_SECONDS": "6", "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0"}
+    settings["EVENTBRIDGE_STORE_QUOTA_BYTES"] = str(QUOTA)
     with _environment(
         tmp_path_factory.mktemp("environment") / "demo", _RULES / "directed", "file", settings
     ) as running:

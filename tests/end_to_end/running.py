@@ -26,6 +26,9 @@ from eventbridge.stages.runtime.runtime import Runtime
 #: What a wait may take on a machine that others use too; it ends as soon as its condition holds.
 PATIENCE_SECONDS = 120.0
 
+#: Of the store where it has one, in bytes: more than a test writes.
+QUOTA = 1 << 40
+
 _LOOK_SECONDS = 0.1
 _TAIL = 25
 

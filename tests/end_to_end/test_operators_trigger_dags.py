@@ -11,10 +11,13 @@ from urllib.parse import urlsplit
 
 import pytest
 from end_to_end.looks import earlier, run_state, takes
-from end_to_end.running import Running
+from end_to_end.running import QUOTA, Running
 from stages.delivering import operational_events
 
 from eventbridge.stages.operate.status import status
+from eventbridge.stages.replay.plan import begin_replay
+from eventbridge.stages.replay.survey import survey
+from eventbridge.stages.replay.wish import WrittenWish
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -135,6 +138,27 @@ def test_a_replay_is_cancelled_with_its_run_where_no_triggerer_runs(directed: Ru
     directed.services.start_again("triggerer")
 
     assert len(directed.requests("/healthy/accounts")) == before
+
+
+def test_a_replay_that_was_left_behind_goes_on_once_there_is_room(directed: Running) -> None:
+    """A run of `retry_deliveries` has another run go on with it; while the store is at its quota that waits."""
+    ledger, before = directed.work.ledger, len(directed.requests("/healthy/accounts"))
+    wish = WrittenWish("orders", since="1d", rules=["accounts"]).read(ledger.now(), directed.work.rule_set())
+    replay_id = begin_replay(directed.work, wish, "replay_events manual__died").replay_id
+    archived = survey(directed.work, wish).deliveries["accounts/team"]
+    ledger.postpone_replay(replay_id, ledger.now() - timedelta(hours=1))
+    ledger.set_store_count(QUOTA, ledger.now())
+    ran(directed, "retry_deliveries")
+    directed.until("intake has stopped", lambda: ledger.intake_stop() is not None)
+    waiting = (ledger.replay(replay_id).turn, ledger.replay(replay_id).state)
+
+    ledger.set_store_count(0, ledger.now())
+    directed.until("it is done", lambda: ledger.replay(replay_id).state == "done")
+    directed.until_settled()
+
+    assert waiting == (0, "running")
+    assert len(directed.requests("/healthy/accounts")) == before + archived > before
+    assert ledger.intake_stop() is None
 
 
 def test_a_batch_that_takes_too_long_is_told(directed: Running) -> None:

@@ -23,10 +23,13 @@ from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import push_and_settle
+from eventbridge.stages.operate.deliver_replay import deliver_replay
 from eventbridge.stages.operate.enable import enable_target
 from eventbridge.stages.operate.release import release_rule
 from eventbridge.stages.operate.release_held import held_deliveries
 from eventbridge.stages.operate.status import status
+from eventbridge.stages.replay.plan import begin_replay
+from eventbridge.stages.replay.wish import WrittenWish
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.targets.protocol import Request
@@ -375,3 +378,23 @@ def test_shards_share_the_in_flight_limit(
 
     assert most == 2
     assert audit(work).deliveries["orders/crm"]["delivered"] == 24
+
+
+def test_a_replay_keeps_the_order_of_each_key(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
+    """Over several batches, while a delivery of the first of them fails."""
+    publish(sending, *[keyed(n, c) for n in range(6) for c in "ab"])
+    work = sending.begin(crm=ordered(), settings={"batch_max_events": 4})
+    sending.deliver()
+    clock.advance(1)
+    recorder.refused["a", 1] = 503
+    wish = WrittenWish("orders", since="1h").read(work.ledger.now(), work.rule_set())
+    batches = deliver_replay(work, begin_replay(work, wish, "run").replay_id, InProcessRouter(work.store))
+    blocked = {key: list(found) for key, found in recorder.got.items()}
+    recorder.refused.clear()
+    later(sending, clock)
+
+    once = list(range(6))
+    assert batches > 1
+    assert blocked == {"a": [*once, 0], "b": 2 * once}
+    assert recorder.got == {"a": 2 * once, "b": 2 * once}
+    assert audit(work).differences == ()
