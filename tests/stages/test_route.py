@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
+from stages.conftest import RULES
 from stages.routing import buffered, deliveries, routed, wanted
 
 from eventbridge.event.ids import Fingerprint, delivery_id
 from eventbridge.model import rowset
 from eventbridge.model.routed import Routed, RoutedSlice
+from eventbridge.stages.ingest.buffer import Landing
 from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.operate.express_routing import WindowRouting
+from eventbridge.stages.push.pending import ITEM_COLUMNS
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_rows
 
@@ -97,6 +102,39 @@ def test_a_failed_transform_is_a_row_without_payload(site: Any, order: Order) ->
         row for chunk in work.ledger.chunks(batch_id) for piece in chunk.pieces for row in rowset.decode(piece.rows)
     ]
     assert sorted(in_chunks) == [row for row in range(6) if row not in set(rowset.decode(file.detail.failed_rows))]
+
+
+def test_what_is_routed_in_memory_is_what_a_delivery_file_says(site: Any, order: Order) -> None:
+    """Ids, payloads, failures, headers and times to wait: whether events come from a file or straight from their bus."""
+    traced = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+    later = RULES.replace("/tmp/never-written/archive.jsonl", "/tmp/x.jsonl, not_before: $.data.at", 1)
+    site.write_rules(later.replace("pattern: {}", "pattern: {data: {at: [{exists: true}]}}", 1))
+    at = {"amount": 1, "id": "5", "at": "2026-03-01T13:00:00Z"}
+    bodies = [order(1, 500), b"bad", order(1, 500), order(3, 500, data={"amount": 500}), order(5, data=at)]
+    site.publish(*bodies, *(order(number, 101, **traced) for number in (6, 7)), order(8, 50))
+    work, batch_id = buffered(site)
+    routed(work, batch_id)
+    batch = work.ledger.batch(batch_id)
+    rules = work.rules_of(batch)
+
+    with closing(work.open_source(rules.buses["orders"])) as source:
+        landing = Landing(work, batch, rules.buses["orders"], source)
+        taken = [landing.take(part.queue, part.start, part.end) for part in work.ledger.ranges(batch_id)]
+        fresh = [event for each in taken for event in each.events]
+        routing = WindowRouting(work, batch, rules, ())
+
+    assert sum(each.read for each in taken) == 8
+    said = {row["delivery_id"]: row for row in deliveries(work, batch_id)}
+    for reads in ([fresh], [[event] for event in fresh]):
+        pieces = [piece for read in reads for piece in routing.pieces(read)]
+        made = {row["delivery_id"]: (each.piece, row) for each in pieces for row in each.rows.to_pylist()}
+        assert made.keys() == said.keys()
+        for delivery, (piece, row) in made.items():
+            assert (piece.rule, piece.target) == (said[delivery]["rule"], said[delivery]["target"])
+            assert row == {name: said[delivery][name] for name in ITEM_COLUMNS}
+    assert {each["failure"] is None for _, each in made.values()} == {True, False}
+    assert any(each["headers"] for _, each in made.values())
+    assert any(each["not_before"] for _, each in made.values())
 
 
 def test_the_manifest_of_a_slice_adds_up(site: Any, order: Order) -> None:

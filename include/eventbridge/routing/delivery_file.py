@@ -19,7 +19,6 @@ from eventbridge.routing.events import MatchedRows, SliceEvents
 from eventbridge.routing.order_keys import UNORDERED
 from eventbridge.routing.pieces import PieceLimits, pieces_of
 from eventbridge.routing.program import Route, RouteProgram
-from eventbridge.scan.texts import padded_texts
 from eventbridge.transform.kernel.render import Deliveries, Events
 
 #: Deliveries whose ids and parts are made at a time, if no single target has more.
@@ -111,9 +110,9 @@ def delivery_tables(
 
     A transform that fails leaves a row with its `failure` and no payload.
     """
-    sources, event_ids = padded_texts(events.table["source"]), padded_texts(events.table["event_id"])
+    sources, event_ids = events.names
     texts, ids = Events(events.texts, events.arrived_at), program.ids_of(origin.replay_id)
-    for numbers, targets in _runs(matched, program.rule_of_route):
+    for numbers, targets in deliveries_of(matched, program.rule_of_route):
         deliveries = Deliveries(numbers, targets, ids.of(sources, event_ids, numbers, targets))
         sizes, waits = np.zeros((2, len(numbers)), np.int64)
         failed = np.zeros(len(numbers), np.bool_)
@@ -129,7 +128,7 @@ def delivery_tables(
         account.enter(program, deliveries, sizes, shards, failed, waits)
 
 
-def _runs(
+def deliveries_of(
     matched: MatchedRows, rule_of_route: npt.NDArray[np.int64]
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
     """Yield events and targets of all deliveries in the order of the targets, whole targets at a time."""

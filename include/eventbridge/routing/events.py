@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -41,9 +41,12 @@ _KEPT: Final = 4_000
 
 @dataclass
 class SliceEvents:
-    """The valid events of a slice; `rows` are their row numbers in the buffer file."""
+    """The valid events of a slice; `rows` are their row numbers in the buffer file, `make_table` gives their columns.
 
-    table: pa.Table
+    Of events that never lay in a file the table is only made if something asks for it.
+    """
+
+    make_table: Callable[[], pa.Table]
     rows: npt.NDArray[np.int32]
     max_bytes: int
     _parsed: dict[int, Event] = field(default_factory=dict)
@@ -62,10 +65,15 @@ class SliceEvents:
         valid = pc.equal(table["status"], "valid").combine_chunks()
         if valid.true_count < len(rows):
             table, rows = table.filter(valid), rows[valid.to_numpy(zero_copy_only=False)]
-        return cls(table, rows, max_bytes)
+        return cls(lambda: table, rows, max_bytes)
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @cached_property
+    def table(self) -> pa.Table:
+        """Return the events' columns."""
+        return self.make_table()
 
     @cached_property
     def places(self) -> pa.Table:

@@ -29,9 +29,14 @@ def traceparents(bodies: pa.ChunkedArray) -> dict[int, str]:
     return dict(_brought(bodies))
 
 
+def names_traceparent(content: bytes | memoryview) -> bool:
+    """Return whether some event of a text of events may bring a `traceparent`."""
+    return _NAMED.search(content) is not None
+
+
 def _named(chunk: pa.Array) -> bool:
     content = chunk.buffers()[2]
-    return content is not None and _NAMED.search(memoryview(content)) is not None
+    return content is not None and names_traceparent(memoryview(content))
 
 
 def _brought(bodies: pa.ChunkedArray) -> Iterator[tuple[int, str]]:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from eventbridge.decision.schema_sample import merged
@@ -20,7 +19,7 @@ from eventbridge.rule import Bus
 from eventbridge.rule.operations_bus import OPERATIONS_BUS
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.guards.log_identity import refuse_other_log
-from eventbridge.stages.ingest.checking import CheckedFile, Checking, Limits, identity_of, write_file
+from eventbridge.stages.ingest.checking import CheckedFile, Checking, FreshRange, Limits, identity_of, write_file
 from eventbridge.stages.ingest.deleted_range import passes_over
 from eventbridge.stages.ingest.learning import MOST_TYPES, learned_of
 from eventbridge.stages.ingest.sharing import Answer, LandedFile, Lander, LandJob, Part, log_of, parts_of
@@ -167,11 +166,11 @@ class Landing:
             elif len(self.samples) < MOST_TYPES:
                 self.samples[name] = sample
 
-    def take(self, queue: Queue, start: int, limit: int) -> tuple[pa.Table, int]:
-        """Return what comes next of a queue as rows of schema BUFFER, landed nowhere, and up to where that goes."""
-        found = self._checked(queue, start, limit)
-        self.seen |= found.identities
-        return found.rows, found.detail.end
+    def take(self, queue: Queue, start: int, limit: int) -> FreshRange:
+        """Return what comes next of a queue, landed nowhere."""
+        if passes_over(self.bus_today, self.source, queue, start):
+            return FreshRange(limit, 0, 0, [])
+        return self._checking.next_events(queue, start, limit, self.seen)
 
     def _checked(self, queue: Queue, start: int, limit: int) -> CheckedFile:
         passed_over = passes_over(self.bus_today, self.source, queue, start)

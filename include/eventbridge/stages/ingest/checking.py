@@ -21,6 +21,7 @@ from eventbridge.errors import EventError
 from eventbridge.event.cloudevent import Event, parse_event
 from eventbridge.event.recognise import recognise
 from eventbridge.model.event_schema import TypeSample
+from eventbridge.model.fresh_event import FreshEvent
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.last_message import LastMessage
 from eventbridge.model.queue import Queue
@@ -68,6 +69,15 @@ class CheckedFile(NamedTuple):
     samples: dict[str, TypeSample]
 
 
+class FreshRange(NamedTuple):
+    """What came of a queue, up to offset `end`: how many messages, of how many bytes, and the valid events of them."""
+
+    end: int
+    read: int
+    size: int
+    events: list[FreshEvent]
+
+
 @dataclass(frozen=True)
 class Checking:
     """Reads messages of a log and checks them; `clock` says when they arrived."""
@@ -90,6 +100,31 @@ class Checking:
         rows = _rows(queue, messages, checked, self.clock())
         samples = self._sample(messages, checked)
         return CheckedFile(rows, _landed(queue, start, end, messages, checked), checked.identities, samples)
+
+    def next_events(self, queue: Queue, start: int, limit: int, seen: set[bytes]) -> FreshRange:
+        """Return what comes next of a queue for use in memory, at least a block; adds what is valid to `seen`."""
+        blocks: list[pa.RecordBatch] = []
+        size = 0
+        with closing(_reading(self.source, queue, start, limit)) as reading:
+            for block in reading:
+                blocks.append(block)
+                size += block["body"].nbytes
+                if size >= FILE_MAX_BYTES:
+                    limit = int(block["offset"][-1].as_py()) + 1
+                    break
+        messages, refused = as_events(pa.Table.from_batches(blocks, schema=MESSAGES), queue, self.mapping)
+        checked = self._check(messages, refused, seen)
+        seen |= checked.identities
+        columns = (messages["offset"], messages["published_at"].cast(pa.int64()), messages["body"])
+        rows = zip(*(each.to_pylist() for each in columns), strict=True)
+        events = [
+            FreshEvent(queue, offset, published_at, event_id, source, body)
+            for (offset, published_at, body), status, event_id, source in zip(
+                rows, checked.statuses, checked.event_ids, checked.sources, strict=True
+            )
+            if status == "valid" and event_id is not None and source is not None
+        ]
+        return FreshRange(limit, messages.num_rows, size, events)
 
     def _sample(self, messages: pa.Table, checked: _Checked) -> dict[str, TypeSample]:
         chosen = rows_to_sample(checked.types, self.limits.sample_events)

@@ -1,7 +1,7 @@
 """The express lane in this process: events are delivered as they come, in windows; the stages do the books of each.
 
 A window is a batch that is open. What comes to the bus goes through memory: checked, matched and transformed by the
-code of the stages on a store that lies in memory, sent by the engine of push. Segments record the answers with how far
+engine of the stages, sent by that of push. Segments record the answers with how far
 the bus was read. At its end the window is moved to `planned`, and finished by the ordinary stages, which skip what the
 segments show: the way on from a crash and the way on from a close are the same.
 """
@@ -9,16 +9,12 @@ segments show: the way on from a crash and the way on from a close are the same.
 from __future__ import annotations
 
 import logging
-import os
-import shutil
 import sys
-import tempfile
 import threading
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Collection, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 from eventbridge.decision.chunking import PoolSlots
 from eventbridge.errors import EventBridgeError, InfrastructureError
@@ -36,8 +32,6 @@ from eventbridge.stages.operate.express_window import Window
 from eventbridge.stages.operate.shift_lease import UNBOUNDED, Bounds, Lease
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.store.open import open_store
-from eventbridge.store.protocol import Store
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +41,6 @@ _RETRY_SECONDS = 1.0
 _POOLS_SECONDS = 5.0
 #: Events a second that a shift delivers at least, as long as it has not measured more.
 _EVENTS_A_SECOND = 2_000.0
-#: What the folders in memory are named by, before the id of their process.
-_SCRATCH = "eventbridge-express-"
 #: How soon a thread that does the books gives way to the one that delivers: 5 ms, as is usual, is what events wait.
 _SWITCH_SECONDS = 0.0005
 #: How long the close of a window sends what was left to it: as long no segment shows what the next window sends.
@@ -75,8 +67,8 @@ def deliver_express(work: Runtime, runner: str, stop: threading.Event, bounds: B
     """
     refuse_unfit(work.rule_set().for_runner(runner), has_spark=not bounds.makes_retries)
     compile_ahead()  # seconds, and most of a minute after a change of the matcher: before anything waits for this shift
-    with _scratch() as scratch, Lease(work, runner, stop, bounds) as lease:
-        done = _Loop(work, runner, scratch, lease).run()
+    with Lease(work, runner, stop, bounds) as lease:
+        done = _Loop(work, runner, lease).run()
         if lease.lost.is_set():
             raise InfrastructureError(
                 f"another process has taken the shift of runner {runner!r}, as this one stood still or could not reach "
@@ -100,34 +92,9 @@ def waiting_events(work: Runtime, runner: str) -> int | None:
         return sum(end - standing.get(queue, source.earliest(queue)) for queue, end in source.ends().items())
 
 
-@contextmanager
-def _scratch() -> Iterator[Store]:
-    """Yield a store that lies in memory where the machine has such a folder."""
-    memory = Path("/dev/shm")
-    parent = memory if memory.is_dir() else Path(tempfile.gettempdir())
-    _clear_away(parent)
-    folder = tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-", dir=parent)
-    try:
-        yield open_store(Path(folder).as_uri())
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _clear_away(parent: Path) -> None:
-    """Remove the folders of processes of this machine that were killed; one whose process lives is left."""
-    for folder in parent.glob(f"{_SCRATCH}*-*"):
-        process = folder.name.removeprefix(_SCRATCH).partition("-")[0]
-        try:
-            os.kill(int(process), 0)
-        except ProcessLookupError:
-            shutil.rmtree(folder, ignore_errors=True)
-        except (ValueError, OSError):  # it is not ours to judge
-            continue
-
-
 class _Loop:
-    def __init__(self, work: Runtime, runner: str, scratch: Store, lease: Lease) -> None:
-        self._work, self._runner, self._scratch, self._lease = work, runner, scratch, lease
+    def __init__(self, work: Runtime, runner: str, lease: Lease) -> None:
+        self._work, self._runner, self._lease = work, runner, lease
         self._done = Shift()
         self._bus = ShiftBus(work)
         self._former: Close | None = None  # the window that is being closed
@@ -165,7 +132,7 @@ class _Loop:
         if batch is None:
             return
         held = frozenset(name for name, pool in (self._pools or {}).items() if pool.slots == 0)
-        window = Window(self._work, batch, self._scratch, self._lease, self._bus, held, former)
+        window = Window(self._work, batch, self._lease, self._bus, held, former)
         try:
             kept = window.run()
         finally:

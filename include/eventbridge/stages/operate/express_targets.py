@@ -7,6 +7,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 
 import pyarrow as pa
@@ -166,5 +167,5 @@ def _numbered(pieces: Iterable[ReadPiece]) -> Iterator[ReadPiece]:
     """Yield pieces of several reads, so that each delivery has a number of its own."""
     first = 0
     for each in pieces:
-        yield each._replace(first=first)
-        first += each.rows.num_rows
+        yield replace(each, first=first)
+        first += each.count

@@ -4,35 +4,23 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from msgspec import structs
-
 from eventbridge.decision.express_pace import segment_is_due, window_is_over
-from eventbridge.errors import EventBridgeError
 from eventbridge.model.batch import Batch
-from eventbridge.model.chunk import Piece
+from eventbridge.model.fresh_event import FreshEvent
 from eventbridge.model.queue import Queue
-from eventbridge.model.routed import RoutedSlice
-from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.routing.job import Slice
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.ingest.buffer import Landing
 from eventbridge.stages.operate.express_bus import ShiftBus
 from eventbridge.stages.operate.express_close import Close
-from eventbridge.stages.operate.express_fit import left_to_close, refuse_unfit
+from eventbridge.stages.operate.express_fit import refuse_unfit
+from eventbridge.stages.operate.express_routing import WindowRouting
 from eventbridge.stages.operate.express_targets import TargetQueues
 from eventbridge.stages.operate.shift_lease import Lease
-from eventbridge.stages.push.chunk_rows import read_pieces
-from eventbridge.stages.route.stage import job_of
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.segments.segments import write_open_segment
-from eventbridge.store.parquet import TableWriter
-from eventbridge.store.protocol import Store
-from eventbridge.store.rule_sets import freeze_rules
-from eventbridge.store.schemas import ROW_GROUP_ROWS
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +46,6 @@ class Window:
 
     work: Runtime
     batch: Batch
-    scratch: Store
     lease: Lease
     bus: ShiftBus
     held: frozenset[str] = frozenset()  # pools whose rules' deliveries wait
@@ -69,16 +56,14 @@ class Window:
     busy_seconds: float = 0.0  # in which it had something to do
     _bytes: int = 0
     _answered: int = 0
-    _waits: bool = False  # something that it does not send waits for its close
 
     def run(self) -> bool:
         """Deliver what comes until the window is over; False: it has no batch any more, and is not to be ended."""
         rules = self.work.rules_of(self.batch)
         refuse_unfit(rules, has_spark=not self.lease.bounds.makes_retries)
-        self._left = left_to_close(rules)
-        freeze_rules(self.scratch, rules)
         self._seconds = rules.mode_of(self.batch.runner).express.window
-        self._held = {name for name, rule in rules.rules.items() if rule.pool_name in self.held} if self.held else set()
+        held = {name for name, rule in rules.rules.items() if rule.pool_name in self.held}
+        routing = self._routing = WindowRouting(self.work, self.batch, rules, held)
         self._ends = dict(self.former.ends) if self.former is not None else self._standing()
         self._starts = dict(self._ends)
         bus = rules.buses[self.batch.bus]
@@ -88,7 +73,7 @@ class Window:
             self.targets = TargetQueues(self.work, self.batch, rules, before)
             going = False
             try:
-                going = self._stream(landing, source) and bool(self._has_batch(wait=True))
+                going = self._stream(landing, source, routing) and bool(self._has_batch(wait=True))
             finally:
                 if not going:
                     self.targets.close()
@@ -131,7 +116,7 @@ class Window:
         log.warning("runner %s: what was sent while a window was closed is sent again", former.runner)
         return None
 
-    def _stream(self, landing: Landing, source: LogSource) -> bool:
+    def _stream(self, landing: Landing, source: LogSource, routing: WindowRouting) -> bool:
         began = self._written = came = time.monotonic()
         first: float | None = None
         while not self.lease.over and not self._full:
@@ -139,10 +124,12 @@ class Window:
             if self._is_over(now, began, first):
                 break
             before = self.events
+            fresh: list[FreshEvent] = []
             for queue, end in source.ends().items():
                 if not (self.lease.over or self._full) and queue in self._ends and end > self._ends[queue]:
-                    self._take(landing, queue, min(end, self._ends[queue] + _AT_ONCE))
-                    self.targets.poll()
+                    fresh += self._take(landing, queue, min(end, self._ends[queue] + _AT_ONCE))
+            if fresh:
+                self.targets.offer(routing.pieces(fresh))
             if self.events > before:
                 first, came = first or now, now
                 self.lease.came()
@@ -159,7 +146,7 @@ class Window:
     def _is_over(self, now: float, began: float, first: float | None) -> bool:
         if first is None:
             return now - began >= _IDLE_WINDOW_SECONDS
-        return window_is_over(now - first, self.events, self._seconds, waits=self._waits)
+        return window_is_over(now - first, self.events, self._seconds, waits=self._routing.waits)
 
     @property
     def _full(self) -> bool:
@@ -202,36 +189,9 @@ class Window:
             log.warning("runner %s: batch %s was taken over", self.batch.runner, self.batch.batch_id)
         return kept
 
-    def _take(self, landing: Landing, queue: Queue, limit: int) -> None:
-        rows, self._ends[queue] = landing.take(queue, self._ends[queue], limit)
-        self.events += rows.num_rows
-        self._bytes += rows.nbytes
-        if not rows.num_rows:
-            return
-        path = f"buffer/{uuid.uuid4().hex}.parquet"
-        writer = TableWriter(self.scratch, path, ROW_GROUP_ROWS)
-        writer.write(rows)
-        writer.close()
-        pieces: list[Piece] = []
-        try:
-            pieces = self._pieces(path, rows.num_rows)
-            self.targets.offer(read_pieces(self.scratch, pieces))
-        finally:  # it lies in memory
-            self.scratch.delete_all([path, *{piece.file for piece in pieces}])
-
-    def _pieces(self, path: str, rows: int) -> list[Piece]:
-        """Return what matched and may be sent now; what cannot be routed is left to the close, which splits it."""
-        job = structs.replace(job_of(self.work, self.batch), store_uri=self.scratch.uri)
-        try:
-            (result,) = InProcessRouter(self.scratch).route_slices(job, [Slice("express", path, 0, rows)])
-        except EventBridgeError as error:
-            log.warning("runner %s: events are left to the close of their window: %s", self.batch.runner, error)
-            return []
-        assert isinstance(result.detail, RoutedSlice)
-        self._waits = self._waits or bool(result.detail.survivors)
-        if result.path is None:
-            return []
-        file, pieces = result.path, [piece for piece in result.detail.pieces if piece.rule not in self._held]
-        now = [piece for piece in pieces if (piece.rule, piece.target) not in self._left]
-        self._waits = self._waits or len(now) < len(pieces)
-        return [Piece(file, piece.rows, piece.count, piece.size, piece.rule, piece.target) for piece in now]
+    def _take(self, landing: Landing, queue: Queue, limit: int) -> list[FreshEvent]:
+        found = landing.take(queue, self._ends[queue], limit)
+        self._ends[queue] = found.end
+        self.events += found.read
+        self._bytes += found.size
+        return found.events

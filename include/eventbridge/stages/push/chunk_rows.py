@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,22 +19,28 @@ from eventbridge.stages.push.pending import ITEM_COLUMNS, Values
 from eventbridge.store.protocol import Store
 
 
-class ReadPiece(NamedTuple):
-    """The deliveries of a piece, `ITEM_COLUMNS`, and the number of the first one's request.
+@dataclass(frozen=True)
+class ReadPiece:
+    """The deliveries of a piece, `count` of them, and the number of the first one's request.
 
-    Each delivery of a chunk has a number of its own. `values` are those of all rows of the file that the chunk has, of
-    which the piece's begin at `start`.
+    Each delivery of a chunk has a number of its own. `make_rows` gives them as a table, `ITEM_COLUMNS`, `make_values`
+    as Python values; each is called only where it is wanted.
     """
 
     piece: Piece
-    rows: pa.Table
+    count: int
     first: int
-    values: Values
-    start: int
+    make_rows: Callable[[], pa.Table]
+    make_values: Callable[[], Iterable[tuple[Any, ...]]]
+
+    @cached_property
+    def rows(self) -> pa.Table:
+        """Return them as a table."""
+        return self.make_rows()
 
     def each(self) -> Iterator[tuple[Any, ...]]:
         """Yield the rows as Python values."""
-        return self.values.rows(self.start, self.rows.num_rows)
+        return iter(self.make_values())
 
 
 def read_pieces(store: Store, pieces: Sequence[Piece]) -> list[ReadPiece]:
@@ -45,14 +53,14 @@ def read_pieces(store: Store, pieces: Sequence[Piece]) -> list[ReadPiece]:
     for file, of_file in by_file.items():
         for read in _read(store, file, of_file, first):
             found.append(read)
-            first += read.rows.num_rows
+            first += read.count
     return found
 
 
 def _read(store: Store, file: str, pieces: Sequence[Piece], first: int) -> Iterator[ReadPiece]:
     if len(pieces) == 1:
         rows = read_deliveries(store, file, pieces[0].rows, ITEM_COLUMNS)
-        yield ReadPiece(pieces[0], rows, first, Values(rows), 0)
+        yield _piece(pieces[0], rows, first, Values(rows), 0)
         return
     numbers = [_numbers(piece.rows) for piece in pieces]
     in_turn = np.concatenate(numbers)
@@ -62,8 +70,14 @@ def _read(store: Store, file: str, pieces: Sequence[Piece], first: int) -> Itera
         table = table.take(np.searchsorted(wanted, in_turn))
     values, start = Values(table), 0
     for piece, count in zip(pieces, map(len, numbers), strict=True):
-        yield ReadPiece(piece, table.slice(start, count), first + start, values, start)
+        yield _piece(piece, table.slice(start, count), first + start, values, start)
         start += count
+
+
+def _piece(piece: Piece, rows: pa.Table, first: int, values: Values, start: int) -> ReadPiece:
+    """Return a piece; `values` are those of all rows of its file that the chunk has, its own begin at `start`."""
+    count = rows.num_rows
+    return ReadPiece(piece, count, first, lambda: rows, partial(values.rows, start, count))
 
 
 def _numbers(rows: str) -> npt.NDArray[np.int64]:

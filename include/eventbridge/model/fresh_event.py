@@ -1,0 +1,18 @@
+"""A valid event on its way from its bus through memory, where it lies in no file yet."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from eventbridge.model.queue import Queue
+
+
+class FreshEvent(NamedTuple):
+    """A valid event as a bus gave it; `published_at` in microseconds since 1970."""
+
+    queue: Queue
+    offset: int
+    published_at: int
+    event_id: str
+    source: str
+    body: bytes

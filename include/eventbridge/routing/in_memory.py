@@ -1,0 +1,169 @@
+"""Routes events that lie in memory, a few at a time: the engine of a slice, without what only its files need."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import accumulate
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eventbridge.model.fresh_event import FreshEvent
+from eventbridge.routing.block import SliceOrigin, outputs_of, runs_of
+from eventbridge.routing.delivery_file import deliveries_of
+from eventbridge.routing.events import SliceEvents, match_rows
+from eventbridge.routing.program import Route, RouteProgram
+from eventbridge.routing.trace_header import names_traceparent
+from eventbridge.scan.memory import PADDING
+from eventbridge.scan.texts import Texts
+from eventbridge.store.schemas import BUFFER
+from eventbridge.transform.kernel.render import Deliveries, Events, Payloads
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class DeliveryRow(NamedTuple):
+    """What a push needs of a delivery: the columns of schema DELIVERY of the same names, as Python values.
+
+    `published_at` is in microseconds since 1970.
+    """
+
+    delivery_id: bytes
+    arrived_at: datetime
+    payload: bytes | None
+    content_type: str | None
+    headers: str | None
+    order_key: str | None
+    failure: str | None
+    not_before: datetime | None
+    published_at: int
+
+
+class FreshDeliveries(NamedTuple):
+    """What one target gets of some events, in their order; those that could not be rendered have a `failure`."""
+
+    rule: str
+    target: str
+    rows: list[DeliveryRow]
+
+
+class FreshlyRouted(NamedTuple):
+    """The deliveries of some events by target; `has_others`: rules that are routed apart, or later, match some too."""
+
+    deliveries: list[FreshDeliveries]
+    has_others: bool
+
+
+def route_in_memory(
+    program: RouteProgram, fresh: Sequence[FreshEvent], arrived_at: datetime, max_bytes: int, later: Collection[str]
+) -> FreshlyRouted:
+    """Match and transform events of a bus that arrived at one time, but for the rules that are routed `later`.
+
+    Deliveries, ids, payloads and headers are those of `route_slice`. Order keys are not among them.
+    """
+    events = _events(fresh, arrived_at, max_bytes)
+    matched, _ = match_rows(program, events)
+    put_off = program.numbers_of(later)
+    apart = program.costly | put_off
+    has_others = any(len(matched.of(rule)) for rule in apart.values())
+    matched = matched.without(put_off.values())
+    found: list[FreshDeliveries] = []
+    origin = SliceOrigin(program.bus, "", "")
+    for numbers, targets in deliveries_of(matched, program.rule_of_route):
+        made = Deliveries(numbers, targets, program.ids_of("").of(*events.names, numbers, targets))
+        rows: list[DeliveryRow] = []
+        for payloads in program.renderers.render(Events(events.texts, events.arrived_at), made):
+            span = slice(payloads.first, payloads.last)
+            part = Deliveries(numbers[span], targets[span], made.ids[span])
+            rows += _rows(program, events, part, payloads, origin, fresh, arrived_at)
+        found += _by_target(program, targets, rows)
+    return FreshlyRouted(found, has_others)
+
+
+def _by_target(
+    program: RouteProgram, targets: npt.NDArray[np.int64], rows: list[DeliveryRow]
+) -> Iterator[FreshDeliveries]:
+    for start, count in zip(*(each.tolist() for each in runs_of(targets)), strict=True):
+        route = program.routes[targets[start]]
+        yield FreshDeliveries(route.rule.name, route.target.name, rows[start : start + count])
+
+
+def _rows(
+    program: RouteProgram,
+    events: SliceEvents,
+    part: Deliveries,
+    payloads: Payloads,
+    origin: SliceOrigin,
+    fresh: Sequence[FreshEvent],
+    arrived_at: datetime,
+) -> Iterator[DeliveryRow]:
+    ids = part.ids.tobytes()
+    routes = [program.routes[target] for target in part.targets.tolist()]
+    outputs = _outputs(program, events, part, payloads, origin, routes)
+    for place, (number, (payload, content_type, headers, failure, not_before)) in enumerate(
+        zip(part.events.tolist(), outputs, strict=True)
+    ):
+        yield DeliveryRow(
+            ids[16 * place : 16 * place + 16], arrived_at, payload, content_type, headers, None, failure, not_before,
+            fresh[number].published_at,
+        )  # fmt: skip
+
+
+_OUTPUTS: Final = ("payload", "content_type", "headers", "failure", "not_before")
+
+
+def _outputs(
+    program: RouteProgram,
+    events: SliceEvents,
+    part: Deliveries,
+    payloads: Payloads,
+    origin: SliceOrigin,
+    routes: Sequence[Route],
+) -> Iterator[tuple[Any, ...]]:
+    """Yield of each delivery what its transform decides, `_OUTPUTS`."""
+    if payloads.status.any() or events.traceparents or any(route.waiting is not None for route in routes):
+        columns = outputs_of(program, events, part, payloads, origin)
+        yield from zip(*(columns[name].to_pylist() for name in _OUTPUTS), strict=True)
+        return
+    for payload, route in zip(payloads.payload.to_pylist(), routes, strict=True):
+        yield payload, route.program.content_type, None, None, None
+
+
+def _events(fresh: Sequence[FreshEvent], arrived_at: datetime, max_bytes: int) -> SliceEvents:
+    """Return events as a slice has them, without the table that it has them from."""
+    arrived = (arrived_at - _EPOCH) // timedelta(microseconds=1)
+    rows = np.arange(len(fresh), dtype=np.int32)
+    events = SliceEvents(lambda: _table(fresh, arrived_at), rows, max_bytes)
+    bodies = [each.body for each in fresh]
+    events.texts = _texts(bodies)
+    sources = [each.source.encode() for each in fresh]
+    events.names = _texts(sources), _texts([each.event_id.encode() for each in fresh])
+    events.arrived_at = np.full(len(fresh), arrived, np.int64)
+    if not any(map(names_traceparent, bodies)):
+        events.traceparents = {}
+    return events
+
+
+def _texts(parts: list[bytes]) -> Texts:
+    """Return texts with `PADDING` zeros behind the last one, as compiled code may read them."""
+    ends = np.array([*accumulate(map(len, parts), initial=0)], np.int64)
+    return Texts(np.frombuffer(b"".join([*parts, bytes(PADDING)]), np.uint8), ends[:-1], ends[1:])
+
+
+def _table(fresh: Sequence[FreshEvent], arrived_at: datetime) -> pa.Table:
+    columns: dict[str, list[Any]] = {
+        "topic": [each.queue.topic for each in fresh],
+        "broker": [each.queue.broker for each in fresh],
+        "queue_id": [each.queue.queue_id for each in fresh],
+        "offset": [each.offset for each in fresh],
+        "published_at": [each.published_at for each in fresh],
+        "arrived_at": [arrived_at] * len(fresh),
+        "status": ["valid"] * len(fresh),
+        "event_id": [each.event_id for each in fresh],
+        "source": [each.source for each in fresh],
+        "body": [each.body for each in fresh],
+    }
+    return pa.table({name: pa.array(values, BUFFER.field(name).type) for name, values in columns.items()})

@@ -1,0 +1,74 @@
+"""What events of a window of the express lane become: deliveries of its targets, made and kept in memory."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
+
+import pyarrow as pa
+
+from eventbridge.model import rowset
+from eventbridge.model.batch import Batch
+from eventbridge.model.chunk import Piece
+from eventbridge.model.fresh_event import FreshEvent
+from eventbridge.routing.in_memory import DeliveryRow, FreshDeliveries, route_in_memory
+from eventbridge.routing.program import route_program
+from eventbridge.rule import RuleSet
+from eventbridge.stages.operate.express_fit import left_to_close
+from eventbridge.stages.push.chunk_rows import ReadPiece
+from eventbridge.stages.push.pending import ITEM_COLUMNS
+from eventbridge.stages.route.stage import job_of
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.store.schemas import DELIVERY
+
+log = logging.getLogger(__name__)
+
+#: How old what is known of rules that are routed later may be.
+_JOB_SECONDS = 1.0
+
+
+class WindowRouting:
+    """Routes the events of one window by its rules, but for those whose pool is held, and what its close sends.
+
+    `waits`: something waits for the close.
+    """
+
+    def __init__(self, work: Runtime, batch: Batch, rules: RuleSet, held: Collection[str]) -> None:
+        self._work, self._batch, self._held = work, batch, held
+        self._program = route_program(batch.rule_set, rules, batch.bus)
+        self._job = job_of(work, batch)
+        self._known_at = time.monotonic()
+        self._left = left_to_close(rules)
+        self.waits = False
+
+    def pieces(self, fresh: Sequence[FreshEvent]) -> Iterator[ReadPiece]:
+        """Yield what matched and may be sent now; what cannot be routed is left to the close, which splits it."""
+        now = time.monotonic()
+        if now - self._known_at >= _JOB_SECONDS:
+            self._job, self._known_at = job_of(self._work, self._batch), now
+        job = self._job
+        try:
+            found = route_in_memory(self._program, fresh, self._work.clock(), job.event_max_bytes, job.later)
+        except Exception:  # whatever one of the events does to the engine, the stages find out which it is
+            log.exception("runner %s: events are left to the close of their window", self._batch.runner)
+            return
+        self.waits = self.waits or found.has_others
+        for each in found.deliveries:
+            if (each.rule, each.target) in self._left:
+                self.waits = True
+            elif each.rule not in self._held:
+                yield _piece(each)
+
+
+def _piece(found: FreshDeliveries) -> ReadPiece:
+    rows, count = found.rows, len(found.rows)
+    size = sum(len(row.payload or b"") for row in rows)
+    piece = Piece("", rowset.run(0, count - 1), count, size, found.rule, found.target)
+    return ReadPiece(piece, count, 0, partial(_table, rows), lambda: rows)
+
+
+def _table(rows: Sequence[DeliveryRow]) -> pa.Table:
+    columns = zip(ITEM_COLUMNS, zip(*rows, strict=True), strict=True)
+    return pa.table({name: pa.array(values, DELIVERY.field(name).type) for name, values in columns})
