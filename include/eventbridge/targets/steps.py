@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable
 from datetime import datetime
 from typing import Any, Protocol, TypeGuard
 
@@ -42,10 +42,11 @@ Step = tuple[int, Answer] | Aside | None
 class SeatedTarget(Target, Protocol):
     """A target that delivers without holding a thread: many of them share one event loop."""
 
-    def steps(self, requests: Sequence[Request | None], until: datetime, seat: Seat) -> Generator[Step, None, None]:
+    def steps(self, requests: Iterable[Request | None], until: datetime, seat: Seat) -> Generator[Step, None, None]:
         """Deliver as `deliver` does, and yield what is to be waited for too.
 
         A request that is None is none: the next may be sent once whoever drives this has done something for it.
+        A target that sends bundles looks ahead, and takes nothing but a sequence.
         """
 
 

@@ -295,7 +295,7 @@ def test_a_pool_without_slots_holds_its_rules_deliveries(sending: Sending) -> No
 
 def test_a_target_that_hangs_holds_no_neighbour_from_its_first_second_on(sending: Sending) -> None:
     """Reads and segments go on; what has no answer is put off until it can have none, and is not sent twice."""
-    sending.rules(hanging=http("/hang/hanging", timeout='"20s"'), crm="/healthy/crm")
+    sending.rules(hanging=http("/hang/hanging", timeout='"20s"', max_in_flight=3), crm="/healthy/crm")
     delays = []
 
     def received(target: str) -> int:
@@ -310,7 +310,7 @@ def test_a_target_that_hangs_holds_no_neighbour_from_its_first_second_on(sending
             delays.append(time.monotonic() - began)
         until(lambda: segment_rows(sending.work, batch.batch_id))
         assert sending.work.ledger.batch(batch.batch_id).state == "open"
-        assert received("hanging") == 1, "it has one run at a time"
+        assert received("hanging") == 3, "it has no more in flight at a time"
         stopped_at = sending.work.clock()
 
     assert sorted(delays)[5] < 1, delays
@@ -319,7 +319,38 @@ def test_a_target_that_hangs_holds_no_neighbour_from_its_first_second_on(sending
     parked = sending.work.ledger.parked_counts()
     assert sum(row.count for row in parked) == 10
     interrupted = [row for row in segment_rows(sending.work, batch.batch_id) if row["reason"] == "Interrupted"]
-    assert [row["due_at"] > stopped_at + timedelta(seconds=15) for row in interrupted] == [True]
+    assert [row["due_at"] > stopped_at + timedelta(seconds=15) for row in interrupted] == [True] * 3
+    assert audit(sending.work).differences == ()
+
+
+def test_a_retry_that_is_due_soon_is_made_in_the_window(sending: Sending) -> None:
+    """It holds nothing that comes after it; nothing of it is parked."""
+    soon = "{policy: own, attempts: 3, initial: 1s, multiplier: 1, maximum: 1s, jitter: 0}"
+    sending.rules(flaky=http("/flaky/flaky", retry=soon), crm="/healthy/crm")
+    with a_shift(sending):
+        sending.publish(2)
+        until(lambda: len(sending.requests()) == 4)
+        sending.publish(1)
+        until(lambda: len(crm_requests(sending)) == 3)
+        until(lambda: len(sending.requests()) == 9)
+        assert [batch.state for batch in sending.work.ledger.batches()] == ["open"]
+
+    assert sending.work.ledger.parked_counts() == []
+    assert audit(sending.work).differences == ()
+
+
+def test_a_rate_is_kept_in_a_window(sending: Sending) -> None:
+    """What has no token yet waits for one, and is not left to the retries."""
+    sending.rules(crm=http("/healthy/crm", rate="20/s"))
+    with a_shift(sending):
+        began = time.monotonic()
+        for _ in range(4):
+            sending.publish(15)
+        until(lambda: len(sending.requests()) == 60)
+        took = time.monotonic() - began
+
+    assert took > 1.5
+    assert sending.work.ledger.parked_counts() == []
     assert audit(sending.work).differences == ()
 
 

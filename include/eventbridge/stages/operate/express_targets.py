@@ -19,6 +19,7 @@ from eventbridge.stages.notify.publish import publish_operational_events
 from eventbridge.stages.push.admission import must_halt
 from eventbridge.stages.push.chunk_rows import ReadPiece
 from eventbridge.stages.push.http_loop import HttpLoop
+from eventbridge.stages.push.live import LiveQueue, can_be_live
 from eventbridge.stages.push.plan import ChunkRuns
 from eventbridge.stages.push.rows import OutcomeRows, outcome_table
 from eventbridge.stages.push.run import TargetRun
@@ -42,7 +43,7 @@ class TargetQueues:
     """Delivers what is offered, each target at its own pace; all of it is of one open batch.
 
     A target has one run at a time, also while the window `before` waits for its last answers. What is offered meanwhile
-    waits in its queue, and is its next run. One thread at a time uses this.
+    waits in its queue: a live run takes it up, else it is the next run. One thread at a time uses this.
     """
 
     def __init__(self, work: Runtime, batch: Batch, rules: RuleSet, before: TargetQueues | None = None) -> None:
@@ -51,6 +52,8 @@ class TargetQueues:
         self._out = OutcomeRows(work.settings.segment_answers)
         self._waiting: dict[Key, list[ReadPiece]] = defaultdict(list)
         self._runs: dict[Key, TargetRun] = {}
+        self._live: dict[Key, LiveQueue] = {}  # of those runs that are live
+        self._finishing = False
         self._threads = Threads("express", _THREADS_AT_ONCE)
         self._loop = HttpLoop([], self._threads, lasting=True)
         self._loop.start()
@@ -74,13 +77,31 @@ class TargetQueues:
 
     def offer(self, pieces: Iterable[ReadPiece]) -> None:
         """Put deliveries into the queues of their targets."""
+        told: dict[Key, TargetRun] = {}
         for each in pieces:
-            self._waiting[each.piece.rule, each.piece.target].append(each)
+            key = each.piece.rule, each.piece.target
+            if (live := self._live.get(key)) is not None:
+                live.put(each)
+                told[key] = self._runs[key]
+            else:
+                self._waiting[key].append(each)
+        if told:
+            self._loop.tell(told.values())
+
+    def finish(self) -> None:
+        """Let runs end as soon as they have no work left: nothing more is offered."""
+        self._finishing = True
+        for live in self._live.values():
+            live.ends = True
+        self._loop.tell([self._runs[key] for key in self._live])
 
     def poll(self) -> None:
         """Begin what waits for targets that are idle; waits for none."""
         for key in [key for key, run in self._runs.items() if run.ended]:
-            self._end(self._runs.pop(key))
+            run, live = self._runs.pop(key), self._live.pop(key, None)
+            self._end(run)
+            if live and run.report.crashed is None:
+                self._waiting[key][:0] = iter(live.take, None)
         if self._before is not None and self._before._closed:
             self._before = None
         others = self._before
@@ -126,15 +147,30 @@ class TargetQueues:
         until = work.clock() + timedelta(seconds=work.settings.push_budget_seconds)
         pieces = tuple(each.piece for each in read)
         chunk = Chunk(self.batch.batch_id, 0, "", 0, pieces, sum(p.count for p in pieces), sum(p.size for p in pieces))
-        for run in ChunkRuns(work, self.batch, chunk, read, until, self._stop, self._out).of({}):
+        live = self._live_queues(read)
+        for run in ChunkRuns(work, self.batch, chunk, read, until, self._stop, self._out, live).of({}):
             run.presence.may_wait = bool  # a retry is the slow lane's: it would hold what comes after it
+            key = run.report.rule, run.report.target
             spec = self._rules.rules[run.report.rule].destinations[run.report.target]
-            self._runs[run.report.rule, run.report.target] = run
+            self._runs[key] = run
+            if key in live:
+                self._live[key] = live[key]
             if isinstance(spec, HttpFields):
                 run.answers_within = timedelta(seconds=spec.timeout_seconds)
                 self._loop.add(run)
             else:
                 self._threads.add(run.run)
+
+    def _live_queues(self, read: Iterable[ReadPiece]) -> dict[Key, LiveQueue]:
+        """Return pieces in queues, of the targets that can have a live run."""
+        found: dict[Key, LiveQueue] = defaultdict(LiveQueue)
+        for each in read:
+            rule, target = each.piece.rule, each.piece.target
+            if can_be_live(self._rules.rules[rule].destinations.get(target)):
+                found[rule, target].put(each)
+        for queue in found.values():
+            queue.ends = self._finishing
+        return dict(found)
 
     def _end(self, run: TargetRun) -> None:
         """Tell the breaker of a run's attempts, and the log if it crashed: what it had is left to the close."""

@@ -73,7 +73,9 @@ class Window:
             self.targets = TargetQueues(self.work, self.batch, rules, before)
             going = False
             try:
-                going = self._stream(landing, source, routing) and bool(self._has_batch(wait=True))
+                going = self._stream(landing, source, routing)
+                self.targets.finish()
+                going = going and bool(self._has_batch(wait=True))
             finally:
                 if not going:
                     self.targets.close()

@@ -51,6 +51,8 @@ class HttpLoop:
         self._lanes: dict[_Lane, None] = {}
         self._napping: dict[_Lane, None] = {}
         self._called: deque[_Lane] = deque()  # whose call was made
+        self._lane_of: dict[TargetRun, _Lane] = {}
+        self._told: deque[TargetRun] = deque()  # that there is more for them
         self._thread = threading.Thread(target=self._carry, name="push http", daemon=True)
 
     def start(self) -> list[threading.Thread]:
@@ -66,6 +68,11 @@ class HttpLoop:
         self._wake()
         if self._error is not None:
             run.fail(self._error)
+
+    def tell(self, runs: Iterable[TargetRun]) -> None:
+        """Let runs that wait for news see that there is more for them; any thread may."""
+        self._told.extend(runs)
+        self._wake()
 
     def end(self) -> None:
         """End once all runs have."""
@@ -94,6 +101,10 @@ class HttpLoop:
                     self._go_on(engine, seat.holder)
             while self._called:
                 self._go_on(engine, self._called.popleft())
+            while self._told:
+                told = self._lane_of.get(self._told.popleft())
+                if told is not None and told.waits == "news":
+                    self._go_on(engine, told)
             now = time.monotonic()
             for lane in [lane for lane in self._napping if _is_up(lane, now)]:
                 del self._napping[lane]
@@ -117,13 +128,14 @@ class HttpLoop:
             seat = Seat(engine)
             seat.holder = lane = _Lane(run, run.steps(seat))
             self._lanes[lane] = None
+            self._lane_of[run] = lane
             self._go_on(engine, lane)
 
     def _go_on(self, engine: HttpEngine, lane: _Lane) -> None:
         try:
             step = next(lane.steps)
         except StopIteration:
-            del self._lanes[lane]
+            self._drop(lane)
             return
         if step is None:
             lane.waits = "news"
@@ -131,11 +143,15 @@ class HttpLoop:
             lane.waits, lane.nap, lane.until = "nap", step, time.monotonic() + step.seconds
             self._napping[lane] = None
         elif isinstance(step, OwnThread):
-            del self._lanes[lane]
+            self._drop(lane)
             self._threads.add(partial(drive, lane.steps))
         else:
             lane.waits = "call"
             self._asides.add(partial(self._call, engine, lane, step))
+
+    def _drop(self, lane: _Lane) -> None:
+        del self._lanes[lane]
+        del self._lane_of[lane.run]
 
     def _call(self, engine: HttpEngine, lane: _Lane, aside: Aside) -> None:
         aside.run()

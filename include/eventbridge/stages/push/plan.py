@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, partial
 
@@ -27,6 +27,7 @@ from eventbridge.stages.push.by_block import Block, BlockDeliveries, blocks_of
 from eventbridge.stages.push.by_span import Span, SpanDeliveries, spans_of
 from eventbridge.stages.push.chunk_rows import ReadPiece
 from eventbridge.stages.push.connections import SharedConnections
+from eventbridge.stages.push.live import LiveDeliveries, LiveQueue
 from eventbridge.stages.push.not_due import put_off
 from eventbridge.stages.push.ordered_chunk import ordered_deliveries
 from eventbridge.stages.push.pending import Item, items_of
@@ -41,7 +42,10 @@ from eventbridge.targets.http_fields import HttpFields
 
 @dataclass(frozen=True)
 class ChunkRuns:
-    """Makes the runs of a push of one chunk from what was `read` of it; what needs no run goes to `rows`."""
+    """Makes the runs of a push of one chunk from what was `read` of it; what needs no run goes to `rows`.
+
+    A target that has a queue in `live`, and is well, gets a live run, whose deliveries are those in its queue.
+    """
 
     work: Runtime
     batch: Batch
@@ -50,6 +54,7 @@ class ChunkRuns:
     until: datetime
     stop: threading.Event
     rows: OutcomeRows
+    live: Mapping[tuple[str, str], LiveQueue] = field(default_factory=dict)
 
     def of(self, done: Mapping[bytes, Shown]) -> list[TargetRun]:
         """Return the runs, not started, for what of the chunk is not `done`."""
@@ -123,6 +128,9 @@ class ChunkRuns:
         if blocks is not None:
             assert spec is not None, "without it there are no blocks"
             return [TargetRun(self._settings(rule, spec, status), BlockDeliveries(blocks))] if blocks else []
+        queue = self.live.get((rule, target))
+        if queue is not None and spec is not None and admission(self.work, self.batch, status, self.until) == "all":
+            return [TargetRun(self._settings(rule, spec, status), LiveDeliveries(queue, spec.deliver_within_seconds))]
         in_turn = spec is not None and spec.ordered and (status is None or status.state != "disabled")
         items = self._in_time(self._items(spec, found, done), spec, in_turn=in_turn)
         runs: list[TargetRun] = []

@@ -203,8 +203,12 @@ class Rounds:
             self._judge(item, answer, outcome, now, draw)
         run.write(item, outcome, answer)
         if isinstance(outcome, RetryAt):
-            item.due_at = outcome.due_at
-            self._waiting.append(item)
+            self._again(item, outcome.due_at)
+
+    def _again(self, item: Item, due_at: datetime) -> None:
+        """Keep an item that is tried again."""
+        item.due_at = due_at
+        self._waiting.append(item)
 
     def _judge(self, item: Item, answer: Answer, outcome: Outcome, now: datetime, draw: float) -> None:
         """Tell the breaker of an answer, and whether this push will soon try that delivery again."""

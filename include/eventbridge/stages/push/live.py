@@ -1,0 +1,207 @@
+"""A live run: deliveries of one http target go out as they come, until the run has been idle for a while."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from eventbridge.decision.answer_to_outcome import expired
+from eventbridge.decision.deadline import missed
+from eventbridge.rule import Target as TargetRule
+from eventbridge.stages.push.chunk_rows import ReadPiece
+from eventbridge.stages.push.flush import must_flush
+from eventbridge.stages.push.pauses import put_off_paused
+from eventbridge.stages.push.pending import Item, items_of
+from eventbridge.stages.push.run import Send, TargetRun
+from eventbridge.stages.push.singly import Rounds
+from eventbridge.stages.push.steps import Steps
+from eventbridge.targets.http_fields import HttpFields
+from eventbridge.targets.protocol import Request
+from eventbridge.targets.steps import is_seated
+
+#: A run that had nothing to do for so long ends: to begin one takes as long as to keep one for some seconds.
+_IDLE: Final = timedelta(seconds=2)
+
+
+def can_be_live(spec: TargetRule | None) -> bool:
+    """Return whether each delivery to a target goes by itself, at any time, in any order."""
+    if not isinstance(spec, HttpFields) or spec.batch is not None or spec.ordered:
+        return False
+    return spec.deliver_between is None and spec.not_before is None
+
+
+class LiveQueue:
+    """Pieces that wait for the live run of their target; one thread puts, that of the run takes.
+
+    `ends`: nothing more comes, the run ends with what it has.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: deque[ReadPiece] = deque()
+        self._next = 0
+        self.ends = False
+
+    def __bool__(self) -> bool:
+        return bool(self._pieces)
+
+    def put(self, piece: ReadPiece) -> None:
+        """Add a piece; its deliveries get numbers of their own."""
+        self._pieces.append(replace(piece, first=self._next))
+        self._next += piece.count
+
+    def take(self) -> ReadPiece | None:
+        """Take the piece that came first, None if there is none."""
+        return self._pieces.popleft() if self._pieces else None
+
+
+class LiveDeliveries:
+    """What comes by a queue. A retry that is due soon is made here, a later one is the slow lane's."""
+
+    total = 0
+
+    def __init__(self, queue: LiveQueue, within_seconds: float | None) -> None:
+        self._queue = queue
+        self._within_seconds = within_seconds
+
+    def deliver(self, run: TargetRun, send: Send) -> Steps[None]:
+        """Send what comes until nothing has for a while, the budget is over, or the run must end."""
+        return _LiveRound(run, send, self._queue, self._within_seconds).deliver()
+
+
+class _LiveRound(Rounds):
+    """One round that lasts as long as its run: what is asked for at the moment that there is room may come later.
+
+    `_of_index` has what was taken from the queue and has no final outcome, `_waiting` the retries of it.
+    """
+
+    def __init__(self, run: TargetRun, send: Send, queue: LiveQueue, within_seconds: float | None) -> None:
+        super().__init__(run, send, ())
+        self._queue = queue
+        self._within_seconds = within_seconds
+        self._taken: deque[Item] = deque()
+        self._flying: set[int] = set()
+        self._busy_at = self._clock()
+
+    def deliver(self) -> Steps[None]:
+        """Send what comes."""
+        target, seat, run = self._send.target, self._send.seat, self._run
+        assert is_seated(target), "so are the targets that can be live"
+        assert seat is not None, "they have one"
+        with closing(target.steps(_Feed(self), self._until, seat)) as steps:
+            for step in steps:
+                if not isinstance(step, tuple):
+                    yield self._fetch_tokens() if step is None and run.pace.is_short else step
+                else:
+                    index, answer = step
+                    self._flying.discard(index)
+                    self._unflushed.append((self._of_index.pop(index), answer))
+                    if must_flush(target, len(self._unflushed), self._unflushed[0][1], answer):
+                        self._settle_answers(target)
+                if run.stop_asked:
+                    break
+        self._settle_answers(target)
+        self._leave(self._clock())
+
+    def requests(self) -> Iterator[Request | None]:
+        """Yield what may be sent, None while that is nothing, until the run is over."""
+        while not self._over():
+            now = self._clock()
+            item = self._next(now)
+            if item is None or not self._in_time(item, now):
+                if item is None:
+                    yield None
+                continue
+            while not self._admits(item, now):
+                yield None
+                if self._over():
+                    self._taken.appendleft(item)
+                    return
+                now = self._clock()
+            self._run.report.sent += item.due_at is None
+            self._flying.add(item.request.index)
+            yield item.request
+
+    def _over(self) -> bool:
+        run, now = self._run, self._clock()
+        if run.stop_asked or run.closed or now >= self._until:
+            return True
+        token_at = run.pace.next_at
+        if token_at is not None and token_at >= self._soon(now):
+            run.report.held_up = True
+            return True
+        if self._queue or self._of_index:
+            self._busy_at = now
+            return False
+        return self._queue.ends or now - self._busy_at >= _IDLE
+
+    def _next(self, now: datetime) -> Item | None:
+        for place, item in enumerate(self._waiting):
+            if item.due_at is not None and item.due_at <= now:
+                return self._waiting.pop(place)
+        if not self._taken:
+            self._take_from_queue()
+        return self._taken.popleft() if self._taken else None
+
+    def _take_from_queue(self) -> None:
+        piece = self._queue.take()
+        if piece is not None:
+            items = list(items_of(piece.each(), piece.piece, {}, piece.first, self._within_seconds))
+            self._taken.extend(items)
+            self._of_index.update((item.request.index, item) for item in items)
+            self._run.report.total += len(items)
+
+    def _in_time(self, item: Item, now: datetime) -> bool:
+        verdict = missed(item.deadline_at, now) or expired(self._policy, item.arrived_at, item.held_seconds, now)
+        if verdict is None:
+            return True
+        del self._of_index[item.request.index]
+        self._run.breaker.given_up(item.delivery_id, now)
+        self._run.write(item, verdict, None)
+        return False
+
+    def _admits(self, item: Item, now: datetime) -> bool:
+        run = self._run
+        if run.breaker.at_rest and run.pace.free:
+            return True
+        if item.due_at is None and run.breaker.room(now) == 0:
+            return False
+        return run.pace.take(now, len(self._of_index))
+
+    def _again(self, item: Item, due_at: datetime) -> None:
+        if due_at < self._soon(self._clock()):
+            self._of_index[item.request.index] = item
+            super()._again(item, due_at)
+
+    def _leave(self, now: datetime) -> None:
+        """Put off what is in flight, or its target wants a pause of; what else was not sent keeps no outcome."""
+        run = self._run
+        while self._queue and not self._may_go_on(now):
+            self._take_from_queue()
+        self._unjudged |= self._flying
+        self._waiting = list(self._of_index.values())
+        if run.stop_asked and run.answers_within is not None:
+            self._put_off_in_flight(now + run.answers_within)
+        paused_until = run.pause.at(now)
+        if paused_until is not None and not run.stop_asked and not run.refused:
+            run.report.held_up = True
+            self._waiting = put_off_paused(self._waiting, paused_until, now, run.settings.rows)
+        run.report.held_up |= run.pace.has_bound(now) or bool(self._waiting)
+
+    def _may_go_on(self, now: datetime) -> bool:
+        """Return whether another run may send what is in the queue."""
+        run = self._run
+        return now >= self._until or not (run.stop_asked or run.closed or run.pace.next_at is not None)
+
+
+class _Feed:
+    """The requests of a live round, as a target takes them: there is always something, or may be."""
+
+    def __init__(self, live: _LiveRound) -> None:
+        self._live = live
+
+    def __iter__(self) -> Iterator[Request | None]:
+        return self._live.requests()
