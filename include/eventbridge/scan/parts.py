@@ -111,6 +111,8 @@ def find_parts(texts: Texts, rows: npt.NDArray[np.int64], paths: PartPaths) -> P
     """Return the parts of the events whose numbers are in `rows`; their text must be strict JSON."""
     shape = (len(rows), paths.width)
     parts = Parts(np.full(shape, MISSING, np.uint8), np.zeros(shape, np.int64), np.zeros(shape, np.int32))
+    if not len(rows):
+        return parts
     tree, text = tree_tables(paths.tree), address_of(texts.buffer)
     # What compiled code works with is held here: Numba frees an array of its own behind its last use, address or not.
     longest = int((texts.end[rows] - texts.start[rows]).max(initial=0))

@@ -32,8 +32,8 @@ _WINDOW_BYTES = 16 * 2**20
 _PATIENCE_SECONDS, _FULL_PATIENCE_SECONDS, _QUICK_RATE = 1.0, 10.0, 1_000
 #: How long the loop waits before it looks at the bus again; longer where nothing has come for some seconds.
 _LOOK_SECONDS, _QUIET_LOOK_SECONDS, _QUIET_SECONDS = 0.003, 0.006, 5.0
-#: Events of one queue that are taken at a time.
-_AT_ONCE = 1_000
+#: Events of one queue that are taken at a time; with so many of all, more wait: it looks again at once.
+_AT_ONCE, _MANY = 1_000, 100
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Window:
     instead: Batch | None = None
     number: int = 0
     events: int = 0
-    busy_seconds: float = 0.0  # in which it had something to do
+    busy_seconds: float = 0.0  # in which it dealt with what had come
     _bytes: int = 0
     _answered: int = 0
 
@@ -138,11 +138,11 @@ class Window:
             self.targets.poll()
             if not self._segment_if_due():
                 return False
-            if self.events == before:
+            if self.events > before:
+                self.busy_seconds += time.monotonic() - now
+            if self.events < before + _MANY:
                 is_quiet = now - came >= _QUIET_SECONDS and not self.targets.busy
                 time.sleep(_QUIET_LOOK_SECONDS if is_quiet else _LOOK_SECONDS)  # an event's wait takes twice the CPU
-            if self.events > before or self.targets.busy:
-                self.busy_seconds += time.monotonic() - now
         return True
 
     def _is_over(self, now: float, began: float, first: float | None) -> bool:
