@@ -139,7 +139,7 @@ def a_process(sending: Sending) -> Iterator[subprocess.Popen[bytes]]:
 def test_a_killed_shift_loses_nothing(sending: Sending, clock: RunningClock) -> None:
     """The staged path finishes its batch; only what no segment shows comes twice."""
     sending.rules(crm="/healthy/crm")
-    with a_process(sending) as child:
+    with a_process(sending):
         (batch,) = sending.work.ledger.batches(state="open")
         for _ in range(60):
             sending.publish(5)
@@ -332,7 +332,7 @@ def test_a_retry_that_is_due_soon_is_made_in_the_window(sending: Sending) -> Non
         until(lambda: len(sending.requests()) == 4)
         sending.publish(1)
         until(lambda: len(crm_requests(sending)) == 3)
-        until(lambda: len(sending.requests()) == 9)
+        until(lambda: len(sending.requests()) == 12)
         assert [batch.state for batch in sending.work.ledger.batches()] == ["open"]
 
     assert sending.work.ledger.parked_counts() == []

@@ -56,9 +56,11 @@ class WindowRouting:
             return
         self.waits = self.waits or found.has_others
         for each in found.deliveries:
+            if each.rule in self._held:
+                continue
             if (each.rule, each.target) in self._left:
                 self.waits = True
-            elif each.rule not in self._held:
+            else:
                 yield _piece(each)
 
 
