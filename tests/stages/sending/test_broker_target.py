@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,18 @@ import pytest
 from services.brokers import Broker, messages
 from stages.broker_shop import connect, connection_name, delivered, example_of, shop_on
 from stages.broker_shop import publish as publish_to_broker
+from stages.conftest import Killed
 from stages.delivering import Sending, segment_rows
 from stages.sending.test_express import a_shift, until
 
+from eventbridge import fault_points
+from eventbridge.event.ids import delivery_id_text
 from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import deliver_until_idle
+from eventbridge.stages.push.stage import push
 
 Order = Callable[..., bytes]
 
@@ -151,3 +157,49 @@ def test_a_shift_delivers_from_a_broker_to_a_broker(
     with closing(shop.work.open_source(shop.work.rule_set().buses["orders"])) as bus:
         assert bus.committed("orders") == bus.ends()
     assert audit(shop.work).differences == ()
+
+
+@pytest.mark.parametrize("point", ["target.send", "target.answered"])
+def test_a_push_may_die_around_any_send(
+    sending: Sending, site: Any, broker: Broker, tmp_path: Path, point: str
+) -> None:
+    """What is written down is not sent again, the rest is, and what comes twice has the same id."""
+    broker.make_topics("copies", queues=2)
+    site.environ |= {"EVENTBRIDGE_CONN_SHOP": broker.server.connection, "EVENTBRIDGE_SEGMENT_ANSWERS": "2"}
+    batch = sending.routed(3, crm=f"{{type: {broker.kind}, connection: shop, topic: copies, max_in_flight: 2}}")
+    seen: Counter[str] = Counter()
+
+    for fatal in range(1, 4):
+        wreck = site.copy(tmp_path / f"wreck-{fatal}")
+        with dying_at(point, fatal), pytest.raises(Killed):
+            push(wreck.work, batch.batch_id, 0)
+        work = wreck.reopen()
+        written = {delivery_id_text(row["delivery_id"]) for row in segment_rows(work, batch.batch_id)}
+        push(work, batch.batch_id, 0)
+        Sending(wreck, sending.receiver, sending.order).settle(batch)
+        assert commit(work, batch.batch_id)
+        mine = Counter(broker.delivery_id(each).decode() for some in messages(broker, "copies") for each in some) - seen
+        seen += mine
+        wreck.close()
+
+        assert len(mine) == 3
+        assert max(mine.values()) <= 2
+        assert all(count == 1 for key, count in mine.items() if key in written)
+
+
+@contextmanager
+def dying_at(point: str, fatal: int) -> Iterator[None]:
+    """Let the process die when it reaches a point for the n-th time."""
+    reached = 0
+
+    def hook(found: str) -> None:
+        nonlocal reached
+        reached += found == point
+        if reached == fatal:
+            raise Killed(found)
+
+    fault_points.install(hook)
+    try:
+        yield
+    finally:
+        fault_points.install(None)

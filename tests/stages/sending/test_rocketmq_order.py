@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import json
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from pathlib import Path
+from contextlib import closing
 from typing import Any
 
 import pytest
 from services.rocketmq import RocketMQ, make_topics
-from stages.conftest import Killed
-from stages.delivering import RunningClock, Sending, segment_rows
+from stages.delivering import RunningClock
 
 from eventbridge import fault_points
 from eventbridge.config.connection import Connection
-from eventbridge.event.ids import delivery_id_text
 from eventbridge.rocketmq.settings import client_settings
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.sources.rocketmq.log import RocketmqLog
-from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import deliver_until_idle
-from eventbridge.stages.push.stage import push
 from eventbridge.testing.messages import messages_of
 
 RULES = """
@@ -74,13 +68,6 @@ def copies(rocketmq: RocketMQ) -> list[list[str]]:
             [json.loads(message.body or b"")["id"] for message in messages_of(found.read(queue, 0, end))]
             for queue, end in found.ends().items()
         ]
-
-
-def keys(rocketmq: RocketMQ) -> Counter[str]:
-    """Return how often each key is in the target's topic."""
-    with closing(log(rocketmq, "copies")) as found:
-        blocks = [block for queue, end in found.ends().items() for block in found.read(queue, 0, end)]
-        return Counter((message.key or b"").decode() for message in messages_of(blocks))
 
 
 def deliver(site: Any) -> None:
@@ -136,49 +123,3 @@ def test_a_broker_that_dies_during_a_push_loses_nothing(
     assert sent.is_set()
     assert {each for queue in copies(rocketmq) for each in queue} == {str(number) for number in range(400)}
     assert audit(both_ways.work).differences == ()
-
-
-@pytest.mark.parametrize("point", ["target.send", "target.answered"])
-def test_a_push_may_die_around_any_send(
-    sending: Sending, site: Any, rocketmq: RocketMQ, tmp_path: Path, point: str
-) -> None:
-    """What is written down is not sent again, the rest is, and what comes twice has the same key."""
-    make_topics(rocketmq, "copies", queues=2)
-    site.environ |= {"EVENTBRIDGE_CONN_SHOP": rocketmq.connection, "EVENTBRIDGE_SEGMENT_ANSWERS": "2"}
-    batch = sending.routed(3, crm="{type: rocketmq, connection: shop, topic: copies, max_in_flight: 2}")
-    seen: Counter[str] = Counter()
-
-    for fatal in range(1, 4):
-        wreck = site.copy(tmp_path / f"wreck-{fatal}")
-        with dying_at(point, fatal), pytest.raises(Killed):
-            push(wreck.work, batch.batch_id, 0)
-        work = wreck.reopen()
-        written = {delivery_id_text(row["delivery_id"]) for row in segment_rows(work, batch.batch_id)}
-        push(work, batch.batch_id, 0)
-        Sending(wreck, sending.receiver, sending.order).settle(batch)
-        assert commit(work, batch.batch_id)
-        mine = keys(rocketmq) - seen
-        seen += mine
-        wreck.close()
-
-        assert len(mine) == 3
-        assert max(mine.values()) <= 2
-        assert all(count == 1 for key, count in mine.items() if key in written)
-
-
-@contextmanager
-def dying_at(point: str, fatal: int) -> Iterator[None]:
-    """Let the process die when it reaches a point for the n-th time."""
-    reached = 0
-
-    def hook(found: str) -> None:
-        nonlocal reached
-        reached += found == point
-        if reached == fatal:
-            raise Killed(found)
-
-    fault_points.install(hook)
-    try:
-        yield
-    finally:
-        fault_points.install(None)
