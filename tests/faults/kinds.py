@@ -41,8 +41,8 @@ from eventbridge.stages.upkeep.maintain import maintain
 from eventbridge.store import layout
 
 #: What is stopped, one kind of work: a batch of that kind, the repair of a normal one, retention, the index of event
-#: ids, a rule's way to another runner, or a shift: one from its first event on, one that takes over what another left,
-#: or one that hands a backlog over.
+#: ids, a rule's way to another runner, a batch of what a queue hands out, or a shift: one from its first event on, one
+#: that takes over what another left, or one that hands a backlog over.
 KindName = Literal[
     "normal",
     "retry",
@@ -54,6 +54,7 @@ KindName = Literal[
     "retention",
     "index",
     "handover",
+    "queue",
     "express",
     "takeover",
     "backlog",
@@ -252,7 +253,7 @@ KINDS: dict[KindName, Kind] = {
         before=("normal.all", "finish"),
         ahead=timedelta(days=500),  # only the newest manifest of each kind of batch is to be left
         own=frozenset({"maintain"}),
-        every=2,
+        every=3,
     ),
     "index": Kind(
         "normal",
@@ -273,6 +274,14 @@ KINDS: dict[KindName, Kind] = {
         before=("normal.listen", "normal.buffer", "move"),
         split=True,
         own=frozenset({"wait", "leave", "take"}),
+    ),
+    "queue": Kind(
+        "normal",
+        {"listen": _listen, "buffer": _buffer, "route": _route, **_SETTLING},
+        answers=_SOME_FAIL,
+        early=False,  # what a dead process was handed comes again when its time is over
+        own=frozenset({"listen"}),
+        every=2,  # two thirds of its calls plan the batch, as ever
     ),
     "express": Kind("normal", {"shift": _shift}, answers=_SOME_FAIL, events="placed", most=40, requests=4),
     "takeover": Kind(

@@ -10,20 +10,24 @@ import json
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from faults.queue_file import QueueFile
+
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import Router
-from eventbridge.rule import RuleSet, load_rules
+from eventbridge.rule import Bus, RuleSet, load_rules
 from eventbridge.sources.embedded.bus import EmbeddedBus
+from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.spool import Spool
 from eventbridge.testing.poison import route_with_poison
 from eventbridge.testing.receiver import ADDRESSES
 
@@ -82,6 +86,8 @@ rules:
 _LANE_RULES = _RULES.partition("  ordered-moves:")[0]
 #: Kinds whose worlds have these rules; in them both modes of a runner take turns.
 LANE_KINDS = ("express", "takeover", "backlog")
+#: Whose bus is a queue.
+QUEUE_KIND = "queue"
 
 _FIRST_SECOND = 10.0
 """Seconds that the first second of a world's clock takes."""
@@ -123,6 +129,12 @@ class World(Runtime):
         if self.kind in LANE_KINDS:
             return lane_rule_set()
         return moved_rule_set() if (self.folder / _MOVED).exists() else rule_set()
+
+    def open_source(self, bus: Bus) -> LogSource:
+        """Open its bus, in worlds where that is a queue by way of the spool."""
+        if self.kind == QUEUE_KIND:
+            return Spool(bus.name, {"events": _queue(self.folder, self.clock)}, self.ledger, self.store)
+        return super().open_source(bus)
 
     @property
     def router(self) -> Router:
@@ -232,8 +244,15 @@ def make_world(folder: Path, kind: str, events: str, size: Size, *, split: bool 
     batch_events = len(records) - 1 if split else 50_000
     made = {"kind": kind, "size": vars(size), "at": made_at.isoformat(), "batch_events": batch_events}
     (folder / "made.json").write_text(json.dumps(made))
+    if kind == QUEUE_KIND:
+        _queue(folder, lambda: made_at).publish([body for body, _ in records])
+        return
     with _bus(folder, made_at) as source:
         source.publish(records)
+
+
+def _queue(folder: Path, clock: Callable[[], datetime]) -> QueueFile:
+    return QueueFile(folder / "queue.sqlite", clock)
 
 
 def _bus(folder: Path, made_at: datetime) -> EmbeddedBus | DatabaseBus:
