@@ -203,7 +203,7 @@ def _served(place: Site) -> Iterator[tuple[httpx.Client, psutil.Process]]:
     command = [sys.executable, "-m", "eventbridge.cli"]
     name = f"bench-{time.time_ns()}"
     made = subprocess.run(
-        [*command, "tokens", "create", name, "--scope", "read", "--scope", "operate", "--json"],
+        [*command, "tokens", "create", name, "--scope", "read", "--scope", "payloads", "--scope", "operate", "--json"],
         env=environ,
         check=True,
         capture_output=True,

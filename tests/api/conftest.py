@@ -28,6 +28,7 @@ def client(server: Server) -> Iterator[httpx.Client]:
 REFUSED = """
 rules:
   refused:
+    owner: crm
     bus: orders
     pattern: {{type: [order.placed], data: {{amount: [{{numeric: [">", 1]}}]}}}}
     targets:
@@ -53,5 +54,5 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def looking(told: Server) -> Iterator[httpx.Client]:
     """A client whose token may look."""
-    with told.client(told.installation.token("looker", "read")) as opened:
+    with told.client(told.installation.token("looker", "read", "payloads")) as opened:
         yield opened

@@ -15,7 +15,7 @@ SINCE = "2000-01-01T00:00:00Z"
 @pytest.fixture(scope="module")
 def acting(told: Server) -> Iterator[httpx.Client]:
     """A client whose token may look and act."""
-    with told.client(told.installation.token("actor", "operate", "read")) as client:
+    with told.client(told.installation.token("actor", "operate", "read", "payloads")) as client:
         yield client
 
 

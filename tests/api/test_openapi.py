@@ -34,7 +34,7 @@ def test_schemathesis_finds_nothing(described: Server, tmp_path: Path) -> None:
     (tmp_path / "schemathesis.toml").write_text(
         '[parameters]\n"path.bus" = "orders"\n"path.name" = "code"\n"query.topic" = "placed"\n'
     )
-    token = described.installation.token("schemathesis", "publish:orders", "metrics", "read", "operate")
+    token = described.installation.token("schemathesis", "publish:orders", "metrics", "read", "payloads", "operate")
     command = [Path(sys.executable).with_name("schemathesis"), "run", f"{described.url}/openapi.json"]
     command += ["--header", f"Authorization: Bearer {token}", "--checks", ",".join(CHECKS)]
     most = "300" if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else "20"

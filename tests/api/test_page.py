@@ -39,7 +39,7 @@ PAGES = [
 @contextmanager
 def logged_in(server: Server, name: str) -> Iterator[httpx.Client]:
     """Open a browser that has sent the form."""
-    token = server.installation.token(name, "read")
+    token = server.installation.token(name, "read", "payloads")
     with server.client() as browser:
         browser.post("/page/login", data={"token": token})
         yield browser
@@ -155,7 +155,7 @@ def window(told: Server, chromium: Browser, request: pytest.FixtureRequest) -> I
 def test_an_operator_finds_a_failed_event_and_sees_why(told: Server, window: Page, tmp_path: Path) -> None:
     """Without any script: from the dead letters to the event, its rules and attempts, and to the books of its batch."""
     pictures = Path(os.environ.get("TEST_SCREENSHOTS") or tmp_path)
-    window.get_by_label("Token").fill(told.installation.token("operator", "read"))
+    window.get_by_label("Token").fill(told.installation.token("operator", "read", "payloads"))
     window.get_by_role("button", name="Log in").click()
     expect(window.get_by_role("heading", name="Overview")).to_be_visible()
     window.emulate_media(color_scheme="dark")
@@ -180,7 +180,7 @@ def test_an_operator_finds_a_failed_event_and_sees_why(told: Server, window: Pag
 @pytest.mark.parametrize("window", [True], indirect=True, ids=["scripts"])
 def test_no_page_has_a_serious_accessibility_fault(told: Server, window: Page) -> None:
     """Neither in light nor in dark, where it is 400 pixels wide and none is wider; the menu takes keys."""
-    window.get_by_label("Token").fill(told.installation.token("axe", "read", "operate"))
+    window.get_by_label("Token").fill(told.installation.token("axe", "read", "payloads", "operate"))
     window.keyboard.press("Enter")
     expect(window.get_by_role("heading", name="Overview")).to_be_visible()
     letter, batch = (window.request.get(f"{told.url}/page/{path}").text() for path in ("dead-letters", "batches"))

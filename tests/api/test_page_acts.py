@@ -18,7 +18,9 @@ PAUSE = {"action": "pause rule"}
 def operator(told: Server) -> Iterator[httpx.Client]:
     """A browser of somebody who may act."""
     with told.client() as browser:
-        browser.post("/page/login", data={"token": told.installation.token("op", "read", "operate")}, headers=OWN)
+        browser.post(
+            "/page/login", data={"token": told.installation.token("op", "read", "payloads", "operate")}, headers=OWN
+        )
         yield browser
 
 
@@ -151,7 +153,7 @@ def test_the_cookie_is_secure_where_the_browser_spoke_tls(headers: dict[str, str
 
 def test_a_program_does_what_the_page_does(told: Server) -> None:
     """With a token of the scope operate, whose name is kept; one that may only look is refused."""
-    acting = told.client(told.installation.token("robot", "operate", "read"))
+    acting = told.client(told.installation.token("robot", "operate", "read", "payloads"))
     looking = told.client(told.installation.token("watcher", "read"))
     word = {"action": "pause target", "rule": "all-orders", "target": "archive"}
     with acting, looking:

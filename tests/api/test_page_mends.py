@@ -52,7 +52,7 @@ def logged_in(chromium: Browser, desk: Server) -> Page:
     """Return a window on the overview."""
     page = chromium.new_page(viewport={"width": 1100, "height": 760})
     page.goto(f"{desk.url}/page")
-    page.get_by_label("Token").fill(desk.installation.token("operator", "read", "operate"))
+    page.get_by_label("Token").fill(desk.installation.token("operator", "read", "payloads", "operate"))
     page.get_by_role("button", name="Log in").click()
     return page
 

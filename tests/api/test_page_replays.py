@@ -15,7 +15,11 @@ from api.server import Server
 def operator(told: Server) -> Iterator[httpx.Client]:
     """A browser of somebody who may act."""
     with told.client() as browser:
-        browser.post("/page/login", data={"token": told.installation.token("replayer", "read", "operate")}, headers=OWN)
+        browser.post(
+            "/page/login",
+            data={"token": told.installation.token("replayer", "read", "payloads", "operate")},
+            headers=OWN,
+        )
         yield browser
 
 

@@ -71,6 +71,34 @@ def test_what_cannot_be_told_is_a_problem(path: str, status: int, said: str, loo
     assert said in answer.json()["detail"]
 
 
+def test_payloads_are_for_who_may_see_them(told: Server, looking: httpx.Client) -> None:
+    """Without the scope no document and no page holds the event's text, and each says what it takes to see it."""
+    token = told.installation.token("blind", "read", "operate")
+    (letter,) = looking.get("/dead-letters", params={"rule": "refused"}).json()["dead_letters"]
+    paths = [f"/dead-letters/{letter['name']}", "/events/o2", "/schemas/order.placed"]
+    pages = [
+        "/event?id=o2",
+        f"/dead-letters/{letter['name']}",
+        "/rules/refused/test?event=o2",
+        "/request?id=o2&rule=refused&target=crm",
+        "/targets/refused/crm/try?event=o2",
+    ]
+
+    with told.client(token) as blind, told.client() as browser:
+        browser.post("/page/login", data={"token": token})
+        hidden = [blind.get(path).text for path in paths] + [browser.get(f"/page{path}").text for path in pages]
+        tried = [blind.post("/rules/refused/test", json={"event_id": "o2"}).status_code]
+        tried += [blind.post("/targets/refused/crm/send", json={"event_id": "o2"}).status_code]
+
+    needed = "the scope payloads or, in Airflow, the permission to read task logs"
+    assert "alert(1)" in looking.get(paths[0]).text
+    assert '"values":["2"]' in looking.get(paths[1]).text
+    assert [text for text in hidden if "alert(1)" in text or '"values":["' in text] == []
+    assert [number for number, text in enumerate(hidden) if needed not in text] == [2]  # a schema's example is null
+    assert {each["example"] for each in json.loads(hidden[2])[0]["fields"]} == {None}
+    assert tried == [403, 403]
+
+
 def test_only_a_token_that_may_look_is_told_anything(told: Server) -> None:
     """401 without one, 403 with one to publish; the page asks for one."""
     paths = ["/status", "/rules", "/targets", "/dead-letters", "/events/o1", "/audit"]

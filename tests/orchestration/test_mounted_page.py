@@ -24,6 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::starlette.exceptions.StarletteD
 RULES = """
 buses: {orders: {source: {type: embedded}}}
 rules:
+  shop: {owner: shop, bus: orders, pattern: {}, targets: {file: {type: file, path: /tmp/never-written/y.jsonl}}}
   all: {bus: orders, pattern: {}, targets: {file: {type: file, path: /tmp/never-written/x.jsonl}}}
 """
 
@@ -66,14 +67,15 @@ def airflow(work: Runtime) -> FastAPI:
     return airflow_app()
 
 
-def ask(app: FastAPI, role: str, method: str, path: str, **content: Any) -> httpx.Response:
+def ask(app: FastAPI, role: str, method: str, path: str, team: str = "", **content: Any) -> httpx.Response:
     """Return the answer of Airflow's application to a user of a role of the simple auth manager; "": nobody."""
     from airflow.api_fastapi.app import get_auth_manager
 
     async def call() -> httpx.Response:
         cookies = {}
         if role:
-            cookies = {"_token": get_auth_manager().generate_jwt(SimpleAuthManagerUser(username="ann", role=role))}
+            user = SimpleAuthManagerUser(username="ann", role=role, teams=[team] if team else None)
+            cookies = {"_token": get_auth_manager().generate_jwt(user)}
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://airflow", cookies=cookies) as client:
             return await client.request(method, path, **content)
@@ -137,6 +139,25 @@ def test_a_viewer_looks_and_changes_nothing(airflow: FastAPI, work: Runtime) -> 
 
     assert (refused, before, done) == ([403, 403, 403], [], 303)
     assert [(each.word, each.said_by) for each in work.ledger.operator_states()] == [("paused", "ann")]
+
+
+def test_a_team_sees_and_touches_what_it_owns(airflow: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where Airflow has teams, an owner is one: its users have its rules, others nothing, and who is admin all."""
+    monkeypatch.setenv("AIRFLOW__CORE__MULTI_TEAM", "True")
+    rules = "/eventbridge/page/rules"
+    users = (("user", "shop"), ("user", "b"), ("admin", ""))
+    pages = [ask(airflow, role, "GET", rules, team).text for role, team in users]
+    key = key_of(ask(airflow, "user", "GET", f"{rules}/shop/test", "shop").text)
+
+    def operate(rule: str, action: str) -> int:
+        form = {"data": {"key": key, "action": action}, "headers": {"sec-fetch-site": "same-origin"}}
+        return ask(airflow, "user", "POST", f"{rules}/{rule}/operate", "shop", **form).status_code
+
+    done = [operate("shop", "pause rule"), operate("shop", "resume rule"), operate("all", "pause rule")]
+
+    assert ["/page/rules/shop" in page for page in pages] == [True, False, True]
+    assert ["/page/rules/all" in page for page in pages] == [False, False, True]
+    assert done == [303, 303, 404]
 
 
 def key_of(page: str) -> str:

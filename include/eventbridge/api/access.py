@@ -11,8 +11,10 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from eventbridge.api.buses import BELIEVED_SECONDS
+from eventbridge.api.owners import limit
+from eventbridge.api.payloads import show_payloads
 from eventbridge.api.refusal import Refused, believed
-from eventbridge.model.api_token import READ, ApiToken
+from eventbridge.model.api_token import PAYLOADS, READ, ApiToken
 from eventbridge.stages.operate.api_tokens import valid_token
 from eventbridge.stages.runtime.runtime import Runtime
 
@@ -52,6 +54,8 @@ async def caller(
     access: Access = request.app.state.access
     token = await access.caller(credentials.credentials)
     believed(request)
+    limit(request, token.owners)
+    show_payloads(request, PAYLOADS in token.scopes)
     return token
 
 

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from eventbridge.api.access import reader
 from eventbridge.api.paging import paged
+from eventbridge.api.payloads import shows_payloads
 from eventbridge.api.reading import RESPONSES, Cursor, Time, document
 from eventbridge.event.plain import plain
 from eventbridge.stages.operate.actions import action_page
@@ -17,7 +18,7 @@ from eventbridge.stages.operate.event_search import EventPage, EventQuery, event
 from eventbridge.stages.operate.figures import daily_figures
 from eventbridge.stages.operate.find import find_bus
 from eventbridge.stages.operate.quality import checked_hours
-from eventbridge.stages.operate.replay_progress import replay_document, replay_line
+from eventbridge.stages.operate.replay_progress import replay_document, replay_line, seen_replays
 from eventbridge.stages.operate.schemas import schema_page, schemas_named
 from eventbridge.stages.operate.status import status, status_fields
 from eventbridge.stages.runtime.runtime import Runtime
@@ -48,7 +49,7 @@ def replays(request: Request, limit: _Limit = 50, cursor: Cursor = None) -> Resp
     """Answer the newest replays, and how far they came; `cursor`: send it for what follows."""
 
     def found(work: Runtime) -> dict[str, Any]:
-        some, following = paged(work.ledger.replays(), lambda each: (each.replay_id,), limit, cursor)
+        some, following = paged(seen_replays(work), lambda each: (each.replay_id,), limit, cursor)
         return {"replays": [replay_line(work, each) for each in some], "cursor": following}
 
     return document(request, found)
@@ -167,8 +168,8 @@ def schema(
     type: Annotated[str, Path(description="A type of events.")],
     bus: Annotated[str | None, Query(description="Only on this bus.")] = None,
 ) -> Response:
-    """Answer the fields of a type on each bus that has it: their types, null rates and examples."""
-    return document(request, lambda work: schemas_named(work, type, bus))
+    """Answer the fields of a type on each bus that has it: types, null rates and, to who may see payloads, examples."""
+    return document(request, lambda work: schemas_named(work, type, bus, examples=shows_payloads(request)))
 
 
 def _bus(work: Runtime, name: str, fields: dict[str, Any]) -> dict[str, Any]:

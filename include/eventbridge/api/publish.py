@@ -16,6 +16,7 @@ from eventbridge.api.access import caller, check_scope
 from eventbridge.api.bodies import BATCHED, MOST_BYTES, STRUCTURED, bodies_of_request
 from eventbridge.api.buses import Buses
 from eventbridge.api.idempotency import Idempotency, call_hash_of, key_of
+from eventbridge.api.owners import check_publishes
 from eventbridge.api.refusal import PROBLEM, Refused
 from eventbridge.model.api_token import PUBLISH, ApiToken
 from eventbridge.stages.operate.submissions import PublishResult, Submission, read_submissions, results_of
@@ -105,6 +106,7 @@ async def publish(
     work: Runtime = request.app.state.work
     buses: Buses = request.app.state.buses
     found, chosen = await buses.find(bus, topic)
+    check_publishes(token, found)
     content = await content_of(request)
     key = key_of(request)
     call_hash = await asyncio.to_thread(call_hash_of, request, content) if key else ""

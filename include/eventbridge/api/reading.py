@@ -11,6 +11,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from eventbridge.api.access import reader
+from eventbridge.api.owners import seen
+from eventbridge.api.payloads import letter_seen, why_seen
 from eventbridge.api.refusal import PROBLEM, Refused
 from eventbridge.errors import (
     ConnectionUnusable,
@@ -75,7 +77,7 @@ def rule(request: Request, rule: Annotated[str, Path(description="The name of a 
 @router.get("/rules/{rule}/versions", summary="Tell the versions of a rule")
 def rule_versions(request: Request, rule: Annotated[str, Path(description="The name of a rule.")]) -> Response:
     """Answer its newest versions, at most 10: since when each was in force, and what it changed as a diff."""
-    return document(request, lambda work: versions_of(work, rule))
+    return document(request, lambda work: versions_of(work, find_rule(work.rule_set(), rule).name))
 
 
 Cursor = Annotated[str | None, Query(description="What the page before gave; none: the first page.")]
@@ -134,8 +136,11 @@ def dead_letter_groups(request: Request, query: Annotated[LetterQuery, Depends()
 def dead_letter(
     request: Request, name: Annotated[str, Path(description="A delivery id, or where an event lies.")]
 ) -> Response:
-    """Answer the newest dead letter of a name: the event, the request as transformed, every attempt."""
-    return document(request, lambda work: named(letter_document(work, name)))
+    """Answer the newest dead letter of a name: the event, the request as transformed, every attempt.
+
+    Without the scope payloads, event, request and answers are hidden.
+    """
+    return document(request, lambda work: letter_seen(request, named(letter_document(work, name))))
 
 
 @router.get("/events/{event_id:path}", summary="Tell what became of an event")
@@ -146,8 +151,11 @@ def event(
     since: Time = None,
     until: Time = None,
 ) -> Response:
-    """Answer where an event lies, what each rule says to it, every delivery and every attempt."""
-    return document(request, lambda work: why_between(work, event_id, bus, since, until))
+    """Answer where an event lies, what each rule says to it, every delivery and every attempt.
+
+    Without the scope payloads, what its fields hold is hidden.
+    """
+    return document(request, lambda work: why_seen(request, why_between(work, event_id, bus, since, until)))
 
 
 @router.get("/audit", summary="Recompute the books")
@@ -197,8 +205,11 @@ def named(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def answered(request: Request, find: Callable[[Runtime], Any]) -> Any:
-    """Return what `find` finds in the installation; raises Refused where the caller's own words are wrong."""
-    work: Runtime = getattr(request.app.state, "looking", request.app.state.work)
+    """Return what `find` finds in the installation, as the caller sees it.
+
+    Raises Refused where the caller's own words are wrong, and for what a caller who is limited to owners may not see.
+    """
+    work = seen(request, getattr(request.app.state, "looking", request.app.state.work))
     try:
         return find(work)
     except (NotFoundError, RuleFileError, SettingsError, PackageMissing, TypeUnusable, ConnectionUnusable):

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from eventbridge.api.access import reader
 from eventbridge.api.once import RESPONSES, Operator, once
+from eventbridge.api.payloads import check_payloads
 from eventbridge.api.reading import document
 from eventbridge.errors import NotFoundError, TransformFailed, UserError
 from eventbridge.event.json_document import parse_document, write_document
@@ -34,7 +35,7 @@ class EventCall(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     event: dict[str, Any] | None = Field(None, description="A CloudEvent in structured JSON.")
-    event_id: str = Field("", description="The id of an event that was landed, instead.")
+    event_id: str = Field("", description="The id of an event that was landed, instead; with the scope payloads.")
 
 
 class TestCall(EventCall):
@@ -58,7 +59,7 @@ async def test(request: Request, rule: _Rule, call: TestCall) -> Response:
 
     def tried(work: Runtime) -> Any:
         pattern = write_document(written["pattern"]) if call.pattern is not None else ""
-        return try_pattern(work, rule, pattern, _body(work, call, written))
+        return try_pattern(work, rule, pattern, _body(request, work, call, written))
 
     return await asyncio.to_thread(document, request, tried)
 
@@ -104,7 +105,7 @@ async def send(request: Request, token: Operator, rule: _Rule, target: _Target, 
     def sent(work: Runtime) -> dict[str, Any]:
         find_target(work.rule_set(), rule, target)
         try:
-            answer = send_event(work, rule, target, _body(work, call, written))
+            answer = send_event(work, rule, target, _body(request, work, call, written))
         except TransformFailed as error:
             raise UserError(f"The transform fails for this event: {error}") from None
         return answer_document(rule, target, answer)
@@ -129,11 +130,12 @@ async def _written(request: Request) -> dict[str, Any]:
     return dict(found)
 
 
-def _body(work: Runtime, call: EventCall, written: dict[str, Any]) -> bytes:
+def _body(request: Request, work: Runtime, call: EventCall, written: dict[str, Any]) -> bytes:
     if (call.event is None) == (not call.event_id):
         raise UserError("give an event, or the event_id of one that was landed")
     if call.event is not None:
         return write_document(written["event"]).encode("utf-8", "surrogatepass")
+    check_payloads(request)
     body = body_of_event(work, call.event_id)
     if body is None:
         raise NotFoundError(f"the event {call.event_id} is not in the archive any more, or cannot be read")

@@ -11,7 +11,7 @@ from eventbridge.api.paging import MOST, Limit, page, paged
 from eventbridge.api.reading import RESPONSES, Cursor
 from eventbridge.event.json_document import parse_document
 from eventbridge.stages.operate.target_status import target_list
-from eventbridge.stages.redrive.account import redrive_document
+from eventbridge.stages.redrive.account import redrive_document, seen_redrives
 from eventbridge.stages.redrive.marks import Marks
 from eventbridge.stages.runtime.runtime import Runtime
 
@@ -41,7 +41,7 @@ def redrives(request: Request, limit: Limit = MOST, cursor: Cursor = None) -> Re
     """Answer the redrives, the newest first, and what became of the dead letters that each took."""
 
     def found(work: Runtime) -> tuple[Any, str | None]:
-        some, following = paged(work.ledger.redrives(), lambda each: (each.redrive_id,), limit, cursor)
+        some, following = paged(seen_redrives(work), lambda each: (each.redrive_id,), limit, cursor)
         marks = Marks(work)
         return [redrive_document(each, marks.counts(each)) for each in some], following
 

@@ -91,12 +91,14 @@ def show(
     elif as_json:
         say(json_text(document))
     else:
+        owned = bool(rules.owners())
         show_table(
             "Rules",
-            ["rule", "runner", "priority", "pool", "targets"],
+            ["rule", *["owner"] * owned, "runner", "priority", "pool", "targets"],
             [
                 [
                     r.name if r.enabled else f"{r.name} (disabled)",
+                    *[rules.owner_of(r)] * owned,
                     _runner_cell(rules, r.runner, r.bus),
                     r.priority,
                     r.pool_name,

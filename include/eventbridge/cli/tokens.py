@@ -26,9 +26,13 @@ def create(
         typer.Option(
             metavar="publish:BUS",
             help="What it allows; may be given again. publish:* is any bus, metrics is GET /metrics, read is to look, "
-            "operate is to pause, enable and redrive.",
+            "payloads to see those too, operate is to pause, enable and redrive.",
         ),
     ],
+    owner: Annotated[
+        list[str] | None,
+        typer.Option(metavar="OWNER", help="Only for the rules and buses of this owner; may be given again."),
+    ] = None,
     expires: Annotated[str | None, typer.Option(metavar="TIME", help="How long it counts, e.g. 90d.")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -41,7 +45,7 @@ def create(
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--expires") from None
     with runtime() as work:
-        token, secret = create_token(work, name, scope, seconds)
+        token, secret = create_token(work, name, scope, seconds, owner or ())
     if as_json:
         show_json({"token": secret, "name": token.name, "scopes": token.scopes, "expires_at": token.expires_at})
         return

@@ -15,11 +15,17 @@ PUBLISH: Final = "publish"
 #: The scope to read metrics; it is of no bus.
 METRICS: Final = "metrics"
 
-#: The scope to look at everything, the page too; it is of no bus.
+#: The scope to look at everything but payloads, the page too; it is of no bus.
 READ: Final = "read"
+
+#: The scope to see payloads: events, requests, answers of targets; it is of no bus.
+PAYLOADS: Final = "payloads"
 
 #: The scope to change how things stand: pause, enable, redrive; it is of no bus.
 OPERATE: Final = "operate"
+
+#: What a limit to an owner begins with, among the scopes.
+OWNER: Final = "owner:"
 
 #: Stands for every bus in a scope.
 ANY_BUS: Final = "*"
@@ -29,7 +35,7 @@ ANY_BUS: Final = "*"
 class ApiToken:
     """A token by its name, without its secret, of which the ledger keeps a hash only.
 
-    `scopes`: what it allows, each `<action>:<bus>`, or one of no bus, such as `read`.
+    `scopes`: what it allows, each `<action>:<bus>`, or one of no bus, such as `read`; `owner:<name>` limits it.
     Times are aware; None: it never expires, it was not revoked.
     """
 
@@ -38,6 +44,11 @@ class ApiToken:
     made_at: datetime
     expires_at: datetime | None = None
     revoked_at: datetime | None = None
+
+    @property
+    def owners(self) -> tuple[str, ...] | None:
+        """Return the owners whose rules and buses it is for, None: it is for everybody's."""
+        return tuple(each.removeprefix(OWNER) for each in self.scopes if each.startswith(OWNER)) or None
 
     def is_valid(self, now: datetime) -> bool:
         """Return whether the token counts at an aware time."""

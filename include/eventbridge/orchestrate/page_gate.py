@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import logging
 import uuid
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import Any
 
@@ -25,16 +26,26 @@ from eventbridge.api.refusal import Refused
 from eventbridge.model.batch import Batch
 from eventbridge.orchestrate.batch_runs import batch_of, runs_of
 from eventbridge.orchestrate.names import REDRIVE_DAG, REPLAY_DAG
+from eventbridge.stages.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
 _DAGS: dict[Asked, str] = {"redrive": REDRIVE_DAG, "replay": REPLAY_DAG}
 
+#: What stands for the owners in questions to Airflow: the id of a DAG for all of them, and how those for one begin.
+OWNERS_DAG = "eventbridge_owners"
+OWNER_DAG = "eventbridge_owner_"
+
 _BEARER = HTTPBearer(auto_error=False)
 
 
 class AirflowGate:
-    """The login of Airflow: who may see the logs of our DAGs sees the page, who may trigger them may act."""
+    """The login of Airflow: who may see runs of our DAGs sees the page, who may trigger them may act.
+
+    Payloads are for who may read their task logs. What is of an owner is for who may see runs of a DAG
+    `eventbridge_owner_<owner>`, in the team of that name where Airflow has teams, whether there is such a DAG or not;
+    to act for it is to trigger that. Who may do so with `eventbridge_owners` is limited to no owner.
+    """
 
     async def viewer(self, request: Request) -> Viewer:
         """Return Airflow's user; raises NotLoggedIn without one, Refused for one who may not see the page."""
@@ -43,14 +54,14 @@ class AirflowGate:
         except HTTPException as error:
             login = get_auth_manager().get_url_login(next_url=str(request.url))
             raise NotLoggedIn(f"Log in to Airflow: {error.detail}", login) from None
-        looks, operates, replays = await asyncio.to_thread(_rights, user)
-        if not looks:
+        may = _Rights(user)
+        if not await asyncio.to_thread(may.look):
             raise Refused(
                 HTTPStatus.FORBIDDEN,
-                f"{user.get_name()} may not see this page. It shows payloads: it takes the permission to read the task "
-                f"logs of the DAG {REDRIVE_DAG}",
+                f"{user.get_name()} may not see this page: that takes the permission to see runs of {REDRIVE_DAG}",
             )
-        return Viewer(user.get_name(), _form_key(user), operates, replays, logs_out=False)
+        work: Runtime = request.app.state.work
+        return await asyncio.to_thread(may.viewer, lambda: work.rule_set().owners())
 
     def runs_of(self, batch: Batch) -> list[AirflowRun]:
         """Return the runs that moved a batch, the first one first."""
@@ -81,16 +92,45 @@ def _trigger(asked: Asked, name: str, user: str) -> None:
     )
 
 
-def _rights(user: Any) -> tuple[bool, bool, bool]:
-    """Return whether a user may look, act, and have archived events delivered again."""
+class _Rights:
+    """What a user of Airflow may do here, asked of its auth manager."""
 
-    def may(method: Any, entity: DagAccessEntity, dag: str) -> bool:
-        details = DagDetails(id=dag)
-        return get_auth_manager().is_authorized_dag(method=method, access_entity=entity, details=details, user=user)
+    def __init__(self, user: Any) -> None:
+        self._user = user
 
-    looks = may("GET", DagAccessEntity.TASK_LOGS, REDRIVE_DAG)
-    acts = looks and may("POST", DagAccessEntity.RUN, REDRIVE_DAG)
-    return looks, acts, looks and may("POST", DagAccessEntity.RUN, REPLAY_DAG)
+    def look(self) -> bool:
+        """Return whether the user may see the page."""
+        return self._may("GET", DagAccessEntity.RUN, DagDetails(id=REDRIVE_DAG))
+
+    def viewer(self, owners: Callable[[], Iterable[str]]) -> Viewer:
+        """Return the user as the page knows one; `owners`: those that the rule files name."""
+        acts = self._may("POST", DagAccessEntity.RUN, DagDetails(id=REDRIVE_DAG))
+        return Viewer(
+            self._user.get_name(),
+            _form_key(self._user),
+            operates=acts,
+            replays=self._may("POST", DagAccessEntity.RUN, DagDetails(id=REPLAY_DAG)),
+            logs_out=False,
+            payloads=self._may("GET", DagAccessEntity.TASK_LOGS, DagDetails(id=REDRIVE_DAG)),
+            owners=self._owners("GET", owners),
+            acts_for=self._owners("POST", owners) if acts else frozenset(),
+        )
+
+    def _owners(self, method: Any, owners: Callable[[], Iterable[str]]) -> frozenset[str] | None:
+        if self._may(method, DagAccessEntity.RUN, _of_owners(OWNERS_DAG)):
+            return None
+        return frozenset(each for each in owners() if self._may(method, DagAccessEntity.RUN, _of_owners(each)))
+
+    def _may(self, method: Any, entity: DagAccessEntity, details: DagDetails) -> bool:
+        return bool(
+            get_auth_manager().is_authorized_dag(method=method, access_entity=entity, details=details, user=self._user)
+        )
+
+
+def _of_owners(name: str) -> DagDetails:
+    """Return what stands in Airflow for an owner, or for all of them: a DAG that need not be there, and a team."""
+    team = name if conf.getboolean("core", "multi_team", fallback=False) else None
+    return DagDetails(id=name if name == OWNERS_DAG else f"{OWNER_DAG}{name}", team_name=team)
 
 
 def _form_key(user: Any) -> str:

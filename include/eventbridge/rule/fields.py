@@ -95,7 +95,8 @@ class Fields:
         if text == default or NAME.fullmatch(text):
             return text
         shown = "this" if ":" in text else repr(text)  # a connection's URI may hold a password
-        self.add(self._nodes[name], f"{shown} is not a valid name of a {name}", NAME_REMEDY)
+        article = "an" if name[0] in "aeiou" else "a"
+        self.add(self._nodes[name], f"{shown} is not a valid name of {article} {name}", NAME_REMEDY)
         return default
 
     def names(self, name: str, default: tuple[str, ...]) -> tuple[str, ...]:

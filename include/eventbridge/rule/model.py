@@ -82,6 +82,7 @@ class Bus(_Frozen):
     """A named stream of events; `retention_seconds` is how long its archive is kept.
 
     `max_backlog`: with more events waiting the API takes no others; None = however many.
+    `owner`: the team whose events they are, and that of its rules which name none; None: nobody's.
     `weights` are shares of its topics in a batch while more waits than it takes; 1 for a topic that it does not name.
     """
 
@@ -91,6 +92,7 @@ class Bus(_Frozen):
     )
     retention_seconds: float = 30 * DAY_SECONDS
     max_backlog: int | None = None
+    owner: str | None = None
     webhooks: Mapping[str, Webhook] = Field(default_factory=dict)
     weights: Mapping[str, int] = Field(default_factory=dict)
 
@@ -210,6 +212,7 @@ class Rule(_Frozen):
     `pattern` is the pattern's JSON; its numbers are `Number` of `event.json_document`, exact and as they were written.
     `where` is a Spark SQL expression that what the pattern lets through must meet as well, None: there is none.
     `expect` is what its matched events must be like: where they are not, its later deliveries are held.
+    `owner` is the team whose rule it is, None: its bus's.
     `parked_max` is how many of its deliveries may wait; while so many do, its shares of batches are referred.
     `version` is a hash of everything else, made if not given.
     """
@@ -221,6 +224,7 @@ class Rule(_Frozen):
     targets: Mapping[str, Annotated[Target, BeforeValidator(as_target)]]
     where: str | None = None
     description: str = ""
+    owner: str | None = None
     enabled: bool = True
     priority: Priority = "medium"
     concurrency: int | None = None

@@ -35,6 +35,7 @@ def read_bus(name: str, node: Node, mistakes: list[Mistake]) -> Bus:
     bus = Bus(
         name=name,
         source=source,
+        owner=fields.name("owner") or None,
         retention_seconds=fields.duration("retention", 30 * DAY_SECONDS, 3_600.0, 3_650 * DAY_SECONDS),
         max_backlog=fields.whole("max_backlog", None, 1, 1_000_000_000_000),
         webhooks=read_webhooks(fields, mistakes),
@@ -53,6 +54,7 @@ def read_rule(name: str, node: Node, mistakes: list[Mistake]) -> Rule:
     rule = Rule(
         name=name,
         description=fields.text("description"),
+        owner=fields.name("owner") or None,
         bus=bus,
         runner=fields.name("runner", bus),
         enabled=fields.flag("enabled", default=True),

@@ -115,6 +115,29 @@ class RuleSet(Frozen):
         modes = {name: self.modes[name]} if name in self.modes else {}
         return RuleSet(buses=buses, rules=rules, modes=modes)
 
+    def owner_of(self, rule: Rule) -> str | None:
+        """Return whose rule it is: its bus's owner if it names none, None: nobody's."""
+        bus = self.buses.get(rule.bus)
+        return rule.owner or (bus.owner if bus is not None else None)
+
+    def of_owners(self, owners: Collection[str]) -> RuleSet:
+        """Return the rules of some owners, and the buses that they own or of which one of these rules is."""
+        found = RuleLines.of_rules(self.rules)
+        own = {name for name, bus in self.buses.items() if bus.owner in owners}
+        texts = ['"owner":"', *(f'"bus":{write_document(name)}' for name in sorted(own))]
+        likely = {rule.name: rule for text in texts for rule in found.holding(text)}
+        rules = found.only([name for name in found if name in likely and self.owner_of(likely[name]) in owners])
+        shown = own | {rule.bus for rule in rules.values()}
+        runners = {rule.runner for rule in rules.values()}
+        buses = {name: bus for name, bus in self.buses.items() if name in shown}
+        modes = {name: mode for name, mode in self.modes.items() if name in runners}
+        return RuleSet(buses=buses, rules=rules, modes=modes)
+
+    def owners(self) -> list[str]:
+        """Return the owners that buses and rules name, sorted."""
+        named = {bus.owner for bus in self.buses.values()} | {rule.owner for rule in self.with_field("owner", '"')}
+        return sorted(owner for owner in named if owner is not None)
+
     def without(self, names: Collection[str]) -> RuleSet:
         """Return the same set without these of its rules; its buses stay."""
         if not names:

@@ -59,12 +59,14 @@ def test_every_field_reaches_the_model(tmp_path: Path) -> None:
 buses:
   orders:
     source: {type: embedded, topics: [new, old], queues: 2, start_at: 2026-01-02T03:04:05+01:00}
+    owner: shop
     retention: 90d
     max_backlog: 5000
     weights: {old: 3}
 rules:
   big-orders:
     description: orders that the account team wants to see
+    owner: accounts
     bus: orders
     runner: alone
     enabled: false
@@ -133,6 +135,7 @@ rules:
     expected = Rule(
         name="big-orders",
         description="orders that the account team wants to see",
+        owner="accounts",
         bus="orders",
         runner="alone",
         enabled=False,
@@ -143,7 +146,14 @@ rules:
         targets={"crm": crm, "whole": whole, "log": log},
     )
     source = EmbeddedFields(topics=("new", "old"), queues=2, start_at=datetime(2026, 1, 2, 2, 4, 5, tzinfo=UTC))
-    bus = Bus(name="orders", source=source, retention_seconds=90 * 86_400.0, max_backlog=5_000, weights={"old": 3})
+    bus = Bus(
+        name="orders",
+        owner="shop",
+        source=source,
+        retention_seconds=90 * 86_400.0,
+        max_backlog=5_000,
+        weights={"old": 3},
+    )
     assert RuleSet(buses={"orders": bus}, rules={"big-orders": expected}) == load_rules(tmp_path)
 
 

@@ -59,6 +59,34 @@ def test_version_changes_with_anything_in_the_rule(changes: dict[str, Any]) -> N
     assert rule().version != rule(**changes).version
 
 
+def test_rules_of_owners_are_theirs_with_the_buses_that_they_need() -> None:
+    """A rule that names no owner is its bus's; what nobody owns is of no owner, read from lines as from models."""
+    buses = {"shop": Bus(name="shop", owner="a"), "open": Bus(name="open"), "own": Bus(name="own", owner="b")}
+    pattern = {"data": {"owner": ["b"]}}  # is no owner
+    given = [
+        rule(name="inherits", bus="shop", pattern=pattern),
+        rule(name="theirs", bus="shop", owner="b"),
+        rule(name="guest", bus="open", owner="a"),
+        rule(name="nobodys", bus="open", pattern=pattern),
+    ]
+    made = RuleSet(buses=buses, rules={each.name: each for each in given})
+
+    for rules in (made, RuleSet.from_json(made.to_json())):
+        assert rules.owners() == ["a", "b"]
+        assert {name: rules.owner_of(each) for name, each in rules.rules.items()} == {
+            "inherits": "a",
+            "theirs": "b",
+            "guest": "a",
+            "nobodys": None,
+        }
+        seen = {owner: rules.of_owners([owner]) for owner in ("a", "b", "c")}
+        assert {owner: (set(each.rules), set(each.buses)) for owner, each in seen.items()} == {
+            "a": ({"inherits", "guest"}, {"shop", "open"}),
+            "b": ({"theirs"}, {"shop", "own"}),
+            "c": (set(), set()),
+        }
+
+
 def test_rule_set_survives_being_frozen() -> None:
     """What is written as JSON is read back equal, with equal hash, versions and numbers as they were written."""
     constant = Transform(form="CONSTANT", value={"z": Number("1.50"), "a": [None, Number("12345678901234567890.10")]})

@@ -7,9 +7,10 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from eventbridge.api.page.forms import Act, acting, sent, sent_to
+from eventbridge.api.page.forms import Act, acting, landed_body, sent, sent_to
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Viewer, viewer
+from eventbridge.api.payloads import check_payloads
 from eventbridge.api.reading import answered
 from eventbridge.errors import NotFoundError, UserError
 from eventbridge.event.json_document import write_document
@@ -63,6 +64,7 @@ def request_of_delivery(
     """Answer what a target is sent of an event, and the call of curl that sends the same."""
 
     def written(work: Runtime) -> CurlCall:
+        check_payloads(request)
         body = body_of_event(work, event_id)
         if body is None:
             raise NotFoundError(f"the event {event_id} is not in the archive any more, or cannot be read")
@@ -79,7 +81,7 @@ def form_to_test(
     """Answer the form in which a pattern is tried on an event: one that is pasted, or that has landed."""
 
     def filled(work: Runtime) -> dict[str, Any]:
-        body = (body_of_event(work, event_id) or "") if event_id else ""
+        body = landed_body(request, work, event_id)
         return {"pattern": _pattern_text(work, name), "body": body} | _of_rule(work, name)
 
     return _test(request, found, name, answered(request, filled))

@@ -11,10 +11,14 @@ from urllib.parse import parse_qs
 
 from fastapi import Request, Response
 
+from eventbridge.api.owners import limit
 from eventbridge.api.page.session import Viewer, check_origin, root, viewer
+from eventbridge.api.payloads import check_payloads
 from eventbridge.api.reading import answered
 from eventbridge.api.refusal import Refused
 from eventbridge.stages.operate.actions import note_action
+from eventbridge.stages.operate.event_body import body_of_event
+from eventbridge.stages.runtime.runtime import Runtime
 
 #: An event that somebody pastes may be as large as one that is published.
 MOST_FORM_BYTES = 2 * 1_048_576
@@ -54,6 +58,7 @@ async def acting(request: Request) -> Act:
             f"{act.viewer.name} may look, and change nothing: it takes the scope operate or, in Airflow, the "
             "permission to trigger redrive_dead_letters. Nothing was changed",
         )
+    limit(request, act.viewer.acts_for)
     call = f"{request.method} {request.url.path}"
     note = partial(note_action, by=f"page, {act.viewer.name}", call=call, asked=act.fields)
     await asyncio.to_thread(answered, request, note)
@@ -69,6 +74,17 @@ async def read_form(request: Request, most: int) -> dict[str, str]:
             return {}
     # the last one: a box that is ticked comes behind its hidden field
     return {name: values[-1] for name, values in parse_qs(content.decode("utf-8", "replace")).items()}
+
+
+def landed_body(request: Request, work: Runtime, event_id: str) -> str:
+    """Return the event that a form is to be filled with, as it lies in the archive; "" for no id.
+
+    Raises Refused for somebody who may not see payloads.
+    """
+    if not event_id:
+        return ""
+    check_payloads(request)
+    return body_of_event(work, event_id) or ""
 
 
 def sent_to(request: Request, path: str) -> Response:

@@ -40,7 +40,9 @@ def event(
     """Answer what became of an event."""
     wanted = event_id.strip()
     found = (
-        answered(request, lambda work: views.event(work, wanted, every_rule=every_rule)) if wanted else {"event_id": ""}
+        answered(request, lambda work: views.event(work, request, wanted, every_rule=every_rule))
+        if wanted
+        else {"event_id": ""}
     )
     return _shown(request, token, "event", found)
 
@@ -78,7 +80,7 @@ def dead_letters(request: Request, token: _Viewer, query: Annotated[LetterQuery,
 @router.get("/dead-letters/{name:path}")
 def dead_letter(request: Request, token: _Viewer, name: str) -> Response:
     """Answer one dead letter whole."""
-    return _shown(request, token, "dead_letter", answered(request, lambda work: views.dead_letter(work, name)))
+    return _shown(request, token, "dead_letter", answered(request, lambda work: views.dead_letter(work, request, name)))
 
 
 @router.get("/events")

@@ -17,7 +17,7 @@ from eventbridge.api.reading import answered
 from eventbridge.api.refusal import Refused
 from eventbridge.errors import UserError
 from eventbridge.stages.letters.selection import Selection, WrittenSelection
-from eventbridge.stages.redrive.account import find_redrive, redrive_document, survey_document
+from eventbridge.stages.redrive.account import find_redrive, redrive_document, seen_redrives, survey_document
 from eventbridge.stages.redrive.marks import Marks
 from eventbridge.stages.redrive.plan import begin_redrive, survey
 from eventbridge.stages.runtime.runtime import Runtime
@@ -98,7 +98,7 @@ def redrives(request: Request, found: _Viewer) -> Response:
 
     def listed(work: Runtime) -> dict[str, Any]:
         marks = Marks(work)
-        return {"redrives": [redrive_document(each, marks.counts(each)) for each in work.ledger.redrives()]}
+        return {"redrives": [redrive_document(each, marks.counts(each)) for each in seen_redrives(work)]}
 
     return render(request, "redrives", {"viewer": found} | answered(request, listed))
 

@@ -11,8 +11,10 @@ from urllib.parse import urlsplit
 from fastapi import Request, Response
 
 from eventbridge.api.access import Access, check_general_scope
+from eventbridge.api.owners import limit
+from eventbridge.api.payloads import show_payloads
 from eventbridge.api.refusal import Refused, believed
-from eventbridge.model.api_token import OPERATE, READ, ApiToken
+from eventbridge.model.api_token import OPERATE, PAYLOADS, READ, ApiToken
 from eventbridge.model.batch import Batch
 
 COOKIE = "eventbridge_token"
@@ -36,7 +38,8 @@ class Viewer:
     """Who looks at the page: `form_key` is in each of its forms, and no other site knows it.
 
     `replays`: may have archived events delivered again. `logs_out`: the page itself keeps the login, so that it has a
-    button to end it.
+    button to end it. `owners`: whose rules and buses are shown, `acts_for`: whose may be changed; None: everybody's.
+    `payloads`: may see events, requests and answers.
     """
 
     name: str
@@ -44,6 +47,9 @@ class Viewer:
     operates: bool = False
     replays: bool = False
     logs_out: bool = True
+    payloads: bool = False
+    owners: frozenset[str] | None = None
+    acts_for: frozenset[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -92,7 +98,10 @@ class TokenGate:
             raise NotLoggedIn
         token = await token_of(request, secret)
         operates = OPERATE in token.scopes
-        return Viewer(token.name, hashlib.sha256(f"form of {secret}".encode()).hexdigest(), operates, operates)
+        owners = None if token.owners is None else frozenset(token.owners)
+        key = hashlib.sha256(f"form of {secret}".encode()).hexdigest()
+        payloads = PAYLOADS in token.scopes
+        return Viewer(token.name, key, operates, operates, payloads=payloads, owners=owners, acts_for=owners)
 
     async def carry_out(self, asked: Asked, name: str, by: Viewer) -> str:
         """Leave it to the command that the page names: this server never delivers."""
@@ -105,6 +114,8 @@ async def viewer(request: Request) -> Viewer:
     found = await gate.viewer(request)
     believed(request)
     request.state.viewer = found
+    limit(request, found.owners)
+    show_payloads(request, found.payloads)
     return found
 
 

@@ -6,12 +6,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from eventbridge.api.page.forms import Act, acting
+from eventbridge.api.page.forms import Act, acting, landed_body
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Viewer, viewer
 from eventbridge.api.reading import answered
 from eventbridge.errors import UserError
-from eventbridge.stages.operate.event_body import body_of_event
 from eventbridge.stages.operate.find import find_target
 from eventbridge.stages.operate.try_target import check_target, send_event
 from eventbridge.stages.runtime.runtime import Runtime
@@ -30,7 +29,7 @@ def form(
 
     def filled(work: Runtime) -> dict[str, Any]:
         find_target(work.rule_set(), rule, name)
-        return {"body": (body_of_event(work, event_id) or "") if event_id else ""}
+        return {"body": landed_body(request, work, event_id)}
 
     values = {"viewer": found, "rule": rule, "target": name}
     return render(request, "try", values | answered(request, filled))

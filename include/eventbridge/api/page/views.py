@@ -8,9 +8,11 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
+from fastapi import Request
 
 from eventbridge.api.lists import SearchQuery
 from eventbridge.api.page.chart import counts_chart, latency_chart, success_chart
+from eventbridge.api.payloads import HIDDEN, letter_seen, shows_payloads, why_seen
 from eventbridge.api.reading import LetterQuery, letter_document, named, rule_document
 from eventbridge.errors import NotFoundError
 from eventbridge.event.json_document import write_document
@@ -51,13 +53,15 @@ def overview(work: Runtime, span: Span) -> dict[str, Any]:
     """Return how everything stands, and how it went for an hour or a day."""
     found = status(work, batches=_NEWEST_BATCHES)
     waiting = _waiting(found)
+    values: dict[str, Any] = {"status": found, "waiting": waiting, "books": None, "charts": [], "span": span}
+    if work.owners is not None:  # the figures of a bus, and its books, are of all rules on it
+        return values
     went = course(work, span)
     charts = [
         counts_chart(went, "counts", "Events and deliveries"),
         latency_chart(went, "times", "Publish to delivered"),
     ]
-    values = {"status": found, "waiting": waiting, "books": books_today(work)}
-    return values | {"charts": charts, "span": span}
+    return values | {"books": books_today(work), "charts": charts}
 
 
 def lag(work: Runtime) -> dict[str, Any]:
@@ -91,19 +95,23 @@ def _waiting(found: Status) -> list[Waiting]:
     return list(waiting.values())
 
 
-def event(work: Runtime, event_id: str, *, every_rule: bool) -> dict[str, Any]:
+def event(work: Runtime, request: Request, event_id: str, *, every_rule: bool) -> dict[str, Any]:
     """Return what became of every message with an id; `said` if there is none.
 
     `every_rule`: what each rule that does not match says, and not only some of them.
     """
     try:
-        found = why(work, event_id, most_unmatched=None if every_rule else _LISTED_RULES)
+        found = why_seen(request, why(work, event_id, most_unmatched=None if every_rule else _LISTED_RULES))
     except NotFoundError as error:
         return {"event_id": event_id, "said": str(error)}
+
+    def body_of(message: EventAnswer) -> str | None:
+        return archived_body(work, message) if shows_payloads(request) else HIDDEN
+
     return {
         "event_id": event_id,
         "why": found,
-        "messages": [(each, archived_body(work, each), _matching_first(each)) for each in found.events],
+        "messages": [(each, body_of(each), _matching_first(each)) for each in found.events],
         "more_rules": not every_rule
         and any(sum(not rule.matched for rule in each.rules) >= _LISTED_RULES for each in found.events),
         "resend": lambda message, rule, target: resend_form(event_id, message, rule, target),
@@ -130,6 +138,7 @@ def rules(work: Runtime, after: str, find: str) -> dict[str, Any]:
     shown = names[:_LISTED_RULES]
     return {
         "rules": [found.rules[name] for name in shown],
+        "owner_of": found.owner_of,
         "held": {each.rule: each for each in held_rules(work, found)},
         "count": len(found.rules),
         "find": find,
@@ -150,6 +159,7 @@ def rule(work: Runtime, name: str, span: Span) -> dict[str, Any]:
     said = [each for each in work.ledger.operator_states() if each.rule == name]
     return {
         "rule": name,
+        "owner": today.owner_of(today.rules[name]),
         "document": write_document(document),
         "enabled": document["enabled"],
         "targets": lines,
@@ -192,15 +202,15 @@ def dead_letters(work: Runtime, query: LetterQuery) -> dict[str, Any]:
     return {"query": query, "reasons": REASONS, "letters": letters, "cursor": cursor, "groups": groups.most_common()}
 
 
-def dead_letter(work: Runtime, name: str) -> dict[str, Any]:
-    """Return one dead letter whole."""
-    found = named(letter_document(work, name))
+def dead_letter(work: Runtime, asked: Request, name: str) -> dict[str, Any]:
+    """Return one dead letter, whole to who may see payloads."""
+    found = letter_seen(asked, named(letter_document(work, name)))
     request = found["request"]
     return {
         "letter": found,
         "event": text(found["event"]),
         "request": None if request is None else text(request),
-        "headers": _lines(found["request_headers"]),
+        "headers": _lines(found["request_headers"]) if shows_payloads(asked) else [],
         "attempts": [plain(each) for each in found["attempts"]],
     }
 

@@ -13,6 +13,7 @@ from eventbridge.stages.letters.files import Damaged, dead_letter_files, read_le
 from eventbridge.stages.letters.selection import SELECTED_BY, Selection, checked_name, is_named, name_of
 from eventbridge.stages.runtime.newest_files import files_from, newest_files, place_of, rows_after
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.sight import sight_of
 from eventbridge.store import schemas
 from eventbridge.store.plain_rows import plain_rows
 
@@ -120,6 +121,7 @@ class Chosen:
         self._damaged = damaged
         self._work = work
         self._selection = selection
+        self._sight = sight_of(work)
         self._keys: set[tuple[Any, ...]] | None = None
         if selection.sql is not None and files:
             from eventbridge.store.dead_letter_sql import keys_where  # DuckDB is needed here only
@@ -137,7 +139,10 @@ class Chosen:
             columns.append("attempts")  # with their answers: long
         table = read_unless_damaged(self._work.store, file, columns=columns, damaged=self._damaged)
         records = [] if table is None else plain_rows(table)
-        return [row for row, each in enumerate(records) if self._selection.fits(each) and self._meets_sql(each)]
+        return [row for row, each in enumerate(records) if self._fits(each)]
+
+    def _fits(self, record: dict[str, Any]) -> bool:
+        return self._selection.fits(record) and self._sight.dead_letter(record) and self._meets_sql(record)
 
     def _meets_sql(self, record: dict[str, Any]) -> bool:
         if self._keys is None:
@@ -172,9 +177,10 @@ def read_dead_letter(work: Runtime, found: DeadLetterName) -> dict[str, Any]:
 
 
 def _named(work: Runtime, wanted: str, damaged: Damaged | None) -> Iterator[DeadLetterName]:
+    sight = sight_of(work)
     for file in dead_letter_files(work):
         table = read_unless_damaged(work.store, file, columns=_NAME_COLUMNS, damaged=damaged)
         for row, record in enumerate([] if table is None else table.to_pylist()):
-            if is_named(record, wanted):
+            if is_named(record, wanted) and sight.dead_letter(record):
                 about = f"{record['rule']}/{record['target']} " if record["rule"] else ""
                 yield DeadLetterName(name_of(record), about + record["reason"], file, row)

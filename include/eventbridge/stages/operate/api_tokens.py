@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from eventbridge.errors import NotFoundError, UserError
-from eventbridge.model.api_token import ANY_BUS, METRICS, OPERATE, PREFIX, PUBLISH, READ, ApiToken
+from eventbridge.model.api_token import ANY_BUS, METRICS, OPERATE, OWNER, PAYLOADS, PREFIX, PUBLISH, READ, ApiToken
 from eventbridge.rule.fields import NAME, NAME_REMEDY, nearest
 from eventbridge.stages.operate.find import find_bus
 from eventbridge.stages.runtime.runtime import Runtime
@@ -18,11 +18,12 @@ _BYTES = 32
 
 
 def create_token(
-    work: Runtime, name: str, scopes: Sequence[str], expires_seconds: float | None
+    work: Runtime, name: str, scopes: Sequence[str], expires_seconds: float | None, owners: Sequence[str] = ()
 ) -> tuple[ApiToken, str]:
     """Make a token and return it with its secret, which is nowhere else: the ledger keeps a hash.
 
-    `scopes`: each `publish:<bus>`, `publish:*`, `metrics`, `read` or `operate`.
+    `scopes`: each `publish:<bus>`, `publish:*`, `metrics`, `read`, `payloads` or `operate`.
+    `owners`: it is limited to these, which today's rule files name; none: it is for everybody's rules and buses.
     `expires_seconds` None: it never expires. Raises UserError.
     """
     if not NAME.fullmatch(name):
@@ -31,9 +32,11 @@ def create_token(
         raise UserError("a token without a scope allows nothing. Give at least one, such as publish:orders")
     for scope in scopes:
         _check_scope(work, scope)
+    _check_owners(work, owners, scopes)
     now = work.clock()
     expires_at = None if expires_seconds is None else now + timedelta(seconds=expires_seconds)
-    token = ApiToken(name, tuple(dict.fromkeys(scopes)), now, expires_at)
+    limits = (f"{OWNER}{owner}" for owner in owners)
+    token = ApiToken(name, tuple(dict.fromkeys([*scopes, *limits])), now, expires_at)
     secret = PREFIX + secrets.token_urlsafe(_BYTES)
     if not work.ledger.note_api_token(token, hash_of(secret)):
         raise UserError(f"a token {name!r} is there, or was. Choose another name: who used which one stays clear")
@@ -63,14 +66,26 @@ def hash_of(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+def _check_owners(work: Runtime, owners: Sequence[str], scopes: Sequence[str]) -> None:
+    if not owners:
+        return
+    if METRICS in scopes:
+        raise UserError(f"the scope {METRICS} tells of every owner's rules. Make a token of its own for it")
+    known = work.rule_set().owners()
+    for owner in owners:
+        if owner not in known:
+            remedy = nearest(owner, known) or f"Owners: {', '.join(known) or 'none'}"
+            raise UserError(f"no rule file names an owner {owner!r}. {remedy}")
+
+
 def _check_scope(work: Runtime, scope: str) -> None:
-    if scope in (METRICS, READ, OPERATE):
+    if scope in (METRICS, READ, PAYLOADS, OPERATE):
         return
     action, colon, bus = scope.partition(":")
     if not colon or action not in _ACTIONS:
         raise UserError(
             f"unknown scope {scope!r}. "
-            f"Write publish:<bus>, publish:{ANY_BUS} for every bus, {METRICS}, {READ}, or {OPERATE}"
+            f"Write publish:<bus>, publish:{ANY_BUS} for every bus, {METRICS}, {READ}, {PAYLOADS}, or {OPERATE}"
         )
     if bus != ANY_BUS:
         find_bus(work.rule_set(), bus)

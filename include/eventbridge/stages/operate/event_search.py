@@ -9,13 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eventbridge.errors import EventError, StoreError
+from eventbridge.errors import EventError, StoreError, UserError
 from eventbridge.event.json_document import parse_document
 from eventbridge.model import rowset
 from eventbridge.model.cursor import read_cursor, write_cursor
 from eventbridge.stages.operate.find import find_bus
 from eventbridge.stages.runtime.newest_files import files_from, place_of, rows_after
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.sight import sight_of
 from eventbridge.store.parquet import read_rows, read_table
 
 #: Files of the archive that one page reads at most.
@@ -68,10 +69,13 @@ def event_page(work: Runtime, query: EventQuery, limit: int, after: str | None =
     """Return at most so many events from behind a cursor on, those of the newest batch first.
 
     At most PAGE_FILES files are read: a page may be short, or empty, and have a cursor all the same.
-    Raises NotFoundError for an unknown bus, UserError for what is not a cursor.
+    Raises NotFoundError for an unknown bus, UserError for what is not a cursor, and where somebody who is limited to
+    owners names no bus.
     """
     if query.bus is not None:
         find_bus(work.rule_set(), query.bus)
+    if not sight_of(work).bus(query.bus):
+        raise UserError("Name a bus: you see the events of your own, and of those that your rules take")
     place = read_cursor(after) if after else None
     found: list[FoundEvent] = []
     unreadable: list[str] = []

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from eventbridge.model.figure import EVENT_OUTCOMES, FigureAt
 from eventbridge.stages.operate.find import find_rule
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.sight import sight_of
 
 _MINUTES = 26 * 60
 
@@ -61,13 +62,14 @@ def daily_figures(work: Runtime, days: int, rule: str | None = None) -> Figures:
         find_rule(work.rule_set(), rule)
     now = work.clock()
     since = _day(now) - timedelta(days=days - 1)
+    sight = sight_of(work)
     of_rules: dict[tuple[datetime, str, str], list[FigureAt]] = defaultdict(list)
     for each in work.ledger.figures_between("target", since, now):
-        if rule is None or each.figure.key.rule == rule:
+        if sight.rule(each.figure.key.rule) if rule is None else each.figure.key.rule == rule:
             of_rules[_day(each.at), each.figure.key.bus, each.figure.key.rule].append(each)
     of_buses: dict[tuple[datetime, str], list[FigureAt]] = defaultdict(list)
     for each in work.ledger.figures_between("bus", since, now) if rule is None else ():
-        if each.figure.key.outcome in EVENT_OUTCOMES:
+        if each.figure.key.outcome in EVENT_OUTCOMES and sight.bus(each.figure.key.bus):
             of_buses[_day(each.at), each.figure.key.bus].append(each)
     return Figures(
         since,

@@ -10,6 +10,7 @@ from eventbridge.errors import NotFoundError
 from eventbridge.model.replay import Replay
 from eventbridge.stages.replay.account import ReplayAccount, account_of
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.sight import sight_of
 
 
 @dataclass(frozen=True)
@@ -24,12 +25,18 @@ class ReplayProgress:
 
 def newest_replays(work: Runtime, limit: int) -> list[ReplayProgress]:
     """Return at most so many replays, the newest first."""
-    return [replay_progress(work, each) for each in work.ledger.replays()[:limit]]
+    return [replay_progress(work, each) for each in seen_replays(work)[:limit]]
+
+
+def seen_replays(work: Runtime) -> list[Replay]:
+    """Return the replays, the newest first; for somebody who is limited to owners those of rules that are seen."""
+    sight = sight_of(work)
+    return [each for each in work.ledger.replays() if sight.all_rules(each.selection.get("rules", ()))]
 
 
 def find_replay(work: Runtime, name: str) -> Replay:
     """Return the replay whose id begins with `name`; raises NotFoundError if there is none, or several."""
-    found = [each for each in work.ledger.replays() if name and each.replay_id.startswith(name.lower())]
+    found = [each for each in seen_replays(work) if name and each.replay_id.startswith(name.lower())]
     if len(found) != 1:
         how_many = f"{len(found)} replays begin with" if found else "there is no replay"
         raise NotFoundError(f"{how_many} {name!r}. `eventbridge replay list` lists them.")

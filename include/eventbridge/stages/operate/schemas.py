@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from eventbridge.errors import NotFoundError
+from eventbridge.errors import NotFoundError, UserError
 from eventbridge.model.cursor import read_name_cursor, write_name_cursor
 from eventbridge.model.event_schema import EventSchema, KnownField
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.sight import sight_of
 
 _AT_ONCE = 500
 
@@ -67,6 +68,8 @@ def schema_page(work: Runtime, limit: int, after: str | None = None, bus: str | 
     behind = None
     if after:
         behind = read_name_cursor(after, 2)
+    if not sight_of(work).bus(bus):
+        raise UserError("Name a bus: you see the types of your own, and of those that your rules take")
     found = work.ledger.schemas(limit + 1, bus=bus, behind=None if behind is None else (behind[0], behind[1]))
     cursor = write_name_cursor(found[limit - 1].bus, found[limit - 1].type) if len(found) > limit else None
     return SchemaPage(tuple(map(_line, found[:limit])), cursor)
@@ -86,7 +89,8 @@ def all_schemas(work: Runtime, bus: str | None = None) -> list[SchemaLine]:
 
 def schemas_named(work: Runtime, type_: str, bus: str | None = None, *, examples: bool = True) -> list[Schema]:
     """Return what is known of a type, on each bus that has it; raises NotFoundError. `examples`: with values."""
-    found = [each for each in work.ledger.schemas_named(type_) if bus in (None, each.bus)]
+    sight = sight_of(work)
+    found = [each for each in work.ledger.schemas_named(type_) if bus in (None, each.bus) and sight.bus(each.bus)]
     if not found:
         where = f"on the bus {bus!r}" if bus is not None else "on any bus"
         raise NotFoundError(

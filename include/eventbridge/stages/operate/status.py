@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Protocol, TypeVar
 
 from eventbridge.decision.hold_reason import reference_hold_reason
 from eventbridge.decision.ordering import delivery_held_at
@@ -25,6 +26,14 @@ from eventbridge.stages.operate.queue_flow import QueueFlow, queue_flows
 from eventbridge.stages.operate.queue_status import QueueStatus, queue_statuses
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.store_size import store_quota
+
+
+class _OfRule(Protocol):
+    @property
+    def rule(self) -> str: ...
+
+
+Of = TypeVar("Of", bound=_OfRule)
 
 
 @dataclass(frozen=True)
@@ -125,7 +134,7 @@ def status(work: Runtime, *, batches: int = 10) -> Status:
             unregistered.append(NewRunner(runner, bus, rules.buses[bus].source.start_at))
         else:
             queues += found
-    return Status(
+    standing = Status(
         now=work.clock(),
         queues=tuple(queues),
         flows=tuple(queue_flows(work, rules, queues)),
@@ -143,6 +152,28 @@ def status(work: Runtime, *, batches: int = 10) -> Status:
         pools=tuple(work.ledger.applied_slots().values()),
         mistakes=_mistakes(work),
         rules_since=known.since if (known := work.ledger.rules_in_force()) is not None else None,
+    )
+    return standing if work.owners is None else _seen(standing, rules)
+
+
+def _seen(found: Status, rules: RuleSet) -> Status:
+    """Return a status with what is of some rules only; mistakes and chunks are of everybody's."""
+
+    def of_rules(lines: Iterable[Of]) -> tuple[Of, ...]:
+        return tuple(each for each in lines if each.rule in rules.rules)
+
+    runners, pools = rules.runners(), {rule.pool_name for rule in rules.rules.values()}
+    return replace(
+        found,
+        batches=tuple(each for each in found.batches if each.runner in runners),
+        chunks={},
+        parked=of_rules(found.parked),
+        references=of_rules(found.references),
+        held_rules=of_rules(found.held_rules),
+        targets=of_rules(found.targets),
+        operators=of_rules(found.operators),
+        pools=tuple(each for each in found.pools if each.pool in pools),
+        mistakes=(),
     )
 
 

@@ -10,6 +10,7 @@ from eventbridge.decision.breaker import pause_of
 from eventbridge.model.target_state import TargetState
 from eventbridge.stages.operate.find import find_rule
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.sight import sight_of
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,8 @@ class _Lines:
     """What the ledger says of targets at one moment."""
 
     def __init__(self, work: Runtime) -> None:
-        self._statuses = work.ledger.target_statuses()
+        sight = sight_of(work)
+        self._statuses = {key: each for key, each in work.ledger.target_statuses().items() if sight.rule(key[0])}
         self._said = work.ledger.said_by_operators()
         self._now = work.ledger.now()
         self._waiting: Counter[tuple[str, str]] = Counter()

@@ -8,11 +8,18 @@ from eventbridge.errors import NotFoundError
 from eventbridge.model.redrive import Redrive
 from eventbridge.stages.redrive.plan import Survey
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.sight import sight_of
+
+
+def seen_redrives(work: Runtime) -> list[Redrive]:
+    """Return the redrives, the newest first; for somebody who is limited to owners those of one rule that is seen."""
+    sight = sight_of(work)
+    return [each for each in work.ledger.redrives() if sight.rule(each.selection.get("rule"))]
 
 
 def find_redrive(work: Runtime, name: str) -> Redrive:
     """Return the redrive whose id begins with `name`; raises NotFoundError if there is none, or several."""
-    found = [each for each in work.ledger.redrives() if name and each.redrive_id.startswith(name.lower())]
+    found = [each for each in seen_redrives(work) if name and each.redrive_id.startswith(name.lower())]
     if len(found) != 1:
         how_many = f"{len(found)} redrives begin with" if found else "there is no redrive"
         raise NotFoundError(f"{how_many} {name!r}. `eventbridge dead-letters redrives` lists them.")

@@ -30,6 +30,7 @@ from eventbridge.stages.letters.reader import Chosen, Letter
 from eventbridge.stages.letters.selection import Selection
 from eventbridge.stages.redrive.search import Search
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.sight import check_seen
 from eventbridge.stages.runtime.told import told
 from eventbridge.store.rule_sets import freeze_rules
 
@@ -65,9 +66,11 @@ def begin_redrive(
     """Record a redrive and return it; for a `run` that has one already, that one, whatever is asked for now.
 
     It takes dead letters of batches planned before now: what dies again is not redriven by the same redrive.
-    Raises UserError for a rate that cannot be kept (see `refuse_rate`), or for SQL that is not a condition.
+    Raises UserError for a rate that cannot be kept (see `refuse_rate`), for SQL that is not a condition, and where
+    somebody who is limited to owners names no rule that is seen.
     """
     refuse_rate(rate)
+    check_seen(work, (selection.rule,))
     now = work.ledger.now()
     Chosen(work, selection, dead_letter_files(work), {})  # what is not a condition is told before anything is recorded
     wish = Redrive(
@@ -97,6 +100,7 @@ def refuse_rate(rate: float | None) -> None:
 
 def survey(work: Runtime, selection: Selection, *, retransform: bool, again: bool) -> Survey:
     """Return what a redrive would take now, and what it would leave and why; changes nothing."""
+    check_seen(work, (selection.rule,))
     now = work.ledger.now()
     return survey_of(work, Redrive("", "", selection.as_json(), now, now, retransform=retransform, again=again))
 

@@ -34,6 +34,7 @@ from eventbridge.stages.replay.choose import Chooser
 from eventbridge.stages.replay.pruned import record_replay, refuse_pruned_wish
 from eventbridge.stages.replay.wish import Wish, restricted
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.sight import check_seen
 from eventbridge.stages.runtime.told import told
 from eventbridge.store.rule_sets import freeze_rules, frozen_rules
 
@@ -72,8 +73,10 @@ def begin_replay(work: Runtime, wish: Wish, run: str) -> Replay:
 def made_of(work: Runtime, wish: Wish, run: str, now: datetime) -> Replay:
     """Return the replay that a wish comes to, which nobody has recorded.
 
-    Raises UserError if it has no rule, or if some of what it asks for is past its retention.
+    Raises UserError if it has no rule, if some of what it asks for is past its retention, and where somebody who is
+    limited to owners does not name the rules.
     """
+    check_seen(work, wish.rules)
     refuse_pruned_wish(work, wish)
     parts = _parts_of_today(work, wish, now) if wish.as_of == "today" else _parts_of_then(work, wish, now)
     if not parts and wish.as_of == "today":

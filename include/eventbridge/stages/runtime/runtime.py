@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -35,7 +35,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Runtime:
-    """What every stage is given; one per process, closed by the caller that opened it."""
+    """What every stage is given; one per process, closed by the caller that opened it.
+
+    `owners`: whose rules and buses `rule_set` shows; None: everybody's.
+    """
 
     settings: Settings
     ledger: Ledger
@@ -43,6 +46,7 @@ class Runtime:
     connections: Callable[[str], Connection]
     clock: Callable[[], datetime]
     telemetry: Telemetry = NO_TELEMETRY
+    owners: frozenset[str] | None = None
 
     @classmethod
     def open(
@@ -67,6 +71,10 @@ class Runtime:
         ledger = Ledger.open(self.settings.ledger_url, clock=self.clock)
         return replace(self, ledger=ledger)
 
+    def seen_by(self, owners: Collection[str] | None) -> Runtime:
+        """Return this as somebody sees it who is limited to owners; None: as everybody does who is not."""
+        return replace(self, owners=None if owners is None else frozenset(owners))
+
     def close(self) -> None:
         """Let go of the ledger's connections, and send what the telemetry keeps."""
         self.ledger.close()
@@ -77,7 +85,12 @@ class Runtime:
 
         Where rules are published (EVENTBRIDGE_RULES_FROM), the published ones, whatever lies on this host;
         NotFoundError if none are. Raises RuleFileError with every mistake if no files ever were good.
+        For somebody who is limited to owners, the rules and buses of those.
         """
+        found = self._everybodys_rules()
+        return found if self.owners is None else found.of_owners(self.owners)
+
+    def _everybodys_rules(self) -> RuleSet:
         if self.settings.rules_from == "published":
             return self.in_force(self._published_rules())
         try:
@@ -91,7 +104,7 @@ class Runtime:
     def operations_bus(self) -> Bus:
         """Return the bus `eventbridge`: where today's rules say that it is, else the embedded one of that name."""
         try:
-            return self.rule_set().buses.get(OPERATIONS_BUS.name, OPERATIONS_BUS)
+            return self._everybodys_rules().buses.get(OPERATIONS_BUS.name, OPERATIONS_BUS)
         except (RuleFileError, NotFoundError):  # none ever were good
             return OPERATIONS_BUS
 
@@ -129,7 +142,7 @@ class Runtime:
 
     def _freeze_again(self, batch: Batch) -> bool:
         try:
-            today = self.rule_set()
+            today = self._everybodys_rules()
         except RuleFileError:
             return False
         for rules in (today.for_runner(batch.runner), today):

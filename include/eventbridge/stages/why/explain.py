@@ -11,6 +11,7 @@ from eventbridge.event.json_document import parse_document
 from eventbridge.model.why import EventAnswer, EventPlace, Landing, RuleAnswer, Step, Why
 from eventbridge.rule import Rule, RuleSet
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.sight import Sight, sight_of
 from eventbridge.stages.why.rules import rule_answers
 from eventbridge.stages.why.search import Found, Search, Wanted
 from eventbridge.stages.why.trail import EventName, Trail
@@ -40,13 +41,15 @@ def why(
     _check_bus(work, bus, today)
     search = Search(work, Wanted(event_id, since or _FIRST, until or work.clock() + timedelta(days=1), bus or ""))
     buses = [] if today is None else [each for each in today.buses.values() if bus in (None, each.name)]
+    sight = sight_of(work)
     waiting = list(on_buses(work, event_id, buses, search.notes))  # before the archive: it may be landed meanwhile
-    messages = _by_place(search.run())
-    places = [place for place in waiting if place not in messages]
+    messages = {place: found for place, found in _by_place(search.run()).items() if sight.bus(place.bus)}
+    places = [place for place in waiting if place not in messages and sight.bus(place.bus)]
     if not messages and not places:
         raise NotFoundError(_not_found(event_id, bus, search))
     asked = today, most_unmatched
     answers = [_answer(work, place, found, asked, search.unreadable) for place, found in messages.items()]
+    answers = [_seen(each, sight) for each in answers]
     return Why(
         event_id=event_id,
         events=tuple(answers),
@@ -54,6 +57,16 @@ def why(
         looked=search.looked(),
         notes=tuple(dict.fromkeys(search.notes)),
         unreadable=tuple(dict.fromkeys(search.unreadable)),
+    )
+
+
+def _seen(answer: EventAnswer, sight: Sight) -> EventAnswer:
+    """Return an answer without what was done for rules that are not seen."""
+    return replace(
+        answer,
+        rules=tuple(each for each in answer.rules if sight.rule(each.rule)),
+        deliveries=tuple(each for each in answer.deliveries if sight.rule(each.rule)),
+        steps=tuple(each for each in answer.steps if each.rule is None or sight.rule(each.rule)),
     )
 
 

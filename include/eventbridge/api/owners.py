@@ -1,0 +1,65 @@
+"""Callers that are limited to owners: what they may call, and the installation as they see it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from http import HTTPStatus
+
+from fastapi import Request
+
+from eventbridge.api.refusal import Refused
+from eventbridge.model.api_token import PUBLISH, ApiToken
+from eventbridge.rule import Bus
+from eventbridge.stages.runtime.runtime import Runtime
+
+_RULE = "/rules/{rule}"
+_TARGET = "/targets/{rule}/{target}"
+#: What leaves out what is of other owners. Whatever is not here tells of everybody, and is refused.
+NARROWED = frozenset(
+    {
+        *("/status", "/buses", "/buses/{bus}", "/figures", "/schemas", "/schemas/{type:path}"),
+        *("/rules", _RULE, f"{_RULE}/versions", f"{_RULE}/test", f"{_RULE}/release", "/operate"),
+        *("/targets", _TARGET, f"{_TARGET}/check", f"{_TARGET}/send", f"{_TARGET}/enable"),
+        *("/dead-letters", "/dead-letter-groups", "/dead-letters/{name:path}", "/events", "/events/{event_id:path}"),
+        *("/redrives", "/redrives/{redrive}/cancel", "/replays", "/replays/{replay}", "/replays/{replay}/{word}"),
+        *("/page", "/page/lag.json", "/page/event", "/page/events", "/page/request", "/page/rules"),
+        *("/page/rules/{name}", "/page/rules/{name}/operate", "/page/rules/{name}/test"),
+        *("/page/targets", "/page/targets/{rule}/{name}", "/page/targets/{rule}/{name}/try"),
+        *("/page/dead-letters", "/page/dead-letters/{name:path}"),
+        *("/page/redrive", "/page/redrives", "/page/redrives/{redrive_id}/cancel"),
+        *("/page/replay", "/page/replays", "/page/replays/{replay_id}", "/page/replays/{replay_id}/{word}"),
+    }
+)
+
+
+def limit(request: Request, owners: Collection[str] | None) -> None:
+    """Note whose rules and buses the caller of a request is limited to; None: sees everybody's."""
+    request.state.owners = owners
+
+
+def seen(request: Request, work: Runtime) -> Runtime:
+    """Return the installation as the caller sees it; raises Refused for what tells of everybody."""
+    owners: Collection[str] | None = getattr(request.state, "owners", None)
+    if owners is None:
+        return work
+    if getattr(request.scope.get("route"), "path", "") not in NARROWED:
+        named = ", ".join(sorted(owners)) or "nobody"
+        raise Refused(
+            HTTPStatus.FORBIDDEN,
+            f"This tells of the rules of every owner, and you see those of {named}. It takes a token without owners "
+            "or, in Airflow, the right to see all of them",
+        )
+    return work.seen_by(owners)
+
+
+def check_publishes(token: ApiToken, bus: Bus) -> None:
+    """Raise Refused if a token that is limited to owners publishes to a bus of others, or unnamed to nobody's."""
+    if token.owners is None or bus.owner in token.owners:
+        return
+    if bus.owner is None and f"{PUBLISH}:{bus.name}" in token.scopes:
+        return
+    raise Refused(
+        HTTPStatus.FORBIDDEN,
+        f"The token {token.name!r} is of {', '.join(token.owners)}, and the bus {bus.name!r} of "
+        f"{bus.owner or 'no owner: name it in the scope'}",
+    )

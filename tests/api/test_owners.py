@@ -1,0 +1,94 @@
+"""Who is limited to owners sees and touches what is theirs: by the API and by the page, whatever is asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from api.pages import post
+from api.server import Server, order
+from api.test_page import PAGES
+
+SINCE = "2000-01-01T00:00:00Z"
+#: A rule of nobody, beside the rule `refused` of the owner `crm` on the same bus.
+OTHER = "all-orders"
+
+
+@pytest.fixture(scope="module")
+def token(told: Server) -> str:
+    """A token of the owner crm, which may do everything."""
+    scopes = [part for scope in ("read", "operate", "publish:*") for part in ("--scope", scope)]
+    made = told.installation.run("tokens", "create", "crm", *scopes, "--owner", "crm", "--json")
+    return str(json.loads(made)["token"])
+
+
+@pytest.fixture(scope="module")
+def crm(told: Server, token: str) -> Iterator[httpx.Client]:
+    """A client with that token."""
+    with told.client(token) as client:
+        yield client
+
+
+def test_nothing_tells_of_the_rules_of_others(told: Server, token: str, crm: httpx.Client) -> None:
+    """No document of the API and no page holds the name of another's rule: each leaves it out, or is refused whole."""
+    given = {"bus": "orders", "rule": "refused", "target": "crm", "event_id": "o2", "type": "order.placed"}
+    paths = [path for path, calls in crm.get("/openapi.json").json()["paths"].items() if "get" in calls]
+    answers = {
+        path: crm.get(path.format_map(given | dict.fromkeys(("name", "batch", "replay"), "0"))) for path in paths
+    }
+    with told.client() as browser:
+        browser.post("/page/login", data={"token": token})
+        pages = {path: browser.get(f"/page{path}") for path in (*PAGES, "/events?bus=orders", f"/rules/{OTHER}")}
+
+    refused = sorted(path for path, answer in answers.items() if answer.status_code == 403)
+    assert refused == ["/actions", "/audit", "/batches", "/batches/{batch}", "/metrics", "/pools", "/quality"]
+    told_of = [path for path, answer in (answers | pages).items() if OTHER in answer.text]
+    assert told_of == [f"/rules/{OTHER}"]  # which says that there is none
+    assert {path: page.status_code for path, page in pages.items() if page.status_code != 200} == {
+        "/batches": 403,
+        "/events?type=order.placed": 400,  # of no bus that is named
+        "/request?id=o2&rule=refused&target=crm": 403,  # a payload
+        f"/rules/{OTHER}": 404,
+    }
+
+
+def test_what_is_ones_own_is_told(crm: httpx.Client) -> None:
+    """The rule with its target and dead letters, and the events of the bus that it is of, with what came of them."""
+    letters = crm.get("/dead-letters").json()["dead_letters"]
+    (event,) = crm.get("/events/o2").json()["events"]
+
+    assert list(crm.get("/rules").json()["rules"]) == ["refused"]
+    assert [(each["rule"], each["target"]) for each in crm.get("/targets").json()] == [("refused", "crm")]
+    assert sorted(each["rule"] or "" for each in letters) == ["", "refused"]
+    assert [each["bus"] for each in crm.get("/buses").json()] == ["orders"]
+    assert {each["rule"] for each in (*event["rules"], *event["deliveries"])} == {"refused"}
+    assert len(crm.get("/events", params={"bus": "orders"}).json()["events"]) == 3
+
+
+def test_what_is_of_others_is_not_touched(told: Server, token: str, crm: httpx.Client) -> None:
+    """A rule of others is not there; what is delivered again names one's own; a bus of others takes nothing."""
+    replay = {"bus": "orders", "since": SINCE}
+    word = {"action": "pause rule", "rule": OTHER}
+    statuses = [
+        crm.post("/operate", json=word).status_code,
+        crm.post(f"/targets/{OTHER}/archive/send", json={"event": order(9)}).status_code,
+        crm.post(f"/rules/{OTHER}/release", json={}).status_code,
+        crm.post("/redrives", json={"everything": True, "dry_run": True}).status_code,
+        crm.post("/redrives", json={"rule": OTHER}).status_code,
+        crm.post("/replays", json=replay | {"as_of": "then"}).status_code,
+        crm.post("/replays", json=replay | {"rules": [OTHER]}).status_code,
+        crm.post("/buses/orders/events", json=order(9), headers={"content-type": "application/cloudevents+json"}),
+    ]
+    with told.client() as browser:
+        browser.post("/page/login", data={"token": token})
+        paused = post(browser, f"/rules/{OTHER}/operate", action="pause rule")
+
+    assert statuses[:-1] == [404, 404, 404, 400, 400, 400, 400]
+    assert (statuses[-1].status_code, "no owner" in statuses[-1].json()["detail"]) == (403, True)
+    assert paused.status_code == 404
+    assert crm.post("/redrives", json={"rule": "refused", "dry_run": True}).json()["taken"] == [
+        {"of": "refused/crm", "count": 1}
+    ]
+    assert crm.post("/replays", json=replay | {"rules": ["refused"], "dry_run": True}).status_code == 200
