@@ -180,6 +180,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "targets": [TARGET],
         "operators": [],
         "pools": [],
+        "owners": [],
         "mistakes": [],
         "rules_since": "str",
     },

@@ -12,6 +12,7 @@ from http import HTTPStatus
 from eventbridge.api.refusal import Refused
 from eventbridge.api.writer import BusWriter, Places
 from eventbridge.decision.bus_pressure import Refusal, refusal
+from eventbridge.decision.publish_quota import Balance, ask
 from eventbridge.decision.water_lines import WaterLines
 from eventbridge.rule import Bus, RuleSet
 from eventbridge.rule.operations_bus import OPERATIONS_BUS
@@ -47,6 +48,7 @@ class Buses:
         self._reading = asyncio.Lock()
         self._open: dict[str, _Open] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        self._balances: dict[str, Balance] = {}
 
     async def find(self, name: str, topic: str | None) -> tuple[Bus, str]:
         """Return a bus and a topic of it, its first for None; raises NotFoundError, and Refused for our own bus."""
@@ -82,8 +84,9 @@ class Buses:
         opened = self._opened(bus)
         async with opened.looking:
             if time.monotonic() - opened.looked_at > LOOK_SECONDS:
-                runners = [runner for runner, name in (await self.rules()).runners().items() if name == bus.name]
-                look = await asyncio.to_thread(opened.watch.look, runners)
+                rules = await self.rules()
+                runners = [runner for runner, name in rules.runners().items() if name == bus.name]
+                look = await asyncio.to_thread(opened.watch.look, runners, rules)
                 opened.refusal = refusal(look, self._lines, bus.max_backlog, opened.refusal)
                 opened.looked_at = time.monotonic()
         if opened.refusal is not None:
@@ -91,6 +94,21 @@ class Buses:
                 HTTPStatus.TOO_MANY_REQUESTS,
                 f"The bus {bus.name!r} takes no events now: {opened.refusal.reason}. Nothing was published",
                 {"retry-after": str(opened.refusal.retry_seconds)},
+            )
+
+    async def check_rate(self, bus: Bus, events: int) -> None:
+        """Raise Refused (429) if the owner of a bus has published as much as it may a second; else count the events."""
+        quota = (await self.rules()).quotas.get(bus.owner or "")
+        if bus.owner is None or quota is None or quota.published_per_second is None or not events:
+            return
+        asked = ask(self._balances.get(bus.owner), quota.published_per_second, events, time.monotonic())
+        self._balances[bus.owner] = asked.left
+        if asked.wait_seconds:
+            raise Refused(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                f"The owner {bus.owner!r} may publish {quota.published_per_second:g} events a second, and did. "
+                "Nothing was published",
+                {"retry-after": str(math.ceil(asked.wait_seconds))},
             )
 
     async def close(self) -> None:

@@ -67,6 +67,7 @@ async def take(
     except EventError as error:
         return answer([PublishResult("", error=str(error))])
     records = [each.record for each in submissions if not each.error]
+    await buses.check_rate(bus, len(records))
     places = await buses.publish(bus, bus.source.topics[0], records) if records else []
     return answer(results_of(submissions, places))
 

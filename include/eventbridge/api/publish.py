@@ -69,7 +69,7 @@ _STATUSES = {
     409: "A call with this Idempotency-Key is under way.",
     415: "The content type is of no CloudEvents mode.",
     422: "The Idempotency-Key was used for another call.",
-    429: "The bus has no room: its disk, the store, or its backlog. Send the call again after Retry-After.",
+    429: "The bus has no room: disk, store, backlog, or a quota of its owner. Send it again after Retry-After.",
     503: "The bus or the ledger fails; the events may be on the bus or not. Send them again after Retry-After.",
 }
 RESPONSES: dict[int | str, dict[str, Any]] = {
@@ -122,6 +122,7 @@ async def publish(
         name = "" if key is None else f"{token.name} {key} {call_hash}"
         submissions = await asyncio.to_thread(read, name)  # megabytes take a while; other calls go on meanwhile
         records = [each.record for each in submissions if not each.error]
+        await buses.check_rate(found, len(records))
         places = await buses.publish(found, chosen, records) if records else []
         return answer(results_of(submissions, places))
 

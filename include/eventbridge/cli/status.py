@@ -115,6 +115,13 @@ def _show(found: Status) -> None:
         [[p.pool, p.slots, p.applied_at, p.seen_slots, p.seen_at] for p in found.pools],
     )
     say()
+    if found.owners:
+        show_table(
+            "Quotas of owners",
+            ["owner", "published a second", "parked", "of", "bytes stored", "of"],
+            [[o.owner, o.published_per_second, o.parked, o.parked_max, o.stored, o.stored_bytes] for o in found.owners],
+        )
+        say()
     show_table(
         "Targets that are not well",
         ["rule", "target", "state", "since", "reason"],

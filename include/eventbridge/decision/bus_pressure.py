@@ -18,12 +18,14 @@ BACKLOG_RETRY_SECONDS = 10
 class BusLook:
     """A bus as it was seen: `free_bytes` of its disk and `backlog` in events, None where it has no such thing.
 
-    `store`: how the store stands to its quota; while it is full no runner takes events off the bus.
+    `store`: how the store stands to its quota; while it is full no runner takes events off the bus. `owner_full`: why
+    none takes any for a quota of the bus's owner, "": they do.
     """
 
     free_bytes: int | None
     backlog: int | None
     store: StoreQuota | None = None
+    owner_full: str = ""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ def refusal(look: BusLook, lines: WaterLines, max_backlog: int | None, before: R
     short = short_of(rooms, before.cause if before is not None else None)
     if short is not None:
         return Refusal(_reason(look, lines, short), DISK_RETRY_SECONDS, short.cause)
+    if look.owner_full:
+        return Refusal(look.owner_full, DISK_RETRY_SECONDS, None)
     if max_backlog is not None and look.backlog is not None and look.backlog > max_backlog:
         reason = f"{look.backlog:,} events wait on it, more than its max_backlog of {max_backlog:,}"
         return Refusal(reason, BACKLOG_RETRY_SECONDS, None)

@@ -95,8 +95,7 @@ class Fields:
         if text == default or NAME.fullmatch(text):
             return text
         shown = "this" if ":" in text else repr(text)  # a connection's URI may hold a password
-        article = "an" if name[0] in "aeiou" else "a"
-        self.add(self._nodes[name], f"{shown} is not a valid name of {article} {name}", NAME_REMEDY)
+        self.add(self._nodes[name], f"{shown} is not a valid name of a{'n' * (name == 'owner')} {name}", NAME_REMEDY)
         return default
 
     def names(self, name: str, default: tuple[str, ...]) -> tuple[str, ...]:
@@ -186,7 +185,7 @@ class Fields:
         self.add(node, message, f"Write a number with its unit KiB or MiB, such as {name}: {write_size(default)}")
         return default
 
-    def rate(self, name: str) -> float | None:
+    def rate(self, name: str, of: str = "deliveries") -> float | None:
         """Return how many a second a rate such as `200/s` or `10/m` means, None where there is none."""
         node = self.get(name)
         if node is None:
@@ -194,7 +193,7 @@ class Fields:
         try:
             return parse_rate(node.value if isinstance(node.value, str) else "")
         except ValueError:
-            message = f"{name} is a number of deliveries a second or a minute, not {_shown(node)}"
+            message = f"{name} is a number of {of} a second or a minute, not {_shown(node)}"
             self.add(node, message, f"Write {name}: 200/s or {name}: 10/m")
             return None
 

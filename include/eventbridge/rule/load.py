@@ -18,6 +18,8 @@ from eventbridge.rule.model import Bus, Rule
 from eventbridge.rule.node import Location, Node
 from eventbridge.rule.obstacles import at, obstacles, unknown_runners
 from eventbridge.rule.operations_bus import OPERATIONS_BUS
+from eventbridge.rule.owner import Owner
+from eventbridge.rule.read_owner import read_owner
 from eventbridge.rule.read_rule import read_bus, read_rule, tests_of
 from eventbridge.rule.read_tests import RuleTest
 from eventbridge.rule.rule_set import RuleSet
@@ -27,7 +29,7 @@ from eventbridge.rule.yaml_tree import read_yaml
 
 SUFFIXES = (".yaml", ".yml")
 
-Thing = TypeVar("Thing", Bus, Rule, Runner)
+Thing = TypeVar("Thing", Bus, Rule, Runner, Owner)
 Trial = Callable[[Rule, RuleTest], Iterable[Mistake]]
 
 
@@ -85,7 +87,7 @@ def _known_again(folder: Path, cache: RuleCache) -> RuleSet | None:
 
 
 def _names(rules: RuleSet) -> int:
-    return len(rules.buses) + len(rules.rules) + len(rules.modes)
+    return len(rules.buses) + len(rules.rules) + len(rules.modes) + len(rules.quotas)
 
 
 def _part(path: Path, cache: RuleCache, mistakes: list[Mistake]) -> RuleSet:
@@ -114,7 +116,7 @@ def _read_files(
     tops = [None if content is None else _top(content, path, mistakes) for path, content in contents]
     definitions = _Definitions([top for top in tops if top is not None], mistakes)
     read = _read(definitions, mistakes)
-    rule_set = _together(RuleSet(buses={**(buses or {}), **read.buses}, rules=read.rules, modes=read.modes))
+    rule_set = _together(read.model_copy(update={"buses": {**(buses or {}), **read.buses}}))
     nodes = {name: found[0] for name, found in definitions.rules.items()}
     if None not in tops:  # a file that is not YAML may define the very bus
         mistakes.extend(at(nodes[rule], field).mistake(*said) for rule, field, *said in _conflicts(rule_set))
@@ -143,15 +145,14 @@ class _Definitions:
     def __init__(self, tops: Iterable[Node], mistakes: list[Mistake]) -> None:
         self.buses: dict[str, list[Node]] = {}
         self.rules: dict[str, list[Node]] = {}
+        self.owners: dict[str, list[Node]] = {}
         self.runners: dict[str, list[Node]] = {}
         for top in tops:
             fields = Fields(top, mistakes, "a rule file")
-            for name, node in fields.mapping("buses").items():
-                self.buses.setdefault(name, []).append(node)
-            for name, node in fields.mapping("runners").items():
-                self.runners.setdefault(name, []).append(node)
-            for name, node in fields.mapping("rules").items():
-                self.rules.setdefault(name, []).append(node)
+            of_kinds = {"owners": self.owners, "buses": self.buses, "runners": self.runners, "rules": self.rules}
+            for kind, found in of_kinds.items():
+                for name, node in fields.mapping(kind).items():
+                    found.setdefault(name, []).append(node)
             fields.close()
 
 
@@ -168,7 +169,9 @@ def _read(definitions: _Definitions, mistakes: list[Mistake]) -> RuleSet:
         if own.webhooks:
             mistakes.append(node.mistake_at_key(f"{message}, and has no webhooks", "Name them below another bus"))
     modes = _merged(definitions.runners, "runner", read_runner, mistakes)
-    return RuleSet(buses=buses, rules=_merged(definitions.rules, "rule", read_rule, mistakes), modes=modes)
+    rules = _merged(definitions.rules, "rule", read_rule, mistakes)
+    quotas = _merged(definitions.owners, "owner", read_owner, mistakes)
+    return RuleSet(buses=buses, rules=rules, modes=modes, quotas=quotas)
 
 
 def _together(read: RuleSet) -> RuleSet:
@@ -176,7 +179,7 @@ def _together(read: RuleSet) -> RuleSet:
     if OPERATIONS_BUS.name in read.buses or all(rule.bus != OPERATIONS_BUS.name for rule in read.rules.values()):
         return read
     own = {OPERATIONS_BUS.name: OPERATIONS_BUS}
-    return RuleSet(buses={**read.buses, **own}, rules=read.rules, modes=read.modes)
+    return read.model_copy(update={"buses": {**read.buses, **own}})
 
 
 def files_below(folder: Path, mistakes: list[Mistake]) -> list[Path]:

@@ -15,6 +15,7 @@ from eventbridge.rule.read_expect import read_expect
 from eventbridge.rule.read_target import read_target
 from eventbridge.rule.read_tests import RuleTest, read_tests
 from eventbridge.rule.read_type import close_fields, likely_type, read_by_model, read_type
+from eventbridge.rule.read_waiting import read_parked_max
 from eventbridge.rule.read_webhooks import read_webhooks
 from eventbridge.rule.types import SOURCE_TYPES
 from eventbridge.rule.vocabulary import PRIORITIES, SOURCE_TYPES_LATER
@@ -64,7 +65,7 @@ def read_rule(name: str, node: Node, mistakes: list[Mistake]) -> Rule:
         concurrency=fields.whole("concurrency", None, 1, 10_000),
         pool=_pool(fields),
         expect=read_expect(fields, mistakes),
-        parked_max=_parked_max(fields, mistakes),
+        parked_max=read_parked_max(fields, PARKED_MAX, mistakes),
         targets={target: read_target(target, child, mistakes) for target, child in _targets(fields, mistakes)},
     )
     _check_shadows(rule, fields)
@@ -143,16 +144,6 @@ def _pool(fields: Fields) -> str | None:
         remedy = "Choose another name; concurrency: n makes the pool rule.<rule>"
         fields.add_to("pool", f"the pool name {pool!r} is not yours to use", remedy)
     return pool
-
-
-def _parked_max(fields: Fields, mistakes: list[Mistake]) -> int:
-    if (node := fields.get("parked")) is None:
-        return PARKED_MAX
-    fields.refuse_empty("parked", f"Write parked: {{max: {PARKED_MAX}}}, or remove it")
-    own = Fields(node, mistakes, "parked deliveries")
-    most: int = own.whole("max", PARKED_MAX, 1, 1_000_000_000)
-    own.close()
-    return most
 
 
 def _check_shadows(rule: Rule, fields: Fields) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from eventbridge.config.quantities import parse_duration
 from eventbridge.errors import Mistake, TransformError
 from eventbridge.rule.fields import Fields, nearest
-from eventbridge.rule.model import DAY_SECONDS
+from eventbridge.rule.model import DAY_SECONDS, PARKED_MAX
 from eventbridge.rule.node import Node
 from eventbridge.rule.window import WEEKDAYS, WHOLE_DAY, DeliverBetween, DeliverWithin
 from eventbridge.transform.jsonpath import parse_path
@@ -121,3 +121,14 @@ def _blackout_dates(fields: Fields) -> tuple[str, ...]:
     if len(texts) > _MOST_DATES:
         fields.add_to("blackout_dates", f"{len(texts):,} dates are too many", f"Write at most {_MOST_DATES}")
     return texts[:_MOST_DATES]
+
+
+def read_parked_max(fields: Fields, default: Any, mistakes: list[Mistake]) -> Any:
+    """Return how many deliveries may wait, `default` where nothing is said."""
+    if (node := fields.get("parked")) is None:
+        return default
+    fields.refuse_empty("parked", f"Write parked: {{max: {PARKED_MAX}}}, or remove it")
+    own = Fields(node, mistakes, "parked deliveries")
+    most = own.whole("max", default, 1, 1_000_000_000)
+    own.close()
+    return most

@@ -14,6 +14,7 @@ from eventbridge.rule.content import content_of, plain
 from eventbridge.rule.frozen import Frozen
 from eventbridge.rule.lines import RuleLines, as_rules
 from eventbridge.rule.model import Bus, Rule
+from eventbridge.rule.owner import Owner
 from eventbridge.rule.runner import Runner
 
 #: The newest format of frozen rule sets that this version reads, and the one it writes; one that names none is of 1.
@@ -26,12 +27,13 @@ _TAIL = "\n}}"
 class RuleSet(Frozen):
     """All buses and rules of one moment, disabled rules included; frozen as JSON in the store.
 
-    `modes`: what the files say of runners, by runner name; of most they say nothing.
+    `modes`: what the files say of runners, by runner name; of most they say nothing. `quotas`: of owners, by name.
     """
 
     buses: dict[str, Bus] = Field(default_factory=dict)
     rules: Annotated[Mapping[str, Rule], WrapValidator(as_rules)] = Field(default_factory=dict)
     modes: dict[str, Runner] = Field(default_factory=dict)
+    quotas: dict[str, Owner] = Field(default_factory=dict)
 
     @property
     def hash(self) -> str:
@@ -51,9 +53,10 @@ class RuleSet(Frozen):
         """Return its frozen form: strict JSON, with a rule a line, so that a reader knows those that it has seen."""
         lines = RuleLines.of_rules(self.rules).sorted_lines()
         buses = {name: content_of(self.buses[name]) for name in sorted(self.buses)}
-        # what says nothing of runners is frozen as it was before there was such a thing, and has the same hash
-        runners = f',"runners":{self._modes_text()}' if self.modes else ""
-        head = [f'{{"format":{_FORMAT},"buses":', write_document(buses), runners, _HEAD]
+        # what says nothing of runners or owners is frozen as it was before there were such, and has the same hash
+        owners = f',"owners":{_text(self.quotas)}' if self.quotas else ""
+        runners = f',"runners":{_text(self.modes)}' if self.modes else ""
+        head = [f'{{"format":{_FORMAT},"buses":', write_document(buses), owners, runners, _HEAD]
         return "".join([*head, "\n", ",\n".join(lines), _TAIL])
 
     @classmethod
@@ -68,23 +71,26 @@ class RuleSet(Frozen):
         first = _of_known_format(head.removesuffix(_HEAD) + "}", text)
         known = None if before is None else before.rules
         rules = RuleLines.of_text((line.removesuffix(",") for line in lines if line), known)
-        return cls(buses=first["buses"], rules=rules, modes=first.get("runners", {}))
+        named = {"modes": first.get("runners", {}), "quotas": first.get("owners", {})}
+        return cls(buses=first["buses"], rules=rules, **named)
 
     def to_lines(self) -> str:
-        """Return its buses on a line, its runners on one and each rule on one, in the order they are in."""
+        """Return buses, runners, owners on a line each, and each rule on one, in the order they are in."""
         buses = write_document({name: content_of(bus) for name, bus in self.buses.items()})
-        return "\n".join([buses, self._modes_text(), *RuleLines.of_rules(self.rules).lines()])
+        return "\n".join([buses, _text(self.modes), _text(self.quotas), *RuleLines.of_rules(self.rules).lines()])
 
     @classmethod
     def from_lines(cls, text: str) -> RuleSet:
         """Read what `to_lines` wrote, all of it."""
-        buses, modes, *lines = text.split("\n")
+        buses, modes, quotas, *lines = text.split("\n")
         rules = RuleLines.of_text(lines)
         rules.read_all()
-        return cls(buses=plain(parse_document(buses)), rules=rules, modes=plain(parse_document(modes)))
-
-    def _modes_text(self) -> str:
-        return write_document({name: content_of(self.modes[name]) for name in sorted(self.modes)})
+        return cls(
+            buses=plain(parse_document(buses)),
+            rules=rules,
+            modes=plain(parse_document(modes)),
+            quotas=plain(parse_document(quotas)),
+        )
 
     @classmethod
     def joined(cls, parts: Iterable[RuleSet]) -> RuleSet:
@@ -92,7 +98,9 @@ class RuleSet(Frozen):
         every = list(parts)
         buses = {name: bus for part in every for name, bus in part.buses.items()}
         modes = {name: mode for part in every for name, mode in part.modes.items()}
-        return cls(buses=buses, rules=RuleLines.joined(part.rules for part in every), modes=modes)
+        quotas = {name: quota for part in every for name, quota in part.quotas.items()}
+        rules = RuleLines.joined(part.rules for part in every)
+        return cls(buses=buses, rules=rules, modes=modes, quotas=quotas)
 
     def mode_of(self, runner: str) -> Runner:
         """Return what the files say of a runner: that it is staged, if nothing else."""
@@ -113,7 +121,9 @@ class RuleSet(Frozen):
         rules = found.only([rule.name for rule in found.values() if rule.runner == name])
         buses = {rule.bus: self.buses[rule.bus] for rule in rules.values()}
         modes = {name: self.modes[name]} if name in self.modes else {}
-        return RuleSet(buses=buses, rules=rules, modes=modes)
+        owners = {self.owner_of(rule) for rule in rules.values()}
+        quotas = {owner: quota for owner, quota in self.quotas.items() if owner in owners}
+        return RuleSet(buses=buses, rules=rules, modes=modes, quotas=quotas)
 
     def owner_of(self, rule: Rule) -> str | None:
         """Return whose rule it is: its bus's owner if it names none, None: nobody's."""
@@ -131,11 +141,14 @@ class RuleSet(Frozen):
         runners = {rule.runner for rule in rules.values()}
         buses = {name: bus for name, bus in self.buses.items() if name in shown}
         modes = {name: mode for name, mode in self.modes.items() if name in runners}
-        return RuleSet(buses=buses, rules=rules, modes=modes)
+        quotas = {name: quota for name, quota in self.quotas.items() if name in owners}
+        return RuleSet(buses=buses, rules=rules, modes=modes, quotas=quotas)
 
     def owners(self) -> list[str]:
         """Return the owners that buses and rules name, sorted."""
-        named = {bus.owner for bus in self.buses.values()} | {rule.owner for rule in self.with_field("owner", '"')}
+        named = {*self.quotas, *(bus.owner for bus in self.buses.values())} | {
+            rule.owner for rule in self.with_field("owner", '"')
+        }
         return sorted(owner for owner in named if owner is not None)
 
     def without(self, names: Collection[str]) -> RuleSet:
@@ -144,7 +157,7 @@ class RuleSet(Frozen):
             return self
         found = RuleLines.of_rules(self.rules)
         rules = found.only([name for name in found if name not in names])
-        return RuleSet(buses=self.buses, rules=rules, modes=self.modes)
+        return RuleSet(buses=self.buses, rules=rules, modes=self.modes, quotas=self.quotas)
 
     def disabling(self, names: Iterable[str]) -> RuleSet:
         """Return the same set with these of its rules not enabled, in the version that they have."""
@@ -175,6 +188,10 @@ class RuleSet(Frozen):
             if rule.pool is not None or rule.concurrency is not None:
                 pools[rule.pool_name] = rule.concurrency or pools.get(rule.pool_name)
         return pools
+
+
+def _text(named: Mapping[str, Frozen]) -> str:
+    return write_document({name: content_of(named[name]) for name in sorted(named)})
 
 
 def _of_known_format(document: str, text: str) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 FIELDS: Final = {
-    "a rule file": ("buses", "runners", "rules"),
+    "a rule file": ("owners", "buses", "runners", "rules"),
+    "an owner": ("published", "parked", "stored"),
     "a runner": ("mode", "express"),
     "an express lane": ("shift", "window", "idle", "backlog"),
     "a bus": ("source", "owner", "retention", "weights", "max_backlog", "webhooks"),
@@ -58,6 +59,7 @@ FIELDS: Final = {
 
 FIELDS_LATER: Final[dict[str, tuple[str, ...]]] = {
     "a rule file": (),
+    "an owner": (),
     "a runner": (),
     "an express lane": (),
     "a bus": (),

@@ -14,6 +14,7 @@ from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import deliver_references, deliver_retries
 from eventbridge.stages.operate.say import operate
+from eventbridge.stages.operate.status import status
 from eventbridge.stages.retry.deferred import plan_references
 from eventbridge.stages.route.costly_rules import BEHIND, PARKED_MAX
 
@@ -47,6 +48,29 @@ def test_a_full_rules_shares_wait_as_references(sending: Sending, full: Path) ->
     assert waiting(sending) == {PARKED_MAX: 5}
     assert sending.work.ledger.parked_by_rule() == {"orders": 3}
     assert len(full.read_text().splitlines()) == 8
+    assert audit(sending.work).differences == ()
+
+
+def test_the_rules_of_an_owner_wait_together(sending: Sending, tmp_path: Path) -> None:
+    """While as much waits for them as the owner may park, each refers what it matches; a rule of another does not."""
+    logs = {name: tmp_path / f"{name}.jsonl" for name in ("theirs", "other")}
+    others = "".join(
+        f"  {name}: {{owner: {owner}, bus: orders, pattern: {{}}, targets: {{log: {{type: file, path: '{log}'}}}}}}\n"
+        for (name, log), owner in zip(logs.items(), ("shop", "b"), strict=True)
+    )
+    sending.write("owners: {shop: {parked: {max: 3}}}\n" + rules({"crm": REFUSED}, owner="shop") + others)
+    sending.publish(3)
+    sending.deliver_batch()
+    sending.publish(5)
+    sending.deliver_batch()
+    (owner,) = status(sending.work).owners
+
+    assert {each.rule: (each.reason, each.count) for each in sending.work.ledger.waiting_references()} == {
+        "orders": (PARKED_MAX, 5),
+        "theirs": (PARKED_MAX, 5),
+    }
+    assert {name: len(log.read_text().splitlines()) for name, log in logs.items()} == {"theirs": 3, "other": 8}
+    assert (owner.owner, owner.parked, owner.parked_max) == ("shop", 3, 3)
     assert audit(sending.work).differences == ()
 
 

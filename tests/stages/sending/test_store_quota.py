@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from stages.delivering import REFUSED, RUNNER, Sending, http, operational_events
+from stages.delivering import REFUSED, RUNNER, Sending, http, operational_events, rules
 
 from eventbridge.model.batch import Batch
 from eventbridge.model.store_size import Area
@@ -17,6 +17,7 @@ from eventbridge.stages.operate.status import status
 from eventbridge.stages.redrive.plan import begin_redrive, plan_redrive
 from eventbridge.stages.replay.plan import begin_replay, plan_replay
 from eventbridge.stages.replay.wish import WrittenWish
+from eventbridge.stages.runtime.owner_quota import storage_refusal
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.upkeep.maintain import maintain
 from eventbridge.store import layout
@@ -91,6 +92,33 @@ def test_intake_stops_at_the_quota_and_resumes_by_itself(sending: Sending) -> No
         ("intake.stopped", "quota"),
         ("intake.resumed", "quota"),
     ]
+    assert len(sending.requests()) == 3
+
+
+def test_an_owner_at_its_quota_stops_its_own_bus_alone(sending: Sending) -> None:
+    """What its bus left is counted, retries too; nothing is taken from it until there is room, and that is told."""
+
+    def write(stored: str, owner: str = "shop") -> None:
+        owned = rules(TARGETS).replace("  orders:\n", f"  orders:\n    owner: {owner}\n", 1)
+        sending.write(f"owners: {{shop: {{stored: {stored}}}}}\n{owned}")
+
+    write("1GiB")
+    sending.publish(2)
+    sending.deliver()
+    sending.publish(1)
+    (roomy,) = status(sending.work).owners
+    stored = roomy.stored
+    write(str(stored))
+    (full,) = status(sending.work).owners
+    bus = sending.work.rule_set().buses["orders"]
+
+    assert stored == sum(counted(sending.work).values()) > 1_024
+    assert (roomy.full, full.full) == (False, True)
+    assert f"{stored:,} are its quota" in storage_refusal(sending.work, sending.work.rule_set(), bus)
+    assert listen(sending.work, RUNNER) is None
+    write(str(stored), owner="other")
+    assert storage_refusal(sending.work, sending.work.rule_set(), sending.work.rule_set().buses["orders"]) == ""
+    sending.deliver()
     assert len(sending.requests()) == 3
 
 

@@ -10,6 +10,7 @@ import pytest
 from eventbridge.errors import RuleFileError
 from eventbridge.event.json_document import Number
 from eventbridge.rule import Bus, RetryPolicy, Rule, RuleSet, Transform, load_rules
+from eventbridge.rule.owner import Owner
 from eventbridge.sources.embedded.fields import EmbeddedFields
 from eventbridge.targets.file.fields import FileFields
 from eventbridge.targets.http_fields import HttpFields
@@ -56,6 +57,8 @@ def test_every_field_reaches_the_model(tmp_path: Path) -> None:
     write(
         tmp_path,
         all="""\
+owners:
+  shop: {published: 200/s, parked: {max: 5000}, stored: 10GiB}
 buses:
   orders:
     source: {type: embedded, topics: [new, old], queues: 2, start_at: 2026-01-02T03:04:05+01:00}
@@ -154,7 +157,10 @@ rules:
         max_backlog=5_000,
         weights={"old": 3},
     )
-    assert RuleSet(buses={"orders": bus}, rules={"big-orders": expected}) == load_rules(tmp_path)
+    shop = Owner(published_per_second=200.0, parked_max=5_000, stored_bytes=10 * 1024**3)
+    read = load_rules(tmp_path)
+    assert RuleSet(buses={"orders": bus}, rules={"big-orders": expected}, quotas={"shop": shop}) == read
+    assert read == RuleSet.from_json(read.to_json()) == RuleSet.from_lines(read.to_lines())
 
 
 def test_defaults(tmp_path: Path) -> None:

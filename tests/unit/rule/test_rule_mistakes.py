@@ -111,7 +111,8 @@ def test_field_of_this_version_is_read(tmp_path: Path, what: str, field: str) ->
         bus["webhooks"] = {"h": {"mapping": wrong}}
 
     # JSON is YAML
-    said = said_about(tmp_path, json.dumps({"buses": {"b": bus}, "runners": {"b": runner}, "rules": {"r": rule}}))
+    written = {"owners": {"o": wrong if what == "an owner" else {}}, "buses": {"b": bus}, "runners": {"b": runner}}
+    said = said_about(tmp_path, json.dumps(written | {"rules": {"r": rule}}))
     assert any(f".{field}: " in mistake for mistake in said)
 
 

@@ -28,6 +28,7 @@ README = (ROOT / "README.md").read_text()
 
 HEADINGS = {
     "a rule file": "## Files",
+    "an owner": "## Owner",
     "a bus": "## Bus",
     "a runner": "## Runner",
     "an express lane": "### Express",

@@ -34,6 +34,7 @@ from eventbridge.stages.ingest.open_batch import end_open
 from eventbridge.stages.ingest.pace import events_in_time
 from eventbridge.stages.ingest.reload import take_up_rules
 from eventbridge.stages.ingest.room import is_intake_stopped
+from eventbridge.stages.runtime.owner_quota import storage_refusal
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.told import told
 from eventbridge.store.rule_sets import freeze_rules
@@ -75,6 +76,9 @@ def _listen(work: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None, h
     if not rules.buses:
         raise NotFoundError(f"No rule names the runner {runner!r}. `eventbridge rules check` lists the runners.")
     (bus,) = rules.buses.values()
+    if full := storage_refusal(work, taken.rules, bus):
+        log.warning("runner %s: no new batch is planned: %s", runner, full)
+        return None
     with closing(work.open_source(bus)) as source:
         known = _standing(work, runner, bus)
         arriving = arrivals(work, rules, runner, bus, source)

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from eventbridge.decision.bus_pressure import BusLook
 from eventbridge.errors import UserError
 from eventbridge.model.queue import Queue
-from eventbridge.rule import Bus
+from eventbridge.rule import Bus, RuleSet
 from eventbridge.sources.protocol import LogSource, OnDisk
+from eventbridge.stages.runtime.owner_quota import storage_refusal
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.store_size import store_quota
 
@@ -21,14 +22,18 @@ class BusWatch:
         self._bus = bus
         self._source: LogSource | None = None
 
-    def look(self, runners: list[str]) -> BusLook:
-        """Return how the bus is, seen by these runners; raises BusError or LedgerError if it cannot be told."""
+    def look(self, runners: list[str], rules: RuleSet) -> BusLook:
+        """Return how the bus is, seen by these runners, with the quotas that the rules of today give its owner.
+
+        Raises BusError or LedgerError if it cannot be told.
+        """
+        full = storage_refusal(self._work, rules, self._bus)
         try:
             source = self._source = self._source or self._work.open_source(self._bus)
             free = source.free_bytes() if isinstance(source, OnDisk) else None
-            return BusLook(free, self._backlog(source, runners), store_quota(self._work))
+            return BusLook(free, self._backlog(source, runners), store_quota(self._work), full)
         except UserError:  # it is a queue: nobody can tell how much waits on it
-            return BusLook(None, None, store_quota(self._work))
+            return BusLook(None, None, store_quota(self._work), full)
         except BaseException:
             self.close()
             raise

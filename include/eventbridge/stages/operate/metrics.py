@@ -24,6 +24,7 @@ from eventbridge.model.metric import Family, MetricKind, Sample
 from eventbridge.model.moment import Moment
 from eventbridge.model.queue import Queue
 from eventbridge.rule import RuleSet
+from eventbridge.stages.operate.owner_metrics import owner_metrics
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.store_size import store_quota
 from eventbridge.version import __version__
@@ -52,6 +53,7 @@ def metrics(work: Runtime, *, of_targets: bool = False) -> list[Family]:
         *_of_runners(moment, rules, ends),
         *_of_waiting(moment, rules),
         *_of_installation(work, moment),
+        *owner_metrics(work, rules),
     ]
 
 

@@ -24,6 +24,7 @@ from eventbridge.model.target_state import TargetStatus
 from eventbridge.rule import RuleSet
 from eventbridge.stages.operate.queue_flow import QueueFlow, queue_flows
 from eventbridge.stages.operate.queue_status import QueueStatus, queue_statuses
+from eventbridge.stages.runtime.owner_quota import OwnerStatus, owner_statuses
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.store_size import store_quota
 
@@ -105,6 +106,7 @@ class Status:
     targets: tuple[TargetStatus, ...]  # those that are not ok
     operators: tuple[OperatorState, ...]  # what operators said, and did not take back
     pools: tuple[AppliedSlots, ...]  # those that rule files give slots
+    owners: tuple[OwnerStatus, ...]  # those that have quotas
     mistakes: tuple[Mistake, ...]  # in today's rule files: batches go on with `rules_since`
     rules_since: datetime | None  # since when the rules are in force that new batches take
 
@@ -150,6 +152,7 @@ def status(work: Runtime, *, batches: int = 10) -> Status:
         targets=tuple(each for each in work.ledger.target_statuses().values() if each.state != "ok"),
         operators=tuple(work.ledger.operator_states()),
         pools=tuple(work.ledger.applied_slots().values()),
+        owners=tuple(owner_statuses(work, rules)),
         mistakes=_mistakes(work),
         rules_since=known.since if (known := work.ledger.rules_in_force()) is not None else None,
     )

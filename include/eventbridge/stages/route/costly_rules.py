@@ -26,6 +26,7 @@ from eventbridge.rule import Rule, RuleSet
 from eventbridge.stages.route.canary import Canary
 from eventbridge.stages.route.one_by_one import result_file
 from eventbridge.stages.route.tries import ALL_SHARES, try_alone, try_together
+from eventbridge.stages.runtime.owner_quota import full_owners
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_rows
 
@@ -138,12 +139,14 @@ def _spans(work: Runtime, rule: Rule, files: Files) -> tuple[Span, ...]:
 
 
 def full_rules(work: Runtime, rules: RuleSet) -> set[str]:
-    """Return the rules of which as many deliveries wait as may: what they match of new batches is referred."""
-    return {
+    """Return the rules of which, or of whose owner, as many deliveries wait as may: what they match is referred."""
+    full = {
         name
         for name, waiting in work.ledger.parked_by_rule().items()
         if name in rules.rules and waiting >= rules.rules[name].parked_max
     }
+    owners = full_owners(work, rules)
+    return full | {name for name, rule in rules.rules.items() if owners and rules.owner_of(rule) in owners}
 
 
 def rules_later(work: Runtime, batch: Batch) -> tuple[str, ...]:

@@ -20,9 +20,10 @@ COUNT_HOLDS = timedelta(days=1)
 def count_batch(work: Runtime, batch: Batch) -> None:
     """Count what a batch that is about to be committed left in the store; it costs five short listings.
 
-    What lost attempts left of it is in it too. Without a quota nothing is measured.
+    What lost attempts left of it is in it too. Without a quota, of the store or of an owner, nothing is measured.
     """
-    if work.settings.store_quota_bytes is None:
+    quotas = work.rules_of(batch).quotas.values()
+    if work.settings.store_quota_bytes is None and all(each.stored_bytes is None for each in quotas):
         return
     at, name = batch.planned_at, batch.batch_id
     archive = work.store.size(layout.archive_of_batch(batch.bus, at, name)) if batch.bus else 0

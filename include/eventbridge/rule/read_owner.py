@@ -1,0 +1,25 @@
+"""Reads what the rule files allow an owner."""
+
+from __future__ import annotations
+
+from eventbridge.errors import Mistake
+from eventbridge.rule.fields import NAME, NAME_REMEDY, Fields
+from eventbridge.rule.node import Node
+from eventbridge.rule.owner import Owner
+from eventbridge.rule.read_waiting import read_parked_max
+
+_GIB = 1024**3
+
+
+def read_owner(name: str, node: Node, mistakes: list[Mistake]) -> Owner:
+    """Return an owner's quotas; what is wrong is added to `mistakes` and left out."""
+    if not NAME.fullmatch(name):
+        mistakes.append(node.mistake_at_key(f"{name!r} is not a valid name for an owner", NAME_REMEDY))
+    fields = Fields(node, mistakes, "an owner")
+    read = Owner(
+        published_per_second=fields.rate("published", of="events"),
+        parked_max=read_parked_max(fields, None, mistakes),
+        stored_bytes=fields.size("stored", _GIB, 1_024, 1_024**2 * _GIB) if fields.has("stored") else None,
+    )
+    fields.close()
+    return read

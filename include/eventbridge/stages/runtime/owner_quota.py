@@ -1,0 +1,86 @@
+"""How owners stand to their quotas: deliveries that wait for their rules, bytes that their buses have in the store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eventbridge.rule import Bus, RuleSet
+from eventbridge.rule.owner import Owner
+from eventbridge.stages.runtime.runtime import Runtime
+
+
+@dataclass(frozen=True)
+class OwnerStatus:
+    """An owner that has quotas: what waits and what is stored beside how much may; None: it has no such quota.
+
+    `published_per_second` is what each server of the API lets in.
+    """
+
+    owner: str
+    published_per_second: float | None
+    parked: int
+    parked_max: int | None
+    stored: int
+    stored_bytes: int | None
+
+    @property
+    def full(self) -> bool:
+        """Return whether its buses are not taken from: they have as much in the store as they may."""
+        return self.stored_bytes is not None and self.stored >= self.stored_bytes
+
+
+def owner_statuses(work: Runtime, rules: RuleSet) -> list[OwnerStatus]:
+    """Return how the owners stand that have quotas in all rules of today, by name."""
+    if not rules.quotas:
+        return []
+    parked = _parked(work, rules)
+    return [
+        OwnerStatus(
+            name,
+            quota.published_per_second,
+            parked.get(name, 0),
+            quota.parked_max,
+            stored_of(work, rules, name) if quota.stored_bytes is not None else 0,
+            quota.stored_bytes,
+        )
+        for name, quota in sorted(rules.quotas.items())
+    ]
+
+
+def full_owners(work: Runtime, rules: RuleSet) -> set[str]:
+    """Return the owners of whose rules as many deliveries wait as may: what they match of new batches is referred.
+
+    `rules` are those of a batch, whose owners' quotas count; what waits is that of all rules of today.
+    """
+    quotas = {name: quota.parked_max for name, quota in rules.quotas.items() if quota.parked_max is not None}
+    if not quotas:
+        return set()
+    parked = _parked(work, work.rule_set())
+    return {name for name, most in quotas.items() if parked.get(name, 0) >= most}
+
+
+def stored_of(work: Runtime, rules: RuleSet, owner: str) -> int:
+    """Return the bytes that batches left in the store of the buses of an owner, since they are counted."""
+    runners = rules.runners()
+    own = {name for name, bus in rules.buses.items() if bus.owner == owner}
+    sizes = work.ledger.store_count().sizes  # a retry batch, or a redrive, has no bus: its runner's counts
+    return max(0, sum(each.size for each in sizes if (each.bus or runners.get(each.runner)) in own))
+
+
+def storage_refusal(work: Runtime, rules: RuleSet, bus: Bus) -> str:
+    """Return why nothing is taken from a bus: its owner has as much in the store as may be; "" if it is."""
+    quota = rules.quotas.get(bus.owner or "", Owner())
+    if bus.owner is None or quota.stored_bytes is None:
+        return ""
+    held = stored_of(work, rules, bus.owner)
+    if held < quota.stored_bytes:
+        return ""
+    return f"the buses of {bus.owner} have {held:,} bytes in the store, and {quota.stored_bytes:,} are its quota"
+
+
+def _parked(work: Runtime, rules: RuleSet) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for name, count in work.ledger.parked_by_rule().items():
+        if name in rules.rules and (owner := rules.owner_of(rules.rules[name])) is not None:
+            found[owner] = found.get(owner, 0) + count
+    return found
