@@ -7,9 +7,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from api.server import Installation, Server
+
+from eventbridge.cli import app
 
 HOOK = ", webhooks: {code: {signature: github, connection: code}}"
 CHECKS = (
@@ -19,6 +23,66 @@ CHECKS = (
     "response_schema_conformance",
     "ignored_auth",
 )
+
+
+#: What each command is by HTTP; a text that is no path says why it is not there.
+BY_HTTP = {
+    "audit": "GET /audit",
+    "batch repair": "it writes files of the store: for who has the host",
+    "bus publish": "POST /buses/{bus}/events",
+    "compile": "of the host",
+    "dead-letters cancel": "POST /redrives/{redrive}/cancel",
+    "dead-letters export": "GET /dead-letters/{name}",
+    "dead-letters list": "GET /dead-letters",
+    "dead-letters redrive": "POST /redrives",
+    "dead-letters redrives": "GET /redrives",
+    "dead-letters show": "GET /dead-letters/{name}",
+    "deliver": "the server never delivers",
+    "figures": "GET /figures",
+    "heartbeat": "of a clock",
+    "init-airflow": "of the host",
+    "ledger copy": "of the host",
+    "ledger migrate": "of the host",
+    "maintain": "of a clock",
+    "quality check": "of a clock: it takes Great Expectations",
+    "quality list": "GET /quality",
+    "quality show": "GET /quality/{hour}",
+    "replay begin": "POST /replays",
+    "replay cancel": "POST /replays/{replay}/{word}",
+    "replay list": "GET /replays",
+    "replay pause": "POST /replays/{replay}/{word}",
+    "replay resume": "POST /replays/{replay}/{word}",
+    "replay show": "GET /replays/{replay}",
+    "rules backtest": "it takes Spark",
+    "rules check": "POST /rules/check",
+    "rules diff": "it takes Spark",
+    "rules disable": "POST /operate",
+    "rules enable": "POST /operate",
+    "rules history": "GET /rule-changes",
+    "rules pause": "POST /operate",
+    "rules priority": "POST /operate",
+    "rules publish": "files are the only truth about rules: for who has them",
+    "rules release": "POST /rules/{rule}/release",
+    "rules resume": "POST /operate",
+    "rules shadow": "GET /rules/{rule}/shadows",
+    "rules show": "GET /rules/{rule}",
+    "rules test": "POST /rules/{rule}/test",
+    "schemas list": "GET /schemas",
+    "schemas show": "GET /schemas/{type}",
+    "serve": "of the host",
+    "status": "GET /status",
+    "targets check": "POST /targets/{rule}/{target}/check",
+    "targets enable": "POST /targets/{rule}/{target}/enable",
+    "targets list": "GET /targets",
+    "targets pause": "POST /operate",
+    "targets rate": "POST /operate",
+    "targets resume": "POST /operate",
+    "targets send": "POST /targets/{rule}/{target}/send",
+    "tokens create": "a token makes no tokens",
+    "tokens list": "a token makes no tokens",
+    "tokens revoke": "a token makes no tokens",
+    "why": "GET /events/{event_id}",
+}
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +110,24 @@ def test_schemathesis_finds_nothing(described: Server, tmp_path: Path) -> None:
     assert described.process.poll() is None
 
 
+def commands(group: Any, before: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yield the names of all commands below a group."""
+    for name, command in group.commands.items():
+        names = (*before, name)
+        yield from commands(command, names) if hasattr(command, "commands") else (" ".join(names),)
+
+
+def test_each_command_is_a_call_or_not_for_a_reason(described: Server) -> None:
+    """Of every command it is said which call does the same, and that call is there."""
+    with described.client() as client:
+        paths = client.get("/openapi.json").json()["paths"]
+    calls = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
+    said = {call for call in BY_HTTP.values() if call.startswith(("GET /", "POST /"))}
+
+    assert sorted(commands(typer.main.get_command(app))) == sorted(BY_HTTP)
+    assert said - calls == set()
+
+
 def test_every_call_is_described(described: Server) -> None:
     """Each operation has a summary, a text, its answers and, where it needs one, the token."""
     with described.client() as client:
@@ -59,6 +141,7 @@ def test_every_call_is_described(described: Server) -> None:
         "/buses",
         "/buses/{bus}",
         "/buses/{bus}/events",
+        "/chunks",
         "/dead-letter-groups",
         "/dead-letters",
         "/dead-letters/{name}",
@@ -71,14 +154,18 @@ def test_every_call_is_described(described: Server) -> None:
         "/operate",
         "/pools",
         "/quality",
+        "/quality/{hour}",
         "/redrives",
         "/redrives/{redrive}/cancel",
         "/replays",
         "/replays/{replay}",
         "/replays/{replay}/{word}",
+        "/rule-changes",
         "/rules",
+        "/rules/check",
         "/rules/{rule}",
         "/rules/{rule}/release",
+        "/rules/{rule}/shadows",
         "/rules/{rule}/test",
         "/rules/{rule}/versions",
         "/schemas",

@@ -14,11 +14,13 @@ from eventbridge.api.reading import RESPONSES, Cursor, Time, document
 from eventbridge.event.plain import plain
 from eventbridge.stages.operate.actions import action_page
 from eventbridge.stages.operate.batch_account import batch_account, batch_page
+from eventbridge.stages.operate.chunk_status import chunk_failures, chunk_statuses
 from eventbridge.stages.operate.event_search import EventPage, EventQuery, event_page
 from eventbridge.stages.operate.figures import daily_figures
 from eventbridge.stages.operate.find import find_bus
-from eventbridge.stages.operate.quality import checked_hours
+from eventbridge.stages.operate.quality import checked_hours, found_in_hour
 from eventbridge.stages.operate.replay_progress import replay_document, replay_line, seen_replays
+from eventbridge.stages.operate.rule_history import rule_history
 from eventbridge.stages.operate.schemas import schema_page, schemas_named
 from eventbridge.stages.operate.status import status, status_fields
 from eventbridge.stages.runtime.runtime import Runtime
@@ -149,6 +151,36 @@ def pools(request: Request) -> Response:
 def quality(request: Request, limit: _Limit = 24) -> Response:
     """Answer the latest hours that were checked by Great Expectations, and how many measures failed."""
     return document(request, lambda work: checked_hours(work, limit))
+
+
+@router.get("/quality/{hour}", summary="Tell what the check of an hour found")
+def quality_of_hour(
+    request: Request, hour: Annotated[str, Path(description="A time in the hour, in UTC.")]
+) -> Response:
+    """Answer every measure of an hour that was checked, with its bounds."""
+    return document(request, lambda work: found_in_hour(work, hour))
+
+
+@router.get("/chunks", summary="Tell chunks of the newest batches")
+def chunks(
+    request: Request,
+    batches: Annotated[int, Query(ge=1, le=100, description="Of how many batches.")] = 10,
+    failures: Annotated[bool, Query(description="The newest 20 that failed instead, and why.")] = False,
+) -> Response:
+    """Answer the chunks of the newest batches, or those that failed."""
+    return document(
+        request, lambda work: chunk_failures(work, limit=20) if failures else chunk_statuses(work, batches=batches)
+    )
+
+
+@router.get("/rule-changes", summary="Tell when rules came, changed and went")
+def rule_changes(
+    request: Request,
+    rule: Annotated[str | None, Query(description="Only this rule.")] = None,
+    limit: _Limit = 50,
+) -> Response:
+    """Answer the newest changes of rules, each noted when a batch was planned with it."""
+    return document(request, lambda work: rule_history(work, rule, limit))
 
 
 @router.get("/schemas", summary="List the types of events")

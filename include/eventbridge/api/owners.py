@@ -18,7 +18,16 @@ _TARGET = "/targets/{rule}/{target}"
 NARROWED = frozenset(
     {
         *("/status", "/buses", "/buses/{bus}", "/figures", "/schemas", "/schemas/{type:path}"),
-        *("/rules", _RULE, f"{_RULE}/versions", f"{_RULE}/test", f"{_RULE}/release", "/operate"),
+        *(
+            "/rules",
+            _RULE,
+            f"{_RULE}/versions",
+            f"{_RULE}/test",
+            f"{_RULE}/shadows",
+            f"{_RULE}/release",
+            "/operate",
+            "/rules/check",
+        ),
         *("/targets", _TARGET, f"{_TARGET}/check", f"{_TARGET}/send", f"{_TARGET}/enable"),
         *("/dead-letters", "/dead-letter-groups", "/dead-letters/{name:path}", "/events", "/events/{event_id:path}"),
         *("/redrives", "/redrives/{redrive}/cancel", "/replays", "/replays/{replay}", "/replays/{replay}/{word}"),

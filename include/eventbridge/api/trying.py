@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from eventbridge.api.access import reader
 from eventbridge.api.once import RESPONSES, Operator, once
-from eventbridge.api.payloads import check_payloads
-from eventbridge.api.reading import document
+from eventbridge.api.payloads import check_payloads, shows_payloads
+from eventbridge.api.reading import Time, document
 from eventbridge.errors import NotFoundError, TransformFailed, UserError
 from eventbridge.event.json_document import parse_document, write_document
+from eventbridge.stages.operate.check_rules import checked_file
 from eventbridge.stages.operate.enable import enable_target
 from eventbridge.stages.operate.event_body import body_of_event
 from eventbridge.stages.operate.find import find_rule, find_target
 from eventbridge.stages.operate.release import release_rule
+from eventbridge.stages.operate.shadow import shadow_reports
 from eventbridge.stages.operate.target_status import target_lines
 from eventbridge.stages.operate.try_pattern import try_pattern
 from eventbridge.stages.operate.try_target import answer_document, check_target, send_event
@@ -44,6 +46,15 @@ class TestCall(EventCall):
     pattern: dict[str, Any] | None = Field(None, description="A pattern in place of the rule's own.")
 
 
+class CheckCall(BaseModel):
+    """A rule file."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    file: str = Field(max_length=500, description="Its path below the folder of rule files, such as orders.yaml.")
+    content: str = Field(max_length=1_048_576, description="What it holds, in YAML.")
+
+
 class ReleaseCall(BaseModel):
     """What of a rule is released."""
 
@@ -62,6 +73,26 @@ async def test(request: Request, rule: _Rule, call: TestCall) -> Response:
         return try_pattern(work, rule, pattern, _body(request, work, call, written))
 
     return await asyncio.to_thread(document, request, tried)
+
+
+@router.post("/rules/check", summary="Check a rule file", dependencies=[Depends(reader)])
+async def check_file(request: Request, call: CheckCall) -> Response:
+    """Answer what `rules check` says of the rule files if one of them, new or not, holds this; nothing is written."""
+    content = call.content.encode("utf-8", "surrogatepass")
+    return await asyncio.to_thread(document, request, lambda work: checked_file(work, call.file, content).document())
+
+
+@router.get("/rules/{rule}/shadows", summary="Compare shadows", dependencies=[Depends(reader)])
+def shadows(
+    request: Request,
+    rule: _Rule,
+    since: Time = "1h",
+    until: Time = None,
+    samples: Annotated[int, Query(ge=0, le=100)] = 10,
+) -> Response:
+    """Answer where the shadows of a rule's targets differ from those; samples are for who may see payloads."""
+    shown = samples if shows_payloads(request) else 0
+    return document(request, lambda work: shadow_reports(work, rule, since or "1h", until, shown))
 
 
 @router.post("/rules/{rule}/release", summary="Let a held rule go on")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from eventbridge.match.reference import Finding
     from eventbridge.pattern import Pattern
     from eventbridge.rule import RuleSet
+    from eventbridge.stages.operate.check_rules import RulesChecked
 
 app = typer.Typer(help="Check rule files and try them; release, pause, disable a rule.", no_args_is_help=True)
 app.command("backtest")(takes_records(backtest.backtest))
@@ -50,21 +52,18 @@ def check(folder: FolderOption = None, as_json: JsonOption = False) -> None:
 
     All mistakes are told, with file, line, column, path and remedy, exit code 2.
     """
-    try:
-        rules = _load(folder, checked=True)
-    except RuleFileError as error:
-        if not as_json:
-            raise
-        show_json({"mistakes": error.mistakes})
-        raise typer.Exit(error.exit_code) from None
-    warnings = _warnings(rules)
+    checked = _check(folder)
+    rules = checked.rules
     if as_json:
-        counts = {"buses": len(rules.buses), "rules": len(rules.rules)}
-        show_json({"mistakes": [], "warnings": warnings, "hash": rules.hash, **counts})
+        show_json(checked.document())
+    elif rules is None:
+        raise RuleFileError(checked.mistakes)
     else:
-        for warning in warnings:
+        for warning in checked.warnings:
             note(f"warning: {warning}")
         say(f"{counted(len(rules.rules), 'rule', 'rules')} on {counted(len(rules.buses), 'bus', 'buses')}: no mistakes")
+    if rules is None:
+        raise typer.Exit(RuleFileError.exit_code)
 
 
 @app.command()
@@ -245,32 +244,31 @@ def _pattern(rule: str | None, file: Path | None, folder: Path | None) -> Patter
     return parse_pattern(found.pattern)
 
 
-def _warnings(rules: RuleSet) -> list[str]:
-    if not rules.modes:
-        return []
-    from eventbridge.stages.operate.express_fit import express_warnings
+def _check(folder: Path | None) -> RulesChecked:
+    from eventbridge.stages.operate.check_rules import checked_folder
 
-    return express_warnings(rules)
+    with _place(folder) as place:
+        return checked_folder(place)
 
 
-def _load(folder: Path | None, *, checked: bool = False) -> RuleSet:
+def _load(folder: Path | None) -> RuleSet:
     from eventbridge.rule.load import load_rules
 
-    if folder is not None and not checked:
+    if folder is not None:
         return load_rules(folder)
-    chosen = settings()
-    place = folder if folder is not None else chosen.rules_folder
-    if isinstance(place, str):
-        from eventbridge.config.connection import connections_from_environment
-        from eventbridge.stages.runtime.bucket_rules import rule_folder
-
-        with rule_folder(place, connections_from_environment(os.environ)) as copies:
-            return _checked(copies) if checked else load_rules(copies)
-    return _checked(place) if checked else load_rules(place, cache=chosen.rule_cache)
+    with _place(None) as place:
+        return load_rules(place, cache=settings().rule_cache)
 
 
-def _checked(folder: Path) -> RuleSet:
-    from eventbridge.decision.rule_test import failures
-    from eventbridge.rule.load import load_rules
+@contextmanager
+def _place(folder: Path | None) -> Iterator[Path]:
+    """Give the folder of rule files: that of the settings for None, copied where it lies in a bucket."""
+    place = folder if folder is not None else settings().rules_folder
+    if isinstance(place, Path):
+        yield place
+        return
+    from eventbridge.config.connection import connections_from_environment
+    from eventbridge.stages.runtime.bucket_rules import rule_folder
 
-    return load_rules(folder, look_at_paths=True, tried_by=failures)
+    with rule_folder(place, connections_from_environment(os.environ)) as copies:
+        yield copies

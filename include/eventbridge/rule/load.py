@@ -5,7 +5,6 @@ Called by `listen` at every run, by the DAG files when they are parsed, and by `
 
 from __future__ import annotations
 
-import os
 import zoneinfo
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TypeVar
 from eventbridge.errors import Mistake, RuleFileError
 from eventbridge.rule.cache import RuleCache, keep_joined, last_joined
 from eventbridge.rule.fields import Fields, nearest
+from eventbridge.rule.files import content_of_file, files_below
 from eventbridge.rule.model import Bus, Rule
 from eventbridge.rule.node import Location, Node
 from eventbridge.rule.obstacles import at, obstacles, unknown_runners
@@ -27,14 +27,17 @@ from eventbridge.rule.runner import Runner, read_runner
 from eventbridge.rule.webhook import webhook_conflicts
 from eventbridge.rule.yaml_tree import read_yaml
 
-SUFFIXES = (".yaml", ".yml")
-
 Thing = TypeVar("Thing", Bus, Rule, Runner, Owner)
 Trial = Callable[[Rule, RuleTest], Iterable[Mistake]]
 
 
 def load_rules(
-    folder: Path, *, look_at_paths: bool = False, cache: Path | None = None, tried_by: Trial | None = None
+    folder: Path,
+    *,
+    look_at_paths: bool = False,
+    cache: Path | None = None,
+    tried_by: Trial | None = None,
+    instead: tuple[Path, bytes] | None = None,
 ) -> RuleSet:
     """Return the buses and rules of every `.yaml` and `.yml` file below `folder`, but for hidden files and folders.
 
@@ -43,25 +46,31 @@ def load_rules(
     `look_at_paths`: what stands in the way of file targets on this machine is a mistake too. It is for checks:
     to a runner it is one target's trouble, to be tried again, and no reason to stop every rule.
     `tried_by`: says what is wrong with a rule by one of its tests; asked once nothing else is wrong.
+    `instead`: a file below the folder, there or not, and what it would hold.
     `cache`: a folder in which files are known again that were read before; with it the answer is the same, sooner.
     """
-    known = (
-        _known_again(folder, RuleCache(cache)) if cache is not None and not look_at_paths and tried_by is None else None
-    )
+    as_they_are = cache is not None and not look_at_paths and tried_by is None and instead is None
+    known = _known_again(folder, RuleCache(cache)) if cache is not None and as_they_are else None
     if known is not None:
         return known
     mistakes: list[Mistake] = []
-    files = [(path, _content(path, mistakes)) for path in files_below(folder, mistakes)]
-    return _read_files(files, mistakes, look_at_paths=look_at_paths, tried_by=tried_by)
+    others = [path for path in files_below(folder, mistakes) if instead is None or path != instead[0]]
+    files = [*(() if instead is None else (instead,)), *((path, content_of_file(path, mistakes)) for path in others)]
+    return _read_files(
+        sorted(files, key=lambda each: each[0]), mistakes, look_at_paths=look_at_paths, tried_by=tried_by
+    )
 
 
-def load_rule_file(file: Path, buses: Mapping[str, Bus], content: bytes | None = None) -> RuleSet:
+def load_rule_file(
+    file: Path, buses: Mapping[str, Bus], content: bytes | None = None, *, tried_by: Trial | None = None
+) -> RuleSet:
     """Return the buses and rules of one file that may lie anywhere; its rules may be of `buses` defined elsewhere.
 
     `content`: what the file would hold, if there is none. Raises RuleFileError with all mistakes.
     """
     mistakes: list[Mistake] = []
-    return _read_files([(file, _content(file, mistakes) if content is None else content)], mistakes, buses)
+    files = [(file, content_of_file(file, mistakes) if content is None else content)]
+    return _read_files(files, mistakes, buses, tried_by=tried_by)
 
 
 def _known_again(folder: Path, cache: RuleCache) -> RuleSet | None:
@@ -92,7 +101,7 @@ def _names(rules: RuleSet) -> int:
 
 def _part(path: Path, cache: RuleCache, mistakes: list[Mistake]) -> RuleSet:
     """Return what one file holds, and have it known again unless it has mistakes of its own."""
-    content = _content(path, mistakes)
+    content = content_of_file(path, mistakes)
     known = cache.find(content) if content is not None else None
     if content is None or known is not None:
         return known or RuleSet()
@@ -180,50 +189,6 @@ def _together(read: RuleSet) -> RuleSet:
         return read
     own = {OPERATIONS_BUS.name: OPERATIONS_BUS}
     return read.model_copy(update={"buses": {**read.buses, **own}})
-
-
-def files_below(folder: Path, mistakes: list[Mistake]) -> list[Path]:
-    """Return the rule files below a folder, in order; why one cannot be looked for is added to `mistakes`."""
-    place = Location(str(folder), 1, 1)
-    if folder.exists() and not folder.is_dir():
-        mistakes.append(place.mistake("$", "this is a file, no folder of rule files", "Name the folder it lies in"))
-        return []
-    if not folder.is_dir():
-        remedy = "Make it, or set EVENTBRIDGE_RULES_FOLDER to the folder of your rule files"
-        mistakes.append(place.mistake("$", "the folder of rule files is not there", remedy))
-        return []
-    files = sorted(_visible_files(folder, mistakes))
-    if not files:
-        mistakes.append(place.mistake("$", "no rule file lies below this folder", "Write one that ends in .yaml"))
-    return files
-
-
-def _visible_files(folder: Path, mistakes: list[Mistake]) -> Iterator[Path]:
-    """Yield what is named as a rule file, whatever it is; a folder that cannot be read would hide its rules."""
-
-    def unreadable(error: OSError) -> None:
-        where = Location(str(error.filename), 1, 1)
-        remedy = "Let the user that runs Airflow read it, or move it out of the rules folder"
-        mistakes.append(where.mistake("$", f"this folder cannot be read: {error.strerror}", remedy))
-
-    entered: set[Path] = set()
-    for parent, folders, names in os.walk(folder, onerror=unreadable, followlinks=True):
-        here = Path(parent)
-        entered.add(here.resolve())
-        # a link to a folder above would be walked for ever
-        folders[:] = [name for name in folders if not name.startswith(".") and (here / name).resolve() not in entered]
-        for name in names:
-            if not name.startswith(".") and Path(name).suffix in SUFFIXES:
-                yield here / name
-
-
-def _content(path: Path, mistakes: list[Mistake]) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        place = Location(str(path), 1, 1)
-        mistakes.append(place.mistake("$", f"the file cannot be read: {error.strerror}", "Make it readable"))
-        return None
 
 
 def _top(content: bytes, path: Path, mistakes: list[Mistake]) -> Node | None:

@@ -8,7 +8,8 @@ from pathlib import Path
 from eventbridge.errors import NotFoundError, RuleFileError, UserError
 from eventbridge.rule import Bus, Rule, RuleSet
 from eventbridge.rule.fields import nearest
-from eventbridge.rule.load import SUFFIXES, load_rule_file
+from eventbridge.rule.files import SUFFIXES
+from eventbridge.rule.load import load_rule_file
 from eventbridge.stages.backtest.candidate import Candidate
 from eventbridge.stages.operate.rule_history import rules_at
 from eventbridge.stages.runtime.runtime import Runtime

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from eventbridge.errors import RuleFileError
 from eventbridge.rule import Rule, RuleSet
-from eventbridge.rule.load import files_below, load_rule_file
+from eventbridge.rule.files import files_below
+from eventbridge.rule.load import load_rule_file
 from eventbridge.stages.runtime.runtime import Runtime
 
 

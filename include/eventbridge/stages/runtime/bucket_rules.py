@@ -12,7 +12,7 @@ from eventbridge.config.connection import Connection
 from eventbridge.config.rules_place import in_bucket
 from eventbridge.errors import RuleFileError, UserError
 from eventbridge.rule import RuleSet, load_rules
-from eventbridge.rule.load import SUFFIXES
+from eventbridge.rule.files import SUFFIXES
 from eventbridge.store.open import open_store
 
 

@@ -1,0 +1,57 @@
+"""Finds the rule files below a folder and reads their bytes; what stands in the way is a mistake."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from eventbridge.errors import Mistake
+from eventbridge.rule.node import Location
+
+SUFFIXES = (".yaml", ".yml")
+
+
+def files_below(folder: Path, mistakes: list[Mistake]) -> list[Path]:
+    """Return the rule files below a folder, in order; why one cannot be looked for is added to `mistakes`."""
+    place = Location(str(folder), 1, 1)
+    if folder.exists() and not folder.is_dir():
+        mistakes.append(place.mistake("$", "this is a file, no folder of rule files", "Name the folder it lies in"))
+        return []
+    if not folder.is_dir():
+        remedy = "Make it, or set EVENTBRIDGE_RULES_FOLDER to the folder of your rule files"
+        mistakes.append(place.mistake("$", "the folder of rule files is not there", remedy))
+        return []
+    files = sorted(_visible_files(folder, mistakes))
+    if not files:
+        mistakes.append(place.mistake("$", "no rule file lies below this folder", "Write one that ends in .yaml"))
+    return files
+
+
+def _visible_files(folder: Path, mistakes: list[Mistake]) -> Iterator[Path]:
+    """Yield what is named as a rule file, whatever it is; a folder that cannot be read would hide its rules."""
+
+    def unreadable(error: OSError) -> None:
+        where = Location(str(error.filename), 1, 1)
+        remedy = "Let the user that runs Airflow read it, or move it out of the rules folder"
+        mistakes.append(where.mistake("$", f"this folder cannot be read: {error.strerror}", remedy))
+
+    entered: set[Path] = set()
+    for parent, folders, names in os.walk(folder, onerror=unreadable, followlinks=True):
+        here = Path(parent)
+        entered.add(here.resolve())
+        # a link to a folder above would be walked for ever
+        folders[:] = [name for name in folders if not name.startswith(".") and (here / name).resolve() not in entered]
+        for name in names:
+            if not name.startswith(".") and Path(name).suffix in SUFFIXES:
+                yield here / name
+
+
+def content_of_file(path: Path, mistakes: list[Mistake]) -> bytes | None:
+    """Return the bytes of a file, None for one that cannot be read, which is noted."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        place = Location(str(path), 1, 1)
+        mistakes.append(place.mistake("$", f"the file cannot be read: {error.strerror}", "Make it readable"))
+        return None
