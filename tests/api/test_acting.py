@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import socket
 from collections.abc import Iterator
 
 import httpx
@@ -125,6 +127,13 @@ def test_who_asked_for_what_is_kept(told: Server, acting: httpx.Client) -> None:
     (older,) = acting.get("/actions", params={"limit": 1, "cursor": newest["cursor"]}).json()["actions"]
     (refused,) = newest["actions"]
 
+    commands = [
+        each for each in acting.get("/actions?limit=500").json()["actions"] if each["by"].startswith("command, ")
+    ]
+    made = [each for each in commands if "actor" in each["asked"]]
+
+    assert [(each["call"], each["status"]) for each in made] == [("eventbridge tokens create", 0)]
+    assert made[0]["by"] == f"command, {getpass.getuser()}@{socket.gethostname()}"
     assert (refused["call"], refused["status"], refused["by"]) == ("POST /operate", 404, "token actor")
     assert json.loads(refused["asked"])["rule"] == "never"
     assert (older["call"], older["status"], older["asked"]) == (f"POST {place}/send", 200, "")

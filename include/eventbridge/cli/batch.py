@@ -34,7 +34,7 @@ def repair(
     from eventbridge.stages.operate.audit import find_batch
     from eventbridge.stages.operate.repair import repair_batch
 
-    with runtime(looking=True) as work:
+    with runtime(looking=True, acting=not dry_run) as work:
         found = repair_batch(work, find_batch(work, batch), InProcessRouter(work.store), dry_run=dry_run)
     if as_json:
         show_json(found)

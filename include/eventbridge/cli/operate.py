@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import getpass
 from typing import Annotated
 
 import typer
 
+from eventbridge.cli.noted import user
 from eventbridge.cli.output import JsonOption, say, show_json
 from eventbridge.cli.runtime import runtime
 from eventbridge.errors import UserError
@@ -94,16 +94,9 @@ def _named(rule: str, target: str | None) -> tuple[str, str]:
 def _operate(action: str, rule: str, target: str = "", *, value: str = "", as_json: bool) -> None:
     from eventbridge.stages.operate.say import operate
 
-    with runtime(looking=True) as work:
-        said = operate(work, action, rule, target, value, by=_user())
+    with runtime(looking=True, acting=True) as work:
+        said = operate(work, action, rule, target, value, by=user())
     if as_json:
         show_json(said)
     else:
         say(str(said))
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's user may have no name
-        return "a user without a name"

@@ -40,7 +40,7 @@ def publish_rules(
     from eventbridge.stages.operate.publish_rules import publish_rules as publish
     from eventbridge.stages.runtime.bucket_rules import load_rule_files
 
-    with runtime() as work:
+    with runtime(acting=True) as work:
 
         def once() -> PublishedRules:
             rules = work.rule_files() if folder is None else load_rule_files(folder, work.connections)

@@ -73,7 +73,7 @@ def redrive(
         raise UserError("--resume goes on with a redrive as it was begun. Leave the other options out")
     refuse_rate(how.rate)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    with Interrupts() as interrupts, runtime(looking=True) as work, ExitStack() as stack:
+    with Interrupts() as interrupts, runtime(looking=True, acting=not dry_run) as work, ExitStack() as stack:
         selection = chosen.selection(work.clock())
         if dry_run:
             found = survey(work, selection, retransform=how.retransform, again=how.again)
@@ -138,7 +138,7 @@ def cancel(
     """Cancel a redrive: no further batch of it is planned; the one under way is finished."""
     from eventbridge.stages.redrive.account import find_redrive
 
-    with runtime(looking=True) as work:
+    with runtime(looking=True, acting=True) as work:
         found = find_redrive(work, redrive_id)
         cancelled = work.ledger.end_redrive(found.redrive_id, "cancelled")
         found = work.ledger.redrive(found.redrive_id)

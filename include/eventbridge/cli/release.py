@@ -30,7 +30,7 @@ def release(
     from eventbridge.stages.operate.find import find_rule
     from eventbridge.stages.operate.release import release_rule
 
-    with runtime(looking=True) as work:
+    with runtime(looking=True, acting=True) as work:
         find_rule(work.rule_set(), rule)
         released = release_rule(work, rule, skip)
     if as_json:

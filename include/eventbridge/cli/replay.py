@@ -112,7 +112,7 @@ def begin(
     from eventbridge.stages.replay.plan import begin_replay
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    with runtime(looking=dry_run) as work:
+    with runtime(looking=dry_run, acting=not dry_run) as work:
         wish = options.of(bus).read(work.ledger.now(), work.rule_set())
         if dry_run:
             from eventbridge.stages.replay.survey import survey
@@ -166,7 +166,7 @@ def pause(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
     """Pause a replay: no further batch of it is planned until it is resumed; the one under way is finished."""
     from eventbridge.stages.operate.deliver_replay import pause_replay
 
-    with runtime(looking=True) as work:
+    with runtime(looking=True, acting=True) as work:
         found = find_replay(work, replay_id)
         changed = pause_replay(work, found.replay_id)
         found = work.ledger.replay(found.replay_id)
@@ -182,7 +182,7 @@ def resume(replay_id: ReplayArgument, spark: SparkOption = None, as_json: JsonOp
     from eventbridge.stages.operate.deliver_replay import resume_replay
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    with runtime() as work:
+    with runtime(acting=True) as work:
         found = find_replay(work, replay_id)
         resume_replay(work, found.replay_id)
         _deliver(work, found, spark, as_json=as_json)
@@ -193,7 +193,7 @@ def cancel(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
     """Cancel a replay: no further batch of it is planned; the one under way is finished."""
     from eventbridge.stages.operate.deliver_replay import cancel_replay
 
-    with runtime(looking=True) as work:
+    with runtime(looking=True, acting=True) as work:
         found = find_replay(work, replay_id)
         changed = cancel_replay(work, found.replay_id)
         found = work.ledger.replay(found.replay_id)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eventbridge.cli.noted import noted
 from eventbridge.cli.output import note
 
 if TYPE_CHECKING:
@@ -29,11 +30,11 @@ def settings() -> Settings:
 
 
 @contextmanager
-def runtime(*, looking: bool = False) -> Iterator[Runtime]:
+def runtime(*, looking: bool = False, acting: bool = False) -> Iterator[Runtime]:
     """Open the runtime for one command and close it after.
 
     `looking`: the command shows what is there, so a ledger that had to be made is worth a note: it is perhaps
-    not the one that was meant.
+    not the one that was meant. `acting`: the command changes how things stand, and who ran it is noted.
     """
     from eventbridge.config.connection import connections_from_environment
     from eventbridge.stages.runtime.runtime import Runtime
@@ -46,6 +47,10 @@ def runtime(*, looking: bool = False) -> Iterator[Runtime]:
     try:
         if missing:
             note(f"{path} was not there: this is a new, empty ledger. EVENTBRIDGE_HOME says where yours is")
-        yield work
+        if acting:
+            with noted(work):
+                yield work
+        else:
+            yield work
     finally:
         work.close()

@@ -86,7 +86,7 @@ def send(
     """
     from eventbridge.stages.operate.try_target import answer_document, send_event
 
-    with runtime(looking=True) as work:
+    with runtime(looking=True, acting=True) as work:
         answer = send_event(work, rule, target, whole_file(event))
     what = f"HTTP {answer.code}" if answer.code is not None else f"{answer.error_class}: {answer.error}"
     if as_json:
@@ -113,7 +113,7 @@ def enable(
     from eventbridge.stages.operate.enable import enable_target
     from eventbridge.stages.operate.find import find_target
 
-    with runtime(looking=True) as work:
+    with runtime(looking=True, acting=True) as work:
         find_target(work.rule_set(), rule, target)
         status = work.ledger.target_statuses().get((rule, target))
         before: str = "ok" if status is None else status.state

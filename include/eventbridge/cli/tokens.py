@@ -44,7 +44,7 @@ def create(
         seconds = None if expires is None else parse_duration(expires)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--expires") from None
-    with runtime() as work:
+    with runtime(acting=True) as work:
         token, secret = create_token(work, name, scope, seconds, owner or ())
     if as_json:
         show_json({"token": secret, "name": token.name, "scopes": token.scopes, "expires_at": token.expires_at})
@@ -75,7 +75,7 @@ def revoke(
     """Revoke a token for ever; servers that run refuse it within seconds."""
     from eventbridge.stages.operate.api_tokens import revoke_token
 
-    with runtime(looking=True) as work:
+    with runtime(looking=True, acting=True) as work:
         revoked = revoke_token(work, name)
     if as_json:
         show_json({"name": name, "revoked": revoked})

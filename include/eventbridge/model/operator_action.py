@@ -1,4 +1,4 @@
-"""What somebody asked for by the HTTP API or the page that changes something."""
+"""What somebody asked for by the HTTP API, the page or the command line that changes something."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from datetime import datetime
 class OperatorAction:
     """One call: who made it, what it asked for (cut, without payloads), and what it was answered.
 
-    It is noted before it is done. `status` None: a form of the page, or a call that ended without an answer.
+    It is noted before it is done. `status`: that of HTTP, of a command its exit code; None: a form of the page, or a
+    call that ended without an answer.
     """
 
     action_id: int
