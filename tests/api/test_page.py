@@ -33,6 +33,8 @@ PAGES = [
     "/request?id=o2&rule=refused&target=crm",
     "/redrives",
     "/targets/refused/crm/try",
+    "/schemas",
+    "/schemas/order.placed",
 ]
 
 
@@ -62,6 +64,8 @@ def test_every_page_shows_what_it_is_about(told: Server) -> None:
         "curl -X POST",
         "Redrives",
         "You may look, and not act",
+        "order.placed",
+        'data.amount</td><td>integer</td><td class="number">0.0 %',
     ]
     with logged_in(told, "viewer") as browser:
         pages = [browser.get(f"/page{path}") for path in PAGES]
@@ -158,16 +162,18 @@ def test_an_operator_finds_a_failed_event_and_sees_why(told: Server, window: Pag
     window.get_by_label("Token").fill(told.installation.token("operator", "read", "payloads"))
     window.get_by_role("button", name="Log in").click()
     expect(window.get_by_role("heading", name="Overview")).to_be_visible()
-    window.emulate_media(color_scheme="dark")
-    window.screenshot(path=pictures / "page-overview-dark.png")
-    window.emulate_media(color_scheme="light")
+    for scheme, picture in (("dark", "page-overview-dark.png"), ("light", "page-overview.png")):
+        window.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+        window.screenshot(path=pictures / picture)
 
     window.get_by_role("link", name="Dead letters").click()
     window.get_by_label("Reason").select_option("MaximumRetryAttempts")
     window.get_by_role("button", name="Find").click()
     window.get_by_role("link", name="o2").click()
     expect(window.get_by_role("cell", name="DeadLettered").first).to_be_visible()
-    window.screenshot(path=pictures / "page-event.png", full_page=True)
+    for scheme, picture in (("dark", "page-event-dark.png"), ("light", "page-event.png")):
+        window.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+        window.screenshot(path=pictures / picture, full_page=True)
     window.get_by_role("link", name="Rules").first.click()
     window.get_by_role("link", name="refused").click()
     expect(window.get_by_text("numeric").last).to_be_visible()

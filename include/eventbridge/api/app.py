@@ -13,7 +13,7 @@ from eventbridge.api import health, hooks, lists, metrics, operating, publish, r
 from eventbridge.api.access import Access
 from eventbridge.api.buses import Buses
 from eventbridge.api.idempotency import Idempotency
-from eventbridge.api.page import acts, batches, page, redrives, replays, tries
+from eventbridge.api.page import acts, batches, page, redrives, replays, schemas, tries
 from eventbridge.api.page.render import asked_to_log_in, refused_in_words
 from eventbridge.api.page.session import NotLoggedIn, TokenGate
 from eventbridge.api.refusal import Refused
@@ -57,7 +57,7 @@ def create_app(work: Runtime) -> FastAPI:
     app.include_router(reading.router)
     for part in (whole_lists, operating, trying, replaying):
         app.include_router(part.router)
-    for part in (page, acts, batches, redrives, replays, tries):
+    for part in (page, acts, batches, redrives, replays, schemas, tries):
         app.include_router(part.router)
     app.include_router(page.own_login)
     return app

@@ -137,7 +137,7 @@ def figures(
 
 @router.get("/actions", summary="List who asked for what")
 def actions(request: Request, limit: _Limit = 50, cursor: Cursor = None) -> Response:
-    """Answer what was asked for by the API and the page that changes something, the newest first, and by whom."""
+    """Answer what was asked for by API, page and command line that changes something, the newest first, and by whom."""
     return document(request, lambda work: action_page(work, limit, cursor))
 
 

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 
 from eventbridge.api import metrics
 from eventbridge.api.access import Access
-from eventbridge.api.page import acts, batches, page, redrives, replays, tries
+from eventbridge.api.page import acts, batches, page, redrives, replays, schemas, tries
 from eventbridge.api.page.render import asked_to_log_in, refused_in_words
 from eventbridge.api.page.session import Gate, NotLoggedIn
 from eventbridge.api.refusal import Refused
@@ -57,6 +57,6 @@ def create_mounted_app(open_work: Callable[[], Runtime], gate: Gate) -> FastAPI:
     app.state.gate = gate
     app.state.framed = True
     app.include_router(metrics.router)
-    for part in (page, acts, batches, redrives, replays, tries):
+    for part in (page, acts, batches, redrives, replays, schemas, tries):
         app.include_router(part.router)
     return app

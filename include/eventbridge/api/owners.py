@@ -33,6 +33,7 @@ NARROWED = frozenset(
         *("/redrives", "/redrives/{redrive}/cancel", "/replays", "/replays/{replay}", "/replays/{replay}/{word}"),
         *("/page", "/page/lag.json", "/page/event", "/page/events", "/page/request", "/page/rules"),
         *("/page/rules/{name}", "/page/rules/{name}/operate", "/page/rules/{name}/test"),
+        *("/page/schemas", "/page/schemas/{type:path}"),
         *("/page/targets", "/page/targets/{rule}/{name}", "/page/targets/{rule}/{name}/try"),
         *("/page/dead-letters", "/page/dead-letters/{name:path}"),
         *("/page/redrive", "/page/redrives", "/page/redrives/{redrive_id}/cancel"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from eventbridge.decision.schema_sample import path_of
 from eventbridge.errors import PatternError, TransformError
@@ -30,6 +30,22 @@ def rules_using(rules: RuleSet, change: SchemaChange) -> list[str]:
     return sorted(rule.name for rule in rules.rules.values() if rule.bus == change.bus and _uses(rule, change))
 
 
+def users_of_fields(rules: Iterable[Rule], type_: str, paths: Sequence[str]) -> dict[str, list[str]]:
+    """Return for fields of a type the names of the rules, all of one bus, that take the type and use the field."""
+    found: dict[str, list[str]] = {path: [] for path in paths}
+    for rule in rules:
+        try:
+            pattern = parse_pattern(rule.pattern)
+        except PatternError:
+            continue
+        if _takes(pattern, type_) is not False:
+            used, texts = list(_paths(rule, pattern)), list(_expressions(rule))
+            for path in paths:
+                if _names(used, texts, path):
+                    found[path].append(rule.name)
+    return found
+
+
 def _uses(rule: Rule, change: SchemaChange) -> bool:
     try:
         pattern = parse_pattern(rule.pattern)
@@ -38,12 +54,15 @@ def _uses(rule: Rule, change: SchemaChange) -> bool:
     asked = _takes(pattern, change.type)
     if not change.path:
         return asked is True
-    if asked is False:
-        return False
-    if any(_concerns(path, change.path) for path in _paths(rule, pattern)):
+    return asked is not False and _names(_paths(rule, pattern), _expressions(rule), change.path)
+
+
+def _names(used: Iterable[str], expressions: Iterable[str], path: str) -> bool:
+    """Return whether a field is among the paths that a rule names, or a word of its expressions."""
+    if any(_concerns(each, path) for each in used):
         return True
-    word = re.compile(rf"\b{re.escape(change.path.rpartition('.')[2].strip(chr(34)))}\b")
-    return any(word.search(text) for text in _expressions(rule))
+    word = re.compile(rf"\b{re.escape(path.rpartition('.')[2].strip(chr(34)))}\b")
+    return any(word.search(text) for text in expressions)
 
 
 def _takes(pattern: Pattern, type_: str) -> bool | None:

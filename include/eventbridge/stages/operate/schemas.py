@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from eventbridge.decision.field_use import users_of_fields
 from eventbridge.errors import NotFoundError, UserError
 from eventbridge.model.cursor import read_name_cursor, write_name_cursor
 from eventbridge.model.event_schema import EventSchema, KnownField
@@ -12,6 +13,8 @@ from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.sight import sight_of
 
 _AT_ONCE = 500
+#: Rules of a bus that are asked which fields they use.
+MOST_RULES = 200
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,15 @@ def schemas_named(work: Runtime, type_: str, bus: str | None = None, *, examples
             f"No event of the type {type_!r} was sampled {where}. `eventbridge schemas list` shows the types that were."
         )
     return [_schema(each, examples) for each in found]
+
+
+def field_users(work: Runtime, schema: Schema) -> tuple[dict[str, list[str]], bool]:
+    """Return by field the rules that use it, of the first MOST_RULES of the bus by name; and whether there are more."""
+    rules = work.rule_set()
+    of_bus = [name for name, rule in rules.rules.items() if rule.bus == schema.bus]
+    looked_at = [rules.rules[name] for name in sorted(of_bus)[:MOST_RULES]]
+    users = users_of_fields(looked_at, schema.type, [field.path for field in schema.fields])
+    return users, len(of_bus) > MOST_RULES
 
 
 def _line(each: EventSchema) -> SchemaLine:

@@ -1,0 +1,46 @@
+"""Types of events and their fields, as learned while events were landed, with the rules that use each field."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from eventbridge.api.page.render import render
+from eventbridge.api.page.session import Viewer, viewer
+from eventbridge.api.payloads import HIDDEN, shows_payloads
+from eventbridge.api.reading import answered
+from eventbridge.stages.operate.schemas import MOST_RULES, field_users, schema_page, schemas_named
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.sight import sight_of
+
+router = APIRouter(prefix="/page/schemas", include_in_schema=False, default_response_class=Response)
+
+_Viewer = Annotated[Viewer, Depends(viewer)]
+_LISTED = 100
+
+
+@router.get("")
+def schemas(request: Request, found: _Viewer, bus: str = "", cursor: str = "") -> Response:
+    """Answer the types of a bus, or of all, some at a time."""
+
+    def listed(work: Runtime) -> dict[str, Any]:
+        sight = sight_of(work)
+        buses = [name for name in sorted(work.rule_set().buses) if sight.bus(name)]
+        chosen = bus or (None if work.owners is None else next(iter(buses), None))
+        page = schema_page(work, _LISTED, cursor or None, chosen) if chosen or work.owners is None else None
+        return {"buses": buses, "bus": chosen or "", "page": page}
+
+    return render(request, "schemas", {"viewer": found} | answered(request, listed))
+
+
+@router.get("/{type:path}")
+def schema(request: Request, found: _Viewer, type: str) -> Response:
+    """Answer the fields of a type on each bus that has it: types, null rates, examples, and the rules that use them."""
+
+    def told(work: Runtime) -> dict[str, Any]:
+        known = schemas_named(work, type, examples=shows_payloads(request))
+        return {"schemas": [(each, *field_users(work, each)) for each in known]}
+
+    values = {"viewer": found, "type": type, "hidden": "" if shows_payloads(request) else HIDDEN, "most": MOST_RULES}
+    return render(request, "schema", values | answered(request, told))
