@@ -97,7 +97,7 @@ def test_what_else_is_looked_at(acting: httpx.Client) -> None:
     assert {each["rule"] for each in acting.get("/figures").json()["rules"]} >= {"all-orders"}
     assert (acting.get("/pools").status_code, acting.get("/quality").json()) == (200, [])
     assert acting.get("/quality/2020-01-01T00:00:00Z").status_code == 404
-    assert {each["state"] for each in acting.get("/chunks").json()} == {"SUCCESS"}
+    assert {each["state"] for each in acting.get("/chunks").json()} == {"COMPLETED"}
     assert [each["targets"] for each in acting.get("/chunks?failures=true").json()] == [["refused/crm"]]
     assert {each["rule"] for each in acting.get("/rule-changes").json()} == {"all-orders", "refused"}
     assert "shadow" in acting.get("/rules/refused/shadows").json()["detail"]
@@ -113,7 +113,7 @@ def test_a_rule_file_is_checked_among_the_others(told: Server, acting: httpx.Cli
 
     assert good == json.loads(told.installation.run("rules", "check", "--json"))
     assert {each["path"] for each in twice} == {"$.buses.orders", "$.buses.invoices", "$.rules.all-orders"}
-    assert {(each["line"], each["path"]) for each in wrong["mistakes"]} == {(2, "$.rules.r")}
+    assert {(each["line"], each["path"]) for each in wrong["mistakes"]} == {(2, "$.rules.r"), (2, "$.rules.r.bus")}
     assert outside.status_code == 400
     assert not (file.parent / "new.yaml").exists()
 

@@ -16,7 +16,7 @@ from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.ingest.sharing import InProcessLander
 from eventbridge.stages.notify.publish import publish_operational_events
-from eventbridge.stages.operate.schemas import all_schemas, schemas_named
+from eventbridge.stages.operate.schemas import all_schemas, field_users, schemas_named
 from eventbridge.stages.runtime.runtime import Runtime
 
 SettleByLedger = Callable[[Runtime, str], None]
@@ -121,6 +121,9 @@ def test_a_change_names_the_rules_that_use_it(
         ("schema.field_lost", "data.customer", city),
     ]
     assert [(each.type, each.sampled, each.lost) for each in all_schemas(site.work)] == [("order.placed", 16, 2)]
+    (found,) = schemas_named(site.work, "order.placed")
+    users, more = field_users(site.work, found)
+    assert (users["data.customer.city"], users["data.amount"], more) == (city, ["by-another-field"], False)
 
 
 def test_the_workers_samples_count_like_ones_own(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
