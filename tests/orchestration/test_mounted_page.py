@@ -141,6 +141,30 @@ def test_a_viewer_looks_and_changes_nothing(airflow: FastAPI, work: Runtime) -> 
     assert [(each.word, each.said_by) for each in work.ledger.operator_states()] == [("paused", "ann")]
 
 
+def test_a_program_uses_airflows_bearer(airflow: FastAPI, work: Runtime) -> None:
+    """The API is there with the rights of the page, noted by Airflow's user; a cookie, which others send, is nobody."""
+    from airflow.api_fastapi.app import get_auth_manager
+
+    def call(role: str, method: str, path: str, **content: Any) -> httpx.Response:
+        bearer = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username="ann", role=role))
+        return ask(airflow, "", method, path, headers={"authorization": f"Bearer {bearer}"}, **content)
+
+    word = {"action": "pause target", "rule": "all", "target": "file"}
+    statuses = [
+        ask(airflow, "admin", "GET", "/eventbridge/status").status_code,
+        call("viewer", "GET", "/eventbridge/status").status_code,
+        call("viewer", "POST", "/eventbridge/operate", json=word).status_code,
+        call("user", "POST", "/eventbridge/operate", json=word).status_code,
+        ask(airflow, "", "GET", "/eventbridge/status", headers={"authorization": "Bearer x"}).status_code,
+    ]
+    said = [each.said_by for each in work.ledger.operator_states() if each.target == "file" and each.rule == "all"]
+    call("user", "POST", "/eventbridge/operate", json=word | {"action": "resume target"})
+
+    assert statuses == [401, 200, 403, 200, 403]
+    assert said == ["user ann"]
+    assert call("admin", "GET", "/eventbridge/actions").json()["actions"][0]["by"] == "user ann"
+
+
 def test_a_team_sees_and_touches_what_it_owns(airflow: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where Airflow has teams, an owner is one: its users have its rules, others nothing, and who is admin all."""
     monkeypatch.setenv("AIRFLOW__CORE__MULTI_TEAM", "True")

@@ -10,8 +10,9 @@ from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from eventbridge.api import metrics
+from eventbridge.api import lists, metrics, operating, reading, replaying, trying, whole_lists
 from eventbridge.api.access import Access
+from eventbridge.api.idempotency import Idempotency
 from eventbridge.api.page import acts, batches, page, redrives, replays, schemas, tries
 from eventbridge.api.page.render import asked_to_log_in, refused_in_words
 from eventbridge.api.page.session import Gate, NotLoggedIn
@@ -35,6 +36,7 @@ def create_mounted_app(open_work: Callable[[], Runtime], gate: Gate) -> FastAPI:
             if getattr(app.state, "work", None) is None:
                 app.state.work = await asyncio.to_thread(open_work)
                 app.state.access = Access(app.state.work)
+                app.state.idempotency = Idempotency(app.state.work)
 
     @asynccontextmanager
     async def closed(app: FastAPI) -> AsyncIterator[None]:
@@ -56,7 +58,8 @@ def create_mounted_app(open_work: Callable[[], Runtime], gate: Gate) -> FastAPI:
     app.add_exception_handler(NotLoggedIn, asked_to_log_in)
     app.state.gate = gate
     app.state.framed = True
-    app.include_router(metrics.router)
+    for part in (metrics, lists, reading, whole_lists, operating, trying, replaying):
+        app.include_router(part.router)
     for part in (page, acts, batches, redrives, replays, schemas, tries):
         app.include_router(part.router)
     return app

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import Depends, Request, Response
 
-from eventbridge.api.access import caller, check_general_scope
-from eventbridge.api.idempotency import Idempotency, call_hash_of, key_of
+from eventbridge.api.access import caller, check_general_scope, who
+from eventbridge.api.idempotency import REPLAYED, Idempotency, call_hash_of, key_of
+from eventbridge.api.page.session import Asked, Gate
 from eventbridge.api.reading import answered, document
-from eventbridge.api.refusal import PROBLEM, refusal_of
+from eventbridge.api.refusal import PROBLEM, Refused, refusal_of
 from eventbridge.errors import EventBridgeError
 from eventbridge.event.json_document import parse_document
 from eventbridge.model.api_token import OPERATE, ApiToken
@@ -49,11 +51,28 @@ async def once(request: Request, token: ApiToken, do: Callable[[Runtime], Any]) 
     """Do something and answer what it came to; the same call with the same key is answered, and done once."""
     idempotency: Idempotency = request.app.state.idempotency
     content = await request.body()
+    by = who(request, token)
 
     async def call() -> Response:
-        return await asyncio.to_thread(_noted, request, f"token {token.name}", content, do)
+        return await asyncio.to_thread(_noted, request, by, content, do)
 
-    return await idempotency.once(token.name, key_of(request), call_hash_of(request, content), call)
+    return await idempotency.once(by, key_of(request), call_hash_of(request, content), call)
+
+
+async def begun(request: Request, token: ApiToken, asked: Asked, do: Callable[[Runtime], Any]) -> Response:
+    """Do once what records a redrive or replay, and have it delivered where a server around this one can.
+
+    Raises Refused where that fails: what is recorded stays so.
+    """
+    answer = await once(request, token, do)
+    told: Any = parse_document(bytes(answer.body))
+    name = str(told.get(f"{asked}_id", ""))
+    if not name or told.get("changed") is False or REPLAYED in answer.headers:  # a dry run, or it goes on already
+        return answer
+    gate: Gate = request.app.state.gate
+    if trouble := await gate.carry_out(asked, name, token.name):
+        raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"The {asked} {name} is recorded, but {trouble}")
+    return answer
 
 
 def _noted(request: Request, by: str, content: bytes, do: Callable[[Runtime], Any]) -> Response:

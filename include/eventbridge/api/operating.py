@@ -8,7 +8,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from eventbridge.api.once import RESPONSES, Operator, once
+from eventbridge.api.access import who
+from eventbridge.api.once import RESPONSES, Operator, begun, once
 from eventbridge.errors import UserError
 from eventbridge.stages.letters.selection import Selection, WrittenSelection
 from eventbridge.stages.operate.say import Action, operate
@@ -62,7 +63,7 @@ class RedriveCall(BaseModel):
 @router.post("/operate", summary="Pause, resume, disable, enable a rule or a target")
 async def say(request: Request, token: Operator, word: Word) -> Response:
     """Do what an operator wants, in the name of the token, and answer what it came to."""
-    by = f"token {token.name}"
+    by = who(request, token)
     return await once(
         request, token, lambda work: operate(work, word.action, word.rule, word.target, word.value, by=by)
     )
@@ -72,14 +73,14 @@ async def say(request: Request, token: Operator, word: Word) -> Response:
 async def begin(request: Request, token: Operator, call: RedriveCall) -> Response:
     """Record a redrive and answer it: a DAG run, or `dead-letters redrive --resume`, delivers it. Or the dry run."""
 
-    def begun(work: Runtime) -> dict[str, Any]:
+    def made(work: Runtime) -> dict[str, Any]:
         wanted, how = call.selection(work), {"retransform": call.retransform, "again": call.again}
         if call.dry_run:
             return survey_document(survey(work, wanted, **how))
-        wish = begin_redrive(work, wanted, f"token, {token.name}, {uuid.uuid4()}", rate=call.rate, **how)
+        wish = begin_redrive(work, wanted, f"{who(request, token)}, {uuid.uuid4()}", rate=call.rate, **how)
         return redrive_document(wish, Marks(work).counts(wish))
 
-    return await once(request, token, begun)
+    return await begun(request, token, "redrive", made)
 
 
 @router.post("/redrives/{redrive}/cancel", summary="Cancel a redrive")

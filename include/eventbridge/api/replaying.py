@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from eventbridge.api.once import RESPONSES, Operator, once
+from eventbridge.api.access import who
+from eventbridge.api.once import RESPONSES, Operator, begun, once
 from eventbridge.stages.operate.deliver_replay import cancel_replay, pause_replay, resume_replay
 from eventbridge.stages.operate.replay_progress import find_replay, replay_document
 from eventbridge.stages.replay.plan import begin_replay
@@ -58,13 +59,13 @@ class ReplayCall(BaseModel):
 async def begin(request: Request, token: Operator, call: ReplayCall) -> Response:
     """Record a replay and answer it: a DAG run, or `eventbridge replay --resume`, delivers it. Or the dry run."""
 
-    def begun(work: Runtime) -> Any:
+    def made(work: Runtime) -> Any:
         wish = call.written().read(work.ledger.now(), work.rule_set())
         if call.dry_run:
             return survey(work, wish, PREVIEW_FILES)
-        return replay_document(work, begin_replay(work, wish, f"token, {token.name}, {uuid.uuid4()}").replay_id)
+        return replay_document(work, begin_replay(work, wish, f"{who(request, token)}, {uuid.uuid4()}").replay_id)
 
-    return await once(request, token, begun)
+    return await begun(request, token, "replay", made)
 
 
 @router.post("/replays/{replay}/{word}", summary="Pause, resume or cancel a replay")
@@ -82,4 +83,4 @@ async def change(
         done = does(work, name)
         return {"replay_id": name, "state": find_replay(work, name).state, "changed": done}
 
-    return await once(request, token, changed)
+    return await (begun(request, token, "replay", changed) if word == "resume" else once(request, token, changed))

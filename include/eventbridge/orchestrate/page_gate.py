@@ -23,6 +23,7 @@ from fastapi.security import HTTPBearer
 
 from eventbridge.api.page.session import AirflowRun, Asked, NotLoggedIn, Viewer
 from eventbridge.api.refusal import Refused
+from eventbridge.model.api_token import OPERATE, OWNER, PAYLOADS, READ, ApiToken
 from eventbridge.model.batch import Batch
 from eventbridge.orchestrate.batch_runs import batch_of, runs_of
 from eventbridge.orchestrate.names import REDRIVE_DAG, REPLAY_DAG
@@ -71,10 +72,25 @@ class AirflowGate:
         """Return the batch that a run moved."""
         return batch_of(run)
 
-    async def carry_out(self, asked: Asked, name: str, by: Viewer) -> str:
+    async def user(self, request: Request) -> ApiToken | None:
+        """Return what a user may do by HTTP who shows Airflow's bearer; cookies, which other sites send, do not count."""
+        found = await get_user(request, None, await _BEARER(request))
+        work: Runtime = request.app.state.work
+        may = _Rights(found)
+        if not await asyncio.to_thread(may.look):
+            return ApiToken(found.get_name(), (), work.clock())
+        seen = await asyncio.to_thread(may.viewer, lambda: work.rule_set().owners())
+        operates = seen.replays if "/replays" in request.url.path else seen.operates
+        words = {READ: True, PAYLOADS: seen.payloads, OPERATE: operates}
+        owners = seen.owners if request.method == "GET" else seen.acts_for
+        # limited to nobody is not the same as not limited: no owner has an empty name
+        limits = [] if owners is None else [f"{OWNER}{each}" for each in sorted(owners) or [""]]
+        return ApiToken(seen.name, (*(word for word, given in words.items() if given), *limits), work.clock())
+
+    async def carry_out(self, asked: Asked, name: str, by: str) -> str:
         """Trigger the DAG that delivers it, in the name of the user; return what went wrong, "" if nothing."""
         try:
-            await asyncio.to_thread(_trigger, asked, name, by.name)
+            await asyncio.to_thread(_trigger, asked, name, by)
         except AirflowException as error:
             log.exception("%s %s is recorded and not triggered", asked, name)
             return f"Airflow cannot trigger {_DAGS[asked]}: {error}. Trigger it by hand, with the id under *Go on with*"

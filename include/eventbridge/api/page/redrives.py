@@ -86,7 +86,7 @@ async def begin(request: Request, act: _Acting) -> Response:
         return begin_redrive(work, chosen.selection(work), run, rate=chosen.per_second(), **how).redrive_id
 
     redrive_id = await asyncio.to_thread(answered, request, begun)
-    trouble = await gate.carry_out("redrive", redrive_id, act.viewer)
+    trouble = await gate.carry_out("redrive", redrive_id, act.viewer.name)
     if trouble:
         raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"The redrive {redrive_id} is recorded, but {trouble}")
     return sent_to(request, "/redrives")

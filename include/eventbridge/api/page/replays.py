@@ -150,7 +150,7 @@ def _check(act: Act) -> None:
 
 async def _carried_out(request: Request, act: Act, replay_id: str) -> Response:
     gate: Gate = request.app.state.gate
-    trouble = await gate.carry_out("replay", replay_id, act.viewer)
+    trouble = await gate.carry_out("replay", replay_id, act.viewer.name)
     if trouble:
         raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"The replay {replay_id} is recorded, but {trouble}")
     return sent_to(request, f"/replays/{replay_id}")

@@ -75,7 +75,14 @@ class Gate(Protocol):
         """Return who looks; raises NotLoggedIn, Refused for somebody who may not."""
         ...
 
-    async def carry_out(self, asked: Asked, name: str, by: Viewer) -> str:
+    async def user(self, request: Request) -> ApiToken | None:
+        """Return what may be done by who shows a bearer of the server around this one; None: there is no such server.
+
+        Raises Refused, HTTPException for a bearer that counts nothing.
+        """
+        ...
+
+    async def carry_out(self, asked: Asked, name: str, by: str) -> str:
         """Have a redrive or replay of this id delivered, which is recorded; return what keeps it from that, or ""."""
         ...
 
@@ -103,7 +110,11 @@ class TokenGate:
         payloads = PAYLOADS in token.scopes
         return Viewer(token.name, key, operates, operates, payloads=payloads, owners=owners, acts_for=owners)
 
-    async def carry_out(self, asked: Asked, name: str, by: Viewer) -> str:
+    async def user(self, request: Request) -> ApiToken | None:
+        """Return None: this server has no users beside tokens."""
+        return None
+
+    async def carry_out(self, asked: Asked, name: str, by: str) -> str:
         """Leave it to the command that the page names: this server never delivers."""
         return ""
 
