@@ -55,7 +55,7 @@ def test_every_page_shows_what_it_is_about(told: Server) -> None:
         "refused",
         "nowhere",
         "crm",
-        "p99",
+        "ConnectionRefused",
         "Malformed",
         "committed",
         "o1",

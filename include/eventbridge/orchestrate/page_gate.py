@@ -73,7 +73,7 @@ class AirflowGate:
         return batch_of(run)
 
     async def user(self, request: Request) -> ApiToken | None:
-        """Return what a user may do by HTTP who shows Airflow's bearer; cookies, which other sites send, do not count."""
+        """Return what a user may do by HTTP who shows Airflow's bearer; a cookie, which other sites send, is none."""
         found = await get_user(request, None, await _BEARER(request))
         work: Runtime = request.app.state.work
         may = _Rights(found)

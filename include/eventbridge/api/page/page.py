@@ -68,7 +68,9 @@ def targets(request: Request, token: _Viewer, after: str = "", find: str = "") -
 @router.get("/targets/{rule}/{name}")
 def target(request: Request, token: _Viewer, rule: str, name: str, span: _Span = "hour") -> Response:
     """Answer how one target of a rule stands, and how it went."""
-    return _shown(request, token, "target", answered(request, lambda work: views.target(work, rule, name, span)))
+    return _shown(
+        request, token, "target", answered(request, lambda work: views.target(work, request, rule, name, span))
+    )
 
 
 @router.get("/dead-letters")

@@ -23,6 +23,7 @@ from eventbridge.stages.operate.course import Span, books_today, course, rule_co
 from eventbridge.stages.operate.event_body import archived_body
 from eventbridge.stages.operate.figures import rule_days
 from eventbridge.stages.operate.find import find_target
+from eventbridge.stages.operate.last_answers import last_answers
 from eventbridge.stages.operate.rule_history import rule_versions
 from eventbridge.stages.operate.rule_text import rule_text
 from eventbridge.stages.operate.status import Status, held_rules, status
@@ -176,8 +177,8 @@ def rule(work: Runtime, name: str, span: Span) -> dict[str, Any]:
     }
 
 
-def target(work: Runtime, rule: str, name: str, span: Span) -> dict[str, Any]:
-    """Return how a target of a rule stands, and how it went."""
+def target(work: Runtime, request: Request, rule: str, name: str, span: Span) -> dict[str, Any]:
+    """Return how a target of a rule stands, how it went, and what it answered last."""
     find_target(work.rule_set(), rule, name)
     lines = [line for line in target_lines(work, rule) if line.target == name]
     went = rule_course(work, rule, span)[name]
@@ -186,7 +187,9 @@ def target(work: Runtime, rule: str, name: str, span: Span) -> dict[str, Any]:
         latency_chart(went, "times", "Publish to delivered"),
         success_chart(went, "success", "Taken, of those that ended"),
     ]
-    return {"rule": rule, "target": name, "targets": lines, "charts": charts, "span": span}
+    shown = shows_payloads(request)
+    answers = [(each, each.head if shown or not each.head else HIDDEN) for each in last_answers(work, rule, name)]
+    return {"rule": rule, "target": name, "targets": lines, "charts": charts, "span": span, "answers": answers}
 
 
 def targets(work: Runtime, after: str, find: str) -> dict[str, Any]:
