@@ -86,10 +86,11 @@ def test_payloads_are_for_who_may_see_them(told: Server, looking: httpx.Client) 
     ]
 
     with told.client(token) as blind, told.client() as browser:
-        browser.post("/page/login", data={"token": token})
-        hidden = [blind.get(path).text for path in paths] + [browser.get(f"/page{path}").text for path in pages]
         tried = [blind.post("/rules/refused/test", json={"event_id": "o2"}).status_code]
         tried += [blind.post("/targets/refused/crm/send", json={"event_id": "o2"}).status_code]
+        hidden = [blind.get(path).text for path in paths]
+        browser.post("/page/login", data={"token": token})
+        hidden += [browser.get(f"/page{path}").text for path in pages]
 
     needed = "the scope payloads or, in Airflow, the permission to read task logs"
     assert ("alert(1)" in shown[0], '"values":["2"]' in shown[1]) == (True, True)
