@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -28,6 +27,7 @@ from eventbridge.event.json_document import parse_document, write_document
 from eventbridge.event.plain import plain
 from eventbridge.rule.content import content_of
 from eventbridge.stages.letters.files import Damaged
+from eventbridge.stages.letters.groups import letter_groups
 from eventbridge.stages.letters.reader import find_dead_letters, letter_page, read_dead_letter
 from eventbridge.stages.letters.selection import WrittenSelection, name_of
 from eventbridge.stages.operate.audit import audit as audited
@@ -119,15 +119,16 @@ def dead_letters(request: Request, query: Annotated[LetterQuery, Depends()]) -> 
     return document(request, listed)
 
 
-@router.get("/dead-letter-groups", summary="Count dead letters by rule, target and reason")
+@router.get("/dead-letter-groups", summary="Count dead letters by rule, target, reason and error")
 def dead_letter_groups(request: Request, query: Annotated[LetterQuery, Depends()]) -> Response:
-    """Answer how many of a page of dead letters are of each rule, target and reason; `cursor`: of what follows."""
+    """Answer how many of a page of dead letters are of each rule, target, reason and beginning of the error.
+
+    `cursor`: send it for the groups of what follows.
+    """
 
     def counted(work: Runtime) -> dict[str, Any]:
         found, cursor = query.records(work)
-        groups = Counter((each["rule"], each["target"], each["reason"]) for each in found)
-        told = [{"rule": r, "target": t, "reason": why, "count": n} for (r, t, why), n in groups.most_common()]
-        return {"groups": told, "more": cursor is not None, "cursor": cursor}
+        return {"groups": letter_groups(found), "more": cursor is not None, "cursor": cursor}
 
     return document(request, counted)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -18,6 +17,7 @@ from eventbridge.errors import NotFoundError
 from eventbridge.event.json_document import write_document
 from eventbridge.event.plain import plain, text
 from eventbridge.model.why import EventAnswer
+from eventbridge.stages.letters.groups import letter_groups
 from eventbridge.stages.letters.selection import REASONS
 from eventbridge.stages.operate.course import Span, books_today, course, rule_course
 from eventbridge.stages.operate.event_body import archived_body
@@ -198,11 +198,10 @@ def targets(work: Runtime, after: str, find: str) -> dict[str, Any]:
 
 
 def dead_letters(work: Runtime, query: LetterQuery) -> dict[str, Any]:
-    """Return the chosen dead letters, in groups of rule, target and reason, and one by one."""
+    """Return the chosen dead letters, in groups of rule, target, reason and error, and one by one."""
     found, cursor = query.records(work)
-    groups = Counter((each["rule"], each["target"], each["reason"]) for each in found)
     letters = [named(each) for each in found]
-    return {"query": query, "reasons": REASONS, "letters": letters, "cursor": cursor, "groups": groups.most_common()}
+    return {"query": query, "reasons": REASONS, "letters": letters, "cursor": cursor, "groups": letter_groups(found)}
 
 
 def dead_letter(work: Runtime, asked: Request, name: str) -> dict[str, Any]:
