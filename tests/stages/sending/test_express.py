@@ -16,6 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from stages.delivering import RUNNER, RunningClock, Sending, http, rules, segment_rows
 
@@ -156,6 +157,32 @@ def test_a_killed_shift_loses_nothing(sending: Sending, clock: RunningClock) -> 
     assert shown
     twice = {each for each, count in received.items() if count > 1}
     assert len(twice) <= len(before) - len(shown)
+    assert audit(sending.work).differences == ()
+
+
+def test_a_closer_that_is_killed_loses_nothing_and_dies_with_its_shift(sending: Sending) -> None:
+    """The shift does those books itself, sends nothing twice, and has another closer for the next."""
+    quick_windows(sending, crm="/healthy/crm")
+
+    def closers() -> list[psutil.Process]:
+        return [each for each in psutil.Process(child.pid).children() if "closer" in " ".join(each.cmdline())]
+
+    with a_process(sending) as child:
+        sending.publish(120)
+        until(closers)
+        (first,) = closers()
+        first.kill()
+        until(lambda: len(sending.work.ledger.batches(state="committed")) == 1, 60)
+        sending.publish(120)
+        until(closers)
+        (second,) = closers()
+        until(lambda: len(sending.work.ledger.batches(state="committed")) == 2, 60)
+
+    psutil.wait_procs([second], timeout=10)
+    assert not second.is_running()
+    assert second != first
+    assert set(ids(sending).values()) == {1}
+    assert len(ids(sending)) == 240
     assert audit(sending.work).differences == ()
 
 

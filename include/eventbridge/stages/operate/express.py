@@ -21,16 +21,15 @@ from eventbridge.errors import EventBridgeError, InfrastructureError
 from eventbridge.model.batch import Batch
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.warm_up import compile_ahead
-from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.operate.deliver import deliver_references, deliver_retries, push_and_settle
+from eventbridge.stages.operate.closer import ALREADY, Closer, do_books
+from eventbridge.stages.operate.deliver import deliver_references, deliver_retries
 from eventbridge.stages.operate.express_bus import ShiftBus
 from eventbridge.stages.operate.express_close import Close
 from eventbridge.stages.operate.express_fit import left_to_close, refuse_unfit
 from eventbridge.stages.operate.express_targets import Key
 from eventbridge.stages.operate.express_window import Window
 from eventbridge.stages.operate.shift_lease import UNBOUNDED, Bounds, Lease
-from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -45,9 +44,8 @@ _EVENTS_A_SECOND = 2_000.0
 _SWITCH_SECONDS = 0.0005
 #: How long the close of a window sends what was left to it: as long no segment shows what the next window sends.
 _LEFT_SECONDS = 5.0
-#: Stops a push before it sends.
-_ALREADY = threading.Event()
-_ALREADY.set()
+#: The books of so many events are done by the closer; with fewer a thread holds the loop for a moment only.
+_FOR_CLOSER = 100
 
 
 @dataclass
@@ -97,6 +95,7 @@ class _Loop:
         self._work, self._runner, self._lease = work, runner, lease
         self._done = Shift()
         self._bus = ShiftBus(work)
+        self._closer = Closer(work.settings)
         self._former: Close | None = None  # the window that is being closed
         self._given: Batch | None = None  # what it left to the next window
         self._ended = threading.Event()
@@ -121,6 +120,7 @@ class _Loop:
         finally:
             sys.setswitchinterval(interval)
             self._bus.close()
+            self._closer.close()
             self._ended.set()
             for thread in self._beside:
                 thread.join()
@@ -146,7 +146,7 @@ class _Loop:
         if not self._lease.over:
             self._former = Close(window.batch, window.ends, window.targets, partial(self._go_on, window))
         elif window.end():
-            self._close_window(window.batch)
+            self._close_window(window)
 
     def _begun(self) -> Batch | None:
         """Return a batch that is open and empty; None: it is to be looked again."""
@@ -173,7 +173,7 @@ class _Loop:
     def _go_on(self, window: Window) -> Batch | None:
         """Close a window and open the batch of the next, which delivers already."""
         if window.end():
-            self._close_window(window.batch)
+            self._close_window(window)
         if self._is_backlog():
             self._hand_over()
         return self._opened()
@@ -182,19 +182,24 @@ class _Loop:
         self._done.backlog = True
         self._lease.finish()
 
-    def _close_window(self, batch: Batch) -> None:
+    def _close_window(self, window: Window) -> None:
         """Do the books of a window and send what was left to this, for some seconds; the rest is parked, due now."""
+        batch = window.batch
         if left := left_to_close(self._work.rules_of(batch)):
             budget = min(_LEFT_SECONDS, self._work.settings.push_budget_seconds)
             settings = self._work.settings.model_copy(update={"push_budget_seconds": budget})
             self._close(replace(self._work, settings=settings), batch.batch_id, self._lease.stop, left)
+        elif (
+            window.events >= _FOR_CLOSER
+            and Closer.can_do(self._work, batch)
+            and self._closer.do_books(batch.batch_id, self._pools)
+        ):
+            self._done.windows += 1
         else:
-            self._close(self._work, batch.batch_id, _ALREADY)
+            self._close(self._work, batch.batch_id, ALREADY)
 
     def _close(self, work: Runtime, batch_id: str, stop: threading.Event, only: Collection[Key] | None = None) -> None:
-        buffer(work, batch_id)
-        chunks = route(work, batch_id, InProcessRouter(work.store), self._pools, refers_costly=True)
-        push_and_settle(work, batch_id, chunks, stop, only)
+        do_books(work, batch_id, self._pools, stop, only)
         self._done.windows += 1
 
     def _is_backlog(self) -> bool:

@@ -1,0 +1,141 @@
+"""The closer of a shift: a process that does the books of its windows, so that they take no turns with the loop.
+
+A thread that does them and the one that delivers hold one interpreter in turns, which is what events then wait for.
+Whatever becomes of the closer, the same stages finish the window wherever they are called next.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Collection, Mapping
+from contextlib import closing
+from queue import SimpleQueue
+from typing import IO, Any, Final
+
+from eventbridge.config.connection import Connection
+from eventbridge.config.settings import Settings
+from eventbridge.decision.chunking import PoolSlots
+from eventbridge.errors import EventBridgeError, UserError
+from eventbridge.model.batch import Batch
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.routing.warm_up import compile_ahead
+from eventbridge.stages.ingest.buffer import buffer
+from eventbridge.stages.operate.deliver import push_and_settle
+from eventbridge.stages.route.stage import route
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.telemetry.chosen import chosen_telemetry
+
+log = logging.getLogger(__name__)
+
+Pools = Mapping[str, PoolSlots] | None
+
+#: Stops a push before it sends.
+ALREADY: Final = threading.Event()
+ALREADY.set()
+
+
+def do_books(
+    work: Runtime,
+    batch_id: str,
+    pools: Pools,
+    stop: threading.Event = ALREADY,
+    only: Collection[tuple[str, str]] | None = None,
+) -> None:
+    """Land, route, settle and commit a window that is planned; what has no outcome is sent to `only`, until `stop`."""
+    buffer(work, batch_id)
+    chunks = route(work, batch_id, InProcessRouter(work.store), pools, refers_costly=True)
+    push_and_settle(work, batch_id, chunks, stop, only)
+
+
+class Closer:
+    """Does books in a process of its own, started with the first of them; one thread at a time asks it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @staticmethod
+    def can_do(work: Runtime, batch: Batch) -> bool:
+        """Return whether another process can: one that has no connections, and the ledger's clock."""
+        source = work.rules_of(batch).buses[batch.bus].source
+        is_local = source.type == "embedded" and work.settings.store_uri.startswith("file:")
+        return is_local and work.clock == work.ledger.now
+
+    def do_books(self, batch_id: str, pools: Pools) -> bool:
+        """Do the books of a window that is planned, and send nothing; False: it did not, for whatever reason."""
+        try:
+            process = self._process = self._process or _started(self._settings)
+            assert process.stdin is not None, "it is a pipe"
+            assert process.stdout is not None, "so is this"
+            _put(process.stdin, (batch_id, pools))
+            said = pickle.load(process.stdout)
+        except (OSError, EOFError, pickle.PickleError) as error:
+            said = f"its process ended: {error!r}"
+            self.close()
+        if said is not None:
+            log.warning("batch %s is closed by the loop's own process, as its closer could not: %s", batch_id, said)
+        return said is None
+
+    def close(self) -> None:
+        """End the process, which is at rest, or is given up."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.communicate()
+
+
+def _started(settings: Settings) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", __name__]
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ)
+    assert process.stdin is not None, "it is a pipe"
+    _put(process.stdin, settings)
+    return process
+
+
+def _put(pipe: IO[bytes], what: Any) -> None:
+    pickle.dump(what, pipe)
+    pipe.flush()
+
+
+def _no_connection(name: str) -> Connection:
+    raise UserError(f"the closer of a shift has no connections, and {name!r} is asked for")
+
+
+def _main() -> None:
+    """Do books as they are asked for; ends at once, whatever it is at, when the pipe does: its shift is no more."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # the shift's, which may ask for its last books then
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    settings: Settings = pickle.load(sys.stdin.buffer)
+    asked: SimpleQueue[tuple[str, Pools]] = SimpleQueue()
+    threading.Thread(target=_listen, args=(sys.stdin.buffer, asked), daemon=True).start()
+    with closing(Runtime.open(settings, _no_connection, telemetry=chosen_telemetry(os.environ))) as work:
+        compile_ahead()
+        while True:
+            try:
+                do_books(work, *asked.get())
+            except EventBridgeError as error:
+                _put(answers, str(error))
+            else:
+                _put(answers, None)
+
+
+def _listen(pipe: IO[bytes], asked: SimpleQueue[tuple[str, Pools]]) -> None:
+    try:
+        while True:
+            asked.put(pickle.load(pipe))
+    finally:
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    _main()
