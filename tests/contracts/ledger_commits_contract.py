@@ -19,7 +19,8 @@ from contracts.ledger_samples import (
 
 from eventbridge.errors import BooksError, NotFoundError
 from eventbridge.ledger import Ledger
-from eventbridge.model.batch import Range
+from eventbridge.model.batch import Range, ReadRange
+from eventbridge.model.last_message import LastMessage
 from eventbridge.model.move import Move
 from eventbridge.model.queue import Queue
 
@@ -28,11 +29,14 @@ class CommitsContract:
     """The part about commits."""
 
     def test_a_commit_moves_the_offsets(self, ledger: Ledger, rival: Ledger) -> None:
-        """Each range's queue stands at its end afterwards, and the batch says when."""
+        """Each queue stands at its range's end, by its last message where that is said, and the batch says when."""
         register(ledger)
         settle(ledger)
+        first, *others = some_ranges()
+        read = ReadRange(first.queue, first.start, first.end, LastMessage(first.end - 1, 17))
 
-        assert ledger.commit_batch("batch-1", "flights", some_ranges(), after(9), "000000")
+        assert ledger.commit_batch("batch-1", "flights", [read, *others], after(9), "000000")
+        assert [row.message_id for row in rival.consumer_offsets("flights")] == ["19@17", ""]
         assert rival.committed_offsets("flights") == {QUEUES[0]: 20, QUEUES[1]: 7}
         assert rival.consumer_offsets("flights")[0].changed_at == after(9)
         batch = rival.batch("batch-1")

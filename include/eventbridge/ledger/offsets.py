@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from eventbridge.errors import BooksError
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.statements import offsets as statements
-from eventbridge.model.batch import Range
+from eventbridge.model.batch import Range, ReadRange
 from eventbridge.model.consumer_offset import ConsumerOffset
 from eventbridge.model.queue import Queue
 
@@ -90,7 +90,7 @@ def move_offset(connection: Connection, group: str, moved: Range, now: datetime)
         "of_queue": queue.queue_id,
         "expected": moved.start,
         "to": moved.end,
-        "last": None if moved.last_message is None else moved.last_message.text,
+        "last": moved.last_message.text if isinstance(moved, ReadRange) and moved.last_message else None,
         "now": now,
     }
     if moved.end < moved.start or connection.execute(statements.MOVE_OFFSET, change).rowcount != 1:

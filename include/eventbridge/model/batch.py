@@ -23,7 +23,13 @@ class Range:
     queue: Queue
     start: int
     end: int
-    last_message: LastMessage | None = None  # that was read of it, where that is asked for
+
+
+@dataclass(frozen=True)
+class ReadRange(Range):
+    """A range with the last message that was read of it; None: it was a gap, or that was not noted."""
+
+    last_message: LastMessage | None = None
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -14,7 +13,7 @@ from eventbridge.decision.balance import Books, Fingerprints, differences, settl
 from eventbridge.decision.expectation import failed_expectations
 from eventbridge.errors import BooksError, BusError, OffsetGapError
 from eventbridge.event.ids import Fingerprint
-from eventbridge.model.batch import Batch, BatchFile, FileKind, Range
+from eventbridge.model.batch import Batch, BatchFile, FileKind, ReadRange
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.last_message import LastMessage
 from eventbridge.model.queue import Queue
@@ -105,14 +104,15 @@ def _prove_and_commit(work: Runtime, batch: Batch) -> None:
     work.ledger.commit_batch(batch.batch_id, batch.runner, ranges, now, first, failed, figures)
 
 
-def _ranges(work: Runtime, batch: Batch) -> list[Range]:
+def _ranges(work: Runtime, batch: Batch) -> list[ReadRange]:
     """Return what a batch took, with the last message that was read of each queue."""
     landed = [file.detail for file in work.ledger.files(batch.batch_id, "buffer")]
     last: dict[Queue, LastMessage] = {}
     for each in landed:
         if isinstance(each, LandedRange) and each.last is not None:
             last[each.queue] = max(each.last, last.get(each.queue, each.last))
-    return [replace(span, last_message=last.get(span.queue)) for span in work.ledger.ranges(batch.batch_id)]
+    ranges = work.ledger.ranges(batch.batch_id)
+    return [ReadRange(span.queue, span.start, span.end, last.get(span.queue)) for span in ranges]
 
 
 def _write_manifest(work: Runtime, batch: Batch, books: Books, first: str) -> None:
