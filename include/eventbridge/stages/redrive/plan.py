@@ -155,7 +155,8 @@ def _plan(work: Runtime, redrive: Redrive, search: Search, letters: Sequence[Let
     rules = search.rules
     if redrive.retransform:
         only = rule.model_copy(update={"targets": {first["target"]: rule.targets[first["target"]]}})
-        rules = RuleSet(buses={rule.bus: search.rules.buses[rule.bus]}, rules={rule.name: only})
+        buses = {rule.bus: search.rules.buses[rule.bus]}
+        rules = RuleSet(buses=buses, rules={rule.name: only}, quotas=rules.quotas)
     batch = Batch(
         batch_id=new_batch_id(now),
         kind="redrive",

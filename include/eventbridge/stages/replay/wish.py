@@ -115,7 +115,8 @@ def restricted(rules: RuleSet, bus: str, only_rules: Sequence[str] = (), only_ta
         targets = {key: each for key, each in rule.targets.items() if not only_targets or key in only_targets}
         if targets:
             found[name] = rule if len(targets) == len(rule.targets) else rule.model_copy(update={"targets": targets})
-    return RuleSet(buses={bus: rules.buses[bus]} if bus in rules.buses else {}, rules=found)
+    buses = {bus: rules.buses[bus]} if bus in rules.buses else {}
+    return RuleSet(buses=buses, rules=found, quotas=rules.quotas)
 
 
 def _refuse_unknown(rules: RuleSet, wish: Wish) -> None:
