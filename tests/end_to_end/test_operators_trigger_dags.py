@@ -1,8 +1,14 @@
-"""What operators do by triggering DAGs, over Airflow's REST API on a real Airflow: each form, and what comes of it."""
+"""What operators do by triggering DAGs, over Airflow's REST API on a real Airflow: each form, and what comes of it.
+
+In the same Airflow, which takes as long to start as any of them, a runner of the mode express.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,6 +27,9 @@ from eventbridge.stages.replay.wish import WrittenWish
 
 pytestmark = pytest.mark.timeout(600)
 
+#: A runner of the mode express.
+QUICK = "quick"
+
 #: The rule `accounts` for later orders only.
 LATER = """
 rules:
@@ -30,6 +39,35 @@ rules:
     targets:
       team: {type: http, url: "http://127.0.0.1:8765/healthy/accounts", allow_http: true}
 """
+
+
+def test_events_are_delivered_as_they_come_and_a_killed_task_loses_none(directed: Running) -> None:
+    """The first wakes a shift, those after it take no run; after kill -9 the task is back and finishes its window."""
+    directed.publish(QUICK, range(1))
+    directed.until("the first is delivered", lambda: len(directed.requests("/healthy/quick")) == 1)
+    first = holder(directed)
+    runs = len(directed.runs("deliver_quick"))
+
+    seconds = []
+    for number in range(1, 11):
+        began = time.monotonic()
+        directed.publish(QUICK, range(number, number + 1))
+        directed.until("it is delivered", lambda number=number: len(directed.requests("/healthy/quick")) > number)
+        seconds.append(time.monotonic() - began)
+    os.kill(first, signal.SIGKILL)
+    directed.publish(QUICK, range(11, 21))
+    directed.until("another process has the shift", lambda: holder(directed) != first)
+    directed.until("all are delivered", lambda: len(set(directed.requests("/healthy/quick"))) == 21)
+    second = holder(directed)
+    directed.publish(QUICK, range(21, 22))
+    directed.until("that delivers as well", lambda: len(set(directed.requests("/healthy/quick"))) == 22)
+
+    assert second != first
+    assert sorted(seconds)[5] < 1.0, seconds  # a DAG run takes two
+    assert len(directed.runs("deliver_quick")) == runs
+    directed.until("its shift ends, as nothing comes", lambda: directed.work.ledger.shift(QUICK) is None)
+    directed.until("its books are closed", lambda: directed.work.ledger.unfinished_batch(QUICK) is None)
+    assert directed.differences() == []
 
 
 def test_a_rule_is_paused_and_resumed(directed: Running) -> None:
@@ -111,9 +149,9 @@ def test_an_hour_is_checked(directed: Running) -> None:
     """Great Expectations measures the hour that the form names; the Data Docs page is in the store."""
     # The schedule has checked the hour before this one, or the one before that, and an hour is not checked twice.
     with earlier(directed, 3) as hours:
-        ran(directed, "check_quality", {"hour": hours[0].isoformat()})
+        ran(directed, "check_quality", {"hour": hours[1].isoformat()})
 
-    (check,) = [each for each in directed.work.ledger.quality_checks() if each.hour == hours[0]]
+    (check,) = [each for each in directed.work.ledger.quality_checks() if each.hour == hours[1]]
     record = json.loads(directed.work.store.get(check.record))
     measured = {(each["subject"]["kind"], each["subject"]["name"]) for each in record["measures"]}
     assert {("bus", "orders"), ("target", "accounts"), ("target", "invoices")} <= measured
@@ -168,6 +206,13 @@ def test_a_batch_that_takes_too_long_is_told(directed: Running) -> None:
     directed.until_settled()
 
     assert directed.differences() == []
+
+
+def holder(directed: Running) -> int:
+    """Wait for a shift that delivers, and return the number of its process."""
+    directed.until("a shift has a window open", lambda: directed.work.ledger.batches(state="open"))
+    shift = directed.until("somebody has the shift", lambda: directed.work.ledger.shift(QUICK))
+    return int(shift.holder.split(":")[1])
 
 
 def late_runs(directed: Running) -> set[str]:
