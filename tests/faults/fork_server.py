@@ -17,6 +17,8 @@ import os
 import selectors
 import signal
 import sys
+import tempfile
+import threading
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,7 @@ import pandas  # noqa: F401 - pyarrow imports it at its first table
 import pyarrow.parquet  # noqa: F401
 from faults import runs, world
 from faults.fault import REFUSED, Fault, Hook
+from faults.kinds import KINDS
 
 from eventbridge.errors import EventBridgeError
 from eventbridge.ledger.statements.due import due_targets
@@ -49,6 +52,7 @@ def main() -> None:
     world.lane_rule_set()
     waiting_targets(world.RUNNER)  # statements that are kept
     due_targets(world.RUNNER)
+    _live_through()
     if "spark" in sys.argv:
         import pyspark.sql.connect.session  # noqa: F401 - its import takes two seconds, and starts nothing
 
@@ -69,6 +73,31 @@ def main() -> None:
                     _obey(json.loads(line), children, selector)
             else:
                 _listen(key.data, children, selector)
+
+
+def _live_through() -> None:
+    """Deliver a world, and recover it, in this process: every child would compile the ledger's statements again.
+
+    It leaves no thread and no open file to a fork. Nobody is there to take anything.
+    """
+    before, threads = _open_files(), threading.enumerate()
+    kind, where = KINDS["normal"], Path.cwd()
+    urls = dict.fromkeys(kind.answers, "http://127.0.0.1:1/nobody")
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made) / "world"
+        world.make_world(folder, "normal", kind.events, world.Size())
+        os.chdir(folder)
+        for what, hours in (("normal.all", 0.0), ("recovery:2,4", 2.0)):
+            work = world.open_world(folder, {"urls": urls, "ahead_hours": hours, "spark": ""})
+            runs.run(work, what, lambda _: None, lambda: None)
+            work.close()
+        os.chdir(where)
+    assert threading.enumerate() == threads
+    assert _open_files() == before
+
+
+def _open_files() -> set[str]:
+    return {each.name for each in Path("/proc/self/fd").iterdir()}
 
 
 def _end(children: dict[int, _Child]) -> None:
