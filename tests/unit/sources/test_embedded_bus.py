@@ -19,7 +19,7 @@ from eventbridge.config.settings import Settings
 from eventbridge.errors import BusError
 from eventbridge.model.queue import Queue
 from eventbridge.rule import Bus
-from eventbridge.sources.embedded import bus as embedded
+from eventbridge.sources.embedded import table_log, tables
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.sources.embedded.fields import EmbeddedFields
 from eventbridge.sources.open import open_source
@@ -179,13 +179,13 @@ def test_reading_needs_little_memory(bus: EmbeddedBus) -> None:
         tracemalloc.stop()
 
     assert total == 64 * 1024 * 1024
-    assert peak < 3 * embedded.PAGE_BYTES
+    assert peak < 3 * tables.PAGE_BYTES
 
 
 def test_a_range_of_several_pages_is_whole(bus: EmbeddedBus, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages end by number and by bytes, and nothing is lost or doubled where they meet."""
-    monkeypatch.setattr(embedded, "PAGE_MESSAGES", 7)
-    monkeypatch.setattr(embedded, "PAGE_BYTES", 50)
+    monkeypatch.setattr(tables, "PAGE_MESSAGES", 7)
+    monkeypatch.setattr(tables, "PAGE_BYTES", 50)
     bodies = [b"x" * (number % 20) for number in range(200)]
     bus.publish([(body, None) for body in bodies])
 
@@ -195,7 +195,7 @@ def test_a_range_of_several_pages_is_whole(bus: EmbeddedBus, monkeypatch: pytest
 
 def test_a_slow_reader_holds_up_nobody(bus: EmbeddedBus, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two messages a reader holds no lock and no snapshot: others publish, trim and checkpoint meanwhile."""
-    monkeypatch.setattr(embedded, "PAGE_MESSAGES", 2)
+    monkeypatch.setattr(tables, "PAGE_MESSAGES", 2)
     for _ in range(6):
         bus.publish([(b"x", None)])
     reader = messages_of(bus.read(QUEUE, 0, 6))
@@ -213,7 +213,7 @@ def test_a_slow_reader_holds_up_nobody(bus: EmbeddedBus, monkeypatch: pytest.Mon
 
 def test_trim_goes_in_steps(bus: EmbeddedBus, monkeypatch: pytest.MonkeyPatch) -> None:
     """A long trim is several transactions; what it drops and keeps does not depend on that."""
-    monkeypatch.setattr(embedded, "TRIM_MESSAGES", 3)
+    monkeypatch.setattr(table_log, "TRIM_MESSAGES", 3)
     for _ in range(10):
         bus.publish([(b"x", None)])
 

@@ -1,6 +1,6 @@
 """The file below an embedded bus: made whole or not at all, opened durable, written by one process at a time.
 
-Used by `eventbridge.sources.embedded.bus` only.
+Used by `eventbridge.sources.embedded.file_tables` only.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BUSY_SECONDS = 30.0
 _APPLICATION_ID = 0x45764275
 _VERSION = 1
 
-# A position is the queue's number in the high bits and the offset in the low ones (see embedded.py):
+# A position is the queue's number in the high bits and the offset in the low ones (`places`):
 # the primary key is then the row id, a range of a queue one stretch of the table, and no second index is needed.
 _SCHEMA = """
 CREATE TABLE queue (

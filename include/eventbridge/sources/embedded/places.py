@@ -22,6 +22,11 @@ def position(number: int, offset: int) -> int:
     return number << _OFFSET_BITS | offset
 
 
+def offset_of(position: int) -> int:
+    """Return the offset of a message in its queue, by its row id."""
+    return position & ((1 << _OFFSET_BITS) - 1)
+
+
 def microseconds(at: datetime) -> int:
     """Return an aware time as whole microseconds since 1970, UTC."""
     return (at - _EPOCH) // _MICROSECOND

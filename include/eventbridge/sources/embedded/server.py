@@ -1,6 +1,6 @@
 """The connection below an embedded bus that lives on a PostgreSQL server: tables, transactions, a server that restarts.
 
-Used by `eventbridge.sources.embedded.database_bus` only.
+Used by `eventbridge.sources.embedded.server_tables` only.
 """
 
 from __future__ import annotations

@@ -1,0 +1,130 @@
+"""The tables of an embedded bus in a SQLite file, one a bus."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from eventbridge.sources.embedded import tables
+from eventbridge.sources.embedded.file import BusFile
+from eventbridge.sources.embedded.places import offset_of, position
+from eventbridge.sources.embedded.tables import End, Message
+
+
+class FileTables:
+    """The tables in a file, which is made if it is not there: `tables.Tables`."""
+
+    place = "file"
+
+    def __init__(self, path: Path) -> None:
+        self.name = str(path)
+        self.uri = path.absolute().as_uri()
+        self._file = BusFile(path)
+        self.identity = self._file.identity
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+    def snapshot(self) -> contextlib.AbstractContextManager[object]:
+        """Let several questions see the bus as it is at one moment."""
+        return self._file.snapshot()
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[FileWriter]:
+        """Be the file's only writer for the block, on disk when it has ended, undone if it raises."""
+        with self._file.writing() as connection:
+            yield FileWriter(connection)
+
+    def queues(self) -> Iterable[tuple[str, int, int]]:
+        """Return topic, id and number of each queue."""
+        return self._file.rows("SELECT topic, queue_id, number FROM queue")
+
+    def ends(self) -> Iterable[tuple[int, int]]:
+        """Return number and end offset of each queue."""
+        return self._file.rows("SELECT number, end_offset FROM queue")
+
+    def bounds(self, number: int) -> tuple[int, int]:
+        """Return the first offset of a queue that is held, and its end."""
+        ((first, end),) = self._file.rows("SELECT first_offset, end_offset FROM queue WHERE number = ?", (number,))
+        return first, end
+
+    def published_at(self, number: int, offset: int) -> int:
+        """Return when a message that is held was published."""
+        place = position(number, offset)
+        return int(self._file.rows("SELECT published_at FROM message WHERE position = ?", (place,))[0][0])
+
+    def page(self, number: int, start: int, end: int) -> Sequence[tuple[int, int, bytes]]:
+        """Return the first messages of a range, no more than a page."""
+        # A cursor left open would keep the write-ahead log from being cut for as long as the caller takes.
+        page: list[tuple[int, int, bytes]] = []
+        size = 0
+        with self._file.reading() as connection:
+            cursor = connection.execute(
+                "SELECT position, published_at, body FROM message WHERE position >= ? AND position < ? "
+                "ORDER BY position LIMIT ?",
+                (position(number, start), position(number, end), tables.PAGE_MESSAGES),
+            )
+            with contextlib.closing(cursor):
+                for at, published_at, body in cursor:
+                    page.append((offset_of(at), published_at, body))
+                    size += len(body)
+                    if size >= tables.PAGE_BYTES:
+                        break
+        return page
+
+    def committed(self, group: str) -> Iterable[tuple[int, int]]:
+        """Return number and offset of each queue that a consumer group has an offset of."""
+        return self._file.rows("SELECT queue, next_offset FROM committed_offset WHERE consumer_group = ?", (group,))
+
+
+class FileWriter:
+    """One transaction of the file's only writer, which has no need to lock anything: `tables.Writer`."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def lock_bus(self) -> None:
+        """Do nothing: nobody else writes."""
+
+    def make_queues(self, queues: Iterable[tuple[str, int]]) -> None:
+        """Make queues, each by its topic and its id."""
+        self._connection.executemany("INSERT INTO queue (topic, queue_id) VALUES (?, ?)", queues)
+
+    def lock_ends(self, numbers: Sequence[int]) -> Mapping[int, End]:
+        """Return where queues end."""
+        rows = self._connection.execute("SELECT number, end_offset, last_published_at FROM queue")
+        return {number: End(offset, at) for number, offset, at in rows if number in numbers}
+
+    def append(self, messages: Iterator[Message]) -> None:
+        """Add messages."""
+        rows = ((position(each.queue, each.offset), each.published_at, each.body) for each in messages)
+        self._connection.executemany("INSERT INTO message (position, published_at, body) VALUES (?, ?, ?)", rows)
+
+    def move_ends(self, ends: Mapping[int, End]) -> None:
+        """Have queues end elsewhere."""
+        self._connection.executemany(
+            "UPDATE queue SET end_offset = ?, last_published_at = ? WHERE number = ?",
+            [(*end, number) for number, end in ends.items()],
+        )
+
+    def commit_offsets(self, group: str, offsets: Mapping[int, int], at: int) -> None:
+        """Record offsets of a consumer group."""
+        self._connection.executemany(
+            "INSERT INTO committed_offset (consumer_group, queue, next_offset, committed_at) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT DO UPDATE SET next_offset = excluded.next_offset, committed_at = excluded.committed_at",
+            [(group, number, offset, at) for number, offset in offsets.items()],
+        )
+
+    def lock_queue(self, number: int) -> None:
+        """Do nothing: nobody else writes."""
+
+    def drop(self, number: int, first: int, end: int) -> int:
+        """Drop the messages of a queue from `first` to `end`, which is excluded; return how many there were."""
+        cursor = self._connection.execute(
+            "DELETE FROM message WHERE position >= ? AND position < ?", (position(number, first), position(number, end))
+        )
+        self._connection.execute("UPDATE queue SET first_offset = ? WHERE number = ?", (end, number))
+        return cursor.rowcount

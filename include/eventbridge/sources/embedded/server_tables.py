@@ -1,0 +1,134 @@
+"""The tables of an embedded bus on a PostgreSQL server, beside those of other buses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+
+from psycopg import Connection
+
+from eventbridge.sources.embedded.server import SCHEMA, BusServer
+from eventbridge.sources.embedded.tables import PAGE_BYTES, PAGE_MESSAGES, End, Message
+
+#: A page: so many messages, of which those go out whose bodies fit; the size of a body is known without reading it.
+_PAGE = (
+    "SELECT place, published_at, body FROM (SELECT *, sum(octet_length(body)) OVER (ORDER BY place) AS so_far FROM ("
+    f"SELECT * FROM {SCHEMA}.message WHERE queue = %s AND place >= %s AND place < %s ORDER BY place "
+    f"LIMIT {PAGE_MESSAGES}) AS next) AS counted WHERE so_far - octet_length(body) < {PAGE_BYTES} ORDER BY place"
+)
+
+
+class ServerTables:
+    """The tables on a server, made if they are not there: `tables.Tables`."""
+
+    place = "database"
+
+    def __init__(self, url: str, bus: str) -> None:
+        self._bus = bus
+        self._server = BusServer(url, bus)
+        self.name = self.uri = self._server.uri
+        self.identity = self._server.identity
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._server.close()
+
+    def snapshot(self) -> AbstractContextManager[object]:
+        """Let several questions see the bus as it is at one moment."""
+        return self._server.snapshot()
+
+    @contextmanager
+    def writing(self) -> Iterator[ServerWriter]:
+        """Make the block one transaction, durable when it has ended, undone if it raises."""
+        with self._server.writing() as connection:
+            yield ServerWriter(connection, self._bus)
+
+    def queues(self) -> Iterable[tuple[str, int, int]]:
+        """Return topic, id and number of each queue."""
+        return self._server.rows(f"SELECT topic, queue_id, number FROM {SCHEMA}.queue WHERE bus = %s", (self._bus,))
+
+    def ends(self) -> Iterable[tuple[int, int]]:
+        """Return number and end offset of each queue."""
+        return self._server.rows(f"SELECT number, end_offset FROM {SCHEMA}.queue WHERE bus = %s", (self._bus,))
+
+    def bounds(self, number: int) -> tuple[int, int]:
+        """Return the first offset of a queue that is held, and its end."""
+        query = f"SELECT first_offset, end_offset FROM {SCHEMA}.queue WHERE number = %s"
+        ((first, end),) = self._server.rows(query, (number,))
+        return first, end
+
+    def published_at(self, number: int, offset: int) -> int:
+        """Return when a message that is held was published."""
+        query = f"SELECT published_at FROM {SCHEMA}.message WHERE queue = %s AND place = %s"
+        return int(self._server.rows(query, (number, offset))[0][0])
+
+    def page(self, number: int, start: int, end: int) -> Sequence[tuple[int, int, bytes]]:
+        """Return the first messages of a range, no more than a page."""
+        return self._server.rows(_PAGE, (number, start, end))
+
+    def committed(self, group: str) -> Iterable[tuple[int, int]]:
+        """Return number and offset of each queue that a consumer group has an offset of."""
+        query = f"SELECT queue, next_offset FROM {SCHEMA}.committed_offset WHERE consumer_group = %s"
+        return self._server.rows(query, (group,))
+
+
+class ServerWriter:
+    """One transaction on the server, beside those of others: `tables.Writer`."""
+
+    def __init__(self, connection: Connection, bus: str) -> None:
+        self._connection = connection
+        self._bus = bus
+
+    def lock_bus(self) -> None:
+        """Keep others from making queues."""
+        self._connection.execute(f"SELECT name FROM {SCHEMA}.bus WHERE name = %s FOR UPDATE", (self._bus,))
+
+    def make_queues(self, queues: Iterable[tuple[str, int]]) -> None:
+        """Make queues, each by its topic and its id."""
+        statement = f"INSERT INTO {SCHEMA}.queue (bus, topic, queue_id) VALUES (%s, %s, %s)"
+        with self._connection.cursor() as cursor:
+            cursor.executemany(statement, [(self._bus, topic, queue_id) for topic, queue_id in queues])
+
+    def lock_ends(self, numbers: Sequence[int]) -> Mapping[int, End]:
+        """Keep others from publishing to queues, and return where these end."""
+        rows = self._connection.execute(
+            f"SELECT number, end_offset, last_published_at FROM {SCHEMA}.queue WHERE number = ANY(%s) "
+            "ORDER BY number FOR UPDATE",
+            (list(numbers),),
+        )
+        return {number: End(offset, at) for number, offset, at in rows}
+
+    def append(self, messages: Iterator[Message]) -> None:
+        """Add messages."""
+        statement = f"COPY {SCHEMA}.message (queue, place, published_at, body) FROM STDIN (FORMAT BINARY)"
+        with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
+            copy.set_types(["int8", "int8", "int8", "bytea"])
+            for message in messages:
+                copy.write_row(message)
+
+    def move_ends(self, ends: Mapping[int, End]) -> None:
+        """Have queues end elsewhere."""
+        statement = f"UPDATE {SCHEMA}.queue SET end_offset = %s, last_published_at = %s WHERE number = %s"
+        with self._connection.cursor() as cursor:
+            cursor.executemany(statement, [(*end, number) for number, end in ends.items()])
+
+    def commit_offsets(self, group: str, offsets: Mapping[int, int], at: int) -> None:
+        """Record offsets of a consumer group."""
+        statement = (
+            f"INSERT INTO {SCHEMA}.committed_offset (consumer_group, queue, next_offset, committed_at) "
+            "VALUES (%s, %s, %s, %s) ON CONFLICT (consumer_group, queue) "
+            "DO UPDATE SET next_offset = excluded.next_offset, committed_at = excluded.committed_at"
+        )
+        with self._connection.cursor() as cursor:  # in one order, or two could wait for each other
+            cursor.executemany(statement, [(group, number, offset, at) for number, offset in sorted(offsets.items())])
+
+    def lock_queue(self, number: int) -> None:
+        """Keep others from trimming a queue."""
+        self._connection.execute(f"SELECT number FROM {SCHEMA}.queue WHERE number = %s FOR UPDATE", (number,))
+
+    def drop(self, number: int, first: int, end: int) -> int:
+        """Drop the messages of a queue from `first` to `end`, which is excluded; return how many there were."""
+        gone = f"DELETE FROM {SCHEMA}.message WHERE queue = %s AND place >= %s AND place < %s"
+        count = self._connection.execute(gone, (number, first, end)).rowcount
+        self._connection.execute(f"UPDATE {SCHEMA}.queue SET first_offset = %s WHERE number = %s", (end, number))
+        return count
