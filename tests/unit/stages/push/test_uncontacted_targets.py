@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from datetime import UTC, datetime, timedelta
 
-from unit.stages.test_unjudged_deliveries import items
+from unit.stages.push.test_unjudged_deliveries import items
 
 from eventbridge.decision.breaker import Count, Ended, Tally, after
 from eventbridge.decision.head_of_line import Stay

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from datetime import UTC, datetime, timedelta
 
-from unit.stages.test_unjudged_deliveries import items
+from unit.stages.push.test_unjudged_deliveries import items
 
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.stages.push.breaker import RunBreaker
