@@ -7,12 +7,13 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from stages.delivering import REFUSED, RunningClock, Sending, http, rules, told
+from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, http, rules, told
 
 from eventbridge import fault_points
 from eventbridge.errors import BusError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.rule.operations_bus import OPERATIONS_BUS
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit
@@ -190,6 +191,19 @@ def test_a_bus_that_takes_nothing_stops_nobody(sending: Sending) -> None:
     sending.retry()
 
     assert kinds(sending) == ["delivery.dead_lettered"]
+
+
+def test_the_bus_is_where_the_rules_in_force_say(sending: Sending) -> None:
+    """A stage that has something to tell reads no rule files, all rules of them: `listen` does."""
+    work = sending.begin(crm="/healthy/crm")
+    listen(work, RUNNER)
+    elsewhere = "buses:\n  eventbridge:\n    source: {type: kafka, connection: nowhere, topics: [news]}\n"
+    sending.write(rules({"crm": "/healthy/crm"}).replace("buses:\n", elsewhere))
+    before = work.operations_bus()
+    listen(work, RUNNER)
+
+    assert before == OPERATIONS_BUS
+    assert work.operations_bus().source.type == "kafka"
 
 
 def test_a_rule_can_alert_on_them(sending: Sending, site: Any) -> None:

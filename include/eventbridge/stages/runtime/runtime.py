@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -102,11 +103,22 @@ class Runtime:
             return self.in_force(frozen_rules(self.store, known.rule_set))
 
     def operations_bus(self) -> Bus:
-        """Return the bus `eventbridge`: where today's rules say that it is, else the embedded one of that name."""
+        """Return the bus `eventbridge`: where the rules in force say that it is, else the embedded one of that name.
+
+        Every stage may have something to tell: to read all of today's files for it would cost by the number of rules.
+        """
         try:
-            return self._everybodys_rules().buses.get(OPERATIONS_BUS.name, OPERATIONS_BUS)
+            return self._last_rules().buses.get(OPERATIONS_BUS.name, OPERATIONS_BUS)
         except (RuleFileError, NotFoundError):  # none ever were good
             return OPERATIONS_BUS
+
+    def _last_rules(self) -> RuleSet:
+        """Return the rules in force, as they were frozen; today's, where there are none or their file is gone."""
+        known = self.ledger.rules_in_force()
+        if known is not None:
+            with suppress(StoreError):
+                return frozen_rules(self.store, known.rule_set)
+        return self._everybodys_rules()
 
     def _published_rules(self) -> RuleSet:
         known = self.ledger.rules_in_force()
