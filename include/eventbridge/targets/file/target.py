@@ -47,7 +47,8 @@ class FileTarget:
     more_of_answer = 0
 
     def __init__(self, path: Path, *, clock: Callable[[], datetime]) -> None:
-        self._path = Path(os.path.realpath(path))  # two names of one file must share a lock
+        # a link leads to the folder that is to be synced; one further up leads there by itself
+        self._path = Path(os.path.realpath(path)) if path.is_symlink() else path.absolute()
         self._clock = clock
         self._file: int | None = None
         self._folders_to_sync: set[Path] = set()
@@ -143,10 +144,13 @@ class FileTarget:
             return False
 
     def _open(self) -> int:
-        missing = [folder for folder in self._path.parents if not folder.exists()]
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        # for reading too: the tail is looked at, and a named pipe does not wait for its reader
-        descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        missing: list[Path] = []
+        try:
+            descriptor = _opened(self._path)
+        except FileNotFoundError:  # a look at every folder takes as long as to write a line: only then
+            missing = [folder for folder in self._path.parents if not folder.exists()]
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = _opened(self._path)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             raise OSError(0, "not a regular file")
@@ -182,6 +186,11 @@ class FileTarget:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+
+def _opened(path: Path) -> int:
+    # for reading too: the tail is looked at, and a named pipe does not wait for its reader
+    return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
 
 
 def _lock(descriptor: int, end: float) -> None:
