@@ -41,18 +41,18 @@ def _field(value: Any) -> Any:
 def plain(value: Any) -> Any:
     """Return a document with ordinary numbers, but for what a user wrote as JSON: patterns and transform values."""
     # A type is looked up and nothing called for most values, which are text: this is half of reading a rule.
-    match value:
-        case dict():
-            kept = _as_written(value)
-            return {
-                key: item if type(item) not in _NOT_PLAIN or key in kept else plain(item) for key, item in value.items()
-            }
-        case list():
-            return [plain(item) for item in value]
-        case Number():
-            return float(value.text) if _FRACTION.search(value.text) else int(value.text)
-        case _:
-            return value
+    kind = type(value)
+    if kind is dict:
+        kept = _as_written(value)
+        return {
+            key: item if type(item) not in _NOT_PLAIN or key in kept else plain(item) for key, item in value.items()
+        }
+    if kind is list:
+        return [plain(item) for item in value]
+    if kind is Number:
+        text = value.text
+        return int(text) if text.isdigit() or not _FRACTION.search(text) else float(text)
+    return value
 
 
 def _as_written(value: dict[str, Any]) -> tuple[str, ...]:

@@ -6,13 +6,14 @@ import base64
 import difflib
 import re
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from urllib.parse import quote, urlsplit
 
 from eventbridge.config.connection import Connection
 from eventbridge.errors import ConnectionUnusable
 from eventbridge.targets.headers import HeaderRefused, header_line, is_reserved
 from eventbridge.targets.redaction import forms_of
-from eventbridge.targets.signing import SigningKey, parse_secrets
+from eventbridge.targets.signing import Signer, SigningKey, parse_secrets
 from eventbridge.targets.tokens import TokenClient
 
 # RFC 6750, 2.1, and what other issuers put into tokens: anything visible
@@ -54,9 +55,17 @@ class Credentials:
     client: TokenClient | None = None
     secrets: tuple[bytes, ...] = field(default=(), repr=False)
 
+    @cached_property
+    def signer(self) -> Signer | None:
+        """What signs with the keys, one for all targets that have these credentials; None: there are no keys."""
+        return Signer(self.signing_keys) if self.signing_keys else None
+
     def with_token(self, token: str) -> Credentials:
         """Return the same with a bearer token that its client got."""
         return replace(self, lines=(*self.lines, _bearer(token)), secrets=(*forms_of([token]), *self.secrets))
+
+
+NO_CREDENTIALS = Credentials()
 
 
 def credentials_of(connection: Connection) -> Credentials:

@@ -10,7 +10,7 @@ import pycurl
 
 from eventbridge.decision.request_batch_answer import Said
 from eventbridge.model.answer import Answer
-from eventbridge.targets.credentials import Credentials
+from eventbridge.targets.credentials import NO_CREDENTIALS, Credentials
 from eventbridge.targets.endpoint import Door, Endpoint, easy_handle
 from eventbridge.targets.protocol import Request
 from eventbridge.targets.redaction import veiled
@@ -63,7 +63,7 @@ class Exchange:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.request: Request | None = None
-        self.credentials = Credentials()
+        self.credentials = NO_CREDENTIALS
         self.started_at = datetime.min.replace(tzinfo=UTC)
         self.endpoint = endpoint
         self._lines: list[bytes] = []
@@ -77,7 +77,7 @@ class Exchange:
         """Take up another endpoint of the same kind, and no credentials."""
         if endpoint is not self.endpoint:
             self.endpoint = endpoint
-            self.credentials = Credentials()
+            self.credentials = NO_CREDENTIALS
             self.curl.setopt(pycurl.URL, endpoint.url)
             self._hide(())
 

@@ -13,13 +13,13 @@ from eventbridge.errors import EventBridgeError
 from eventbridge.fault_points import reach
 from eventbridge.model.answer import Answer
 from eventbridge.targets.access import Access
-from eventbridge.targets.credentials import Credentials
+from eventbridge.targets.credentials import NO_CREDENTIALS, Credentials
 from eventbridge.targets.endpoint import Endpoint
 from eventbridge.targets.exchange import Exchange
 from eventbridge.targets.headers import HeaderRefused, event_lines, header_line
 from eventbridge.targets.http_engine import HttpEngine, Seat
 from eventbridge.targets.protocol import Request
-from eventbridge.targets.signing import Signer, traceparent
+from eventbridge.targets.signing import traceparent
 from eventbridge.targets.steps import Aside, Step
 from eventbridge.targets.tokens import NoToken
 
@@ -44,7 +44,7 @@ class HttpTarget:
     ) -> None:
         self._clock = clock
         self._access = access
-        self._take_up(Credentials())
+        self._take_up(NO_CREDENTIALS)
         self._delivering = False
         self._may_renew = True
         self._endpoint = endpoint
@@ -245,7 +245,7 @@ class HttpTarget:
 
     def _take_up(self, credentials: Credentials) -> None:
         self._credentials = credentials
-        self._signer = Signer(credentials.signing_keys) if credentials.signing_keys else None
+        self._signer = credentials.signer
         # libcurl would wait for "100 Continue" before large bodies
         self._own_lines: list[str | bytes] = ["Expect:", *credentials.lines]
 

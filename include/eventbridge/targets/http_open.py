@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
+from dataclasses import dataclass
+
 from eventbridge.config.connection import Connection
 from eventbridge.decision.request_batch import Limits
 from eventbridge.errors import ConnectionUnusable
@@ -15,7 +18,7 @@ from eventbridge.targets.http_bundles import BundlingHttpTarget
 from eventbridge.targets.http_fields import HttpFields
 from eventbridge.targets.opening import Opening
 from eventbridge.targets.protocol import Target
-from eventbridge.targets.tls import tls_of
+from eventbridge.targets.tls import Tls, tls_of
 from eventbridge.targets.tokens import TokenClient
 
 
@@ -27,7 +30,7 @@ def open_http(opening: Opening[HttpFields]) -> Target:
     rule, target, connections, clock = opening.rule, opening.target, opening.connections, opening.clock
     guard = AddressGuard(opening.allow_addresses)
     first = None if target.connection is None else connections(target.connection)
-    url, tls = address_of(rule, target, first), tls_of(first)
+    url, tls = address_of(rule, target, first), _tls_of(first)
     endpoint = Endpoint(
         url,
         target.timeout_seconds,
@@ -44,7 +47,7 @@ def open_http(opening: Opening[HttpFields]) -> Target:
         if target.connection is None:
             return Credentials()
         fresh = unread.pop() if unread else connections(target.connection)
-        if fresh is None or address_of(rule, target, fresh) != url:
+        if fresh is None or (fresh is not first and address_of(rule, target, fresh) != url):
             raise ConnectionUnusable(f"Connection {target.connection!r} has another URL now: the next push takes it.")
         return _credentials(rule, target, fresh)
 
@@ -61,8 +64,32 @@ def open_http(opening: Opening[HttpFields]) -> Target:
     return HttpTarget(endpoint, max_in_flight=target.max_in_flight, access=access, clock=clock)
 
 
+@dataclass(frozen=True)
+class _Proof:
+    """What a connection says that has nothing to do with the target that names it."""
+
+    tls: Tls
+    credentials: Credentials
+
+
+#: Of connections that somebody holds, by what `id` says: a push reads one once for all its targets.
+_proofs: dict[int, _Proof] = {}
+
+
+def _proof_of(connection: Connection) -> _Proof:
+    found = _proofs.get(id(connection))
+    if found is None:
+        found = _proofs[id(connection)] = _Proof(tls_of(connection), credentials_of(connection))
+        weakref.finalize(connection, _proofs.pop, id(connection), None)
+    return found
+
+
+def _tls_of(connection: Connection | None) -> Tls:
+    return tls_of(None) if connection is None else _proof_of(connection).tls
+
+
 def _credentials(rule: str, target: HttpFields, connection: Connection) -> Credentials:
-    found = credentials_of(connection)
+    found = _proof_of(connection).credentials
     if found.client is not None and found.client.url.startswith("http:") and not target.allow_http:
         raise ConnectionUnusable(
             f"Connection {connection.id!r}: its extra `token_url` is http:, which anyone on the way can read. "

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from cryptography import x509
@@ -40,8 +42,7 @@ def tls_of(connection: Connection | None) -> Tls:
 
     Each holds PEM, or the path of a file that does. Raises ConnectionUnusable, which shows nothing of a key.
     """
-    found = ssl.get_default_verify_paths().cafile  # honours SSL_CERT_FILE
-    system_file = Path(found) if found else None
+    system_file = _system_file(os.environ.get("SSL_CERT_FILE"))
     if connection is None:
         return Tls(system_file)
     authorities = _pem(connection, "ca_certificate")
@@ -56,6 +57,13 @@ def tls_of(connection: Connection | None) -> Tls:
             raise _unusable(connection, "has an extra `private_key_password` and no `private_key`. Remove it.")
         return Tls(system_file, authorities)
     return Tls(system_file, authorities, certificate, _unlocked(connection, certificate, key))
+
+
+@lru_cache(maxsize=1)
+def _system_file(_named: str | None) -> Path | None:
+    """Return the file of the system's authorities, which SSL_CERT_FILE may name: looked up once, not by each target."""
+    found = ssl.get_default_verify_paths().cafile
+    return Path(found) if found else None
 
 
 def _pem(connection: Connection, name: str) -> bytes | None:

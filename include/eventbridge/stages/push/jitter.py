@@ -26,7 +26,6 @@ class Dice:
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
         self._clock = clock
-        self._random = random.Random()
         self._request: tuple[datetime, float] | None = None
         self._last: Throw | None = None
 
@@ -34,5 +33,5 @@ class Dice:
         """Return the throw of the request that an answer is of: the last one's, or a new one."""
         request = (answer.started_at, answer.duration_ms)
         if self._last is None or request != self._request:
-            self._request, self._last = request, Throw(self._clock(), self._random.random())
+            self._request, self._last = request, Throw(self._clock(), random.random())
         return self._last
