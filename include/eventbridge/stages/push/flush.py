@@ -12,8 +12,9 @@ _SECONDS = 1.0
 
 def must_flush(target: Target, waiting: int, first: Answer, last: Answer) -> bool:
     """Return whether so many answers, of which these came first and last, have waited for a flush long enough."""
-    lasted = (last.started_at - first.started_at).total_seconds() + last.duration_ms / 1000
-    return waiting >= target.flush_every or lasted >= _SECONDS
+    if waiting >= target.flush_every:
+        return True
+    return (last.started_at - first.started_at).total_seconds() + last.duration_ms / 1000 >= _SECONDS
 
 
 def flush(target: Target) -> str | None:

@@ -180,6 +180,13 @@ class TargetRun:
             self._ended = True
             self.settings.rows.run_ended()
 
+    def accept(self, item: Item, answer: Answer) -> None:
+        """Do what `write` does for a delivery that its target took, and tell the breaker, which is at rest."""
+        self.breaker.accepted(1, self.clock())
+        self.presence.answered(answer, again=item.due_at is not None)
+        self.report.delivered += 1
+        self.settings.rows.put(outcome_row(item, DELIVERED, answer))
+
     def write(self, item: Item, outcome: Outcome, answer: Answer | None) -> None:
         """Put the row for an outcome, and count it; `answer` None: it was decided without an attempt."""
         if self.settings.shadow and isinstance(outcome, (DeadLettered, RetryAt)):

@@ -179,12 +179,13 @@ class Rounds:
 
     def _decide(self, item: Item, answer: Answer) -> None:
         run = self._run
-        now, draw = run.dice.throw(answer)
         item.attempts += 1
-        outcome: Outcome = DELIVERED
         if answer.accepted and run.breaker.at_rest:  # as nearly all are: what follows would come to the same
-            run.breaker.accepted(1, now)
-        elif answer.error_class == "Interrupted":
+            run.accept(item, answer)
+            return
+        now, draw = run.dice.throw(answer)
+        outcome: Outcome = DELIVERED
+        if answer.error_class == "Interrupted":
             self._interrupted, outcome = True, Unknown()
         elif run.settings.shadow:
             run.breaker.accepted(1, now)
