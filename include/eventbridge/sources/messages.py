@@ -46,7 +46,7 @@ def message_block(
     count = len(offsets)
     columns = [
         _array(offsets, pa.int64()),
-        _array(published_at, pa.int64()).cast(_TIME),
+        _array(published_at, pa.int64()).view(_TIME),
         _array(keys, pa.binary()) if keys is not None else pa.nulls(count, pa.binary()),
         _headers(headers) if headers is not None else pa.nulls(count, HEADERS),
         _array(bodies, pa.binary()),

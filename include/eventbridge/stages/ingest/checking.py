@@ -30,7 +30,17 @@ from eventbridge.sources.messages import MESSAGES
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.ingest.as_events import as_events
 from eventbridge.store import layout
-from eventbridge.store.columns import column_of, listed, numbers_of, same, strings, time_code, times, with_codes
+from eventbridge.store.columns import (
+    column_of,
+    listed,
+    numbers_of,
+    same,
+    strings,
+    time_code,
+    times,
+    vector_of,
+    with_codes,
+)
 from eventbridge.store.parquet import TableWriter
 from eventbridge.store.protocol import Store
 from eventbridge.store.schemas import BUFFER, ROW_GROUP_ROWS
@@ -115,8 +125,8 @@ class Checking:
         messages, refused = as_events(pa.Table.from_batches(blocks, schema=MESSAGES), queue, self.mapping)
         checked = self._check(messages, refused, seen)
         seen |= checked.identities
-        columns = (messages["offset"], messages["published_at"].cast(pa.int64()), messages["body"])
-        rows = zip(*(each.to_pylist() for each in columns), strict=True)
+        offsets, published = (vector_of(messages[name]).tolist() for name in ("offset", "published_at"))
+        rows = zip(offsets, published, messages["body"].to_pylist(), strict=True)
         events = [
             FreshEvent(queue, offset, published_at, event_id, source, body)
             for (offset, published_at, body), status, event_id, source in zip(
