@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import accumulate
+from itertools import accumulate, groupby
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from eventbridge.model.fresh_event import FreshEvent
-from eventbridge.routing.block import SliceOrigin, outputs_of, runs_of
+from eventbridge.routing.block import SliceOrigin, outputs_of
 from eventbridge.routing.delivery_file import deliveries_of
 from eventbridge.routing.events import SliceEvents, match_rows
 from eventbridge.routing.program import Route, RouteProgram
@@ -79,16 +79,14 @@ def route_in_memory(
             span = slice(payloads.first, payloads.last)
             part = Deliveries(numbers[span], targets[span], made.ids[span])
             rows += _rows(program, events, part, payloads, origin, fresh, arrived_at)
-        found += _by_target(program, targets, rows)
+        found += _by_target(program, targets.tolist(), rows)
     return FreshlyRouted(found, has_others)
 
 
-def _by_target(
-    program: RouteProgram, targets: npt.NDArray[np.int64], rows: list[DeliveryRow]
-) -> Iterator[FreshDeliveries]:
-    for start, count in zip(*(each.tolist() for each in runs_of(targets)), strict=True):
-        route = program.routes[targets[start]]
-        yield FreshDeliveries(route.rule.name, route.target.name, rows[start : start + count])
+def _by_target(program: RouteProgram, targets: list[int], rows: list[DeliveryRow]) -> Iterator[FreshDeliveries]:
+    for target, of_target in groupby(zip(targets, rows, strict=True), key=itemgetter(0)):
+        route = program.routes[target]
+        yield FreshDeliveries(route.rule.name, route.target.name, [row for _, row in of_target])
 
 
 def _rows(

@@ -25,6 +25,7 @@ ROOM: Final = 8 << 20
 """Bytes of payload that are rendered at a time."""
 
 _MOST_ROOM: Final = 1 << 30  # an Arrow array of binaries counts with 31 bits
+_LEAST_ROOM: Final = 1 << 16
 _SLACK: Final = 64
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -79,7 +80,8 @@ def _render_group(group: Group, events: Events, deliveries: Deliveries, first: i
     row_of_event = np.cumsum(wanted, dtype=np.int64) - 1
     parts = find_parts(events.texts, np.flatnonzero(wanted), group.paths)
     work = _Work(group, events, deliveries, parts, row_of_event)
-    room = ROOM
+    size = int(events.texts.end[-1] - events.texts.start[0])
+    room = min(ROOM, _LEAST_ROOM + 4 * size)  # to map all of it takes longer than to render a few
     while first < last:
         payloads = work.run(first, last, room)
         if payloads.last == first and room < _MOST_ROOM:
