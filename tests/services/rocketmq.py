@@ -38,6 +38,8 @@ PASSWORD: Final = "a-secret-of-the-tests"
 _FILE_BYTES: Final = 2 << 20
 _FILLER: Final = "filler"
 
+# Each flush of the timers looks through a wheel of 38 MB, for what only a broker that starts again reads: once a second
+# it would take a quarter of a processor for as long as there is a broker.
 _BROKER = """\
 brokerClusterName=tests
 brokerName={name}
@@ -58,6 +60,7 @@ maxMessageSize=1500000
 maxHashSlotNum=50000
 maxIndexNum=100000
 mappedFileSizeTimerLog=1048576
+timerFlushIntervalMs=60000
 diskMaxUsedSpaceRatio=99
 flushConsumerOffsetInterval=500
 flushDelayOffsetInterval=1000
