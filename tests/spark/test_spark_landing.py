@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from services.brokers import Broker
+from services.kafka import Kafka
+from services.rocketmq import RocketMQ
 from spark.own_server import own_server
 
 from eventbridge.config.connection import connections_from_environment
@@ -29,7 +32,7 @@ _EVENTS = 2_000
 def environ(broker: Broker, tmp_path: Path) -> dict[str, str]:
     """The settings of an installation whose bus is a topic of three queues."""
     broker.make_topics("landed", queues=3)
-    source = {"type": broker.kind, "connection": "broker", "topics": ["landed"], "start_at": "earliest"}
+    source = {"type": broker.kind, "connection": broker.kind, "topics": ["landed"], "start_at": "earliest"}
     target = {"type": "file", "path": str(tmp_path / "never-written")}
     rule = {"bus": "orders", "pattern": {}, "targets": {"lines": target}}
     (tmp_path / "rules").mkdir()
@@ -38,17 +41,17 @@ def environ(broker: Broker, tmp_path: Path) -> dict[str, str]:
     )
     return {
         "EVENTBRIDGE_RULES_FOLDER": str(tmp_path / "rules"),
-        "EVENTBRIDGE_CONN_BROKER": broker.server.connection,
+        f"EVENTBRIDGE_CONN_{broker.kind.upper()}": broker.server.connection,
         "EVENTBRIDGE_BUFFER_RANGE_EVENTS": "100",
         "EVENTBRIDGE_PREPARE_BUDGET_SECONDS": "600",
     }
 
 
-@pytest.fixture
-def server(environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkConnectServer]:
-    """A Spark Connect server whose workers know the broker."""
-    monkeypatch.setenv("EVENTBRIDGE_CONN_BROKER", environ["EVENTBRIDGE_CONN_BROKER"])
-    with own_server(tmp_path / "spark") as running:
+@pytest.fixture(scope="module")
+def server(kafka: Kafka, rocketmq: RocketMQ, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkConnectServer]:
+    """A Spark Connect server whose workers know the brokers."""
+    known = {"EVENTBRIDGE_CONN_KAFKA": kafka.connection, "EVENTBRIDGE_CONN_ROCKETMQ": rocketmq.connection}
+    with own_server(tmp_path_factory.mktemp("spark"), environ={**os.environ, **known}) as running:
         yield running
 
 
