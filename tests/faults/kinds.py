@@ -283,7 +283,7 @@ KINDS: dict[KindName, Kind] = {
         own=frozenset({"listen"}),
         every=2,  # two thirds of its calls plan the batch, as ever
     ),
-    "express": Kind("normal", {"shift": _shift}, answers=_SOME_FAIL, events="placed", most=40, requests=4),
+    "express": Kind("normal", {"shift": _shift}, answers=_SOME_FAIL, most=40, requests=4),
     "takeover": Kind(
         "normal", {"shift": _shift}, before=("leave",), answers=_SOME_FAIL, events="placed", most=24, requests=4
     ),

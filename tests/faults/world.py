@@ -82,8 +82,8 @@ rules:
       bills: {{{_HTTP}, connection: bills, transform: {{form: JSONATA, value: '{{"id": id}}'}}, {_RETRY}}}
 """
 
-#: What the express lane delivers: no ordered target, no costly rule.
-_LANE_RULES = _RULES.partition("  ordered-moves:")[0]
+#: Of the express lane's worlds: an ordered target too, which is left to the close of a window, and no costly rule.
+_LANE_RULES = _RULES.partition(f"  {COSTLY_RULE}:")[0]
 #: Kinds whose worlds have these rules; in them both modes of a runner take turns.
 LANE_KINDS = ("express", "takeover", "backlog")
 #: Whose bus is a queue.

@@ -185,7 +185,8 @@ class _Loop:
     def _close_window(self, window: Window) -> None:
         """Do the books of a window and send what was left to this, for some seconds; the rest is parked, due now."""
         batch = window.batch
-        if left := left_to_close(self._work.rules_of(batch)):
+        left = left_to_close(self._work.rules_of(batch)) if window.waits else None
+        if left:
             budget = min(_LEFT_SECONDS, self._work.settings.push_budget_seconds)
             settings = self._work.settings.model_copy(update={"push_budget_seconds": budget})
             self._close(replace(self._work, settings=settings), batch.batch_id, self._lease.stop, left)

@@ -98,6 +98,11 @@ class Window:
         """Up to where it has read."""
         return self._ends
 
+    @property
+    def waits(self) -> bool:
+        """Whether something that it does not send waits for its close."""
+        return self._routing.waits
+
     def _standing(self) -> dict[Queue, int]:
         return {span.queue: span.end for span in self.work.ledger.ranges(self.batch.batch_id)}
 
