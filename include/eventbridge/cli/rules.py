@@ -245,10 +245,16 @@ def _pattern(rule: str | None, file: Path | None, folder: Path | None) -> Patter
 
 
 def _check(folder: Path | None) -> RulesChecked:
-    from eventbridge.stages.operate.check_rules import checked_folder
+    from eventbridge.stages.operate.check_rules import RulesChecked, checked_folder
 
-    with _place(folder) as place:
-        return checked_folder(place)
+    try:
+        with _place(folder) as place:
+            checked = checked_folder(place)
+            if checked.mistakes:
+                raise RuleFileError(checked.mistakes)  # through whoever copied the files: that knows where they lie
+            return checked
+    except RuleFileError as error:
+        return RulesChecked(tuple(error.mistakes))
 
 
 def _load(folder: Path | None) -> RuleSet:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from stages.delivering import REFUSED, RUNNER, Sending, http, operational_events, rules
+from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, http, operational_events, rules
 
 from eventbridge.model.batch import Batch
 from eventbridge.model.store_size import Area
@@ -158,7 +158,7 @@ def test_a_count_finds_what_nobody_counted(sending: Sending) -> None:
     assert status(publish_and_look).store_quota.held > quota + 4_000
 
 
-def test_replays_and_redrives_wait_for_room_too(sending: Sending) -> None:
+def test_replays_and_redrives_wait_for_room_too(sending: Sending, clock: RunningClock) -> None:
     """A store at its quota takes none of their batches; they are not over, and go on by themselves."""
     delivered(sending)
     work = sending.site.reopen(store_quota_bytes=ROOMY)
@@ -172,6 +172,7 @@ def test_replays_and_redrives_wait_for_room_too(sending: Sending) -> None:
     assert [(each.batch_id, each.wait_until is not None) for each in waits] == [(None, True)] * 2
     assert [each.kind for each in full.ledger.batches()] == ["normal"]
 
+    clock.advance(60)
     roomy = sending.site.reopen(store_quota_bytes=ROOMY)
     assert plan_replay(roomy, replay).batch_id is not None
     assert plan_redrive(roomy, redrive).batch_id is not None
