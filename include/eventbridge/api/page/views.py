@@ -15,7 +15,7 @@ from eventbridge.api.payloads import HIDDEN, letter_seen, shows_payloads, why_se
 from eventbridge.api.reading import LetterQuery, letter_document, named, rule_document
 from eventbridge.errors import NotFoundError
 from eventbridge.event.json_document import write_document
-from eventbridge.event.plain import plain, text
+from eventbridge.event.plain import plain
 from eventbridge.model.why import EventAnswer
 from eventbridge.stages.letters.groups import letter_groups
 from eventbridge.stages.letters.selection import REASONS
@@ -207,11 +207,10 @@ def dead_letters(work: Runtime, query: LetterQuery) -> dict[str, Any]:
 def dead_letter(work: Runtime, asked: Request, name: str) -> dict[str, Any]:
     """Return one dead letter, whole to who may see payloads."""
     found = letter_seen(asked, named(letter_document(work, name)))
-    request = found["request"]
     return {
         "letter": found,
-        "event": text(found["event"]),
-        "request": None if request is None else text(request),
+        "event": plain(found["event"]),
+        "request": plain(found["request"]),
         "headers": _lines(found["request_headers"]) if shows_payloads(asked) else [],
         "attempts": [plain(each) for each in found["attempts"]],
     }
