@@ -31,7 +31,7 @@ from rich.table import Table
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import deliver_batch
+from eventbridge.stages.operate.deliver import deliver_batch, deliver_until_idle
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.settle.settlement import settled_as
 
@@ -120,6 +120,8 @@ def _measured(receiver: CompiledReceiver, load: Load) -> Found:
             else:
                 _until(lambda: _is_done(work, load))
         with closing(place.open()) as work:
+            # What the runner left, unread or to be tried again, comes late; that none is lost is seen then.
+            deliver_until_idle(work, RUNNER, InProcessRouter(work.store))
             return found_of(work, RUNNER, load, began, share)
 
 
