@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -58,6 +59,25 @@ rules:
 
 class Killed(BaseException):
     """The process died here; no handler of errors sees it."""
+
+
+@contextmanager
+def dying_at(point: str, fatal: int) -> Iterator[list[str]]:
+    """Let the process die when it reaches a point for the n-th time; a point that is never reached kills nobody."""
+    reached = 0
+    died: list[str] = []
+
+    def hook(found: str) -> None:
+        nonlocal reached
+        reached += found == point
+        if reached == fatal:
+            raise Killed(found)
+
+    fault_points.install(hook)
+    try:
+        yield died
+    finally:
+        fault_points.install(None)
 
 
 @dataclass

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,10 @@ import pytest
 from services.brokers import Broker, messages
 from stages.broker_shop import connect, connection_name, delivered, example_of, shop_on
 from stages.broker_shop import publish as publish_to_broker
-from stages.conftest import Killed
+from stages.conftest import Killed, dying_at
 from stages.delivering import Sending, segment_rows
-from stages.sending.test_express import a_shift, until
+from stages.shifts import a_shift, until
 
-from eventbridge import fault_points
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.commit.stage import commit
@@ -185,21 +184,3 @@ def test_a_push_may_die_around_any_send(
         assert len(mine) == 3
         assert max(mine.values()) <= 2
         assert all(count == 1 for key, count in mine.items() if key in written)
-
-
-@contextmanager
-def dying_at(point: str, fatal: int) -> Iterator[None]:
-    """Let the process die when it reaches a point for the n-th time."""
-    reached = 0
-
-    def hook(found: str) -> None:
-        nonlocal reached
-        reached += found == point
-        if reached == fatal:
-            raise Killed(found)
-
-    fault_points.install(hook)
-    try:
-        yield
-    finally:
-        fault_points.install(None)

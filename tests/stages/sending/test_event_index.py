@@ -1,4 +1,4 @@
-"""The index of event ids: made by maintenance, joined by day, made anew where it is lost, gone with its events."""
+"""The index of event ids: made by maintenance, joined by day, made again where it is lost, gone with its events."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_what_is_no_event_and_an_id_in_two_batches_are_indexed(sending: Sending)
 
 @pytest.mark.parametrize("harm", ["lost", "damaged"])
 def test_a_lost_index_is_said_and_made_anew(sending: Sending, harm: str) -> None:
-    """Never a wrong answer: that day is looked through, until maintenance has indexed it anew."""
+    """Never a wrong answer: that day is looked through, until maintenance has indexed it again."""
     work = sending.begin(2, crm="/healthy/crm")
     sending.deliver()
     maintain(work)

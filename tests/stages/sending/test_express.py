@@ -9,62 +9,20 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
-from typing import Any
 
-import psutil
 import pytest
 from stages.delivering import RUNNER, RunningClock, Sending, http, rules, segment_rows
+from stages.shifts import a_process, a_shift, crm_requests, ids, until
 
 from eventbridge import fault_points
 from eventbridge.decision.chunking import PoolSlots
 from eventbridge.errors import BusError, InfrastructureError, UserError
 from eventbridge.routing.warm_up import compile_ahead
 from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.operate import express_window
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.express import deliver_express
 from eventbridge.stages.operate.shift_lease import Bounds
-
-
-def until(reached: Callable[[], Any], seconds: float = 20) -> None:
-    """Wait for something to be so."""
-    end = time.monotonic() + seconds
-    while not reached():
-        assert time.monotonic() < end, "it never came"
-        threading.Event().wait(0.002)
-
-
-@contextmanager
-def a_shift(sending: Sending) -> Iterator[None]:
-    """Deliver in a thread while the block runs."""
-    stop = threading.Event()
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            deliver_express(sending.work, RUNNER, stop)
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        until(lambda: failed or sending.work.ledger.batches(state="open"))
-        yield
-    finally:
-        stop.set()
-        thread.join()
-        assert failed == []
-
-
-def ids(sending: Sending) -> Counter[str]:
-    """Return how often each delivery was received."""
-    return Counter(each["webhook_id"] for each in sending.requests())
 
 
 def test_events_are_delivered_as_they_come(sending: Sending) -> None:
@@ -117,26 +75,6 @@ def test_rules_that_it_cannot_deliver_are_refused(sending: Sending) -> None:
         deliver_express(sending.work, RUNNER, threading.Event())
 
 
-@contextmanager
-def a_process(sending: Sending) -> Iterator[subprocess.Popen[bytes]]:
-    """Deliver in a process of its own; it has a window open."""
-    own = {
-        "EVENTBRIDGE_HOME": str(sending.site.folder),
-        "EVENTBRIDGE_RULES_FOLDER": str(sending.site.folder / "rules"),
-    }
-    child = subprocess.Popen(
-        [Path(sys.executable).with_name("eventbridge"), "deliver", "--runner", RUNNER, "--express"],
-        env=os.environ | sending.site.environ | own,
-        stderr=subprocess.PIPE,
-    )
-    try:
-        until(lambda: sending.work.ledger.batches(state="open"), 60)
-        yield child
-    finally:
-        child.kill()
-        child.communicate()
-
-
 def test_a_killed_shift_loses_nothing(sending: Sending, clock: RunningClock) -> None:
     """The staged path finishes its batch; only what no segment shows comes twice."""
     sending.rules(crm="/healthy/crm")
@@ -157,32 +95,6 @@ def test_a_killed_shift_loses_nothing(sending: Sending, clock: RunningClock) -> 
     assert shown
     twice = {each for each, count in received.items() if count > 1}
     assert len(twice) <= len(before) - len(shown)
-    assert audit(sending.work).differences == ()
-
-
-def test_a_closer_that_is_killed_loses_nothing_and_dies_with_its_shift(sending: Sending) -> None:
-    """The shift does those books itself, sends nothing twice, and has another closer for the next."""
-    quick_windows(sending, crm="/healthy/crm")
-
-    def closers() -> list[psutil.Process]:
-        return [each for each in psutil.Process(child.pid).children() if "closer" in " ".join(each.cmdline())]
-
-    with a_process(sending) as child:
-        sending.publish(120)
-        until(closers)
-        (first,) = closers()
-        first.kill()
-        until(lambda: len(sending.work.ledger.batches(state="committed")) == 1, 60)
-        sending.publish(120)
-        until(closers)
-        (second,) = closers()
-        until(lambda: len(sending.work.ledger.batches(state="committed")) == 2, 60)
-
-    psutil.wait_procs([second], timeout=10)
-    assert not second.is_running()
-    assert second != first
-    assert set(ids(sending).values()) == {1}
-    assert len(ids(sending)) == 240
     assert audit(sending.work).differences == ()
 
 
@@ -379,104 +291,3 @@ def test_a_rate_is_kept_in_a_window(sending: Sending) -> None:
     assert took > 1.5
     assert sending.work.ledger.parked_counts() == []
     assert audit(sending.work).differences == ()
-
-
-def quick_windows(sending: Sending, **targets: str) -> None:
-    """Write the rule, of a runner whose windows are closed after a second of load."""
-    sending.write(rules(targets) + f"runners:\n  {RUNNER}: {{mode: express, express: {{window: 1s}}}}\n")
-
-
-@contextmanager
-def a_close_that_waits() -> Iterator[tuple[threading.Event, threading.Event]]:
-    """Hold the first commit; yield what says that it began, and what lets it go on."""
-    began, goes_on = threading.Event(), threading.Event()
-
-    def hold(point: str) -> None:
-        if point == "bus.commit" and not began.is_set():
-            began.set()
-            assert goes_on.wait(20)
-
-    fault_points.install(hold)
-    try:
-        yield began, goes_on
-    finally:
-        goes_on.set()
-        fault_points.install(None)
-
-
-def test_events_are_delivered_while_a_window_is_closed(sending: Sending) -> None:
-    """They are the next window's, which gets its batch once the former is committed."""
-    quick_windows(sending, crm="/healthy/crm")
-    with a_close_that_waits() as (closes, goes_on), a_shift(sending):
-        sending.publish(30)
-        until(closes.is_set)
-        sending.publish(12)
-        until(lambda: len(sending.requests()) == 42)
-        assert sending.work.ledger.batches(state="open") == []
-        goes_on.set()
-        until(lambda: sending.work.ledger.batches(state="open"))
-        sending.publish(1)
-        until(lambda: len(sending.requests()) == 43)
-
-    assert [batch.state for batch in sending.work.ledger.batches()] == ["committed"] * 2
-    assert set(ids(sending).values()) == {1}
-    assert audit(sending.work).differences == ()
-
-
-def test_rules_that_change_while_a_window_is_closed_hold_for_what_came_meanwhile(sending: Sending) -> None:
-    """The next window starts over with them: what was sent by the old ones comes again, and nothing is lost."""
-    quick_windows(sending, crm="/healthy/crm")
-    with a_close_that_waits() as (closes, goes_on), a_shift(sending):
-        sending.publish(30)
-        until(closes.is_set)
-        sending.publish(12)
-        until(lambda: len(sending.requests()) == 42)
-        quick_windows(sending, crm="/healthy/crm", erp="/healthy/erp")
-        goes_on.set()
-        until(lambda: len(sending.requests()) == 42 + 24)
-
-    paths = Counter(each["path"].rpartition("/")[2] for each in sending.requests())
-    assert paths == {"crm": 54, "erp": 12}
-    assert Counter(ids(sending).values()) == {1: 42, 2: 12}
-    assert audit(sending.work).differences == ()
-
-
-def test_the_next_window_begins_while_a_target_of_the_former_hangs(sending: Sending) -> None:
-    """Its neighbours' deliveries go on, and what it has no answer to is not sent again."""
-    quick_windows(sending, hanging=http("/hang/hanging", timeout='"20s"'), crm="/healthy/crm")
-    with a_shift(sending):
-        for number in range(1, 5):
-            sending.publish(15)
-            until(lambda number=number: len(crm_requests(sending)) == 15 * number)
-            if number % 2 == 0:
-                until(lambda number=number: len(sending.work.ledger.batches()) > number // 2)
-
-    assert set(ids(sending).values()) == {1}
-    assert audit(sending.work).differences == ()
-
-
-def test_a_target_that_hangs_in_the_former_window_has_one_run(
-    sending: Sending, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What the next window has for it waits until the former gave up: its limits hold for both together."""
-    monkeypatch.setattr(express_window, "_PATIENCE_SECONDS", 6.0)
-    hanging = http("/hang/hanging", timeout='"20s"', max_in_flight=1)
-    quick_windows(sending, hanging=hanging, crm="/healthy/crm")
-    with a_shift(sending):
-        began = time.monotonic()
-        count = 0
-        while time.monotonic() - began < 2:  # a window lasts for one
-            count += 1
-            sending.publish(1)
-            until(lambda count=count: len(crm_requests(sending)) == count)
-        assert [batch.state for batch in sending.work.ledger.batches()] == ["open"], "the former is closed"
-        assert len(sending.requests()) == count + 1
-        monkeypatch.setattr(express_window, "_PATIENCE_SECONDS", 0.5)
-
-    assert set(ids(sending).values()) == {1}
-    assert audit(sending.work).differences == ()
-
-
-def crm_requests(sending: Sending) -> list[Any]:
-    """Return what the target `crm` received."""
-    return [each for each in sending.requests() if each["path"].endswith("crm")]

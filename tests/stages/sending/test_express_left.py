@@ -9,8 +9,8 @@ from pathlib import Path
 
 from stages.delivering import RUNNER, Sending, rules
 from stages.ordering import keyed, publish
-from stages.sending.test_express import a_shift, crm_requests, ids, until
 from stages.sending.test_s3_target import Bucket
+from stages.shifts import a_shift, crm_requests, ids, until
 
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.express_fit import express_warnings, left_to_close

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from stages.delivering import RUNNER, RunningClock, Sending, http, rules
-from stages.sending.test_express import a_shift, ids, until
+from stages.shifts import a_shift, ids, until
 
 from eventbridge.decision.chunking import PoolSlots
 from eventbridge.errors import InfrastructureError

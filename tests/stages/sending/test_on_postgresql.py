@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from services.postgresql import Postgresql, postgresql
 from stages.delivering import REFUSED, RUNNER, RunningClock, Sending
-from stages.sending.test_express import a_shift, ids, until
+from stages.shifts import a_shift, ids, until
 
 from eventbridge import fault_points
 from eventbridge.ledger import Ledger

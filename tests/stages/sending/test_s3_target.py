@@ -17,10 +17,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from stages.conftest import Killed
+from stages.conftest import Killed, dying_at
 from stages.delivering import RunningClock, Sending, routed, segment_rows
 
-from eventbridge import fault_points
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.model.parked import Parked
 from eventbridge.routing.in_process import InProcessRouter
@@ -306,25 +305,6 @@ def push_all(work: Runtime, batch_id: str, died: list[str]) -> None:
             push(work, batch_id, chunk.chunk_id)
     except Killed:
         died.append("here")
-
-
-@contextmanager
-def dying_at(point: str, fatal: int) -> Iterator[list[str]]:
-    """Let the process die when it reaches a point for the n-th time; a point that is never reached kills nobody."""
-    reached = 0
-    died: list[str] = []
-
-    def hook(found: str) -> None:
-        nonlocal reached
-        reached += found == point
-        if reached == fatal:
-            raise Killed(found)
-
-    fault_points.install(hook)
-    try:
-        yield died
-    finally:
-        fault_points.install(None)
 
 
 def test_a_large_span_goes_up_in_parts(sending: Sending, bucket: Bucket, order: Order) -> None:

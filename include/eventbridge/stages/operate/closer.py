@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import select
 import signal
 import subprocess
 import sys
@@ -34,6 +35,9 @@ from eventbridge.telemetry.chosen import chosen_telemetry
 log = logging.getLogger(__name__)
 
 Pools = Mapping[str, PoolSlots] | None
+
+#: How long books, which take a second, may take; what the loop delivers meanwhile has no segment.
+_PATIENCE_SECONDS: Final = 30.0
 
 #: Stops a push before it sends.
 ALREADY: Final = threading.Event()
@@ -74,9 +78,11 @@ class Closer:
             assert process.stdin is not None, "it is a pipe"
             assert process.stdout is not None, "so is this"
             _put(process.stdin, (batch_id, pools))
+            if not select.select([process.stdout], [], [], _PATIENCE_SECONDS)[0]:
+                raise TimeoutError(f"no answer in {_PATIENCE_SECONDS:g} s")
             said = pickle.load(process.stdout)
         except (OSError, EOFError, pickle.PickleError) as error:
-            said = f"its process ended: {error!r}"
+            said = f"its process is given up: {error!r}"
             self.close()
         if said is not None:
             log.warning("batch %s is closed by the loop's own process, as its closer could not: %s", batch_id, said)

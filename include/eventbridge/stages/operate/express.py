@@ -1,9 +1,9 @@
 """The express lane in this process: events are delivered as they come, in windows; the stages do the books of each.
 
 A window is a batch that is open. What comes to the bus goes through memory: checked, matched and transformed by the
-engine of the stages, sent by that of push. Segments record the answers with how far
-the bus was read. At its end the window is moved to `planned`, and finished by the ordinary stages, which skip what the
-segments show: the way on from a crash and the way on from a close are the same.
+engine of the stages, sent by that of push. Segments record the answers with how far the bus was read. At its end the
+window is moved to `planned`, and finished by the ordinary stages, which skip what the segments show: the way on from a
+crash and the way on from a close are the same.
 """
 
 from __future__ import annotations

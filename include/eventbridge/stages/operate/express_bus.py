@@ -22,7 +22,7 @@ class ShiftBus:
 
     @contextmanager
     def reading(self, bus: Bus, ends: Mapping[Queue, int]) -> Iterator[LogSource]:
-        """Yield the bus, to be read from `ends` on, which the body moves; after an error it is opened anew."""
+        """Yield the bus, to be read from `ends` on, which the body moves; after an error it is opened again."""
         if bus != self._opened:
             self.close()
         source = self._source = self._source or self._work.open_source(bus)

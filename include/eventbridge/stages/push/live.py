@@ -14,7 +14,6 @@ from eventbridge.decision.deadline import missed
 from eventbridge.rule import Target as TargetRule
 from eventbridge.stages.push.chunk_rows import ReadPiece
 from eventbridge.stages.push.flush import must_flush
-from eventbridge.stages.push.pauses import put_off_paused
 from eventbridge.stages.push.pending import Item, items_of
 from eventbridge.stages.push.run import Send, TargetRun
 from eventbridge.stages.push.singly import Rounds
@@ -183,12 +182,7 @@ class _LiveRound(Rounds):
             self._take_from_queue()
         self._unjudged |= self._flying
         self._waiting = list(self._of_index.values())
-        if run.stop_asked and run.answers_within is not None:
-            self._put_off_in_flight(now + run.answers_within)
-        paused_until = run.pause.at(now)
-        if paused_until is not None and not run.stop_asked and not run.refused:
-            run.report.held_up = True
-            self._waiting = put_off_paused(self._waiting, paused_until, now, run.settings.rows)
+        self._put_off(now)
         run.report.held_up |= run.pace.has_bound(now) or bool(self._waiting)
 
     def _may_go_on(self, now: datetime) -> bool:

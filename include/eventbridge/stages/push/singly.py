@@ -62,15 +62,20 @@ class Rounds:
             elif self._waiting and not (yield from self._nap()):
                 break
         now = self._clock()
+        self._put_off(now)
+        run.report.held_up |= run.pace.has_bound(now)  # its last tokens were on their way
+        over = run.presence.ended_by_budget(now, self._until - timedelta(seconds=runs.NAP_SECONDS))
+        run.report.spent = over and not run.refused and self._has_unsettled_work()
+
+    def _put_off(self, now: datetime) -> None:
+        """Put off what is in flight when it is stopped, or what its target wants a pause of."""
+        run = self._run
         if run.stop_asked and run.answers_within is not None:
             self._put_off_in_flight(now + run.answers_within)
         paused_until = run.pause.at(now)
         if paused_until is not None and not run.stop_asked and not run.refused:
             run.report.held_up = True
             self._waiting = put_off_paused(self._waiting, paused_until, now, run.settings.rows)
-        run.report.held_up |= run.pace.has_bound(now)  # its last tokens were on their way
-        over = run.presence.ended_by_budget(now, self._until - timedelta(seconds=runs.NAP_SECONDS))
-        run.report.spent = over and not run.refused and self._has_unsettled_work()
 
     def _put_off_in_flight(self, until: datetime) -> None:
         """Put off what was sent and has no answer: its target may take it until then."""

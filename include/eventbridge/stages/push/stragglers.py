@@ -108,7 +108,7 @@ class Company:
     def _others_done_at(self, place: tuple[str, str]) -> datetime | None:
         """Return when half of the others of a target at work were done; once they are, who ends later changes nothing.
 
-        To ask each of thousands anew, four times a second, took a quarter of a push of 10,000 files.
+        Asking each of thousands again, four times a second, took a quarter of a push of 10,000 files.
         """
         found = self._half_done.others_done_at(place) if self._half_done is not None else None
         if found is None:

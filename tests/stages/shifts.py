@@ -1,0 +1,84 @@
+"""Shifts of the express lane for tests: in a thread or a process, with windows that are soon closed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from stages.delivering import RUNNER, Sending, rules
+
+from eventbridge.stages.operate.express import deliver_express
+
+
+def until(reached: Callable[[], Any], seconds: float = 20) -> None:
+    """Wait for something to be so."""
+    end = time.monotonic() + seconds
+    while not reached():
+        assert time.monotonic() < end, "it never came"
+        threading.Event().wait(0.002)
+
+
+@contextmanager
+def a_shift(sending: Sending) -> Iterator[None]:
+    """Deliver in a thread while the block runs."""
+    stop = threading.Event()
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            deliver_express(sending.work, RUNNER, stop)
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        until(lambda: failed or sending.work.ledger.batches(state="open"))
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        assert failed == []
+
+
+@contextmanager
+def a_process(sending: Sending) -> Iterator[subprocess.Popen[bytes]]:
+    """Deliver in a process of its own; it has a window open."""
+    own = {
+        "EVENTBRIDGE_HOME": str(sending.site.folder),
+        "EVENTBRIDGE_RULES_FOLDER": str(sending.site.folder / "rules"),
+    }
+    child = subprocess.Popen(
+        [Path(sys.executable).with_name("eventbridge"), "deliver", "--runner", RUNNER, "--express"],
+        env=os.environ | sending.site.environ | own,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        until(lambda: sending.work.ledger.batches(state="open"), 60)
+        yield child
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def ids(sending: Sending) -> Counter[str]:
+    """Return how often each delivery was received."""
+    return Counter(each["webhook_id"] for each in sending.requests())
+
+
+def quick_windows(sending: Sending, **targets: str) -> None:
+    """Write the rule, of a runner whose windows are closed after a second of load."""
+    sending.write(rules(targets) + f"runners:\n  {RUNNER}: {{mode: express, express: {{window: 1s}}}}\n")
+
+
+def crm_requests(sending: Sending) -> list[Any]:
+    """Return what the target `crm` received."""
+    return [each for each in sending.requests() if each["path"].endswith("crm")]
