@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 
 import httpx
 import pytest
 from api.pages import post
 from api.server import Server, order
 from api.test_page import PAGES
+
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
+from eventbridge.errors import NotFoundError
+from eventbridge.stages.letters.reader import dead_letters, find_dead_letters
+from eventbridge.stages.letters.selection import Selection, name_of
+from eventbridge.stages.runtime.runtime import Runtime
 
 SINCE = "2000-01-01T00:00:00Z"
 #: A rule of nobody, beside the rule `refused` of the owner `crm` on the same bus.
@@ -62,6 +70,20 @@ def test_nothing_tells_of_the_rules_of_others(told: Server, token: str, crm: htt
         "/request?id=o2&rule=refused&target=crm": 403,  # a payload
         f"/rules/{OTHER}": 404,
     }
+
+
+def test_dead_letters_of_others_are_not_there(told: Server) -> None:
+    """Neither those of their rules, in a list or by name, nor what came to their buses and was no event."""
+    env = told.installation.env
+    with closing(Runtime.open(Settings.from_mapping(env), connections_from_environment(env))) as work:
+        all_of_them = list(dead_letters(work, Selection()))
+        others = work.seen_by({"billing"})
+
+        assert sorted(each["rule"] or "" for each in all_of_them) == ["", "refused"]
+        assert list(dead_letters(others, Selection())) == []
+        for each in all_of_them:
+            with pytest.raises(NotFoundError):
+                find_dead_letters(others, name_of(each))
 
 
 def test_what_is_ones_own_is_told(crm: httpx.Client) -> None:

@@ -7,7 +7,7 @@ import uuid
 from collections import Counter
 from pathlib import Path
 
-from stages.delivering import RUNNER, Sending, rules
+from stages.delivering import RUNNER, Sending, rules, segment_rows
 from stages.ordering import keyed, publish
 from stages.sending.test_s3_target import Bucket
 from stages.shifts import a_shift, crm_requests, ids, until
@@ -75,8 +75,8 @@ def test_everything_is_delivered_by_its_way(sending: Sending, s3_server: S3Serve
             publish(sending, keyed(number, "a"), keyed(number, "b"))
             until(lambda number=number: len(crm_requests(sending)) == 2 * (number + 1))
             if number % 5 == 4:
-                windows = len(sending.work.ledger.batches())
-                until(lambda windows=windows: len(sending.work.ledger.batches()) > windows)
+                before = len(sending.work.ledger.batches())
+                until(lambda before=before: len(sending.work.ledger.batches()) > before)
         until(lambda: len(lines_of(tmp_path / "turns.jsonl")) >= 30)
         until(lambda: len(lines_of(tmp_path / "costly.jsonl")) >= 15)
         until(lambda: len(lines_of(tmp_path / "later.jsonl")) >= 30)
@@ -86,6 +86,9 @@ def test_everything_is_delivered_by_its_way(sending: Sending, s3_server: S3Serve
     for customer in "ab":
         assert [number for other, number in turns if other == customer] == list(range(15))
     assert sorted(each["n"] for each in lines_of(tmp_path / "costly.jsonl")) == list(range(15))
+    windows = [each.batch_id for each in sending.work.ledger.batches() if each.kind == "normal"]
+    by_close = {row["target"] for each in windows for row in segment_rows(sending.work, each)} & {"turns", "bucket"}
+    assert by_close == {"turns", "bucket"}, "it is not left to the retries"
     objects = bucket.objects()
     assert Counter(each for found in objects.values() for each in found) == Counter(f"{c}-{n}" for c, n in events)
     assert Counter(each["path"] for each in sending.requests()) == {"/healthy/crm": 30, "/healthy/mirror": 30}
