@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import typer
+
 from eventbridge.errors import EventBridgeError
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ def noted(work: Runtime) -> Iterator[None]:
     try:
         yield
         code = 0
-    except EventBridgeError as error:
+    except (EventBridgeError, typer.Exit) as error:
         code = error.exit_code
         raise
     finally:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from eventbridge.model.replay import Replay
     from eventbridge.stages.runtime.runtime import Runtime
 
-#: Who asks for a replay by this name moves it in a process of his own: `eventbridge replay`.
+#: What a replay's `run` begins with that `eventbridge replay` moves, in a process of its own.
 _COMMAND = "command "
 
 

@@ -1,4 +1,4 @@
-"""Who asked for what by the HTTP API and the page: noted before it is done, told the newest first."""
+"""Who asked for what by the HTTP API, the page and the command line: noted before it is done, told the newest first."""
 
 from __future__ import annotations
 
