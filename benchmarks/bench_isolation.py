@@ -30,8 +30,8 @@ from benchmarks.compiled_receiver import CompiledReceiver, NoCompiler, compiled_
 from rich.console import Console
 from rich.table import Table
 
+from eventbridge.niceness import NICENESS
 from eventbridge.orchestrate.names import RETRIES
-from eventbridge.orchestrate.slow_lane import NICENESS
 from eventbridge.orchestrate.watch import Watch
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.commit.stage import commit

@@ -26,7 +26,7 @@ from benchmarks.bench_site import BUS, RUNNER, Site, event, measured, measured_t
 from rich.console import Console
 from rich.table import Table
 
-from eventbridge.orchestrate.slow_lane import NICENESS
+from eventbridge.niceness import OLD_NICENESS
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import Router
 from eventbridge.spark.route import ConnectRouter
@@ -269,7 +269,7 @@ def _run_batches(place: Site, open_router: OpenRouter, stop: Any) -> None:
 
 
 def _run_replays(place: Site, open_router: OpenRouter, stop: Any) -> None:
-    os.nice(NICENESS)
+    os.nice(OLD_NICENESS)
     with closing(place.open()) as work:
         router, turn = open_router(work), 0
         while not stop.is_set():

@@ -18,8 +18,8 @@ from end_to_end.running import Running, delivery_of, source_of
 from end_to_end.secrets import airflow_logs, written_secrets
 
 from eventbridge.model.parked import Parked
+from eventbridge.niceness import NICENESS
 from eventbridge.orchestrate.names import PLAN_REDRIVE, REDRIVE_DAG
-from eventbridge.orchestrate.slow_lane import NICENESS
 from eventbridge.rule.operations_bus import OPERATIONS_BUS
 from eventbridge.stages.letters.reader import dead_letters
 from eventbridge.stages.letters.selection import Selection

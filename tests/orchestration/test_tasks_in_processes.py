@@ -21,6 +21,7 @@ from eventbridge.config.connection import connections_from_environment
 from eventbridge.errors import BooksError, ConnectionUnusable, LedgerError, UserError
 from eventbridge.model import lane
 from eventbridge.model.chunk import Chunk, Piece
+from eventbridge.niceness import NICENESS
 from eventbridge.orchestrate import names, pools
 from eventbridge.orchestrate.connections import airflow_connection
 from eventbridge.orchestrate.forms.redrive_dead_letters import redrive_params
@@ -32,7 +33,6 @@ from eventbridge.orchestrate.preload import preload
 from eventbridge.orchestrate.push import PushOperator, chunk_name, pushes
 from eventbridge.orchestrate.redrive import redrive_id_of
 from eventbridge.orchestrate.replay import replay_id_of
-from eventbridge.orchestrate.slow_lane import NICENESS
 from eventbridge.orchestrate.tasks import stage
 from eventbridge.stages.redrive.plan import RedrivePlan
 

@@ -1,4 +1,4 @@
-"""Old work beside live work on one Spark Connect server: who gets the task slots."""
+"""Old work beside live work on one Spark Connect server: who gets the task slots, and the processor."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import structs
 
+from eventbridge.niceness import OLD_NICENESS
 from eventbridge.routing.job import RouteJob
 from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.server import SparkConnectServer
@@ -17,7 +18,10 @@ from eventbridge.testing.busy import Ran, noted, route_and_note
 def test_old_work_holds_half_of_the_slots_while_live_work_waits(
     spark_server: SparkConnectServer, land: Callable[..., Any]
 ) -> None:
-    """Two old jobs were there first and have all slots; when a live job comes, they have one of two between them."""
+    """Two old jobs were there first and have all slots; when a live job comes, they have one of two between them.
+
+    Their workers have a lower priority, too.
+    """
     landed = land(count=240, step=10)
     router = ConnectRouter(spark_server.url, route_and_note)
     live = structs.replace(landed.job, runner="orders", attempt="live")
@@ -41,6 +45,8 @@ def test_old_work_holds_half_of_the_slots_while_live_work_waits(
     assert most_at_once(of_old) == 2
     assert most_at_once(meanwhile) == 1
     assert len(meanwhile) > 6  # and it goes on
+    usual = {ran.niceness for ran in of_live}
+    assert {ran.niceness for ran in of_old} == {min(19, niceness + OLD_NICENESS) for niceness in usual}
 
 
 def most_at_once(all_ran: list[Ran]) -> int:

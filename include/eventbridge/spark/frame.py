@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from eventbridge.config.connection import Connection, connections_from_environment
 from eventbridge.errors import ConnectionUnusable
+from eventbridge.niceness import OLD_NICENESS, give_way_once
 from eventbridge.routing.job import JobTasks, RouteJob, RouteTask, RuleShare, SliceResult, Task
 from eventbridge.routing.program import KEPT_PROGRAMS
 from eventbridge.routing.task import route_task
@@ -59,12 +60,14 @@ def route_numbers(
 
     A task that Spark repeats or runs twice writes files of its own names: the driver publishes one answer per slice.
     """
+    asked = JobTasks.from_json(text)
+    job, tasks = asked.job, asked.tasks
+    if job.old:  # before Arrow makes threads; the worker is one of old work's own session, and stays that
+        give_way_once(OLD_NICENESS)
     # Not on a slice's time: pyarrow takes pandas along with its first array, and compiled code is read or made.
     import pandas  # noqa: F401
 
     compile_ahead()
-    asked = JobTasks.from_json(text)
-    job, tasks = asked.job, asked.tasks
     store = open_store(job.store_uri, worker_connection)
     for batch in batches:
         for number in batch.column(0).to_pylist():

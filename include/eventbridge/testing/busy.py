@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import NamedTuple
 from urllib.parse import quote
@@ -18,19 +19,20 @@ _BUSY_SECONDS = 0.15
 
 
 class Ran(NamedTuple):
-    """When a slice began and ended, in seconds since 1970."""
+    """When a slice began and ended, in seconds since 1970, and how nice its worker was."""
 
     began: float
     ended: float
+    niceness: int = 0
 
 
 def route_and_note(store: Store, rule_set: RuleSet, job: RouteJob, task: Task) -> SliceResult:
-    """Route as `route_task` does, for a while, and leave in the store when that was."""
+    """Route as `route_task` does, for a while, and leave in the store when that was, and at which priority."""
     began, busy = time.time(), time.process_time()
     result = route_task(store, rule_set, job, task)
     while time.process_time() - busy < _BUSY_SECONDS:
         pass
-    note = json.encode(Ran(began, time.time()))
+    note = json.encode(Ran(began, time.time(), os.nice(0)))
     store.create(f"ran/{job.attempt}/{quote(task.slice_id, safe='')}", note)
     return result
 

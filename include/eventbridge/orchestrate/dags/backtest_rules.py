@@ -12,7 +12,7 @@ from eventbridge.orchestrate.forms.backtest_rules import backtest_params
 from eventbridge.orchestrate.names import BACKTEST_DAG
 from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES
 from eventbridge.orchestrate.settings import airflow_settings
-from eventbridge.orchestrate.slow_lane import give_way
+from eventbridge.orchestrate.slow_lane import give_way_as_old
 
 GUIDE = """
 Runs a rule over archived events: trigger it, name the rule or paste a rule file, and choose the time.
@@ -35,7 +35,7 @@ def backtest_rules() -> DAG:
         allowed_run_types=RUN_TYPES,
         max_active_runs=2,
         dagrun_timeout=BACKTEST_LIMIT,
-        default_args={"owner": OWNER, "pre_execute": give_way},
+        default_args={"owner": OWNER, "pre_execute": give_way_as_old},
         params=backtest_params(),
         tags=["eventbridge", "operate"],
     ) as dag:

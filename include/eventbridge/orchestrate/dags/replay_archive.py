@@ -11,7 +11,7 @@ from eventbridge.orchestrate.forms.replay_archive import archive_params
 from eventbridge.orchestrate.names import ARCHIVE_DAG
 from eventbridge.orchestrate.replay_archive import WaitForReplay, begin_replay
 from eventbridge.orchestrate.schedule import BACKFILL_TYPES, BEGINNING, OWNER
-from eventbridge.orchestrate.slow_lane import give_way
+from eventbridge.orchestrate.slow_lane import give_way_as_old
 from eventbridge.orchestrate.tasks import STAGE
 
 GUIDE = """
@@ -39,7 +39,7 @@ def replay_archive() -> DAG:
         catchup=False,
         allowed_run_types=BACKFILL_TYPES,
         max_active_runs=4,
-        default_args={"owner": OWNER, "pre_execute": give_way},
+        default_args={"owner": OWNER, "pre_execute": give_way_as_old},
         params=archive_params(),
         tags=["eventbridge", "replay"],
     ) as dag:

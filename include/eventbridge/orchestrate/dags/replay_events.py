@@ -15,7 +15,7 @@ from eventbridge.orchestrate.replay import go_on, plan_replay, replay_pushes
 from eventbridge.orchestrate.run_limit import run_limit
 from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES
 from eventbridge.orchestrate.settings import airflow_settings
-from eventbridge.orchestrate.slow_lane import give_way
+from eventbridge.orchestrate.slow_lane import give_way_as_old
 from eventbridge.orchestrate.tasks import batch_of, commit, route, schedule_retries, write_dead_letters
 
 GUIDE = """
@@ -41,7 +41,7 @@ def replay_events() -> DAG:
         max_active_tasks=64,
         dagrun_timeout=run_limit(airflow_settings()),
         deadline=late_alert(airflow_settings()),
-        default_args={"owner": OWNER, "pre_execute": give_way},
+        default_args={"owner": OWNER, "pre_execute": give_way_as_old},
         params=replay_params(),
         tags=["eventbridge", "replay"],
     ) as dag:
