@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -11,6 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+#: Runs Airflow's commands, each a list in JSON, one after the other in one process: its imports take five seconds.
+_AIRFLOW = """
+import json, sys
+from airflow.__main__ import main
+for command in json.loads(sys.argv[1]):
+    print("@@airflow", flush=True)
+    sys.argv = ["airflow", *command]
+    main()
+"""
 _BUILD = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
 
 
@@ -33,15 +43,15 @@ class FreshVenv:
             "AIRFLOW__EVENTBRIDGE__HOME": str(self.work / "home"),
             "AIRFLOW__EVENTBRIDGE__RULES_FOLDER": str(self.work / "rules"),
         }
-        python = str(self.folder / "bin" / "python")
-        words = (
-            [python, "-m", *command]
-            if command[0] == "airflow"
-            else [str(self.folder / "bin" / command[0]), *command[1:]]
-        )
+        words = [str(self.folder / "bin" / command[0]), *command[1:]]
         done = subprocess.run(words, cwd=self.work, env=environ | variables, capture_output=True, text=True)
         assert bool(done.returncode) == fails, done.stdout + done.stderr
         return done.stderr if fails else done.stdout
+
+    def airflow(self, *commands: str) -> list[str]:
+        """Return what each of Airflow's commands prints."""
+        printed = self.run("python", "-c", _AIRFLOW, json.dumps([command.split() for command in commands]))
+        return printed.split("@@airflow\n")[1:]
 
 
 def build_wheel(folder: Path) -> Path:

@@ -45,9 +45,9 @@ def venv(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> FreshVenv:
     return made
 
 
-def listed(venv: FreshVenv, *command: str) -> Any:
+def listed(printed: str) -> Any:
     """Return the JSON that an `airflow` command prints behind its warnings."""
-    return json.loads(venv.run("airflow", *command, "-o", "json").splitlines()[-1])
+    return json.loads(printed.splitlines()[-1])
 
 
 def test_the_wheel_has_every_module_and_the_migrations(wheel: Path) -> None:
@@ -76,8 +76,9 @@ def test_nothing_comes_from_the_checkout(venv: FreshVenv) -> None:
 
 def test_airflow_lists_provider_and_plugin(venv: FreshVenv) -> None:
     """`airflow providers list` and `airflow plugins` know the package, once, in its version."""
-    (provider,) = [each for each in listed(venv, "providers", "list") if each["package_name"] == "eventbridge"]
-    (plugin,) = [each for each in listed(venv, "plugins") if each["name"] == "eventbridge"]
+    providers, plugins = map(listed, venv.airflow("providers list -o json", "plugins -o json"))
+    (provider,) = [each for each in providers if each["package_name"] == "eventbridge"]
+    (plugin,) = [each for each in plugins if each["name"] == "eventbridge"]
 
     assert provider["version"] in plugin["source"]
     assert plugin["external_views"][0]["href"] == "dags?tags=eventbridge"
@@ -85,21 +86,23 @@ def test_airflow_lists_provider_and_plugin(venv: FreshVenv) -> None:
 
 def test_airflow_has_a_section_for_the_settings(venv: FreshVenv) -> None:
     """`airflow config` gives what a variable says, and the default of what nobody set; URLs with logins are hidden."""
-    printed = venv.run("airflow", "config", "list", "--section", "eventbridge", "--show-values")
+    section, value = venv.airflow(
+        "config list --section eventbridge --show-values", "config get-value eventbridge batch_max_events"
+    )
 
-    assert f"rules_folder = {venv.work / 'rules'}" in printed
-    assert "push_budget_seconds = 20" in printed
-    assert venv.run("airflow", "config", "get-value", "eventbridge", "batch_max_events").splitlines()[-1] == "500000"
+    assert f"rules_folder = {venv.work / 'rules'}" in section
+    assert "push_budget_seconds = 20" in section
+    assert value.splitlines()[-1] == "500000"
 
 
 def test_airflow_makes_the_dags_of_the_rule_files(venv: FreshVenv) -> None:
     """After `init-airflow` an Airflow with a database of its own lists every DAG and no import error."""
-    venv.run("airflow", "db", "migrate")
-    venv.run("airflow", "dags", "reserialize")
-    dags = {each["dag_id"] for each in listed(venv, "dags", "list")}
+    commands = ("db migrate", "dags reserialize", "dags list -o json", "dags list-import-errors -o json")
+    *_, dags, errors = venv.airflow(*commands)
+    names = {each["dag_id"] for each in listed(dags)}
 
-    assert {"deliver_orders", "deliver_night", "retry_deliveries", "publish_events", "replay_events"} <= dags
-    assert listed(venv, "dags", "list-import-errors") == []
+    assert {"deliver_orders", "deliver_night", "retry_deliveries", "publish_events", "replay_events"} <= names
+    assert listed(errors) == []
 
 
 def test_events_are_published_without_airflow(venv: FreshVenv) -> None:
