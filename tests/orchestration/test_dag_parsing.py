@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
@@ -50,55 +51,59 @@ def test_mistakes_of_rule_files_are_airflows_import_error(home: Path) -> None:
     assert set(bag.dags) == EVERY_HOUSE
 
 
-# Parses one DAG file as a fork of Airflow's processes does and prints what it opened, connected to and imported
-# meanwhile. What they have loaded by then is loaded here too: croniter, for one, runs `file` when it is imported.
-_WATCHED_PARSE = """
-import json, runpy, sys, time
+# Parses DAG files, each in a fork as Airflow's processes do, in a home of its own, and prints what it opened, connected
+# to and imported meanwhile. What those processes have loaded by then is loaded here too: croniter, for one, runs `file`
+# when it is imported.
+_WATCHED_PARSES = """
+import json, os, runpy, sys, time
 import airflow.sdk, airflow.sdk.definitions.asset, airflow.triggers.base, pydantic, croniter
-if sys.argv[2] != "-":
-    from airflow.sdk.definitions._internal.dag_parsing_context import _airflow_parsing_context_manager as within
-    within(sys.argv[2], "push").__enter__()
-events = []
-watched = ("open", "socket.connect", "subprocess.Popen", "sqlite3.connect", "os.mkdir", "os.rename", "os.remove")
-sys.addaudithook(lambda name, args: events.append((name, str(args[0]))) if name in watched else None)
-began = time.process_time()
-found = runpy.run_path(sys.argv[1])
-seconds = time.process_time() - began
-dags = sorted({v.dag_id for v in found.values() if type(v).__name__ == "DAG"} |
-              {v.operator.dag.dag_id for v in found.values() if type(v).__name__ == "PlainXComArg"})
-print(json.dumps({"events": events, "seconds": seconds, "modules": sorted(sys.modules), "dags": dags}))
+def parsed(path):
+    if sys.argv[1] != "-":
+        from airflow.sdk.definitions._internal.dag_parsing_context import _airflow_parsing_context_manager as within
+        within(sys.argv[1], "push").__enter__()
+    os.environ["EVENTBRIDGE_HOME"] += "/of-" + os.path.basename(path)
+    events = []
+    watched = ("open", "socket.connect", "subprocess.Popen", "sqlite3.connect", "os.mkdir", "os.rename", "os.remove")
+    sys.addaudithook(lambda name, args: events.append((name, str(args[0]))) if name in watched else None)
+    began = time.process_time()
+    found = runpy.run_path(path)
+    seconds = time.process_time() - began
+    dags = sorted({v.dag_id for v in found.values() if type(v).__name__ == "DAG"} |
+                  {v.operator.dag.dag_id for v in found.values() if type(v).__name__ == "PlainXComArg"})
+    return {"events": events, "seconds": seconds, "modules": sorted(sys.modules), "dags": dags}
+for path in sys.argv[2:]:
+    if not os.fork():
+        print("@@" + json.dumps(parsed(path)), flush=True)
+        os._exit(0)
+    assert os.wait()[1] == 0, path
 """
 
 
-def watched_parse(file: str, task_of: str = "-") -> dict[str, object]:
-    """Parse a DAG file in a process of its own, as a task of DAG `task_of` does if one is given."""
-    command = [sys.executable, "-c", _WATCHED_PARSE, str(DAGS / file), task_of]
+def watched_parses(*files: str, task_of: str = "-") -> list[dict[str, Any]]:
+    """Parse DAG files, each in a process of its own, as a task of DAG `task_of` does if one is given."""
+    command = [sys.executable, "-c", _WATCHED_PARSES, task_of, *(str(DAGS / file) for file in files)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ)
-    found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return [json.loads(line[2:]) for line in done.stdout.splitlines() if line.startswith("@@")]
 
 
-def touched(found: dict[str, object]) -> list[list[str]]:
+def touched(found: dict[str, Any]) -> list[list[str]]:
     """Return what a parse touched beside source code."""
     code = (".py", ".pyc", ".so")
-    return [[name, what] for name, what in found["events"] if name != "open" or not what.endswith(code)]  # type: ignore[attr-defined]
+    return [[name, what] for name, what in found["events"] if name != "open" or not what.endswith(code)]
 
 
 #: DAGs whose net rings seldom while the doorbell lives: they ask a ledger that is there when it looked last.
 _RUNG = ("deliver_events.py", "retry_deliveries.py")
 
 
-@pytest.mark.parametrize(
-    "file",
-    ["deliver_events.py", *(f"{dag}.py" for dag in sorted(EVERY_HOUSE))],
-)
-def test_parsing_reads_the_rule_files_and_nothing_else(home: Path, file: str) -> None:
+def test_parsing_reads_the_rule_files_and_nothing_else(home: Path) -> None:
     """No connection, process, database, or file but the rules while a DAG file is parsed; no heavy import; quickly.
 
     What files held is looked up in the rule cache.
     """
-    found = watched_parse(file)
-    rules, cache = os.environ["EVENTBRIDGE_RULES_FOLDER"], str(home / "rule_cache")
+    files = ["deliver_events.py", *(f"{dag}.py" for dag in sorted(EVERY_HOUSE))]
+    parses = dict(zip(files, watched_parses(*files), strict=True))
+    rules = os.environ["EVENTBRIDGE_RULES_FOLDER"]
     heavy = {
         "pyspark",
         "pyarrow",
@@ -107,18 +112,20 @@ def test_parsing_reads_the_rule_files_and_nothing_else(home: Path, file: str) ->
         "great_expectations",
         "pandas",
         "eventbridge.stages.push.stage",
-        *(() if file in _RUNG else ("eventbridge.ledger.ledger",)),
     }
 
-    assert [each for each in touched(found) if not each[1].startswith((rules, cache))] == []
-    assert not heavy & set(found["modules"])  # type: ignore[call-overload]
-    assert found["seconds"] < 3.0  # type: ignore[operator]  # 0.1 on a quiet machine; every task pays it
+    for file, found in parses.items():
+        cache = str(home / f"of-{file}" / "rule_cache")
+        ledger = set() if file in _RUNG else {"eventbridge.ledger.ledger"}
+        assert [each for each in touched(found) if not each[1].startswith((rules, cache))] == [], file
+        assert not (heavy | ledger) & set(found["modules"]), file
+        assert found["seconds"] < 3.0, file  # 0.1 on a quiet machine; every task pays it
 
 
 def test_a_task_parses_its_own_dag_without_the_rule_files(home: Path) -> None:
     """While somebody edits the rules, and breaks them, the tasks of a batch under way go on."""
     (Path(os.environ["EVENTBRIDGE_RULES_FOLDER"]) / "wrong.yaml").write_text("rules: [")
-    found = watched_parse("deliver_events.py", task_of="deliver_night")
+    (found,) = watched_parses("deliver_events.py", task_of="deliver_night")
 
     assert touched(found) == []
     assert found["dags"] == ["deliver_night"]
