@@ -46,7 +46,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     hostile = order(2, data={"amount": 2, "text": "<script>alert(1)</script>"})
     events.write_text("\n".join([*(json.dumps(each) for each in (order(0), order(1), hostile)), "no event"]))
     made.run("bus", "publish", "orders", str(events))
-    made.run("deliver", "--runner", "orders", "--until-idle")
+    made.deliver("orders")
     with Server(made) as running:
         yield running
 

@@ -124,6 +124,7 @@ def test_a_rule_file_is_checked_among_the_others(told: Server, acting: httpx.Cli
 def test_who_asked_for_what_is_kept(told: Server, acting: httpx.Client) -> None:
     """Each call by its token, without the event, with what it was answered; a refused one too; page by page."""
     place = "/targets/all-orders/archive"
+    told.installation.run("tokens", "create", "by-command", "--scope", "read")
     acting.post(f"{place}/send", json={"event": order(9)})
     acting.post("/operate", json={"action": "pause target", "rule": "never", "target": "archive"})
     newest = acting.get("/actions", params={"limit": 1}).json()
@@ -133,7 +134,7 @@ def test_who_asked_for_what_is_kept(told: Server, acting: httpx.Client) -> None:
     commands = [
         each for each in acting.get("/actions?limit=500").json()["actions"] if each["by"].startswith("command, ")
     ]
-    made = [each for each in commands if "actor" in each["asked"]]
+    made = [each for each in commands if "by-command" in each["asked"]]
 
     assert [(each["call"], each["status"]) for each in made] == [("eventbridge tokens create", 0)]
     assert made[0]["by"] == f"command, {getpass.getuser()}@{socket.gethostname()}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -27,9 +26,7 @@ OTHER = "all-orders"
 @pytest.fixture(scope="module")
 def token(told: Server) -> str:
     """A token of the owner crm, which may do everything."""
-    scopes = [part for scope in ("read", "operate", "publish:*") for part in ("--scope", scope)]
-    made = told.installation.run("tokens", "create", "crm", *scopes, "--owner", "crm", "--json")
-    return str(json.loads(made)["token"])
+    return told.installation.token("crm", "read", "operate", "publish:*", owners=["crm"])
 
 
 @pytest.fixture(scope="module")
