@@ -93,7 +93,7 @@ class Received:
 
     def requests(self) -> list[dict[str, Any]]:
         """Return what was received since the test began."""
-        return self.server.requests()[self.before :]
+        return self.server.requests(self.before)
 
 
 @dataclass

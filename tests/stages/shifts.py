@@ -23,7 +23,7 @@ def until(reached: Callable[[], Any], seconds: float = 20) -> None:
     end = time.monotonic() + seconds
     while not reached():
         assert time.monotonic() < end, "it never came"
-        threading.Event().wait(0.002)
+        threading.Event().wait(0.01)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -57,6 +58,9 @@ class Receiver:
         self._client_authorities = client_authorities
         self._http2 = http2
         self.port = 0
+        self._received: list[dict[str, Any]] = []
+        self._read = 0  # bytes of the log that these are
+        self._reading = threading.Lock()
 
     def __enter__(self) -> Self:
         command = [sys.executable, "-m", "eventbridge.testing.receiver", "--port", "0", "--log", str(self._log)]
@@ -86,16 +90,24 @@ class Receiver:
         scheme = "https" if self._certificate else "http"
         return f"{scheme}://127.0.0.1:{self.port}{path}"
 
-    def requests(self) -> list[dict[str, Any]]:
-        """Return what was received so far, in order; with `whole`, `body` as bytes."""
-        if not self._log.exists():
-            return []
-        lines = self._log.read_bytes().split(b"\n")[:-1]  # what stands after the last line end is being written
-        received: list[dict[str, Any]] = [json.loads(line) for line in lines]
-        for request in received:
+    def requests(self, first: int = 0) -> list[dict[str, Any]]:
+        """Return what was received so far, in order, without the `first` so many; with `whole`, `body` as bytes."""
+        with self._reading:
+            if self._log.exists():
+                self._read_on()
+            return [dict(request) for request in self._received[first:]]
+
+    def _read_on(self) -> None:
+        """Take what the log has got since it was read last: who waits for a request asks again and again."""
+        with self._log.open("rb") as log:
+            log.seek(self._read)
+            lines, end, _ = log.read().rpartition(b"\n")  # what stands after the last line end is being written
+        self._read += len(lines) + len(end)
+        for line in lines.split(b"\n") if end else ():
+            request = json.loads(line)
             if "body" in request:
                 request["body"] = base64.b64decode(request["body"])
-        return received
+            self._received.append(request)
 
     def wait_for(self, count: int, seconds: float = 30.0) -> list[dict[str, Any]]:
         """Return what was received once it is at least `count` requests; raises TimeoutError after `seconds`."""

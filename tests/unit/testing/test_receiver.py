@@ -141,6 +141,21 @@ def test_an_unknown_path_is_not_found(receiver: Receiver, path: str) -> None:
     assert answer.startswith(b"HTTP/1.1 404")
 
 
+def test_what_was_received_is_read_on(tmp_path: Path) -> None:
+    """A line that is half written is not there yet; the first ones are left away where that is asked."""
+    log = tmp_path / "log"
+    reading = Receiver(log)
+    before = reading.requests()
+    log.write_text('{"path": "/a"}\n{"path": ')
+    half = reading.requests()
+    with log.open("a") as more:
+        more.write('"/b"}\n')
+
+    assert (before, half) == ([], [{"path": "/a"}])
+    assert reading.requests() == [{"path": "/a"}, {"path": "/b"}]
+    assert reading.requests(1) == [{"path": "/b"}]
+
+
 def test_waiting_for_requests_that_do_not_come(receiver: Receiver) -> None:
     """`wait_for` gives up after its time and says how many came."""
     with pytest.raises(TimeoutError, match="of 100000 requests"):
