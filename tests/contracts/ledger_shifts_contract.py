@@ -44,6 +44,36 @@ class ShiftsContract:
         assert rival.shift("flights") is None
         assert rival.take_shift("flights", "two", after(6))
 
+    def test_a_shift_is_passed_on_to_who_stands_by(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
+        """One stands by at a time, as long as it says so; only the holder gives the shift away, with its window."""
+        assert not rival.stand_by("flights", "two", after(6))
+        ledger.take_shift("flights", "one", after(6))
+        ledger.ask_for_next("flights", "one")
+        ledger.note_window("flights", "one", "batch-1")
+        ledger.note_window("flights", "two", "batch-2")
+        assert rival.stand_by("flights", "two", after(3))
+        assert not rival.stand_by("flights", "three", after(9))
+        assert ledger.take_shift("flights", "one", after(10))
+        assert rival.shift("flights") == Shift("flights", "one", after(10), "batch-1", True, "two", after(3))
+        clock.pass_seconds(4)
+        assert not ledger.pass_on("flights", "one", "two", after(12), "batch-1")
+        assert rival.stand_by("flights", "three", after(9))
+        assert not rival.pass_on("flights", "two", "three", after(12), None)
+        assert ledger.pass_on("flights", "one", "three", after(12), "batch-1")
+        assert rival.shift("flights") == Shift("flights", "three", after(12), "batch-1")
+        assert not ledger.take_shift("flights", "one", after(20))
+        clock.pass_seconds(20)
+        assert ledger.last_window("flights") == "batch-1"
+
+    def test_who_takes_a_shift_that_ran_out_has_nobody_who_stands_by(self, ledger: Ledger, clock: Clock) -> None:
+        """Whoever stood by for the former one takes it, or is refused."""
+        ledger.take_shift("flights", "one", after(6))
+        ledger.ask_for_next("flights", "one")
+        ledger.stand_by("flights", "two", after(30))
+        clock.pass_seconds(7)
+        assert ledger.take_shift("flights", "three", after(20))
+        assert ledger.shift("flights") == Shift("flights", "three", after(20))
+
     def test_the_last_look_of_the_doorbell_is_known(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
         """None before the first; from then on the newest."""
         assert ledger.last_look() is None

@@ -16,6 +16,7 @@ from typing import Literal
 from faults.world import COSTLY_RULE, MOVED_RUNNER, RUNNER, Clock, World, move_rule
 
 from eventbridge import fault_points
+from eventbridge.errors import EventBridgeError
 from eventbridge.model.batch import BatchKind
 from eventbridge.model.redrive import Redrive
 from eventbridge.model.replay import Replay
@@ -23,6 +24,8 @@ from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.letters.selection import Selection
+from eventbridge.stages.operate import shift_lease
+from eventbridge.stages.operate.closer import do_books
 from eventbridge.stages.operate.deliver import deliver_until_idle
 from eventbridge.stages.operate.express import Shift, deliver_express
 from eventbridge.stages.operate.release import release_rule
@@ -42,7 +45,7 @@ from eventbridge.store import layout
 
 #: What is stopped, one kind of work: a batch of that kind, the repair of a normal one, retention, the index of event
 #: ids, a rule's way to another runner, a batch of what a queue hands out, or a shift: one from its first event on, one
-#: that takes over what another left, or one that hands a backlog over.
+#: that takes over what another left, one that hands a backlog over, one that is passed on to another, or its closer.
 KindName = Literal[
     "normal",
     "retry",
@@ -58,9 +61,11 @@ KindName = Literal[
     "express",
     "takeover",
     "backlog",
+    "change",
+    "closer",
 ]
 #: What happens to a world between two stages.
-StepName = Literal["hold", "release", "damage", "finish", "index", "move", "leave"]
+StepName = Literal["hold", "release", "damage", "finish", "index", "move", "leave", "plan"]
 Body = Callable[[World, BatchKind], None]
 
 #: Recovery happens in the eyes of the product two hours later, and again two hours later: every retry is due by then.
@@ -186,6 +191,39 @@ def _hand_over(work: World, _: BatchKind) -> None:
         listen(work, RUNNER)
 
 
+def _change(work: World, _: BatchKind) -> None:
+    """Pass a shift with events in its window on to one that stands by; the former closes it meanwhile."""
+    shift_lease._RENEW_SECONDS = 0.05
+    failed: list[EventBridgeError] = []
+
+    def first() -> None:
+        try:
+            shift(work, replace(_UNTIL_IDLE, idle_seconds=1.0))
+        except EventBridgeError as error:
+            failed.append(error)
+
+    former = threading.Thread(target=first)
+    former.start()
+    while former.is_alive() and not _is_under_way(work):
+        threading.Event().wait(0.01)
+    try:
+        shift(work, replace(_UNTIL_IDLE, stands_by=True, patience_seconds=5.0))
+    finally:
+        former.join()
+    for error in failed:
+        raise error
+
+
+def _is_under_way(work: World) -> bool:
+    spans = [each for batch in work.ledger.batches(state="open") for each in work.ledger.ranges(batch.batch_id)]
+    return any(each.end > each.start for each in spans)
+
+
+def _do_books(work: World, kind: BatchKind) -> None:
+    """Do what a closer does when it is asked to."""
+    do_books(work, batch_of(work, kind), None)
+
+
 _SETTLING: Mapping[str, Body] = {
     "push": _push,
     "write_dead_letters": _write_dead_letters,
@@ -283,13 +321,15 @@ KINDS: dict[KindName, Kind] = {
         own=frozenset({"listen"}),
         every=2,  # two thirds of its calls plan the batch, as ever
     ),
-    "express": Kind("normal", {"shift": _shift}, answers=_SOME_FAIL, most=40, requests=4),
+    "express": Kind("normal", {"shift": _shift}, answers=_SOME_FAIL, most=28, requests=4),
     "takeover": Kind(
-        "normal", {"shift": _shift}, before=("leave",), answers=_SOME_FAIL, events="placed", most=24, requests=4
+        "normal", {"shift": _shift}, before=("leave",), answers=_SOME_FAIL, events="placed", most=16, requests=4
     ),
     "backlog": Kind(
         "normal", {"shift": _hand_over}, before=("normal.all",), answers=_SOME_FAIL, events="placed", split=True, most=8
     ),
+    "change": Kind("normal", {"shift": _change}, answers=_SOME_FAIL, events="placed", most=16, requests=0),
+    "closer": Kind("normal", {"books": _do_books}, before=("plan",), answers=_SOME_FAIL, most=16),
 }
 
 
@@ -349,6 +389,18 @@ def leave(work: World) -> None:
     raise AssertionError("nothing of the window was recorded")
 
 
+def plan_window(work: World) -> None:
+    """Run a shift, and die as soon as its window is planned: its closer is to do the books."""
+
+    def die(point: str) -> None:
+        if point == "ledger.commit.done" and any(each.state == "planned" for each in work.ledger.batches(limit=None)):
+            os._exit(0)
+
+    fault_points.install(die)
+    shift(work)
+    raise AssertionError("no window was planned")
+
+
 STEPS: Mapping[StepName, Callable[[World], None]] = {
     "hold": hold,
     "release": release,
@@ -357,6 +409,7 @@ STEPS: Mapping[StepName, Callable[[World], None]] = {
     "index": maintain_once,
     "move": move_rule,
     "leave": leave,
+    "plan": plan_window,
 }
 
 

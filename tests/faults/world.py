@@ -85,7 +85,7 @@ rules:
 #: Of the express lane's worlds: an ordered target too, which is left to the close of a window, and no costly rule.
 _LANE_RULES = _RULES.partition(f"  {COSTLY_RULE}:")[0]
 #: Kinds whose worlds have these rules; in them both modes of a runner take turns.
-LANE_KINDS = ("express", "takeover", "backlog")
+LANE_KINDS = ("express", "takeover", "backlog", "change", "closer")
 #: Whose bus is a queue.
 QUEUE_KIND = "queue"
 

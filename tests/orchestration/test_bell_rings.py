@@ -170,6 +170,40 @@ def test_a_batch_whose_run_died_is_rung_for_each_minute(watch: Watch, clock: Clo
     assert watch.look() == []
 
 
+def test_a_shift_that_ends_soon_is_rung_for_until_somebody_stands_by(watch: Watch, clock: Clock) -> None:
+    """Else it takes what comes by itself, and no bell rings."""
+    ledger = watch.work.ledger
+    ledger.take_shift("orders", "one", NOW + timedelta(seconds=60))
+    publish(watch)
+    assert watch.look() == ["events_night"]
+    ledger.ask_for_next("orders", "one")
+    assert watch.look() == ["events_orders"]
+    ledger.stand_by("orders", "two", NOW + timedelta(seconds=20))
+    clock.later(16)
+    assert "events_orders" not in watch.look()
+    clock.later(16)  # who stood by is gone
+
+    assert "events_orders" in watch.look()
+
+
+def test_a_shift_that_died_is_rung_for_when_its_lease_is_over(watch: Watch, clock: Clock) -> None:
+    """Though its batch is open, and a bell rang just before: a second run takes it over."""
+    ledger = watch.work.ledger
+    publish(watch)
+    assert "events_orders" in watch.look()
+    ledger.take_shift("orders", "one", NOW + timedelta(seconds=6))
+    with bus(watch) as orders:
+        ranges = [Range(queue, 0, 0) for queue in orders.queues()]
+    assert ledger.plan_batch(Batch("window", "normal", "orders", "orders", "open", "cafe", NOW), ranges)
+    ledger.record_open("window", {ranges[0].queue: 1}, None)
+    publish(watch)
+    clock.later(5)
+    assert "events_orders" not in watch.look()
+    clock.later(2)
+
+    assert "events_orders" in watch.look()
+
+
 def test_changed_rules_are_taken_up_without_an_event(watch: Watch, clock: Clock) -> None:
     """Once, within a minute."""
     watch.look()

@@ -58,6 +58,7 @@ def test_a_runner_of_the_mode_express_begins_with_a_shift(home: Path) -> None:
 
     assert edges(dag) == {tuple("express" if name == "listen" else name for name in each) for each in edges(staged)}
     assert dag.dagrun_timeout == timedelta(seconds=500)
+    assert (dag.max_active_runs, staged.max_active_runs) == (2, 1)  # one of them stands by
     assert (first.retries, first.retry_delay) == (3, timedelta(seconds=1))
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from stages.delivering import RUNNER, Sending, rules
 
+from eventbridge import fault_points
 from eventbridge.stages.operate.express import deliver_express
 
 
@@ -47,6 +48,26 @@ def a_shift(sending: Sending) -> Iterator[None]:
         stop.set()
         thread.join()
         assert failed == []
+
+
+@contextmanager
+def a_close_that_waits(
+    at: Callable[[str], bool] = lambda point: point == "bus.commit",
+) -> Iterator[tuple[threading.Event, threading.Event]]:
+    """Hold the first commit, or the first call `at` a point; yield what says that it began, and what lets it go on."""
+    began, goes_on = threading.Event(), threading.Event()
+
+    def hold(point: str) -> None:
+        if not began.is_set() and at(point):
+            began.set()
+            assert goes_on.wait(20)
+
+    fault_points.install(hold)
+    try:
+        yield began, goes_on
+    finally:
+        goes_on.set()
+        fault_points.install(None)
 
 
 @contextmanager

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: A process is not idle that only waits for a first retry, a second after the failure and at the whole second.
 SOON_SECONDS = 3.0
+#: So long a process that takes over waits for the one at work to end a window: more than the close of the one before.
+TAKE_OVER_SECONDS = 60.0
 
 
 def deliver(
@@ -43,6 +45,10 @@ def deliver(
     express: Annotated[
         bool, typer.Option("--express", help="Deliver events as they come, in milliseconds, until Ctrl-C or SIGTERM.")
     ] = False,
+    take_over: Annotated[
+        bool,
+        typer.Option("--take-over", help="With --express: go on without a gap where another process is at work."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Deliver a runner's events through the same stages as the DAGs, until idle; with --express as they come.
@@ -52,8 +58,10 @@ def deliver(
     if express:
         if until_idle or spark is not None:
             raise typer.BadParameter("--express goes on until it is stopped, and needs no Spark: leave the other away")
-        _deliver_express(runner, as_json=as_json)
+        _deliver_express(runner, take_over=take_over, as_json=as_json)
         return
+    if take_over:
+        raise typer.BadParameter("--take-over is of --express: batches need nobody who goes on at once")
     if not until_idle:
         raise typer.BadParameter("only --until-idle and --express are in this version; Airflow delivers continuously")
     from eventbridge.spark.route import ConnectRouter
@@ -81,16 +89,20 @@ def deliver(
         raise typer.Exit(interrupts.exit_code)
 
 
-def _deliver_express(runner: str, *, as_json: bool) -> None:
+def _deliver_express(runner: str, *, take_over: bool, as_json: bool) -> None:
     from eventbridge.stages.operate.express import deliver_express
     from eventbridge.stages.operate.find import find_runner
+    from eventbridge.stages.operate.shift_lease import UNBOUNDED, Bounds
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     with Interrupts() as interrupts, runtime() as work, ExitStack() as stack:
         find_runner(work.rule_set(), runner)
-        stack.enter_context(alone(work.settings, f"deliver.{runner}", f"`eventbridge deliver` for runner {runner!r}"))
+        if not take_over:
+            what = f"`eventbridge deliver` for runner {runner!r}"
+            stack.enter_context(alone(work.settings, f"deliver.{runner}", what))
         interrupts.begin()
-        shift = deliver_express(work, runner, interrupts.stop)
+        bounds = Bounds(stands_by=True, patience_seconds=TAKE_OVER_SECONDS) if take_over else UNBOUNDED
+        shift = deliver_express(work, runner, interrupts.stop, bounds)
     if as_json:
         show_json(shift)
     else:

@@ -1,17 +1,22 @@
-"""The ledger's table of shifts: which process delivers a runner's events as they come, and until when."""
+"""The ledger's table of shifts: which process delivers a runner's events as they come, until when, and who is next."""
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Table, Text
+from sqlalchemy import Boolean, Column, Table, Text, false
 
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.definitions import metadata
 
-#: Who has a runner's shift, and until when; a holder's name is never used again.
+#: Who has a runner's shift, and until when; a holder's name is never used again. `batch_id` is the window that it
+#: opened last. `wants_next`: it ends soon; `next_holder` is ready to go on, and is there until `next_until`.
 shift = Table(
     "shift",
     metadata,
     Column("runner", Text, primary_key=True),
     Column("holder", Text, nullable=False),
     Column("until", UtcTime, nullable=False),
+    Column("batch_id", Text),
+    Column("wants_next", Boolean, nullable=False, server_default=false()),
+    Column("next_holder", Text),
+    Column("next_until", UtcTime),
 )

@@ -41,6 +41,37 @@ class Shifts(Database):
         with self._writing() as connection:
             return connection.execute(statements.END_SHIFT, of).rowcount == 1
 
+    def note_window(self, runner: str, holder: str, batch_id: str) -> None:
+        """Note which window a shift has opened, as long as it is its holder's."""
+        with self._writing() as connection:
+            connection.execute(statements.NOTE_WINDOW, {"of_runner": runner, "by": holder, "of_batch": batch_id})
+
+    def last_window(self, runner: str) -> str | None:
+        """Return the window that was opened last, whoever has the shift now."""
+        with self._reading() as connection:
+            batch_id: str | None = connection.execute(statements.LAST_WINDOW, {"of_runner": runner}).scalar()
+        return batch_id
+
+    def ask_for_next(self, runner: str, holder: str) -> None:
+        """Say of one's own shift that it ends soon: the bell rings for a process that stands by."""
+        with self._writing() as connection:
+            connection.execute(statements.ASK_FOR_NEXT, {"of_runner": runner, "by": holder})
+
+    def stand_by(self, runner: str, name: str, until: datetime) -> bool:
+        """Stand by for a shift that another has, until then or longer; False if none has it, or somebody else does."""
+        of = {"of_runner": runner, "by": name, "to": until, "now": self.now()}
+        with self._writing() as connection:
+            return connection.execute(statements.STAND_BY, of).rowcount == 1
+
+    def pass_on(self, runner: str, holder: str, heir: str, until: datetime, batch_id: str | None) -> bool:
+        """Give one's own shift to who stands by, with the window that is left to be closed.
+
+        False, with nothing changed, if it is not one's own any more, or `heir` does not stand by any more.
+        """
+        of = {"of_runner": runner, "by": holder, "heir": heir, "to": until, "left": batch_id, "now": self.now()}
+        with self._writing() as connection:
+            return connection.execute(statements.PASS_ON, of).rowcount == 1
+
     def shift(self, runner: str) -> Shift | None:
         """Return the shift that a runner has now, None if nobody has it."""
         with self._reading() as connection:

@@ -8,8 +8,20 @@ from datetime import datetime
 
 @dataclass(frozen=True)
 class Shift:
-    """Who delivers a runner's events as they come, and until when nobody else may."""
+    """Who delivers a runner's events as they come, and until when nobody else may.
+
+    `batch_id`: the window that was opened last. `wants_next`: the shift ends soon, and another process is to stand by;
+    `next_holder` does, until `next_until` unless it says so again.
+    """
 
     runner: str
     holder: str
     until: datetime
+    batch_id: str | None = None
+    wants_next: bool = False
+    next_holder: str | None = None
+    next_until: datetime | None = None
+
+    def stand_by(self, now: datetime) -> str | None:
+        """Return who stands by, None if nobody does."""
+        return self.next_holder if self.next_until is not None and self.next_until > now else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
 
 #: How long a connection of Airflow's is taken for what it was: a target is opened at every read of the bus.
 _CONNECTION_SECONDS: Final = 30.0
-#: Longer than the lease of a shift whose process was killed.
+#: Longer than the lease of a shift whose process was killed; and how long a run stands by for a shift that ends soon.
 _PATIENCE_SECONDS: Final = 8.0
+_STANDING_SECONDS: Final = 60.0
 
 
 #: What the DAG of a runner in this mode says of itself.
@@ -25,9 +27,10 @@ SHIFT_GUIDE = """
 Delivers what runner **{runner}** finds on its bus as it comes: the task `express` stays for a shift of {shift:g} s, and
 does the books of its windows itself. A shift without events ends sooner; the bell wakes the next one.
 
-What waited for longer than `express.backlog` is handed over as one batch to the tasks after it, which are skipped
-otherwise; then the next run goes on with a shift. A task that dies loses nothing: the next one finishes its window.
-`eventbridge status` shows lag, batches and what is parked.
+Near its end a shift asks for the next one: the bell starts a second run, which stands by, and goes on at the end of a
+window. What waited for longer than `express.backlog` is handed over as one batch to the tasks after it, which are
+skipped otherwise; then the next run goes on with a shift. A task that dies loses nothing: the next one finishes its
+window. `eventbridge status` shows lag, batches and what is parked.
 """
 
 
@@ -53,19 +56,28 @@ class ExpressOperator(BaseOperator):
         from eventbridge.stages.ingest.listen import listen
 
         batch_id = None
+        dag_id, ti = context["dag"].dag_id, context["ti"]
+
+        def beside() -> bool:
+            return ti.get_dr_count(dag_id=dag_id, states=["running"]) > 1
+
         with stage(remembered(_CONNECTION_SECONDS)) as work:
             pools = confirmed_pools(work)
             shift = None
             if self._is_express(work):
-                from eventbridge.stages.operate.express import anything_waits
+                from eventbridge.stages.operate.express import anything_waits, in_stages
 
-                if not anything_waits(work, self.runner):
+                stands_by = self._stands_by(work)
+                waits = anything_waits(work, self.runner) and not (in_stages(work, self.runner) and beside())
+                if not (stands_by or waits):
                     tell_batch(None)
                 try:
-                    shift = self._shift(work)
+                    shift = self._shift(work, beside, stands_by=stands_by)
                 except ShiftTakenError as error:
                     self.log.info("%s", error)
                     tell_batch(None)
+            elif beside():  # its tasks may be at work on the batch
+                tell_batch(None)
             if shift is None or shift.backlog:
                 batch_id = listen(work, self.runner, pools)
         tell_batch(batch_id)
@@ -75,16 +87,14 @@ class ExpressOperator(BaseOperator):
         self._stop.set()
 
     def _is_express(self, work: Runtime) -> bool:
-        """Return whether rules want a shift that can deliver them all; else they are delivered in stages."""
-        from eventbridge.stages.operate.express_fit import express_warnings
+        return work.rule_set().mode_of(self.runner).mode == "express"
 
-        rules = work.rule_set().for_runner(self.runner)
-        for warning in express_warnings(rules):
-            self.log.warning("%s", warning)
-            return False
-        return rules.mode_of(self.runner).mode == "express"
+    def _stands_by(self, work: Runtime) -> bool:
+        """Return whether a shift at work ends soon and wants this process to go on."""
+        shift = work.ledger.shift(self.runner)
+        return shift is not None and shift.wants_next and shift.stand_by(work.ledger.now()) is None
 
-    def _shift(self, work: Runtime) -> Shift:
+    def _shift(self, work: Runtime, beside: Callable[[], bool], *, stands_by: bool) -> Shift:
         from eventbridge.orchestrate.tasks import existing_pools
         from eventbridge.stages.operate.express import deliver_express
         from eventbridge.stages.operate.shift_lease import Bounds
@@ -94,9 +104,12 @@ class ExpressOperator(BaseOperator):
             seconds=said.shift,
             idle_seconds=said.idle,
             backlog_seconds=said.backlog,
-            patience_seconds=_PATIENCE_SECONDS,
+            patience_seconds=_STANDING_SECONDS if stands_by else _PATIENCE_SECONDS,
             makes_retries=False,  # they have a DAG of their own
             pools=existing_pools,
+            asks_for_next=True,
+            stands_by=stands_by,
+            others_at_work=beside,
         )
         shift = deliver_express(work, self.runner, self._stop, bounds)
         self.log.info("shift of runner %s: %s", self.runner, shift)

@@ -132,8 +132,9 @@ class Watch:
         if source is None:
             source = self._sources[bus] = self.work.open_source(rules.buses[bus])
         ledger = self.work.ledger
-        if ledger.shift(runner) is not None:  # it takes what comes by itself
-            return Seen(waiting=False, busy=True, mark=None)
+        if (shift := ledger.shift(runner)) is not None:  # it takes what comes by itself, and rings for the one after it
+            wanted = shift.wants_next and shift.stand_by(ledger.now()) is None
+            return Seen(waiting=wanted, busy=not wanted, mark=shift.holder)
         pulled = dict(ledger.committed_offsets(runner))
         # A group that is not registered yet is rung for even if nothing waits: `latest` counts from registration.
         registered = bool(pulled)
@@ -145,7 +146,8 @@ class Watch:
             for queue, end in self._ends_of(bus, source, now).items()
         )
         # Rung for while the batch before is settled, the next run is there when its commit is done: a second sooner.
-        busy = batch is not None and batch.state != "settling"
+        # Open, and nobody has the shift: that died.
+        busy = batch is not None and batch.state not in ("open", "settling")
         mark = tuple(sorted(pulled.items()))
         unfinished = batch is not None or runner_subject(runner) in self._with_new_rules
         unfinished = unfinished or bool(ledger.bus_commits_pending(runner))

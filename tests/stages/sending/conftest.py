@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -31,10 +32,27 @@ def receiver(server: Receiver) -> Received:
     return Received(server, len(server.requests()))
 
 
+MODE = os.environ.get("EVENTBRIDGE_TEST_MODE", "staged")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In the mode express leave out what is marked `staged`: it is about the stages, or of both modes anyway."""
+    if MODE == "express":
+        left = [item for item in items if item.get_closest_marker("staged") is not None]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item.get_closest_marker("staged") is None]
+
+
 @pytest.fixture
-def sending(site: Any, receiver: Received, order: Callable[..., bytes]) -> Sending:
+def mode() -> str:
+    """How `Sending.deliver` and `deliver_batch` deliver: staged, or in a shift; `make test-deep` runs both."""
+    return MODE
+
+
+@pytest.fixture
+def sending(site: Any, receiver: Received, order: Callable[..., bytes], mode: str) -> Sending:
     """The installation, whose rules name the receiver by path, with nothing published yet."""
-    return Sending(site, receiver, order)
+    return Sending(site, receiver, order, mode)
 
 
 @pytest.fixture

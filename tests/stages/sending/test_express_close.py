@@ -2,39 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import psutil
 import pytest
 from stages.delivering import Sending, http
-from stages.shifts import a_process, a_shift, crm_requests, ids, quick_windows, until
+from stages.shifts import a_close_that_waits, a_process, a_shift, crm_requests, ids, quick_windows, until
 
-from eventbridge import fault_points
 from eventbridge.stages.operate import closer, express_window
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.closer import Closer
-
-
-@contextmanager
-def a_close_that_waits() -> Iterator[tuple[threading.Event, threading.Event]]:
-    """Hold the first commit; yield what says that it began, and what lets it go on."""
-    began, goes_on = threading.Event(), threading.Event()
-
-    def hold(point: str) -> None:
-        if point == "bus.commit" and not began.is_set():
-            began.set()
-            assert goes_on.wait(20)
-
-    fault_points.install(hold)
-    try:
-        yield began, goes_on
-    finally:
-        goes_on.set()
-        fault_points.install(None)
 
 
 def test_events_are_delivered_while_a_window_is_closed(sending: Sending) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Text, bindparam, delete, exists, or_, select, update
+from sqlalchemy import Text, bindparam, case, delete, exists, false, null, or_, select, true, update
 
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.statements.inserts import insert_or_skip
@@ -12,6 +12,10 @@ from eventbridge.ledger.tables import batch, batch_file, batch_range, shift
 _NOW = bindparam("now", type_=UtcTime)
 _RUNNER = shift.c.runner == bindparam("of_runner")
 _MINE = shift.c.holder == bindparam("by")
+_UNTIL = bindparam("to", type_=UtcTime)
+#: Of whoever takes a shift nobody stands by yet; who makes its own longer keeps what it has.
+_NOBODY = {shift.c.wants_next: false(), shift.c.next_holder: null(), shift.c.next_until: null()}
+_NEXT = {column: case((_MINE, column), else_=nothing) for column, nothing in _NOBODY.items()}
 
 #: The first shift of a runner.
 FIRST_SHIFT = insert_or_skip(shift)
@@ -20,11 +24,39 @@ FIRST_SHIFT = insert_or_skip(shift)
 TAKE_SHIFT = (
     update(shift)
     .where(_RUNNER, _MINE | (shift.c.until <= _NOW))
-    .values(holder=bindparam("by"), until=bindparam("to", type_=UtcTime))
+    .values({shift.c.holder: bindparam("by"), shift.c.until: _UNTIL, **_NEXT})
 )
 
 #: Ends one's own shift.
 END_SHIFT = update(shift).where(_RUNNER, _MINE).values(until=_NOW)
+
+#: Notes which window one's own shift has opened.
+NOTE_WINDOW = update(shift).where(_RUNNER, _MINE).values(batch_id=bindparam("of_batch"))
+
+#: The window that was opened last.
+LAST_WINDOW = select(shift.c.batch_id).where(_RUNNER)
+
+#: Asks for a process that stands by for one's own shift.
+ASK_FOR_NEXT = update(shift).where(_RUNNER, _MINE).values(wants_next=true())
+
+#: Stands by for a shift of another, or goes on standing by, unless somebody else does.
+STAND_BY = (
+    update(shift)
+    .where(
+        _RUNNER,
+        shift.c.until > _NOW,
+        shift.c.holder != bindparam("by"),
+        or_(shift.c.next_holder.is_(None), shift.c.next_holder == bindparam("by"), shift.c.next_until <= _NOW),
+    )
+    .values(next_holder=bindparam("by"), next_until=_UNTIL)
+)
+
+#: Gives one's own shift, with the window that it leaves, to who stands by.
+PASS_ON = (
+    update(shift)
+    .where(_RUNNER, _MINE, shift.c.until > _NOW, shift.c.next_holder == bindparam("heir"), shift.c.next_until > _NOW)
+    .values({shift.c.holder: bindparam("heir"), shift.c.until: _UNTIL, shift.c.batch_id: bindparam("left"), **_NOBODY})
+)
 
 #: The shift of a runner that has not run out.
 SHIFT = select(shift).where(_RUNNER, shift.c.until > _NOW)

@@ -57,7 +57,7 @@ def deliver_events(runner: str, shift: float | None = None) -> DAG:
         start_date=BEGINNING,
         catchup=False,
         allowed_run_types=RUN_TYPES,
-        max_active_runs=1,
+        max_active_runs=1 if shift is None else 2,  # a second stands by when a shift ends
         max_active_tasks=64,
         dagrun_timeout=run_limit(airflow_settings()) + timedelta(seconds=shift or 0.0),
         deadline=late_alert(airflow_settings()) if shift is None else None,

@@ -25,11 +25,12 @@ from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.closer import ALREADY, Closer, do_books
 from eventbridge.stages.operate.deliver import deliver_references, deliver_retries
 from eventbridge.stages.operate.express_bus import ShiftBus
+from eventbridge.stages.operate.express_change import make_ready, wait_until_closed
 from eventbridge.stages.operate.express_close import Close
 from eventbridge.stages.operate.express_fit import left_to_close, refuse_unfit
 from eventbridge.stages.operate.express_targets import Key
 from eventbridge.stages.operate.express_window import Window
-from eventbridge.stages.operate.shift_lease import UNBOUNDED, Bounds, Lease
+from eventbridge.stages.operate.shift_lease import UNBOUNDED, Bounds, Inherited, Lease
 from eventbridge.stages.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -65,8 +66,13 @@ def deliver_express(work: Runtime, runner: str, stop: threading.Event, bounds: B
     """
     refuse_unfit(work.rule_set().for_runner(runner), has_spark=not bounds.makes_retries)
     compile_ahead()  # seconds, and most of a minute after a change of the matcher: before anything waits for this shift
-    with Lease(work, runner, stop, bounds) as lease:
-        done = _Loop(work, runner, lease).run()
+    lease = Lease(work, runner, stop, bounds)
+    with closing(ShiftBus(work)) as bus:
+        loop = _Loop(work, runner, lease, bus)
+        if bounds.stands_by:
+            make_ready(work, runner, bus)
+        with lease:
+            done = loop.run()
         if lease.lost.is_set():
             raise InfrastructureError(
                 f"another process has taken the shift of runner {runner!r}, as this one stood still or could not reach "
@@ -80,6 +86,12 @@ def anything_waits(work: Runtime, runner: str) -> bool:
     return work.ledger.unfinished_batch(runner) is not None or waiting_events(work, runner) != 0
 
 
+def in_stages(work: Runtime, runner: str) -> bool:
+    """Return whether there is a batch that tasks after a listen, or a shift that handed it over, are to deliver."""
+    batch = work.ledger.unfinished_batch(runner)
+    return batch is not None and batch.state != "open" and batch.batch_id != work.ledger.last_window(runner)
+
+
 def waiting_events(work: Runtime, runner: str) -> int | None:
     """Return how many messages no committed batch has taken up, None before the runner's first batch."""
     standing = work.ledger.committed_offsets(runner)
@@ -91,10 +103,10 @@ def waiting_events(work: Runtime, runner: str) -> int | None:
 
 
 class _Loop:
-    def __init__(self, work: Runtime, runner: str, lease: Lease) -> None:
+    def __init__(self, work: Runtime, runner: str, lease: Lease, bus: ShiftBus) -> None:
         self._work, self._runner, self._lease = work, runner, lease
         self._done = Shift()
-        self._bus = ShiftBus(work)
+        self._bus = bus
         self._closer = Closer(work.settings)
         self._former: Close | None = None  # the window that is being closed
         self._given: Batch | None = None  # what it left to the next window
@@ -111,6 +123,7 @@ class _Loop:
         interval = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_SECONDS)
         try:
+            self._former = self._inherited()
             while self._former is not None or not self._lease.over:
                 try:
                     self._next()
@@ -143,6 +156,13 @@ class _Loop:
         self._given = window.instead
         if not kept:
             return
+        if self._lease.has_heir:
+            if not window.events:  # who goes on opens a batch
+                window.end()
+                self._lease.pass_on(None)
+                return
+            if window.record():
+                self._lease.pass_on(window.batch.batch_id)
         if not self._lease.over:
             self._former = Close(window.batch, window.ends, window.targets, partial(self._go_on, window))
         elif window.end():
@@ -160,6 +180,9 @@ class _Loop:
                 self._lease.stop.wait(_RETRY_SECONDS)
                 return None
         if batch.state != "open":  # it was left by somebody, or rules move: the stages send it
+            if in_stages(self._work, self._runner) and self._lease.bounds.others_at_work():
+                self._lease.finish()
+                return None
             self._close(self._work, batch.batch_id, self._lease.stop)
             return None
         if not self._done.windows:
@@ -168,7 +191,29 @@ class _Loop:
 
     def _opened(self) -> Batch | None:
         batch_id = listen(self._work, self._runner, holder=self._lease.holder)
-        return None if batch_id is None else self._work.ledger.batch(batch_id)
+        if batch_id is None:
+            return None
+        batch = self._work.ledger.batch(batch_id)
+        if batch.state == "open":
+            self._work.ledger.note_window(self._runner, self._lease.holder, batch_id)
+        return batch
+
+    def _inherited(self) -> Close | None:
+        """Return the window that the former shift left, if this one was passed on: the next begins where it ends."""
+        left = self._lease.inherited
+        if left is None:
+            return None
+        ends = {span.queue: span.end for span in self._work.ledger.ranges(left.batch_id)}
+        return Close(self._work.ledger.batch(left.batch_id), ends, None, partial(self._after, left))
+
+    def _after(self, left: Inherited) -> Batch | None:
+        """Open a batch when the former shift has closed its window; if it dies over that, this one closes it."""
+        wait_until_closed(self._work, left, self._lease.stop)
+        batch = self._opened()
+        if batch is not None and batch.batch_id == left.batch_id:
+            self._close(self._hurried, batch.batch_id, self._lease.stop)
+            batch = self._opened()
+        return batch
 
     def _go_on(self, window: Window) -> Batch | None:
         """Close a window and open the batch of the next, which delivers already."""
@@ -187,9 +232,7 @@ class _Loop:
         batch = window.batch
         left = left_to_close(self._work.rules_of(batch)) if window.waits else None
         if left:
-            budget = min(_LEFT_SECONDS, self._work.settings.push_budget_seconds)
-            settings = self._work.settings.model_copy(update={"push_budget_seconds": budget})
-            self._close(replace(self._work, settings=settings), batch.batch_id, self._lease.stop, left)
+            self._close(self._hurried, batch.batch_id, self._lease.stop, left)
         elif (
             window.events >= _FOR_CLOSER
             and Closer.can_do(self._work, batch)
@@ -198,6 +241,12 @@ class _Loop:
             self._done.windows += 1
         else:
             self._close(self._work, batch.batch_id, ALREADY)
+
+    @property
+    def _hurried(self) -> Runtime:
+        """What a close sends by: for some seconds."""
+        budget = min(_LEFT_SECONDS, self._work.settings.push_budget_seconds)
+        return replace(self._work, settings=self._work.settings.model_copy(update={"push_budget_seconds": budget}))
 
     def _close(self, work: Runtime, batch_id: str, stop: threading.Event, only: Collection[Key] | None = None) -> None:
         do_books(work, batch_id, self._pools, stop, only)

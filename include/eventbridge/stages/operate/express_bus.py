@@ -20,13 +20,18 @@ class ShiftBus:
         self._opened: Bus | None = None
         self._stands: Mapping[Queue, int] | None = None
 
-    @contextmanager
-    def reading(self, bus: Bus, ends: Mapping[Queue, int]) -> Iterator[LogSource]:
-        """Yield the bus, to be read from `ends` on, which the body moves; after an error it is opened again."""
+    def open(self, bus: Bus) -> LogSource:
+        """Return the bus, which is opened unless it is."""
         if bus != self._opened:
             self.close()
         source = self._source = self._source or self._work.open_source(bus)
         self._opened = bus
+        return source
+
+    @contextmanager
+    def reading(self, bus: Bus, ends: Mapping[Queue, int]) -> Iterator[LogSource]:
+        """Yield the bus, to be read from `ends` on, which the body moves; after an error it is opened again."""
+        source = self.open(bus)
         try:
             if isinstance(source, Follows) and self._stands != ends:
                 source.follow(ends)

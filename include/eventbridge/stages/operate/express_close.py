@@ -21,7 +21,7 @@ class Close:
 
     batch: Batch
     ends: Mapping[Queue, int]
-    targets: TargetQueues
+    targets: TargetQueues | None  # None: another process closes it
     work: Callable[[], Batch | None]
     _next: Future[Batch | None] = field(default_factory=Future)
 

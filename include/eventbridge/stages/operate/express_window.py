@@ -81,6 +81,10 @@ class Window:
                     self.targets.close()
         return going
 
+    def record(self) -> bool:
+        """Record what was answered, and how far it has read; False: the batch is another's now."""
+        return self._segment()
+
     def end(self) -> bool:
         """Wait a moment for the last answers, and move the batch to `planned`; any thread may do it after `run`.
 
@@ -151,6 +155,8 @@ class Window:
         return True
 
     def _is_over(self, now: float, began: float, first: float | None) -> bool:
+        if self.lease.has_heir and (self.former is None or self.former.done):
+            return True  # who stands by goes on from here, once this one can record how far it has come
         if first is None:
             return now - began >= _IDLE_WINDOW_SECONDS
         return window_is_over(now - first, self.events, self._seconds, waits=self._routing.waits)

@@ -1,0 +1,75 @@
+"""A change of shift: who takes over is ready before, and delivers while the former shift closes its last window."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from contextlib import closing, suppress
+from itertools import islice
+from typing import Final
+
+from eventbridge.errors import EventBridgeError
+from eventbridge.model.fresh_event import FreshEvent
+from eventbridge.model.queue import Queue
+from eventbridge.routing.in_memory import route_in_memory
+from eventbridge.routing.program import route_program
+from eventbridge.rule import RuleSet
+from eventbridge.stages.operate.express_bus import ShiftBus
+from eventbridge.stages.operate.shift_lease import Inherited, is_gone
+from eventbridge.stages.route.stage import job_of
+from eventbridge.stages.runtime.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+#: Of so many targets the code, the connection and the address are looked at ahead; that of others is at their first.
+_TARGETS_AHEAD: Final = 100
+#: How long the former shift may take to close its window, and how long that is waited for by who is to stop.
+_CLOSE_SECONDS, _STOPPED_SECONDS = 30.0, 3.0
+_LOOK_SECONDS = 0.05
+
+_CANARY: Final = FreshEvent(
+    Queue("canary", "", 0),
+    0,
+    0,
+    "canary",
+    "/canary",
+    b'{"specversion": "1.0", "id": "canary", "source": "/canary", "type": "canary"}',
+)
+
+
+def make_ready(work: Runtime, runner: str, bus: ShiftBus) -> None:
+    """Load what the first window will need while another shift delivers: rules, code, the bus, targets' connections.
+
+    What cannot be had is told when it is needed.
+    """
+    try:
+        batch = work.ledger.unfinished_batch(runner)
+        if batch is None:
+            return
+        rules, job = work.rules_of(batch), job_of(work, batch)
+        program = route_program(batch.rule_set, rules, batch.bus)
+        route_in_memory(program, [_CANARY], work.clock(), job.event_max_bytes, job.later)
+        bus.open(rules.buses[batch.bus])
+        _open_targets(work, rules)
+    except EventBridgeError as error:
+        log.warning("runner %s: who stands by is not all ready: %s", runner, error)
+
+
+def _open_targets(work: Runtime, rules: RuleSet) -> None:
+    targets = ((name, target) for name, rule in rules.rules.items() for target in rule.destinations.values())
+    for name, target in islice(targets, _TARGETS_AHEAD):
+        with suppress(EventBridgeError), closing(work.open_target(name, target)):
+            pass
+
+
+def wait_until_closed(work: Runtime, left: Inherited, stop: threading.Event) -> None:
+    """Wait until the former shift has committed the window that it left, has died over it, or takes too long."""
+    end = time.monotonic() + _CLOSE_SECONDS
+    while work.ledger.batch(left.batch_id).state != "committed":
+        now = time.monotonic()
+        end = min(end, now + _STOPPED_SECONDS) if stop.is_set() else end
+        if is_gone(left.holder) or now >= end:
+            log.warning("batch %s is finished here: the shift that left it does not", left.batch_id)
+            return
+        time.sleep(_LOOK_SECONDS)

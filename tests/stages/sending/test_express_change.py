@@ -1,0 +1,207 @@
+"""A change of shift: who stands by goes on where the former shift ends, while that closes its last window."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+from stages.delivering import RUNNER, Sending, http
+from stages.shifts import a_close_that_waits, a_process, a_shift, crm_requests, ids, until
+
+from eventbridge.errors import ShiftTakenError
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.operate import shift_lease
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.express import Shift, anything_waits, deliver_express, in_stages
+from eventbridge.stages.operate.shift_lease import Bounds
+
+_STANDS_BY = Bounds(idle_seconds=120, stands_by=True, patience_seconds=30)
+
+
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shift_lease, "_RENEW_SECONDS", 0.05)
+
+
+@contextmanager
+def an_heir(sending: Sending, bounds: Bounds = _STANDS_BY) -> Iterator[Future[Shift]]:
+    """Stand by in a thread for the shift that there is, and go on with it until the block ends."""
+    stop = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        heir = pool.submit(deliver_express, sending.site.reopen(), RUNNER, stop, bounds)
+        try:
+            yield heir
+        finally:
+            stop.set()
+    heir.result()
+
+
+def holder(sending: Sending) -> str:
+    """Return who has the shift, "" if nobody."""
+    shift = sending.work.ledger.shift(RUNNER)
+    return shift.holder if shift is not None else ""
+
+
+def test_who_stands_by_delivers_while_the_former_shift_closes_its_window(sending: Sending) -> None:
+    """From where that has read, once; it has a batch of its own when the former one is committed."""
+    sending.rules(crm="/healthy/crm")
+    first = ""
+
+    def of_former(point: str) -> bool:
+        passed = first and point.startswith("store.") and holder(sending) != first
+        return bool(passed) and threading.current_thread().name.endswith("(run)")
+
+    with a_close_that_waits(of_former) as (closes, goes_on), a_shift(sending):
+        first = holder(sending)
+        sending.publish(5)
+        until(lambda: len(sending.requests()) == 5)
+        with an_heir(sending):
+            until(closes.is_set)
+            sending.publish(7)
+            until(lambda: len(sending.requests()) == 12)
+            assert holder(sending) not in ("", first)
+            assert sending.work.ledger.batches(state="committed") == []
+            goes_on.set()
+            until(lambda: sending.work.ledger.batches(state="open"))
+            sending.publish(1)
+            until(lambda: len(sending.requests()) == 13)
+
+    assert holder(sending) == ""
+    assert [batch.state for batch in sending.work.ledger.batches()] == ["committed"] * 2
+    assert set(ids(sending).values()) == {1}
+    assert audit(sending.work).differences == ()
+
+
+def test_a_shift_in_which_nothing_came_is_passed_on_without_a_batch(sending: Sending) -> None:
+    """Its window is dropped, and the next shift opens one."""
+    sending.rules(crm="/healthy/crm")
+    with a_shift(sending):
+        first = holder(sending)
+        with an_heir(sending):
+            until(lambda: holder(sending) not in ("", first))
+            sending.publish(2)
+            until(lambda: len(sending.requests()) == 2)
+
+    assert [batch.state for batch in sending.work.ledger.batches()] == ["committed"]
+    assert audit(sending.work).differences == ()
+
+
+def test_one_stands_by_and_a_second_is_refused(sending: Sending) -> None:
+    """As two bells may start two runs: the second ends at once, and the first goes on."""
+    sending.rules(crm="/healthy/crm")
+    ledger = sending.work.ledger
+    assert ledger.take_shift(RUNNER, "another", ledger.now() + timedelta(seconds=60))
+    with an_heir(sending):
+        until(lambda: (shift := ledger.shift(RUNNER)) is not None and shift.next_holder)
+        with pytest.raises(ShiftTakenError):
+            deliver_express(sending.work, RUNNER, threading.Event(), _STANDS_BY)
+        ledger.end_shift(RUNNER, "another")
+        sending.publish(1)
+        until(lambda: len(sending.requests()) == 1)
+
+
+def test_a_shift_that_dies_is_taken_by_who_stands_by(sending: Sending) -> None:
+    """At once, as its process is gone: nothing is lost."""
+    sending.rules(crm="/healthy/crm")
+    with a_process(sending) as child:
+        sending.publish(3)
+        until(lambda: len(sending.requests()) == 3)
+        os.kill(child.pid, signal.SIGSTOP)  # it does not see that somebody stands by
+        with an_heir(sending):
+            until(lambda: (shift := sending.work.ledger.shift(RUNNER)) is not None and shift.next_holder)
+            sending.publish(2)
+            child.kill()
+            child.wait()
+            until(lambda: len(ids(sending)) == 5)
+
+    assert audit(sending.work).differences == ()
+
+
+def test_a_shift_that_dies_over_its_last_window_leaves_it_to_who_goes_on(sending: Sending) -> None:
+    """That finishes it in stages; what it had sent itself meanwhile does not come twice."""
+    sending.rules(hanging=http("/hang/hanging", timeout='"20s"'), crm="/healthy/crm")
+    with a_process(sending) as child:
+        first = holder(sending)
+        sending.publish(3)
+        until(lambda: len(crm_requests(sending)) == 3)
+        with an_heir(sending):
+            until(lambda: holder(sending) not in ("", first))  # the hanging target is waited for
+            child.kill()
+            child.wait()
+            sending.publish(2)
+            until(lambda: len(crm_requests(sending)) == 5)
+            until(lambda: len(sending.work.ledger.batches(state="committed")) == 1)
+            until(lambda: sending.work.ledger.batches(state="open"))
+
+    assert len({each["webhook_id"] for each in crm_requests(sending)}) == len(crm_requests(sending)) == 5
+    assert audit(sending.work).differences == ()
+
+
+def test_who_stands_by_and_dies_costs_the_length_of_a_lease(sending: Sending) -> None:
+    """The shift is passed on to nobody, its window is closed, and who comes next takes over from the dead."""
+    sending.rules(crm="/healthy/crm")
+    ledger = sending.work.ledger
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    with a_shift(sending):
+        sending.publish(2)
+        until(lambda: len(sending.requests()) == 2)
+        assert ledger.stand_by(RUNNER, f"{socket.gethostname()}:{gone.pid}:cafe", ledger.now() + timedelta(seconds=6))
+        until(lambda: sending.work.ledger.batches(state="committed"))
+    with a_shift(sending):
+        sending.publish(2)
+        until(lambda: len(sending.requests()) == 4)
+
+    assert set(ids(sending).values()) == {1}
+    assert audit(sending.work).differences == ()
+
+
+def test_near_its_end_a_shift_asks_for_the_next_and_waits_for_it_a_while(
+    sending: Sending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that a busy machine has time to start one; with nobody it ends by itself."""
+    monkeypatch.setattr(shift_lease, "_LEAD_SECONDS", 0.5)
+    sending.rules(crm="/healthy/crm")
+    asked = threading.Event()
+
+    def look() -> None:
+        until(lambda: (shift := sending.work.ledger.shift(RUNNER)) is not None and shift.wants_next)
+        asked.set()
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    deliver_express(sending.work, RUNNER, threading.Event(), Bounds(seconds=0.5, asks_for_next=True))
+    watcher.join()
+
+    assert asked.is_set()
+    assert holder(sending) == ""
+
+
+def test_a_batch_of_the_stages_is_left_to_the_run_beside(sending: Sending) -> None:
+    """Its tasks are at work on what a shift handed over: a second shift begins nothing until they are done."""
+    sending.rules(crm="/healthy/crm")
+    sending.publish(1)
+    sending.deliver()
+    sending.publish(3)
+    batch_id = listen(sending.work, RUNNER)
+    assert batch_id is not None
+    assert in_stages(sending.work, RUNNER)
+    assert anything_waits(sending.work, RUNNER)
+
+    beside = Bounds(idle_seconds=5, others_at_work=lambda: True)
+    shift = deliver_express(sending.work, RUNNER, threading.Event(), beside)
+
+    assert (shift.events, sending.work.ledger.batch(batch_id).state) == (0, "planned")
+    alone = Bounds(idle_seconds=0.3)
+    deliver_express(sending.work, RUNNER, threading.Event(), alone)
+    assert sending.work.ledger.batch(batch_id).state == "committed"
+    assert audit(sending.work).differences == ()
