@@ -112,7 +112,7 @@ CHUNK = {
 
 
 SHAPES: dict[tuple[str, ...], Any] = {
-    ("rules", "check"): {"mistakes": [], "warnings": [], "hash": "str", "buses": "int", "rules": "int"},
+    ("rules", "check"): {"mistakes": [], "hash": "str", "buses": "int", "rules": "int"},
     ("rules", "test", "big-orders", "--explain", "--events", "one.jsonl"): [
         {
             "line": "int",

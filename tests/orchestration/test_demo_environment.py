@@ -14,7 +14,6 @@ from demo.places import DemoError, environment, fresh, load, save
 from demo.ports import reserve
 
 from eventbridge.rule import RuleSet, load_rules
-from eventbridge.stages.operate.express_fit import express_warnings
 from eventbridge.targets.file.fields import FileFields
 
 ROOT = Path(__file__).parents[2]
@@ -99,7 +98,6 @@ def test_the_mode_express_is_two_lines_of_the_rules(tmp_path: Path) -> None:
     rules = load_rules(places.ROOT / made.rules_folder)
 
     assert rules.mode_of("flights").mode == "express"
-    assert express_warnings(rules) == []
     assert rules.rules.keys() == load_rules(places.ROOT / usual.rules_folder).rules.keys()
     assert load_rules(places.ROOT / usual.rules_folder).mode_of("flights").mode == "staged"
     with pytest.raises(DemoError, match="MODE is 'fast'; it must be staged or express"):

@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,14 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 from stages.broker_shop import deliver, delivered, example_of
+from stages.shifts import until
 
 from eventbridge.errors import BusError
 from eventbridge.s3.access import S3Access
 from eventbridge.sources.sqs.queue import SqsQueue
 from eventbridge.stages.letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.express import deliver_express
 
 Order = Callable[..., bytes]
 
@@ -77,6 +80,39 @@ def test_events_of_a_queue_are_delivered_and_deleted(
     assert [left[f"ApproximateNumberOfMessages{which}"] for which in ("", "NotVisible")] == ["0", "0"]
     assert audit(site.work).differences == ()
     assert [letter["reason"] for letter in dead_letters(site.work)] == ["Malformed"]
+
+
+def test_a_shift_delivers_what_comes_to_a_queue(
+    site: Any, sqs: Any, endpoint: str, order: Order, tmp_path: Path
+) -> None:
+    """As it comes, taken over beside the reader once a second; each once, and none is left in the queue."""
+    url = sqs.create_queue(QueueName="orders.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
+    site.environ["EVENTBRIDGE_CONN_SHOP_SQS"] = (
+        f"aws://k:s@/?region_name=us-east-1&endpoint_url={quote(endpoint, safe='')}"
+    )
+    site.write_rules(example_of("sqs", "rules").replace("/srv/orders/", f"{tmp_path}/"))
+    work, stop = site.work, threading.Event()
+
+    def send(number: int) -> None:
+        body, name = order(str(number), 2000).decode(), f"shift-{number}"
+        sqs.send_message(QueueUrl=url, MessageBody=body, MessageGroupId="g", MessageDeduplicationId=name)
+
+    with ThreadPoolExecutor(1) as pool:
+        shift = pool.submit(deliver_express, work, "orders", stop)
+        try:
+            for number in (1, 2):  # one read takes both over, or the second does
+                send(number)
+            until(lambda: (tmp_path / "big.jsonl").exists() and delivered(tmp_path) == ["1", "2"])
+            assert work.ledger.batches(state="open")
+            send(3)
+            until(lambda: delivered(tmp_path) == ["1", "2", "3"])
+        finally:
+            stop.set()
+    left = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+
+    assert shift.result().events == 3
+    assert [left[f"ApproximateNumberOfMessages{which}"] for which in ("", "NotVisible")] == ["0", "0"]
+    assert audit(work).differences == ()
 
 
 def test_messages_are_held_extended_and_deleted(sqs: Any, endpoint: str) -> None:

@@ -59,8 +59,6 @@ def check(folder: FolderOption = None, as_json: JsonOption = False) -> None:
     elif rules is None:
         raise RuleFileError(checked.mistakes)
     else:
-        for warning in checked.warnings:
-            note(f"warning: {warning}")
         say(f"{counted(len(rules.rules), 'rule', 'rules')} on {counted(len(rules.buses), 'bus', 'buses')}: no mistakes")
     if rules is None:
         raise typer.Exit(RuleFileError.exit_code)

@@ -71,7 +71,7 @@ def test_rules_that_it_cannot_deliver_are_refused(sending: Sending) -> None:
     """At the start, with what to do: there is no Spark beside this process."""
     sending.write(rules({"crm": "/healthy/crm"}, where="'data:amount::int > 1'"))
 
-    with pytest.raises(UserError, match="does not deliver this yet: rule orders: it has where or SQL, which"):
+    with pytest.raises(UserError, match="this without Airflow: rule orders: it has where or SQL, which"):
         deliver_express(sending.work, RUNNER, threading.Event())
 
 

@@ -13,7 +13,7 @@ from stages.sending.test_s3_target import Bucket
 from stages.shifts import a_shift, crm_requests, ids, until
 
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.express_fit import express_warnings, left_to_close
+from eventbridge.stages.operate.express_fit import left_to_close
 from eventbridge.testing.s3 import S3Server
 
 #: Windows so short that a test sees the next one.
@@ -27,7 +27,7 @@ COSTLY = """  costly:
 
 
 def test_what_is_left_follows_from_the_target(sending: Sending) -> None:
-    """One in order, or by spans, waits for the close, whatever its type; only a queue keeps a runner in stages."""
+    """One in order, or by spans, waits for the close, whatever its type."""
     sending.site.environ["EVENTBRIDGE_CONN_SHOP_S3"] = "s3://somebody:secret@127.0.0.1:1"
     targets = {
         "bucket": "{type: s3, connection: shop_s3, bucket: tests, prefix: p}",
@@ -35,17 +35,9 @@ def test_what_is_left_follows_from_the_target(sending: Sending) -> None:
         "later": "{type: file, path: /tmp/never-written/later.jsonl, not_before: 1h}",
         "turns": "{type: file, path: /tmp/never-written/turns.jsonl, errors_tolerance: none}",
     }
-    text = SHORT + rules(targets)
-    sending.write(text)
-    known = sending.work.rule_set()
-    embedded = "type: embedded, topics: [placed], queues: 2, start_at: earliest"
-    sending.write(text.replace(embedded, "type: sqs, connection: shop_sqs, topics: [placed]"))
+    sending.write(SHORT + rules(targets))
 
-    assert left_to_close(known) == {("orders", "bucket"), ("orders", "turns")}
-    assert express_warnings(known) == []
-    (warning,) = express_warnings(sending.work.rule_set())
-    assert "works in stages" in warning
-    assert "bus orders: it is a queue, and no log" in warning
+    assert left_to_close(sending.work.rule_set()) == {("orders", "bucket"), ("orders", "turns")}
 
 
 def lines_of(path: Path) -> list[dict[str, object]]:

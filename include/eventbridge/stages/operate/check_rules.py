@@ -11,7 +11,6 @@ from eventbridge.errors import Mistake, RuleFileError, UserError
 from eventbridge.rule import RuleSet
 from eventbridge.rule.files import SUFFIXES
 from eventbridge.rule.load import load_rule_file, load_rules
-from eventbridge.stages.operate.express_fit import express_warnings
 
 if TYPE_CHECKING:
     from eventbridge.stages.runtime.runtime import Runtime
@@ -19,10 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RulesChecked:
-    """What rule files come to: mistakes, or none and the rules; `warnings` are of what works in another way."""
+    """What rule files come to: mistakes, or none and the rules."""
 
     mistakes: tuple[Mistake, ...]
-    warnings: tuple[str, ...] = ()
     rules: RuleSet | None = None
 
     def document(self) -> dict[str, Any]:
@@ -30,7 +28,7 @@ class RulesChecked:
         if self.rules is None:
             return {"mistakes": self.mistakes}
         counts = {"buses": len(self.rules.buses), "rules": len(self.rules.rules)}
-        return {"mistakes": [], "warnings": self.warnings, "hash": self.rules.hash, **counts}
+        return {"mistakes": [], "hash": self.rules.hash, **counts}
 
 
 def checked_folder(folder: Path, instead: tuple[Path, bytes] | None = None) -> RulesChecked:
@@ -42,7 +40,7 @@ def checked_folder(folder: Path, instead: tuple[Path, bytes] | None = None) -> R
         rules = load_rules(folder, look_at_paths=True, tried_by=failures, instead=instead)
     except RuleFileError as error:
         return RulesChecked(tuple(error.mistakes))
-    return RulesChecked((), tuple(express_warnings(rules)) if rules.modes else (), rules)
+    return RulesChecked((), rules)
 
 
 def checked_file(work: Runtime, name: str, content: bytes) -> RulesChecked:
@@ -63,4 +61,4 @@ def checked_file(work: Runtime, name: str, content: bytes) -> RulesChecked:
         rules = load_rule_file(Path(name), work.rule_set().buses, content, tried_by=failures)
     except RuleFileError as error:
         return RulesChecked(tuple(error.mistakes))
-    return RulesChecked((), tuple(express_warnings(rules)) if rules.modes else (), rules)
+    return RulesChecked((), rules)

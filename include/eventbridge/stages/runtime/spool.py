@@ -7,6 +7,7 @@ to the queue, and one that dies after it leaves the id by which the spool knows 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eventbridge import fault_points
-from eventbridge.errors import BusError, OffsetGapError
+from eventbridge.errors import BusError, EventBridgeError, OffsetGapError
 from eventbridge.ledger import Ledger
 from eventbridge.model.queue import Queue
 from eventbridge.model.spooled import Spooled
@@ -41,6 +42,10 @@ _BLOCK_ROWS: Final = 2_000
 _NO_END: Final = (1 << 63) - 1
 #: How long one `take_in` takes messages over; the next batch goes on.
 _TAKING_SECONDS: Final = 15.0
+#: For one who follows, messages are taken over so often: what comes in that time is one file. Of what is not read yet
+#: no more is taken than this.
+_FOLLOWING_SECONDS: Final = 1.0
+_AHEAD_EVENTS: Final = 20_000
 
 
 class Spool:
@@ -59,6 +64,11 @@ class Spool:
         self._sources = queues
         self._ledger = ledger
         self._store = store
+        self._taking: threading.Thread | None = None  # for one who follows
+        self._closed = threading.Event()
+        self._read_to: dict[Queue, int] = {}
+        self._ends: Mapping[Queue, int] = {}
+        self._failed: EventBridgeError | None = None
 
     @property
     def uri(self) -> str:
@@ -82,7 +92,15 @@ class Spool:
         return self._ledger.spool_ends(self._bus, self._topic(queue))[1]
 
     def ends(self) -> Mapping[Queue, int]:
-        """Return for every queue up to where the spool goes, and about how much further with what still waits."""
+        """Return for every queue up to where the spool goes, and about how much further with what still waits.
+
+        For one who follows, up to where messages were taken over; raises what that failed with, once.
+        """
+        if self._taking is not None:
+            error, self._failed = self._failed, None
+            if error is not None:
+                raise error
+            return self._ends
         return {queue: self.end(queue) + self._sources[queue.topic].waiting() for queue in self.queues()}
 
     def offset_at(self, queue: Queue, at: datetime) -> int:
@@ -100,6 +118,7 @@ class Spool:
                 f"The spool of the bus {self._bus!r} holds {queue.topic} up to offset {last}, and {start} to {end} are "
                 "wanted: the ledger lost what it had recorded. Put back the ledger that the store belongs to"
             )
+        self._read_to[queue] = max(end, self._read_to.get(queue, end))
         return self._read(queue, start, end)
 
     def committed(self, group: str) -> Mapping[Queue, int]:
@@ -155,8 +174,28 @@ class Spool:
                 taken += fresh
         return taken
 
+    def follow(self, positions: Mapping[Queue, int]) -> None:
+        """Take messages over as they come, in a thread, until this is closed; they are read from these offsets on."""
+        self._read_to = dict(positions)
+        self._ends = {queue: self.end(queue) for queue in self.queues()}
+        if self._taking is None:
+            self._taking = threading.Thread(target=self._take_on, name="spool", daemon=True)
+            self._taking.start()
+
+    def _take_on(self) -> None:
+        while not self._closed.wait(_FOLLOWING_SECONDS):
+            try:
+                ahead = sum(end - self._read_to.get(queue, end) for queue, end in self._ends.items())
+                if ahead < _AHEAD_EVENTS and self._ledger.intake_stop() is None and self.take_in(_FILE_EVENTS):
+                    self._ends = {queue: self.end(queue) for queue in self.queues()}
+            except EventBridgeError as error:
+                self._failed = error
+
     def close(self) -> None:
         """Let go of the queues."""
+        self._closed.set()
+        if self._taking is not None:
+            self._taking.join()
         with ExitStack() as stack:
             for source in self._sources.values():
                 stack.enter_context(closing(source))
