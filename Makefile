@@ -29,7 +29,7 @@ DAYS ?= 30
 .PHONY: help setup demo up down env up-production smoke-production test test-deep test-s3 services check screenshots oracle fix bench-latency bench-match \
   bench-push bench-isolation bench-retry-lane bench-many-rules bench-batch bench-looking bench-page bench-why \
   bench-doorbell bench-replay bench-api bench-telemetry bench-backtest bench-fairness bench-sources \
-  bench-end-to-end bench-express requirements
+  bench-end-to-end bench-express bench-windows requirements
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/' \
@@ -100,7 +100,7 @@ services: setup ## fetch the real servers that tests start, into .services; test
 test-s3: setup ## the tests of store and target, and a batch of 50,000 events, on an S3 server that is fetched: 5 minutes
 	@PYTHONPATH=tests exec $(BIN)/python -m s3proxy.deep
 
-test-deep: setup ## test-s3, smoke-production with 100,000 flights, 10 million random pairs, a million damaged documents, every pair of kills, 1,000 schedules, 300 calls of each route, the page in an Airflow with FAB
+test-deep: setup ## test-s3, smoke-production with 100,000 flights, 10 million random pairs, a million damaged documents, every pair of kills, 1,000 schedules, 300 calls of each route, the page in an Airflow with FAB, changes of shift
 	@PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs $(PAIRS) --documents $(DOCUMENTS)
 	PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs 500000 --documents 20000 --guard end
 	PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs 500000 --documents 20000 --guard beginning
@@ -110,7 +110,7 @@ test-deep: setup ## test-s3, smoke-production with 100,000 flights, 10 million r
 	  tests/faults/test_order_is_kept.py tests/stages/sending/test_order_survives.py tests/api/test_openapi.py
 	PYTHONPATH=tests:. $(BIN)/python -m demo.production.run --smoke 100000
 	PYTHONPATH=tests $(BIN)/python -m s3proxy.deep
-	$(BIN)/pytest -q tests/end_to_end/deep_page_with_fab.py
+	$(BIN)/pytest -q -s tests/end_to_end/deep_page_with_fab.py tests/end_to_end/deep_change_of_shift.py
 
 check: $(INSTALLED) ## format, lint, types, layers, architecture
 	@$(BIN)/mypy --strict -p eventbridge &
@@ -154,7 +154,10 @@ bench-retry-lane: setup ## how late parked deliveries are taken up, what a look 
 	@exec $(BIN)/python -m benchmarks.bench_retry_lane
 
 bench-express: setup ## milliseconds, CPU, windows and files of the mode express, staged beside it, from 1 to 9,000 events/s
-	@exec $(BIN)/python -m benchmarks.bench_express
+	@exec $(BIN)/python -m benchmarks.bench_express $(if $(AIRFLOW),--airflow)
+
+bench-windows: setup ## the peak of memory of a shift after 1,000 windows, and after 10,000
+	@exec $(BIN)/python -m benchmarks.bench_windows
 
 bench-many-rules: setup ## what a delivery costs, push to commit, with 10, 1,000 and 10,000 rules, a target each
 	@exec $(BIN)/python -m benchmarks.bench_many_rules

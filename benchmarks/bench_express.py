@@ -3,12 +3,14 @@
 Each line is a runner of its own, fed at a steady rate with events of 510 bytes of which half match. The clock of a
 delivery starts when the bus has its event and stops at the target's answer. `eventbridge deliver` runs as a process of
 its own, and its CPU time is that of this process and its children; staged lines call the stages in a loop, batch by
-batch. Airflow is in neither.
+batch. A line of a change is one of express in which, after a third, a second process takes the runner over.
+Airflow is in none of them, or with --airflow in all (bench_express_airflow).
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import signal
 import subprocess
@@ -77,18 +79,25 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rates", type=float, nargs="*", default=[1, 100, 1000, 3000, 9000], help="events a second")
     parser.add_argument("--targets", nargs="*", default=["http", "file"], choices=["http", "file"])
-    parser.add_argument("--modes", nargs="*", default=["express", "staged"], choices=["express", "staged"])
+    modes = ["express", "change", "staged"]
+    parser.add_argument("--modes", nargs="*", default=modes, choices=modes)
     parser.add_argument("--seconds", type=float, default=21.0, help="of each load (default: 21)")
     parser.add_argument("--slow", type=float, default=65.0, help="of a load below 10 a second, and idle (default: 65)")
+    parser.add_argument("--airflow", action="store_true", help="through a real Airflow; changes of shift are not in it")
     options = parser.parse_args()
     loads = list(_loads(options))
     try:
         with compiled_receiver() as receiver:
-            found = [_measured(receiver, load) for load in loads]
+            if options.airflow:
+                from benchmarks.bench_express_airflow import through_airflow
+
+                found = through_airflow(receiver, [load for load in loads if load.mode != "change"])
+            else:
+                found = [_measured(receiver, load) for load in loads]
     except NoCompiler as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 1
-    return _report(found)
+    return _report(found, "through Airflow" if options.airflow else "without Airflow")
 
 
 def _loads(options: argparse.Namespace) -> Iterator[Load]:
@@ -99,6 +108,8 @@ def _loads(options: argparse.Namespace) -> Iterator[Load]:
             for mode in options.modes:
                 if mode == "staged" and (target != "http" or rate > 1000):
                     continue  # its latency is that of a batch, whatever the target
+                if mode == "change" and (target != "http" or rate not in (100, 1000)):
+                    continue
                 quiet = rate < 10 and mode == "express"
                 if quiet and target != "http":
                     continue
@@ -112,12 +123,14 @@ def _measured(receiver: CompiledReceiver, load: Load) -> Found:
         with _running(place, load.mode) as process, closing(place.open()) as work:
             _until(lambda: _is_warm(work, load.mode))
             before = cpu_seconds(process), time.monotonic()
-            with place.bus() as bus:
+            with place.bus() as bus, _changing(place, load):
                 began = published(bus, load)
+                if load.mode == "change":
+                    time.sleep(_LAST_SECONDS)
             share = (cpu_seconds(process) - before[0]) / (time.monotonic() - before[1])
             if load.mode == "express":
                 time.sleep(_LAST_SECONDS)
-            else:
+            elif load.mode == "staged":
                 _until(lambda: _is_done(work, load))
         with closing(place.open()) as work:
             # What the runner left, unread or to be tried again, comes late; that none is lost is seen then.
@@ -128,12 +141,13 @@ def _measured(receiver: CompiledReceiver, load: Load) -> Found:
 def write_rules(folder: Path, receiver: CompiledReceiver, files: Path, runners: dict[str, Load]) -> None:
     """Write rule files with a bus, a runner and a rule for each load."""
     for runner, load in runners.items():
+        mode = "staged" if load.mode == "staged" else "express"
         http = f'{{type: http, url: "{receiver.url("/ok/" + runner)}", allow_http: true, connection: signed}}'
         target = http if load.target == "http" else f'{{type: file, path: "{files / runner}.jsonl"}}'
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{runner}.yaml").write_text(
             f"buses: {{{runner}: {{source: {{type: embedded, start_at: earliest, queues: 4, topics: [events]}}}}}}\n"
-            f"runners: {{{runner}: {{mode: {load.mode}}}}}\n"
+            f"runners: {{{runner}: {{mode: {mode}}}}}\n"
             f"rules: {{{runner}: {{bus: {runner}, pattern: {{type: [bench]}}, targets: {{one: {target}}}}}}}\n"
         )
 
@@ -153,6 +167,33 @@ def _running(place: Site, mode: str) -> Iterator[psutil.Process]:
             child.wait(_WAIT_SECONDS)
         finally:
             child.kill()
+
+
+@contextmanager
+def _changing(place: Site, load: Load) -> Iterator[None]:
+    """In a line of a change, have a second process take the runner over after a third of the load."""
+    if load.mode != "change":
+        yield
+        return
+    program = [str(Path(sys.executable).with_name("eventbridge")), "deliver", "--runner", RUNNER, "--express"]
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start() -> None:
+        command = [*program, "--take-over"]
+        started.append(subprocess.Popen(command, env=os.environ | place.environ(), stdout=subprocess.DEVNULL))
+
+    timer = threading.Timer(load.seconds / 3, start)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.join()
+        for child in started:
+            child.send_signal(signal.SIGINT)
+            try:
+                child.wait(_WAIT_SECONDS)
+            finally:
+                child.kill()
 
 
 def deliver_in_stages(place: Runtime, stop: threading.Event) -> None:
@@ -190,7 +231,11 @@ def published(bus: EmbeddedBus, load: Load) -> datetime:
 def cpu_seconds(process: psutil.Process) -> float:
     """Return the CPU time of a process and its descendants, those that have ended among them."""
     total = 0.0
-    for each in [process, *process.children(recursive=True)]:
+    try:
+        family = [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:  # it was taken over, and has ended
+        return float("nan")
+    for each in family:
         try:
             times = each.cpu_times()
         except psutil.NoSuchProcess:
@@ -239,11 +284,9 @@ def _until(reached: Any) -> None:
         time.sleep(0.2)
 
 
-def _report(found: Sequence[Found]) -> int:
+def _report(found: Sequence[Found], where: str) -> int:
     load = os.getloadavg()[0]
-    table = Table(
-        title=f"events of {_SIZE} bytes in 4 queues, half of them match, without Airflow; load {load:.1f} at the end"
-    )
+    table = Table(title=f"events of {_SIZE} bytes in 4 queues, half of them match, {where}; load {load:.1f} at the end")
     for title in (
         "mode",
         "target",
@@ -260,7 +303,8 @@ def _report(found: Sequence[Found]) -> int:
         times = [f"{each.quantile(share):,.1f}" if each.took else "-" for share in (0.5, 0.99, 1.0)]
         rate = f"{each.load.rate:,.0f}" if each.load.rate else "idle"
         counts = f"{each.windows:,.0f}", f"{each.files:,.0f}"
-        table.add_row(each.load.mode, each.load.target, rate, *times, f"{each.cpu:.1%}", *counts)
+        cpu = "-" if math.isnan(each.cpu) else f"{each.cpu:.1%}"
+        table.add_row(each.load.mode, each.load.target, rate, *times, cpu, *counts)
     Console(width=120).print(table)
     goals = [goal for each in found for goal in goals_of(each)]
     for what, reached, most in goals:
@@ -272,6 +316,8 @@ def goals_of(found: Found) -> Iterator[tuple[str, float, float]]:
     """Yield the goals of a line of express: what, what was reached, at most what."""
     load = found.load
     yield f"{load.mode}, {load.target}, {load.rate:,.0f}/s: differences of the audit", found.differences, 0
+    if load.mode == "change":
+        yield f"change of shift, {load.rate:,.0f}/s: latest answer, ms", found.quantile(1.0), 300
     if load.mode != "express":
         return
     name = f"express, {load.target}, {load.rate:,.0f}/s" if load.rate else "express, idle"

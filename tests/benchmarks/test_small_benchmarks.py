@@ -75,7 +75,7 @@ _SMALL = {
         ],
     ),
     "bench_express": (
-        ["--rates", "20", "--targets", "http", "--seconds", "2", "--slow", "1"],
+        ["--rates", "20", "--targets", "http", "--modes", "express", "staged", "--seconds", "2", "--slow", "1"],
         ["express", "staged", "idle", "goal: express, http, 20/s: p99 ms at most 50", "differences of the audit"],
     ),
     "bench_batch": (

@@ -1,0 +1,116 @@
+"""`make bench-windows`: what memory a shift takes that has closed very many windows.
+
+A shift in this process, whose windows are full with four events: everything else is as it is in production, but for
+the closer, which small windows have not. The receiver is a process of its own. Peaks are those of the kernel.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import sys
+import threading
+import time
+from contextlib import closing
+
+from benchmarks.bench_express import Load, write_rules
+from benchmarks.bench_site import RUNNER, Site, event, site
+from benchmarks.compiled_receiver import NoCompiler, compiled_receiver
+
+from eventbridge import fault_points
+from eventbridge.stages.operate import express_window
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.express import deliver_express
+
+_EVENTS = 4
+#: Events that are published and not read: so few that the bus is not what takes memory.
+_AHEAD = 40
+#: The peak after so many windows is what the last one is compared with, and how much more it may be.
+_FIRST, _MOST = 1_000, 1.1
+
+
+class _Windows:
+    """Counts windows as they are committed, publishes for them, and keeps the peak after each thousand."""
+
+    def __init__(self, place: Site, most: int) -> None:
+        self._place, self._most = place, most
+        self._committed = 0
+        self.stop = threading.Event()
+        self.peaks: dict[int, float] = {}
+
+    def reach(self, point: str) -> None:
+        """Take note of a commit; the hook of every call."""
+        if point == "bus.commit":
+            self._committed += 1
+            if self._committed % _FIRST == 0 or self._committed == self._most:
+                self.peaks[self._committed] = _peak()
+            if self._committed >= self._most:
+                self.stop.set()
+
+    def publish(self) -> None:
+        """Publish half of what matches, half of what does not, until all windows are committed."""
+        number, kinds = 0, ("bench", "other")
+        with self._place.bus() as bus:
+            while not self.stop.is_set():
+                if number - _EVENTS * self._committed < _AHEAD:
+                    bus.publish([(event(n, 510, kinds[n % 2]), None) for n in range(number, number + 2 * _EVENTS)])
+                    number += 2 * _EVENTS
+                else:
+                    time.sleep(0.002)
+
+
+def _peak() -> float:
+    """Return the most memory that this process has had, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def main() -> int:
+    """Measure, print the peaks and the goal; 1 if it is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--windows", type=int, default=10_000, help="(default: 10000)")
+    options = parser.parse_args()
+    express_window._WINDOW_EVENTS = _EVENTS
+    try:
+        with compiled_receiver() as receiver, site(large=False) as place:
+            load = Load("express", "http", 0, 0)
+            write_rules(place.folder / "rules", receiver, place.folder / "answers", {RUNNER: load})
+            windows = _Windows(place, options.windows)
+            publisher = threading.Thread(target=windows.publish)
+            began, cpu = time.monotonic(), time.process_time()
+            with closing(place.open()) as work:
+                publisher.start()
+                fault_points.install(windows.reach)
+                try:
+                    deliver_express(work, RUNNER, windows.stop)
+                finally:
+                    windows.stop.set()
+                    publisher.join()
+                    fault_points.install(None)
+                took, cpu = time.monotonic() - began, time.process_time() - cpu
+                differences = len(audit(work).differences)
+    except NoCompiler as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 1
+    return _report(windows.peaks, took, cpu, differences)
+
+
+def _report(peaks: dict[int, float], took: float, cpu: float, differences: int) -> int:
+    for count, peak in peaks.items():
+        print(f"after {count:>6,} windows: peak {peak:,.0f} MiB")  # noqa: T201
+    windows, last = max(peaks.items())
+    grown = last / peaks[min(_FIRST, windows)]
+    load = os.getloadavg()[0]
+    each = cpu / windows * 1e3
+    print(f"{took:,.0f} s, {each:,.0f} ms of CPU time a window, load {load:.1f} at the end")  # noqa: T201
+    for what, reached, most in (
+        (f"peak after {windows:,} windows by that after {_FIRST:,}", grown, _MOST),
+        ("differences of the audit", differences, 0),
+    ):
+        verdict = "kept" if reached <= most else "NOT KEPT"
+        print(f"goal: {what} at most {most:,g}: {reached:,.3g}: {verdict}")  # noqa: T201
+    return 0 if grown <= _MOST and not differences else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
