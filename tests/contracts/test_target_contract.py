@@ -1,4 +1,8 @@
-"""What every target must do: each test runs against the real ones and the fake. A new target is one more line."""
+"""What every target must do: each test runs against the real ones and the fake. A new target is one more line.
+
+Each type runs as the target of a rule and as the dead letter queue of another one, as rule files write them. `http`
+with `batch` is a target only, as a queue has no such field.
+"""
 
 from __future__ import annotations
 
@@ -11,29 +15,27 @@ from datetime import UTC, datetime, timedelta
 from ipaddress import ip_network
 from itertools import count, pairwise
 from pathlib import Path
+from typing import Any
 
 import certificates
 import pytest
-from services.kafka import Kafka, make_topics
+from services.kafka import Kafka
+from services.kafka import make_topics as make_kafka_topics
 from services.rocketmq import RocketMQ
 from services.rocketmq import make_topics as make_rocketmq_topics
 
 from eventbridge import fault_points
 from eventbridge.config.connection import Connection, connections_from_environment
 from eventbridge.rocketmq.remoting.settings import ClientSettings
+from eventbridge.rule import load_rules
+from eventbridge.rule.model import queue_of
 from eventbridge.s3.access import S3Access
 from eventbridge.sources.kafka.log import KafkaLog
 from eventbridge.sources.rocketmq.log import RocketmqLog
 from eventbridge.stages.push.admission_gate import Feed
 from eventbridge.store.s3 import S3Store
-from eventbridge.targets.file.fields import FileFields
-from eventbridge.targets.http_batch import Batching
-from eventbridge.targets.http_fields import HttpFields
-from eventbridge.targets.kafka.fields import KafkaFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
-from eventbridge.targets.rocketmq.fields import RocketmqFields
-from eventbridge.targets.s3.fields import S3Fields
 from eventbridge.testing.messages import messages_of
 from eventbridge.testing.receiver import ADDRESSES, Receiver
 from eventbridge.testing.s3 import S3Server
@@ -52,16 +54,21 @@ class Kit:
     received: Callable[[], list[bytes]]
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where deliveries of a type go: its fields as flow YAML, its connection, and what reached it, in any order."""
+
+    fields: str
+    received: Callable[[], list[bytes]]
+    connection: Connection | None = None
+
+
 def now() -> datetime:
     return datetime.now(UTC)
 
 
 def later(seconds: float = 30.0) -> datetime:
     return now() + timedelta(seconds=seconds)
-
-
-def no_connection(connection_id: str) -> None:
-    raise AssertionError(f"nobody asked for {connection_id}")
 
 
 @dataclass(frozen=True)
@@ -73,48 +80,49 @@ class Receivers:
     certificate: Path
 
 
-def http_kit(folder: Path, receivers: Receivers) -> Kit:
-    receiver, path = receivers.plain, f"/healthy/{uuid.uuid4()}"
-    rule = HttpFields(name="crm", url=receiver.url(path), allow_http=True, max_in_flight=4)
-    return Kit(
-        lambda clock: open_target("r", rule, no_connection, clock, LOOPBACK),  # type: ignore[arg-type]
-        lambda: [seen["body"] for seen in receiver.requests() if seen["path"] == path],
+def http(receivers: Receivers) -> Place:
+    path = f"/healthy/{uuid.uuid4()}"
+    return Place(
+        f'type: http, url: "{receivers.plain.url(path)}", allow_http: true, max_in_flight: 4',
+        lambda: bodies(receivers.plain, path),
     )
 
 
-def http2_kit(folder: Path, receivers: Receivers) -> Kit:
+def http2(receivers: Receivers) -> Place:
     """Over TLS and HTTP/2, with a token that its connection gets."""
     receiver, path = receivers.secure, f"/with-token/9999/{uuid.uuid4()}"
     extra = {"ca_certificate": str(receivers.certificate), "token_url": receiver.url("/token/600/secret")}
-    connection = Connection("crm", "http", login=path, password="secret", extra=extra)
-    rule = HttpFields(name="crm", url=receiver.url(path), connection="crm", max_in_flight=4)
-    return Kit(
-        lambda clock: open_target("r", rule, lambda _: connection, clock, LOOPBACK),
-        lambda: [seen["body"] for seen in receiver.requests() if seen["path"] == path],
+    return Place(
+        f'type: http, url: "{receiver.url(path)}", connection: there, max_in_flight: 4',
+        lambda: bodies(receiver, path),
+        Connection("there", "http", login=path, password="secret", extra=extra),
     )
 
 
-def bundle_kit(folder: Path, receivers: Receivers) -> Kit:
+def bundles(receivers: Receivers) -> Place:
     """Several deliveries in one request; what arrives are the items of its arrays."""
-    receiver, path = receivers.plain, f"/healthy/{uuid.uuid4()}"
-    batch = Batching(count=5, size_bytes=1 << 18)
-    rule = HttpFields(name="crm", url=receiver.url(path), allow_http=True, max_in_flight=4, batch=batch)
-    return Kit(
-        lambda clock: open_target("r", rule, no_connection, clock, LOOPBACK),  # type: ignore[arg-type]
-        lambda: [item for seen in receiver.requests() if seen["path"] == path for item in items_of(seen["body"])],
+    path = f"/healthy/{uuid.uuid4()}"
+    return Place(
+        f'type: http, url: "{receivers.plain.url(path)}", allow_http: true, max_in_flight: 4, {BATCH}',
+        lambda: [item for body in bodies(receivers.plain, path) for item in items_of(body)],
     )
 
 
-def http2_bundle_kit(folder: Path, receivers: Receivers) -> Kit:
+def http2_bundles(receivers: Receivers) -> Place:
     """The same over TLS and HTTP/2."""
     receiver, path = receivers.secure, f"/healthy/{uuid.uuid4()}"
-    connection = Connection("crm", "http", extra={"ca_certificate": str(receivers.certificate)})
-    batch = Batching(count=5, size_bytes=1 << 18)
-    rule = HttpFields(name="crm", url=receiver.url(path), connection="crm", max_in_flight=4, batch=batch)
-    return Kit(
-        lambda clock: open_target("r", rule, lambda _: connection, clock, LOOPBACK),
-        lambda: [item for seen in receiver.requests() if seen["path"] == path for item in items_of(seen["body"])],
+    return Place(
+        f'type: http, url: "{receiver.url(path)}", connection: there, max_in_flight: 4, {BATCH}',
+        lambda: [item for body in bodies(receiver, path) for item in items_of(body)],
+        Connection("there", "http", extra={"ca_certificate": str(receivers.certificate)}),
     )
+
+
+BATCH = "batch: {count: 5, bytes: 256KiB}"
+
+
+def bodies(receiver: Receiver, path: str) -> list[bytes]:
+    return [seen["body"] for seen in receiver.requests() if seen["path"] == path]
 
 
 def items_of(array: bytes) -> list[bytes]:
@@ -128,57 +136,44 @@ def items_of(array: bytes) -> list[bytes]:
     return items
 
 
-def file_kit(folder: Path, receivers: Receivers) -> Kit:
+def file(folder: Path) -> Place:
     path = folder / "made" / "crm.jsonl"
-    rule = FileFields(name="crm", path=str(path))
-    return Kit(
-        lambda clock: open_target("r", rule, no_connection, clock, LOOPBACK),  # type: ignore[arg-type]
-        lambda: path.read_bytes().splitlines() if path.exists() else [],
-    )
+    return Place(f"type: file, path: {path}", lambda: path.read_bytes().splitlines() if path.exists() else [])
 
 
-def kafka_kit(broker: Kafka) -> Kit:
-    """A topic of two partitions that was made just now."""
-    make_topics(broker, "crm", queues=2, **{"max.message.bytes": str(2 << 20)})
-    rule = KafkaFields(name="crm", connection="shop", topic="crm", max_in_flight=500)
-    connection = Connection("shop", "kafka", broker.servers)
-
+def kafka(broker: Kafka, topic: str) -> Place:
     def received() -> list[bytes]:
-        with closing(KafkaLog({"bootstrap.servers": broker.servers}, ["crm"], clock=now)) as log:
+        with closing(KafkaLog({"bootstrap.servers": broker.servers}, [topic], clock=now)) as log:
             blocks = [block for queue, end in log.ends().items() for block in log.read(queue, 0, end)]
             return [message.body or b"" for message in messages_of(blocks)]
 
-    return Kit(lambda clock: open_target("r", rule, lambda _: connection, clock), received)
+    connection = Connection("there", "kafka", broker.servers)
+    return Place(f"type: kafka, connection: there, topic: {topic}", received, connection)
 
 
-def rocketmq_kit(server: RocketMQ) -> Kit:
-    """A topic of two queues that was made just now."""
-    make_rocketmq_topics(server, "crm", queues=2)
-    rule = RocketmqFields(name="crm", connection="shop", topic="crm", max_in_flight=100)
-    connection = Connection("shop", "rocketmq", server.servers)
-
+def rocketmq(server: RocketMQ, topic: str) -> Place:
     def received() -> list[bytes]:
-        with closing(RocketmqLog(ClientSettings((server.servers,)), ["crm"])) as log:
+        with closing(RocketmqLog(ClientSettings((server.servers,)), [topic])) as log:
             blocks = [block for queue, end in log.ends().items() for block in log.read(queue, 0, end)]
             return [message.body or b"" for message in messages_of(blocks)]
 
-    return Kit(lambda clock: open_target("r", rule, lambda _: connection, clock), received)
+    connection = Connection("there", "rocketmq", server.servers)
+    return Place(f"type: rocketmq, connection: there, topic: {topic}", received, connection)
 
 
-def s3_kit(server: S3Server) -> Kit:
+def s3(server: S3Server) -> Place:
     """A prefix of its own in a bucket."""
     prefix = uuid.uuid4().hex
-    rule = S3Fields(name="crm", connection="s3", bucket="tests", prefix=prefix)
     connection = connections_from_environment({"EVENTBRIDGE_CONN_S3": server.connection})("s3")
 
     def received() -> list[bytes]:
         store = S3Store("tests", prefix, lambda: S3Access.from_connection(connection))
         return [line for path in store.list("") for line in store.get(path).splitlines()]
 
-    return Kit(lambda clock: open_target("r", rule, lambda _: connection, clock), received)
+    return Place(f"type: s3, connection: there, bucket: tests, prefix: {prefix}", received, connection)
 
 
-def memory_kit(folder: Path, receivers: Receivers) -> Kit:
+def in_memory() -> Kit:
     opened: list[InMemoryTarget] = []
 
     def open_one(clock: Clock) -> Target:
@@ -188,14 +183,40 @@ def memory_kit(folder: Path, receivers: Receivers) -> Kit:
     return Kit(open_one, lambda: [request.payload for target in opened for request in target.received])
 
 
-KITS = {
-    "http": http_kit,
-    "http2": http2_kit,
-    "bundles": bundle_kit,
-    "http2 bundles": http2_bundle_kit,
-    "file": file_kit,
-    "memory": memory_kit,
+Asked = Callable[[str], Any]
+#: Where each kind of target leads, made of the fixtures that it asks for.
+PLACES: dict[str, Callable[[Asked], Place]] = {
+    "http": lambda asked: http(asked("receivers")),
+    "http2": lambda asked: http2(asked("receivers")),
+    "bundles": lambda asked: bundles(asked("receivers")),
+    "http2 bundles": lambda asked: http2_bundles(asked("receivers")),
+    "file": lambda asked: file(asked("tmp_path")),
+    "kafka": lambda asked: kafka(asked("kafka"), next(asked("kafka_topics"))),
+    "rocketmq": lambda asked: rocketmq(asked("rocketmq"), next(asked("rocketmq_topics"))),
+    "s3": lambda asked: s3(asked("s3_server")),
 }
+TARGET, QUEUE = "target", "dead letter queue"
+#: Which of them a rule file may write as a dead letter queue.
+QUEUES = [name for name in PLACES if "bundles" not in name]
+
+
+def kit_of(place: Place, role: str, folder: Path) -> Kit:
+    """Return how to open a target of a rule, or the dead letter queue of one, as a rule file writes it."""
+    name, written = "crm", f"{{{place.fields}}}"
+    if role == QUEUE:
+        name, written = queue_of("crm"), f"{{type: file, path: {folder}/crm.jsonl, dead_letter_queue: {written}}}"
+    (folder / "rules").mkdir()
+    (folder / "rules" / "r.yaml").write_text(
+        "buses: {b: {source: {type: embedded}}}\n"
+        f"rules:\n  r:\n    bus: b\n    pattern: {{}}\n    targets:\n      crm: {written}\n"
+    )
+    target = load_rules(folder / "rules").rules["r"].destinations[name]
+
+    def connection(asked: str) -> Connection:
+        assert place.connection is not None, f"nobody gave {asked}"
+        return place.connection
+
+    return Kit(lambda clock: open_target("r", target, connection, clock, LOOPBACK), place.received)
 
 
 @pytest.fixture(scope="module")
@@ -210,16 +231,37 @@ def receivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receivers]:
         yield Receivers(plain, secure, own)
 
 
-@pytest.fixture(params=[*KITS, "kafka", "rocketmq", "s3"])
-def kit(request: pytest.FixtureRequest, tmp_path: Path, receivers: Receivers) -> Kit:
-    """Return each kind of target, with nothing delivered to it yet."""
-    if request.param == "kafka":
-        return kafka_kit(request.getfixturevalue("kafka"))
-    if request.param == "rocketmq":
-        return rocketmq_kit(request.getfixturevalue("rocketmq"))
-    if request.param == "s3":
-        return s3_kit(request.getfixturevalue("s3_server"))
-    return KITS[request.param](tmp_path, receivers)
+#: So many topics are made at a time: to make one takes as long.
+TOPICS = 26
+
+
+@pytest.fixture(scope="module")
+def kafka_topics(kafka: Kafka) -> Iterator[str]:
+    """Name empty topics of two partitions, one after the other."""
+    return made_at_once(lambda names: make_kafka_topics(kafka, *names, queues=2, **{"max.message.bytes": f"{2 << 20}"}))
+
+
+@pytest.fixture(scope="module")
+def rocketmq_topics(rocketmq: RocketMQ) -> Iterator[str]:
+    """Name empty topics of two queues, one after the other."""
+    return made_at_once(lambda names: make_rocketmq_topics(rocketmq, *names, queues=2))
+
+
+def made_at_once(make: Callable[[list[str]], None]) -> Iterator[str]:
+    while True:
+        names = [f"crm-{uuid.uuid4()}" for _ in range(TOPICS)]
+        make(names)
+        yield from names
+
+
+@pytest.fixture(
+    params=[("memory", TARGET), *((name, TARGET) for name in PLACES), *((name, QUEUE) for name in QUEUES)],
+    ids=lambda param: " as ".join(param),
+)
+def kit(request: pytest.FixtureRequest, tmp_path: Path) -> Kit:
+    """Return each kind of target in each role, with nothing delivered to it yet."""
+    kind, role = request.param
+    return in_memory() if kind == "memory" else kit_of(PLACES[kind](request.getfixturevalue), role, tmp_path)
 
 
 def requests_of(payloads: Sequence[bytes], first_index: int = 0) -> list[Request]:
