@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
+from services.cut_proxy import CutProxy
 from services.postgresql import Postgresql, postgresql
+from stages.crowd import Crowd
 from stages.delivering import REFUSED, RUNNER, RunningClock, Sending
 from stages.shifts import a_shift, ids, until
 
 from eventbridge import fault_points
+from eventbridge.errors import EventBridgeError
 from eventbridge.ledger import Ledger
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.sources.embedded.database_bus import DatabaseBus
@@ -19,6 +25,7 @@ from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.deliver import deliver_until_idle
 from eventbridge.stages.push.stage import push
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
@@ -27,6 +34,26 @@ from eventbridge.stages.settle.parking import schedule_retries
 
 #: Orders that are published in each test.
 ORDERS = 40
+#: Rules of two runners on one bus; what dies of each is copied to a queue.
+CROWDED = """
+buses:
+  orders:
+    source: {type: embedded, topics: [placed], queues: 2, start_at: earliest}
+rules:
+"""
+A_RULE = """
+  orders-{name}:
+    bus: orders
+    runner: {name}
+    pattern: {{type: [order.placed]}}
+    targets:
+      crm: {{type: http, url: "/healthy/crm-{name}", allow_http: true}}
+      bad:
+        type: http
+        url: "/status/400/bad-{name}"
+        allow_http: true
+        dead_letter_queue: {{type: http, url: "/healthy/letters-{name}", allow_http: true}}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -135,3 +162,49 @@ def test_a_server_may_restart_in_the_middle_of_every_stage(
     assert books.differences == ()
     assert books.deliveries["orders/crm"] == {"matched": ORDERS, "delivered": ORDERS, "dead": 0, "parked": 0}
     assert len(sending.requests()) == 2 * ORDERS
+
+
+def test_two_schedulers_and_eight_workers_at_once(sending: Sending, url: str, tmp_path: Path) -> None:
+    """Both plan for every runner, any worker runs any stage: each delivery and copy is sent once, the books balance."""
+    runners = ["north", "south"]
+    sending.write(CROWDED + "".join(A_RULE.format(name=name) for name in runners))
+    settings = {"ledger_url": url, "batch_max_events": ORDERS // 2, "chunk_max_deliveries": 5}
+    work = sending.site.reopen(**settings)
+    sending.publish(2)
+    deliver_until_idle(work, runners[0], InProcessRouter(work.store))  # what processes import and compile, once
+    begun = len(work.ledger.batches())
+    sending.publish(ORDERS - 2)
+
+    ran, stages = Crowd(sending.site, settings, runners, tmp_path / "claims").run()
+
+    batches = work.ledger.batches(limit=None)
+    received = Counter((each["path"], each["webhook_id"]) for each in sending.requests())
+    paths = Counter(path for path, _ in received)
+    assert {batch.state for batch in batches} == {"committed"}
+    assert sum(ran.values()) == stages["commit"] == len(batches) - begun
+    assert stages["route"] >= 2 * len(runners)
+    assert set(received.values()) == {1}
+    kinds = ("healthy/crm", "status/400/bad", "healthy/letters")
+    assert paths == {f"/{kind}-{name}": ORDERS for kind in kinds for name in runners}
+    assert audit(work).differences == ()
+
+
+def test_half_an_answer_of_the_server_costs_a_try(sending: Sending, mortal: Postgresql, url: str) -> None:
+    """Connections end within answers: a stage goes on by itself, or fails and is run again; the books balance."""
+    with CutProxy(mortal.port) as proxy:
+        through = url.replace(f":{mortal.port}/", f":{proxy.port}/")
+        sending.begin(ORDERS, settings={"ledger_url": through}, crm="/healthy/crm", bad="/status/400/bad")
+        proxy.cut = lambda number: number % 30 == 0
+        for _ in range(20):
+            with suppress(EventBridgeError):
+                sending.deliver()
+                break
+        proxy.cut = lambda number: False
+
+    ended = sending.site.reopen(ledger_url=url)
+    books = audit(ended)
+    assert proxy.done >= 5
+    assert {batch.state for batch in ended.ledger.batches()} == {"committed"}
+    assert books.differences == ()
+    assert books.deliveries["orders/crm"] == {"matched": ORDERS, "delivered": ORDERS, "dead": 0, "parked": 0}
+    assert len({each["webhook_id"] for each in sending.requests()}) == 2 * ORDERS

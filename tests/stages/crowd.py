@@ -1,0 +1,193 @@
+"""Two schedulers and eight workers, a process each, of one installation. Serves the tests of stages on a server.
+
+What Airflow's database does for them - a run has one scheduler, a task one worker - a folder of claims and a queue do.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import queue
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from eventbridge.decision.chunking import PoolSlots
+from eventbridge.model.lane import SLOW_LANE_POOL
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.ingest.buffer import buffer
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.operate.deliver import next_due_at
+from eventbridge.stages.push.stage import push
+from eventbridge.stages.retry.plan import plan_retries
+from eventbridge.stages.route.stage import route
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.parking import schedule_retries
+
+SCHEDULERS: Final = 2
+WORKERS: Final = 8
+
+_FORK: Final = multiprocessing.get_context("fork")
+_PATIENCE_SECONDS: Final = 120.0
+_LOOK_SECONDS: Final = 0.05
+_PLAN_SECONDS: Final = 0.3  # how often it looks for more, unless a run of its own ends
+_LANES: Final = {SLOW_LANE_POOL: PoolSlots(WORKERS, WORKERS)}
+
+
+@dataclass(frozen=True)
+class Task:
+    """One stage of a batch for a worker to run; `chunk_id` is said of a push alone."""
+
+    scheduler: int
+    stage: str
+    batch_id: str
+    chunk_id: int = -1
+
+
+Course = Iterator[Sequence[Task]]
+
+STAGES: Final[dict[str, Callable[[Runtime, Task], Any]]] = {
+    "buffer": lambda work, task: buffer(work, task.batch_id),
+    "route": lambda work, task: route(work, task.batch_id, InProcessRouter(work.store)),
+    "push": lambda work, task: push(work, task.batch_id, task.chunk_id),
+    "write_dead_letters": lambda work, task: write_dead_letters(work, task.batch_id),
+    "schedule_retries": lambda work, task: schedule_retries(work, task.batch_id),
+    "commit": lambda work, task: commit(work, task.batch_id),
+}
+
+
+class Crowd:
+    """The processes: they begin at one moment, and end once no runner has anything left that is due."""
+
+    def __init__(self, site: Any, settings: Mapping[str, object], runners: Sequence[str], claims: Path) -> None:
+        self._site = site
+        self._settings = settings
+        self._runners = runners
+        self._claims = claims
+        self._gate = _FORK.Barrier(SCHEDULERS + WORKERS)
+        self._tasks: Any = _FORK.Queue()
+        self._answers: list[Any] = [_FORK.Queue() for _ in range(SCHEDULERS)]
+        self._told: Any = _FORK.Queue()
+
+    def run(self) -> tuple[Counter[int], Counter[str]]:
+        """Return how many batches each scheduler ran, and how often each stage was run; raises what went wrong."""
+        self._claims.mkdir()
+        children = [_FORK.Process(target=self._live, args=(self._schedule, me)) for me in range(SCHEDULERS)]
+        children += [_FORK.Process(target=self._live, args=(self._work, None)) for _ in range(WORKERS)]
+        for child in children:
+            child.start()
+        try:
+            ran = Counter(dict(self._hear() for _ in range(SCHEDULERS)))
+            for _ in range(WORKERS):
+                self._tasks.put(None)
+            stages: Counter[str] = Counter()
+            for _ in range(WORKERS):
+                stages += self._hear()
+        finally:
+            for child in children:
+                child.join(1.0)
+                child.kill()
+                child.join()
+        return ran, stages
+
+    def _hear(self) -> Any:
+        found = self._told.get(timeout=_PATIENCE_SECONDS)
+        if isinstance(found, str):
+            raise AssertionError(found)
+        return found
+
+    def _live(self, what: Callable[[Runtime, Any], Any], me: int | None) -> None:
+        """Do it with a runtime of one's own, in a child, and tell what came of it."""
+        try:
+            work = self._site.reopen(**self._settings)
+            work.ledger.batches()
+            self._gate.wait(_PATIENCE_SECONDS)
+            self._told.put(what(work, me))
+        except BaseException as error:
+            self._told.put(f"{what.__name__}: {error!r}")
+        finally:
+            self._told.close()
+            self._told.join_thread()
+            os._exit(0)  # what pytest and its fixtures have registered is the parent's
+
+    def _work(self, work: Runtime, _: None) -> Counter[str]:
+        ran: Counter[str] = Counter()
+        while (task := self._tasks.get()) is not None:
+            STAGES[task.stage](work, task)
+            ran[task.stage] += 1
+            self._answers[task.scheduler].put(task)
+        return ran
+
+    def _schedule(self, work: Runtime, me: int) -> tuple[int, int]:
+        """Plan for every runner whenever none of its runs is one's own, and hand out the tasks of one's runs."""
+        runs: dict[tuple[str, str], tuple[Course, set[Task]]] = {}
+        count, plan_at = 0, 0.0
+        while True:
+            if time.monotonic() >= plan_at:
+                for runner in self._runners:
+                    for kind, batch_id in self._planned(work, runner, [kind for name, kind in runs if name == runner]):
+                        runs[runner, kind] = (_course(work, me, kind, batch_id), set())
+                        count += 1
+                plan_at = time.monotonic() + _PLAN_SECONDS
+            for key, (course, waiting) in list(runs.items()):
+                if not waiting and not self._hand_out(course, waiting):
+                    del runs[key]
+                    plan_at = 0.0
+            if not runs and self._is_idle(work):
+                return me, count
+            self._take_answers(me, [waiting for _, waiting in runs.values()])
+
+    def _planned(self, work: Runtime, runner: str, kinds: Sequence[str]) -> Iterator[tuple[str, str]]:
+        if "normal" not in kinds and (batch_id := listen(work, runner)) and self._claim(batch_id):
+            yield "normal", batch_id
+        if "retry" not in kinds and (batch_id := plan_retries(work, runner, _LANES).batch_id):
+            yield "retry", batch_id
+
+    def _claim(self, batch_id: str) -> bool:
+        """Return whether the run of a batch is this scheduler's: both are told of a batch that is planned."""
+        try:
+            (self._claims / batch_id).touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
+    def _hand_out(self, course: Course, waiting: set[Task]) -> bool:
+        for tasks in course:
+            waiting.update(tasks)
+            for task in tasks:
+                self._tasks.put(task)
+            if tasks:
+                return True
+        return False
+
+    def _take_answers(self, me: int, runs: Sequence[set[Task]]) -> None:
+        try:
+            task = self._answers[me].get(timeout=_LOOK_SECONDS)
+            while True:
+                for waiting in runs:
+                    waiting.discard(task)
+                task = self._answers[me].get_nowait()
+        except queue.Empty:
+            pass
+
+    def _is_idle(self, work: Runtime) -> bool:
+        ledger = work.ledger
+        return all(
+            ledger.unfinished_batch(runner) is None and listen(work, runner) is None and not next_due_at(work, runner)
+            for runner in self._runners
+        )
+
+
+def _course(work: Runtime, me: int, kind: str, batch_id: str) -> Course:
+    if kind == "normal":
+        yield [Task(me, "buffer", batch_id)]
+        yield [Task(me, "route", batch_id)]
+    chunks = [chunk for chunk in work.ledger.chunks(batch_id) if chunk.map_index is not None]
+    yield [Task(me, "push", batch_id, chunk.chunk_id) for chunk in chunks]
+    for stage in ("write_dead_letters", "schedule_retries", "commit"):
+        yield [Task(me, stage, batch_id)]
