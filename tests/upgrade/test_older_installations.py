@@ -17,6 +17,7 @@ from upgrade.make import HERE, environment, orders, run, write_rules
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.rule import load_rules
 from eventbridge.stages.letters.selection import Selection
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import deliver_until_idle
@@ -100,3 +101,10 @@ def test_what_is_kept_is_what_was_made() -> None:
     """There is an installation of a version to open, and its orders are those that the test counts."""
     assert KEPT
     assert len(orders(0, 45).splitlines()) == 45
+
+
+def test_rules_that_say_nothing_new_are_frozen_as_before(tmp_path: Path) -> None:
+    """Byte for byte as 0.2.0 froze them: either version reads what the other wrote, and no rule counts as changed."""
+    write_rules(tmp_path, {name: f"http://127.0.0.1:1/{name}" for name in ("gone", "bad", "flaky")})
+
+    assert load_rules(tmp_path / "rules").to_json() == (HERE / "frozen_by_0_2_0.json").read_text()

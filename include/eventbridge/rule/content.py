@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 from eventbridge.event.json_document import Number
@@ -14,14 +15,19 @@ _NOT_PLAIN = frozenset((dict, list, Number))
 
 
 def content_of(value: Any) -> Any:
-    """Return a model as JSON values, whole; what its user wrote as JSON stays as it was written."""
+    """Return a model as JSON values, but for `LATER` fields that say nothing; what its user wrote stays as written."""
     # Not model_dump: it would take the Numbers inside patterns apart. What a user wrote keeps its order of keys
     # (a constant's payload depends on it); what is ours is sorted by name.
-    match value:
-        case Frozen():
-            return {name: _field(getattr(value, name)) for name in type(value).model_fields}
-        case _:
-            return value
+    if not isinstance(value, Frozen):
+        return value
+    fields = type(value).model_fields
+    left_out = [name for name in value.LATER if getattr(value, name) == _default(type(value), name)]
+    return {name: _field(getattr(value, name)) for name in fields if name not in left_out}
+
+
+@cache
+def _default(kind: type[Frozen], name: str) -> Any:
+    return kind.model_fields[name].get_default(call_default_factory=True)
 
 
 def _field(value: Any) -> Any:

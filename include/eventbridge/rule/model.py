@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -58,6 +58,8 @@ class Source(_Frozen):
     `start_at` is where a new consumer group starts.
     """
 
+    LATER: ClassVar[tuple[str, ...]] = ("mapping", "if_deleted")
+
     type: str
     topics: tuple[str, ...] = ("events",)
     start_at: Literal["latest", "earliest"] | datetime = "latest"
@@ -85,6 +87,8 @@ class Bus(_Frozen):
     `owner`: the team whose events they are, and that of its rules which name none; None: nobody's.
     `weights` are shares of its topics in a batch while more waits than it takes; 1 for a topic that it does not name.
     """
+
+    LATER: ClassVar[tuple[str, ...]] = ("max_backlog", "owner", "webhooks", "weights")
 
     name: str
     source: Annotated[Source, BeforeValidator(as_source)] = Field(
@@ -216,6 +220,8 @@ class Rule(_Frozen):
     `parked_max` is how many of its deliveries may wait; while so many do, its shares of batches are referred.
     `version` is a hash of everything else, made if not given.
     """
+
+    LATER: ClassVar[tuple[str, ...]] = ("owner",)
 
     name: str
     bus: str

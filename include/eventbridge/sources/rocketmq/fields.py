@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from eventbridge.rule.fields import Fields
 from eventbridge.rule.model import Source
@@ -16,6 +16,8 @@ class RocketmqFields(Source):
     In mode `pop` brokers keep track of each message: it is handed out to `group` ("" = one of the bus's name), and
     again after `invisible_time` (seconds) unless it was acknowledged.
     """
+
+    LATER: ClassVar[tuple[str, ...]] = (*Source.LATER, "mode", "group", "invisible_time")
 
     type: Literal["rocketmq"] = "rocketmq"
     connection: str = ""
