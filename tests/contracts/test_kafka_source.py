@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 
 import pytest
 from confluent_kafka import Consumer, Producer
 from contracts.log_sources import offsets
 from demo.ports import reserve
+from services.cut_proxy import CutProxy
 from services.kafka import PASSWORD, USER, Kafka, add_partitions, drop_before, make_topics
+from services.tokens import token_endpoint
 
 from eventbridge.config.connection import Connection
 from eventbridge.errors import BusError
@@ -33,11 +35,11 @@ def opened(connection: Connection, topic: str = "flights") -> KafkaLog:
 
 
 def secure(kafka: Kafka, **changes: str) -> Connection:
-    """Return the connection by password over TLS, but for some changes."""
-    fields = {"login": USER, "password": PASSWORD, "ssl.ca.location": str(kafka.authority)} | changes
-    extra = {"ssl.ca.location": fields["ssl.ca.location"]} if fields["ssl.ca.location"] else {}
-    port = kafka.ports["secure"]
-    return Connection("shop", "kafka", "127.0.0.1", port, fields["login"], fields["password"], extra=extra)
+    """Return the connection by password over TLS, but for some changes; what is empty is left out."""
+    extra = {"ssl.ca.location": str(kafka.authority), "login": USER, "password": PASSWORD} | changes
+    login, password = extra.pop("login"), extra.pop("password")
+    extra = {name: value for name, value in extra.items() if value}
+    return Connection("shop", "kafka", "127.0.0.1", kafka.ports["secure"], login, password, extra=extra)
 
 
 @pytest.fixture
@@ -128,9 +130,26 @@ def test_headers_and_tombstones_come_along(kafka: Kafka, log: KafkaLog) -> None:
     assert (second.body, second.key, second.headers or []) == (b"", None, [])
 
 
-def test_a_login_over_tls(kafka: Kafka, log: KafkaLog) -> None:
-    """Password and authority by the connection: reads, publishes, commits."""
-    with closing(opened(secure(kafka))) as secured:
+@pytest.fixture(scope="module")
+def tokens() -> Iterator[str]:
+    """Run a token endpoint that knows the broker's user, and yield its URL."""
+    with token_endpoint(USER, PASSWORD) as url:
+        yield url
+
+
+MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+
+
+def by_mechanism(mechanism: str, tokens: str) -> dict[str, str]:
+    """Return what an extra holds for a mechanism."""
+    extra = {"sasl.mechanism": mechanism}
+    return extra | {"sasl.oauthbearer.token.endpoint.url": tokens} if mechanism == "OAUTHBEARER" else extra
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_login_over_tls(kafka: Kafka, log: KafkaLog, tokens: str, mechanism: str) -> None:
+    """By each mechanism, password and authority by the connection: reads, publishes, commits."""
+    with closing(opened(secure(kafka, **by_mechanism(mechanism, tokens)))) as secured:
         secured.publish([(b"1", "a")])
         secured.commit("crm", {QUEUE: 1})
         found = offsets(secured, QUEUE, 0, 1)
@@ -151,14 +170,19 @@ ASK: dict[str, Ask] = {
     [
         ({"password": "a wrong one"}, r"\(_AUTHENTICATION\)\. Correct login, password"),
         ({"login": "nobody"}, r"\(_AUTHENTICATION\)\. Correct login, password"),
+        ({"password": "a wrong one", "sasl.mechanism": "SCRAM-SHA-512"}, r"\(_AUTHENTICATION\)\. Correct login"),
+        ({"password": "a wrong one", "sasl.mechanism": "OAUTHBEARER"}, r"\(_AUTHENTICATION\)\. Correct login"),
         (
             {"ssl.ca.location": ""},
             r"\(_SSL\)\. Renew the broker's certificate if it has ended, or correct ssl\.ca\.location",
         ),
     ],
 )
-def test_who_is_not_let_in_is_told_at_once(kafka: Kafka, changes: dict[str, str], said: str, ask: Ask) -> None:
+def test_who_is_not_let_in_is_told_at_once(
+    kafka: Kafka, tokens: str, changes: dict[str, str], said: str, ask: Ask
+) -> None:
     """With what to correct, and without the password."""
+    changes = by_mechanism(changes.get("sasl.mechanism", "PLAIN"), tokens) | changes
     begun = time.monotonic()
     with closing(opened(secure(kafka, **changes))) as log, pytest.raises(BusError, match=said) as caught:
         ask(log)
@@ -192,3 +216,18 @@ def test_a_group_with_members_is_left_to_them(kafka: Kafka, log: KafkaLog) -> No
     assert member.poll(20) is not None
     with closing(member), pytest.raises(BusError, match="give the runner another name"):
         log.commit("taken", {QUEUE: 1})
+
+
+def test_half_an_answer_is_an_error_or_asked_for_again(
+    kafka: Kafka, log: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker whose connections end within answers: what it tells is right, or is no answer."""
+    monkeypatch.setattr(client, "ANSWER_SECONDS", 1.0)
+    log.publish([(str(number).encode(), None) for number in range(10)])
+    with CutProxy(kafka.ports["behind"], kafka.ports["proxy"]) as proxy:
+        proxy.cut = lambda number: number % 7 == 0
+        connection = Connection("shop", "kafka", "127.0.0.1", kafka.ports["proxy"])
+        for _ in range(10):
+            with closing(opened(connection)) as broken, suppress(BusError):
+                assert (broken.end(QUEUE), broken.earliest(QUEUE)) == (10, 0)
+        assert proxy.done > 3

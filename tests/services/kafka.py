@@ -32,13 +32,17 @@ _PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=OPEN://127.0.0.1:{open},SECURE://127.0.0.1:{secure},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=OPEN://127.0.0.1:{open},SECURE://127.0.0.1:{secure}
+listeners=OPEN://127.0.0.1:{open},BEHIND://127.0.0.1:{behind},\\
+  SECURE://127.0.0.1:{secure},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=OPEN://127.0.0.1:{open},BEHIND://127.0.0.1:{proxy},SECURE://127.0.0.1:{secure}
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=OPEN
-listener.security.protocol.map=OPEN:PLAINTEXT,SECURE:SASL_SSL,CONTROLLER:PLAINTEXT
-listener.name.secure.sasl.enabled.mechanisms=PLAIN
+listener.security.protocol.map=OPEN:PLAINTEXT,BEHIND:PLAINTEXT,SECURE:SASL_SSL,CONTROLLER:PLAINTEXT
+listener.name.secure.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER
 listener.name.secure.plain.sasl.jaas.config={jaas}
+listener.name.secure.scram-sha-256.sasl.jaas.config={scram}
+listener.name.secure.scram-sha-512.sasl.jaas.config={scram}
+listener.name.secure.oauthbearer.sasl.jaas.config={tokens}
 listener.name.secure.ssl.keystore.type=PEM
 listener.name.secure.ssl.keystore.location={folder}/broker.pem
 log.dirs={folder}/logs
@@ -64,6 +68,9 @@ broker.heartbeat.interval.ms=300
 auto.create.topics.enable=false
 """
 _JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}="{password}";'
+_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+#: Takes tokens that nobody signed, as long as they have not ended.
+_TOKENS = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;"
 _LOGGING = """\
 rootLogger.level=warn
 rootLogger.appenderRef.f.ref=f
@@ -92,6 +99,10 @@ class Kafka:
         default_factory=lambda: {name: reserve() for name in ("open", "secure", "controller")}
     )
     _process: subprocess.Popen[bytes] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("behind", "proxy"):  # where it listens behind what a test puts before it, and where that does
+            self.ports.setdefault(name, reserve())
 
     def __enter__(self) -> Self:
         self._format()
@@ -154,11 +165,14 @@ class Kafka:
         self.authority.write_bytes(authority.certificate)
         certificates.vouched_for(authority).write(self.folder / "broker.pem")
         jaas = _JAAS.format(user=USER, password=PASSWORD)
-        (self.folder / "server.properties").write_text(_PROPERTIES.format(folder=self.folder, jaas=jaas, **self.ports))
+        properties = _PROPERTIES.format(folder=self.folder, jaas=jaas, scram=_SCRAM, tokens=_TOKENS, **self.ports)
+        (self.folder / "server.properties").write_text(properties)
         (self.folder / "log4j2.properties").write_text(_LOGGING)
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         cluster = f"A{cluster[1:]}"  # one that begins with a hyphen would be read as an option
         command = self._command("kafka.tools.StorageTool", "format", "-t", cluster)
+        for number in (256, 512):
+            command += ["--add-scram", f"SCRAM-SHA-{number}=[name={USER},password={PASSWORD}]"]
         done = subprocess.run(
             [*command, "-c", str(self.folder / "server.properties")], capture_output=True, text=True, check=False
         )

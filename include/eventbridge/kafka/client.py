@@ -8,7 +8,7 @@ from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from eventbridge.errors import BusError
@@ -35,6 +35,7 @@ _FINAL: Final = frozenset(
 #: What is over in a moment: leaders and coordinators move, brokers are started again.
 _PASSING: Final = frozenset(
     {
+        KafkaError._NOENT,  # no leader was found, as the broker that was asked did not answer
         KafkaError._TRANSPORT,
         KafkaError._ALL_BROKERS_DOWN,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -51,7 +52,7 @@ _PASSING: Final = frozenset(
 _UNHEARD: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION})
 
 #: What says only that there was no answer, not why.
-_VAGUE: Final = (KafkaError._TIMED_OUT, KafkaError._MSG_TIMED_OUT, KafkaError._TRANSPORT)
+_VAGUE: Final = (KafkaError._TIMED_OUT, KafkaError._MSG_TIMED_OUT, KafkaError._TRANSPORT, KafkaError._NOENT)
 
 #: Every client: no words to stderr, and a connection that is not used says nothing.
 QUIET: Final[Mapping[str, Any]] = {"log_level": 0, "log.connection.close": False}
@@ -158,8 +159,14 @@ class Asking:
 
 
 def _refuse_passing(answers: Iterable[Any], passing: Collection[int]) -> None:
-    """Raise KafkaException for a part of an answer that failed and passes by itself: a group that is being loaded."""
+    """Raise KafkaException for what failed in a part of an answer and passes by itself.
+
+    So does a group that is being loaded, and a broker whose answer was cut short: librdkafka then gives for an offset
+    one that says nothing, as if all were well.
+    """
     for answer in answers:
+        if getattr(answer, "offset", None) == OFFSET_INVALID:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
         for part in getattr(answer, "topic_partitions", None) or ():
             if part.error is not None and part.error.code() in passing:
                 raise KafkaException(part.error)

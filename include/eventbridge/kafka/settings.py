@@ -8,43 +8,47 @@ from typing import Final
 from eventbridge.config.connection import Connection
 from eventbridge.errors import ConnectionUnusable
 
-#: What an extra may hold beside what begins with `ssl.`, in the words of librdkafka.
-_ALLOWED: Final = frozenset(
-    {
-        "bootstrap.servers",
-        "broker.address.family",
-        "client.id",
-        "client.rack",
-        "sasl.kerberos.keytab",
-        "sasl.kerberos.principal",
-        "sasl.kerberos.service.name",
-        "sasl.mechanism",
-        "sasl.mechanisms",
-        "sasl.oauthbearer.client.id",
-        "sasl.oauthbearer.client.secret",
-        "sasl.oauthbearer.method",
-        "sasl.oauthbearer.scope",
-        "sasl.oauthbearer.token.endpoint.url",
-        "sasl.password",
-        "sasl.username",
-        "security.protocol",
-        "socket.timeout.ms",
-    }
-)
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+
+#: What an extra may hold, in the words of librdkafka, and what it is, as the page of Kafka says it.
+EXTRAS: Final[Mapping[str, str]] = {
+    "bootstrap.servers": "the brokers, instead of host and port",
+    "security.protocol": "`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`; without it TLS and SASL as the rest asks",
+    "sasl.mechanism": "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`, `OAUTHBEARER` or `GSSAPI`; with a login `PLAIN`",
+    "sasl.mechanisms": "the same",
+    "sasl.username": "instead of login",
+    "sasl.password": "instead of password",
+    "sasl.oauthbearer.token.endpoint.url": "where tokens are asked for (OAuth 2, client credentials); required",
+    "sasl.oauthbearer.client.id": "instead of login",
+    "sasl.oauthbearer.client.secret": "instead of password",
+    "sasl.oauthbearer.scope": "what the tokens shall be good for",
+    "sasl.oauthbearer.method": "`oidc`, and nothing else",
+    "https.ca.location": "the file (PEM) of the authorities that vouch for the token endpoint",
+    "sasl.kerberos.keytab": "the file with the keys of the principal",
+    "sasl.kerberos.principal": "who we are",
+    "sasl.kerberos.service.name": "the brokers' service",
+    "ssl.*": "files, keys and names of TLS, such as `ssl.ca.location` and `ssl.certificate.location`",
+    "broker.address.family": "`v4` or `v6`; without it both",
+    "client.id": "how brokers call us in their logs and quotas",
+    "client.rack": "where we are: a replica that is near is read from",
+    "socket.timeout.ms": "how long a broker may take to answer",
+}
 #: What connections made for Airflow's own Kafka operators often hold: it says how they consume, and we do not ask it.
 _PASSED_OVER: Final = frozenset({"auto.offset.reset", "enable.auto.commit", "group.id"})
+
+_TOKEN_URL: Final = "sasl.oauthbearer.token.endpoint.url"
 
 
 def client_settings(connection: Connection) -> dict[str, str]:
     """Return the settings of every client by a connection: where the brokers are, and who we are to them.
 
     `host` holds one broker or several, parted by commas; those without a port get the connection's, or 9092. `extra`
-    holds settings in librdkafka's words, as connections of Airflow's Kafka provider do. A login means SASL, PLAIN and
-    over TLS unless the extra says otherwise. Raises ConnectionUnusable, without secrets.
+    holds settings in librdkafka's words, as connections of Airflow's Kafka provider do (`EXTRAS`). A login means SASL,
+    PLAIN and over TLS unless the extra says otherwise. Raises ConnectionUnusable, without secrets.
     """
     extra = {name: _text(value) for name, value in connection.extra.items() if name not in _PASSED_OVER}
     for name in extra:
-        if name not in _ALLOWED and not name.startswith("ssl."):
+        if name not in EXTRAS and not name.startswith("ssl."):
             raise _unusable(connection, f"its extra holds {name!r}, which is not for a connection", "Remove it")
     servers = extra.pop("bootstrap.servers", "") or _servers(connection)
     if not servers:
@@ -58,14 +62,25 @@ def _servers(connection: Connection) -> str:
 
 
 def _login(connection: Connection, extra: Mapping[str, str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    """Return what a login, a mechanism and files of TLS mean, where the extra does not say it itself."""
+    given = extra.get("sasl.mechanism") or extra.get("sasl.mechanisms")
+    mechanism = given or ("PLAIN" if connection.login else "")
+    if not mechanism:
+        return {"security.protocol": "SSL"} if any(name.startswith("ssl.") for name in extra) else {}
+    if mechanism not in MECHANISMS:
+        raise _unusable(
+            connection, f"{mechanism!r} is no mechanism of SASL that it knows", f"Write one of {', '.join(MECHANISMS)}"
+        )
+    found = {"security.protocol": "SASL_SSL", "sasl.mechanism": mechanism}
+    if mechanism == "OAUTHBEARER":
+        if not extra.get(_TOKEN_URL):
+            raise _unusable(connection, "its extra does not say where OAUTHBEARER gets tokens", f"Give it {_TOKEN_URL}")
+        found["sasl.oauthbearer.method"] = "oidc"
+        names = ("sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret")
+    else:
+        names = ("sasl.username", "sasl.password")
     if connection.login:
-        found = {"sasl.username": connection.login, "sasl.password": connection.password}
-        found["security.protocol"] = "SASL_SSL"
-        if not extra.keys() & {"sasl.mechanism", "sasl.mechanisms"}:
-            found["sasl.mechanism"] = "PLAIN"
-    elif any(name.startswith("ssl.") for name in extra):
-        found["security.protocol"] = "SSL"
+        found |= zip(names, (connection.login, connection.password), strict=True)
     return found
 
 
