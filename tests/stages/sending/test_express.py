@@ -26,19 +26,19 @@ from eventbridge.stages.operate.shift_lease import Bounds
 
 
 def test_events_are_delivered_as_they_come(sending: Sending) -> None:
-    """Each within milliseconds of being published, once; at the end everything is committed and balances."""
+    """Each before the next is published, once, without a batch of its own; at the end all is committed and balances.
+
+    How soon they are is for `make bench-express` to say.
+    """
     sending.rules(crm="/healthy/crm")
-    delays = []
     with a_shift(sending):
         for number in range(1, 21):
-            began = time.monotonic()
             sending.publish(1)
             until(lambda number=number: len(sending.requests()) == number)
-            delays.append(time.monotonic() - began)
         with pytest.raises(InfrastructureError, match="another process delivers the events of runner 'orders'"):
             deliver_express(sending.work, RUNNER, threading.Event())
 
-    assert sorted(delays)[10] < 0.25, delays
+    assert len(sending.work.ledger.batches()) < 20, "a batch for each is what the stages would do"
     assert {batch.state for batch in sending.work.ledger.batches()} == {"committed"}
     assert sending.work.ledger.shift(RUNNER) is None
     assert set(ids(sending).values()) == {1}
@@ -235,7 +235,6 @@ def test_a_pool_without_slots_holds_its_rules_deliveries(sending: Sending) -> No
 def test_a_target_that_hangs_holds_no_neighbour_from_its_first_second_on(sending: Sending) -> None:
     """Reads and segments go on; what has no answer is put off until it can have none, and is not sent twice."""
     sending.rules(hanging=http("/hang/hanging", timeout='"20s"', max_in_flight=3), crm="/healthy/crm")
-    delays = []
 
     def received(target: str) -> int:
         return sum(each["path"].endswith(target) for each in sending.requests())
@@ -243,16 +242,13 @@ def test_a_target_that_hangs_holds_no_neighbour_from_its_first_second_on(sending
     with a_shift(sending):
         (batch,) = sending.work.ledger.batches(state="open")
         for number in range(1, 11):
-            began = time.monotonic()
             sending.publish(1)
             until(lambda number=number: received("crm") == number)
-            delays.append(time.monotonic() - began)
         until(lambda: segment_rows(sending.work, batch.batch_id))
         assert sending.work.ledger.batch(batch.batch_id).state == "open"
-        assert received("hanging") == 3, "it has no more in flight at a time"
+        assert received("hanging") == 3, "it has no more in flight at a time, and none of them is over"
         stopped_at = sending.work.clock()
 
-    assert sorted(delays)[5] < 1, delays
     assert received("crm") == 10
     assert set(ids(sending).values()) == {1}
     parked = sending.work.ledger.parked_counts()
