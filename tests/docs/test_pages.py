@@ -30,7 +30,9 @@ def test_the_commands_of_a_page_do_what_it_says(names: tuple[str, ...], tmp_path
     texts = [(ROOT / name).read_text() for name in names]
     assert all(map(steps_of, texts)), "a page of a tour without commands"
 
-    assert run_page("\n".join(texts), tmp_path) == []
+    wrong = run_page("\n".join(texts), tmp_path)
+
+    assert wrong == [], "\n\n".join(wrong)
 
 
 def test_no_command_hides_in_another_kind_of_block() -> None:

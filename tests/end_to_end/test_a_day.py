@@ -21,7 +21,9 @@ def test_a_day_of_operations_goes_as_the_page_says(day: Running, tmp_path: Path)
     began = f"```sh\ncd '{ROOT}'\nsource '{day.places.folder}/settings.sh'\n```\n"
     walk = PAGE.read_text().replace("```console elsewhere\n", "```console\n")
 
-    assert run_page(began + walk, tmp_path) == []
+    wrong = run_page(began + walk, tmp_path)
+
+    assert wrong == [], "\n\n".join(wrong)
     lines = map(json.loads, day.places.received.read_text().splitlines())
     answers = Counter(line["status"] for line in lines if line["path"] == "/told/crew")
     assert answers == {503: 4, 200: 6}
