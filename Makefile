@@ -100,14 +100,15 @@ services: setup ## fetch the real servers that tests start, into .services; test
 test-s3: setup ## the tests of store and target, and a batch of 50,000 events, on an S3 server that is fetched: 5 minutes
 	@PYTHONPATH=tests exec $(BIN)/python -m s3proxy.deep
 
-test-deep: setup ## test-s3, smoke-production with 100,000 flights, 10 million random pairs, a million damaged documents, every pair of kills, 1,000 schedules, 300 calls of each route, the page in an Airflow with FAB, changes of shift
+test-deep: setup ## test-s3, smoke-production with 100,000 flights, 10 million random pairs, a million damaged documents, every pair of kills, 1,000 random stories of faults, PostgreSQL and ordered targets killed at more calls, the models of deliveries, order and JSONata with 5,000 examples, Schemathesis with 300 calls of each route, the page in an Airflow with FAB, changes of shift
 	@PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs $(PAIRS) --documents $(DOCUMENTS)
 	PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs 500000 --documents 20000 --guard end
 	PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs 500000 --documents 20000 --guard beginning
 	PYTHONPATH=tests $(BIN)/python -m faults.deep --schedules $(SCHEDULES) --spark-schedules $(SPARK_SCHEDULES)
 	HYPOTHESIS_PROFILE=deep $(BIN)/pytest -q --timeout 0 tests/generative/test_delivery_model.py \
 	  tests/generative/test_order_model.py tests/generative/test_generated_jsonata.py \
-	  tests/faults/test_order_is_kept.py tests/stages/sending/test_order_survives.py tests/api/test_openapi.py
+	  tests/faults/test_order_is_kept.py tests/faults/test_stages_die_on_postgresql.py \
+	  tests/stages/sending/test_order_survives.py tests/api/test_openapi.py
 	PYTHONPATH=tests:. $(BIN)/python -m demo.production.run --smoke 100000
 	PYTHONPATH=tests $(BIN)/python -m s3proxy.deep
 	$(BIN)/pytest -q -s tests/end_to_end/deep_page_with_fab.py tests/end_to_end/deep_change_of_shift.py

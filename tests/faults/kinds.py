@@ -103,6 +103,7 @@ class Kind:
     split: bool = False
     early: bool = True
     own: frozenset[str] | None = None
+    as_normal: frozenset[str] = frozenset()
     every: int = 1
     most: int | None = None
     requests: int | None = None
@@ -244,6 +245,7 @@ KINDS: dict[KindName, Kind] = {
         ahead=LATER,
         answers={**WELL, "late": "half", "strict": "second"},
         early=False,
+        as_normal=frozenset({"push", "write_dead_letters"}),
     ),
     "redrive": Kind(
         "redrive",
@@ -300,6 +302,7 @@ KINDS: dict[KindName, Kind] = {
         ahead=timedelta(days=2),  # the day is over: what it adds is joined
         split=True,
         own=frozenset({"maintain"}),
+        every=2,  # in tests/stages it dies at every one, in this process
     ),
     "handover": Kind(
         "normal",

@@ -18,10 +18,10 @@ _TESTS = Path(__file__).parents[1]
 def test_a_process_that_dies_anywhere_keeps_the_order(stage: str, worlds: Path) -> None:
     """After any death each target gets everything, each customer's orders in bus order, and the books balance.
 
-    At every 24th call here, as every world of the crash matrix has an ordered target too; at every one in the deep
+    At every 48th call here, as every world of the crash matrix has an ordered target too; at every one in the deep
     profile.
     """
-    step = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else 24
+    step = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else 48
     path = os.pathsep.join([str(_TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-m", "faults.order_world", str(worlds / stage), stage, str(step)]
 

@@ -1,11 +1,12 @@
 """The crash matrix with the ledger, and the bus, on a PostgreSQL server: where what is committed is known elsewhere.
 
-The stages whose transactions decide most; all of them, at every call, die with a ledger in a file (see
-`test_every_stage_dies.py`), by the same statements.
+The stages whose transactions decide most, at some of their calls, in the deep profile at more; all of them, at every
+call, die with a ledger in a file (see `test_every_stage_dies.py`), by the same statements.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,16 +17,19 @@ from faults.receiver import receiving
 from faults.trial import Scene
 from services.postgresql import Postgresql
 
-#: Each stage with how many of its calls there are to one at which it dies.
-PLACES: dict[matrix.Place, int] = {
-    ("normal", "listen"): 2,
-    ("normal", "push"): 8,
-    ("normal", "commit"): 1,
-    ("retry", "plan"): 1,
-    ("retry", "commit"): 1,
-    ("replay", "plan"): 2,
-    ("retention", "maintain"): 3,
+_DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
+#: Each stage with how many of its calls there are to one at which it dies: in the deep profile, and else.
+PLACES: dict[matrix.Place, tuple[int, int]] = {
+    ("normal", "listen"): (2, 4),
+    ("normal", "push"): (8, 16),
+    ("normal", "commit"): (1, 2),
+    ("retry", "plan"): (1, 2),
+    ("retry", "commit"): (1, 2),
+    ("replay", "plan"): (2, 4),
+    ("retention", "maintain"): (3, 9),
 }
+#: At how many calls of a commit, spread, ledger or bus fails: at every one in the deep profile.
+_FAILURES = None if _DEEP else 10
 
 
 @pytest.fixture(scope="module")
@@ -38,12 +42,14 @@ def scene(worlds: Path, postgresql_server: Postgresql) -> Iterator[Scene]:
 @pytest.mark.parametrize("place", PLACES, ids="-".join)
 def test_a_stage_that_dies_loses_nothing(place: matrix.Place, scene: Scene) -> None:
     """Ended at its n-th call, by itself or by SIGKILL: the server undoes what it had begun, the next run finishes."""
-    assert matrix.at_once(matrix.kills(scene, place, PLACES[place])) >= 3
+    deep, every = PLACES[place]
+
+    assert matrix.at_once(matrix.kills(scene, place, deep if _DEEP else every)) >= 3
 
 
 def test_a_commit_that_fails_loses_nothing(scene: Scene) -> None:
-    """Ledger or bus fails at the n-th call of the stage that moves offsets, for every n: nothing is lost."""
-    assert matrix.at_once(matrix.failures(scene, ("normal", "commit"))) >= 4
+    """Ledger or bus fails at the n-th call of the stage that moves offsets: nothing is lost."""
+    assert matrix.at_once(matrix.failures(scene, ("normal", "commit"), most=_FAILURES)) >= 4
 
 
 @pytest.mark.parametrize("place", [("normal", "push"), ("retry", "plan"), ("normal", "commit")], ids="-".join)
