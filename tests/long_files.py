@@ -9,7 +9,8 @@ from xdist.scheduler import LoadFileScheduling
 
 _ROOT = Path(__file__).parents[1]
 
-#: Files that start an Airflow and a Spark, in two lines: of each line one runs at a time.
+#: Files in lines: of each line one runs at a time, in one process. The first two start an Airflow and a Spark each;
+#: those of the others share a Spark Connect server, a Kafka and a RocketMQ, or an API with deliveries.
 _LINES = (
     (
         "tests/end_to_end/test_deliveries_survive.py",
@@ -21,14 +22,54 @@ _LINES = (
         "tests/end_to_end/test_operators_trigger_dags.py",
         "tests/end_to_end/test_demo_on_brokers.py",
     ),
+    (
+        "tests/spark/test_spark_connect.py",
+        "tests/spark/test_spark_poison.py",
+        "tests/spark/test_spark_sql.py",
+        "tests/spark/test_spark_s3.py",
+        "tests/spark/test_spark_costly.py",
+        "tests/spark/test_worker_daemon.py",
+        "tests/spark/test_backtest_command.py",
+        "tests/spark/test_deliver_command.py",
+        "tests/spark/test_match_frame.py",
+        "tests/spark/test_replay_command.py",
+        "tests/spark/test_spark_conformance.py",
+        "tests/spark/test_spark_old_work.py",
+        "tests/spark/test_spark_reload.py",
+    ),
+    (
+        "tests/stages/test_broker_bus.py",
+        "tests/spark/test_spark_landing.py",
+        "tests/stages/sending/test_broker_target.py",
+        "tests/stages/sending/test_rocketmq_order.py",
+        "tests/stages/sending/test_try_target.py",
+        "tests/stages/test_kafka_bus.py",
+        "tests/stages/test_rocketmq_bus.py",
+        "tests/stages/test_rocketmq_pop.py",
+        "tests/api/test_large_events.py",
+        "tests/cli/test_rocketmq_bus.py",
+        "tests/orchestration/test_bell_on_rocketmq.py",
+    ),
+    (
+        "tests/api/test_page.py",
+        "tests/api/test_acting.py",
+        "tests/api/test_lists.py",
+        "tests/api/test_owners.py",
+        "tests/api/test_page_acts.py",
+        "tests/api/test_page_replays.py",
+        "tests/api/test_reading.py",
+    ),
 )
 #: What begins first: what takes longest.
 _FIRST = (
     *_LINES[0],
     *_LINES[1],
+    *_LINES[2],
     "tests/benchmarks/test_small_benchmarks.py",
     "tests/docs/test_pages.py",
+    *_LINES[3],
     "tests/orchestration/test_installed_wheel.py",
+    *_LINES[4],
     "tests/generative/test_kernel_agrees.py",
     "tests/stages/test_listen.py",
 )
