@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -154,7 +155,7 @@ def test_a_slow_store_does_not_let_messages_come_again(
 
     def slow(point: str) -> None:
         while point == "store.put" and len(extended) < 2:
-            pass
+            time.sleep(0.01)
 
     fault_points.install(slow)
     Spool("shop", {"orders": queue}, work.ledger, work.store).take_in(1)

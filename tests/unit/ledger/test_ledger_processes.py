@@ -6,6 +6,7 @@ import fcntl
 import multiprocessing
 import os
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -159,7 +160,7 @@ def test_no_segment_slips_past_settlement(url: str) -> None:
         rival = Ledger.open(url, Clock())
         if me == 0:
             while len(rival.files("batch-1", "outcome")) < 15:
-                pass
+                time.sleep(0.001)
             assert rival.begin_settlement("batch-1")
             return [file.key for file in rival.files("batch-1", "outcome")]
         chunk = rival.claim_chunk("batch-1", me, f"host:{me}")
