@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from api.server import Installation, Server
 from api.windows import open_chromium
 from playwright.sync_api import Browser, Page, expect
+
+from eventbridge.api.payloads import HIDDEN
+from eventbridge.testing.receiver import ADDRESSES, Receiver
 
 RULE = """
 rules:
@@ -18,6 +22,11 @@ rules:
     pattern: {type: [letter.written], data: {kind: [private]}}
     targets:
       post: {type: file, path: FOLDER/post.jsonl, transform: {form: JSONPATH, value: $.data.adress, missing: error}}
+  told:
+    bus: orders
+    pattern: {type: [letter.written]}
+    targets:
+      desk: {type: http, url: "URL", allow_http: true}
 """
 HOSTILE = "<script>document.title = 'taken'</script><img src=x onerror=alert(1)>"
 
@@ -30,18 +39,20 @@ def letter(number: int) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server whose installation has given up three letters: their rule has a fault."""
+    """A server whose installation has given up three letters of one rule, and delivered them for another."""
     folder = tmp_path_factory.mktemp("desk")
-    made = Installation(folder)
-    (folder / "rules" / "letters.yaml").write_text(RULE.replace("FOLDER", str(folder)))
+    made = Installation(folder, EVENTBRIDGE_ALLOW_ADDRESSES=ADDRESSES)
     (folder / "letters.jsonl").write_text("\n".join(json.dumps(letter(number)) for number in range(3)))
-    made.run("bus", "publish", "orders", str(folder / "letters.jsonl"))
-    made.deliver("orders")
+    with Receiver(folder / "requests.jsonl") as receiver:
+        rule = RULE.replace("FOLDER", str(folder)).replace("URL", receiver.url(f"/say/{quote(HOSTILE, safe='')}"))
+        (folder / "rules" / "letters.yaml").write_text(rule)
+        made.run("bus", "publish", "orders", str(folder / "letters.jsonl"))
+        made.deliver("orders")
     with Server(made) as running:
         yield running
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def window(desk: Server) -> Iterator[Page]:
     """A browser window of somebody who may act."""
     with open_chromium() as chromium:
@@ -102,3 +113,21 @@ def test_an_operator_mends_a_rule_and_what_failed_of_it(desk: Server, window: Pa
     window.get_by_role("link", name="Overview").click()
     expect(window.get_by_text("3 of 3 events accounted for")).to_have_class("good")
     assert window.title() == "Overview - EventBridge"  # no script of an event ran
+
+
+def test_the_time_line_has_request_and_answer_of_each_attempt(desk: Server, window: Page) -> None:
+    """As text, whatever they hold; a request that cannot be made is explained, and who may not see payloads is told."""
+    window.goto(f"{desk.url}/page/event?id=letter-1")
+    attempt = window.get_by_role("row").filter(has_text="told/desk").filter(has_text="attempt")
+    attempt.get_by_text("Show").last.click()
+    expect(attempt.locator("pre")).to_have_text(HOSTILE)
+    attempt.get_by_role("link", name="Request of attempt 1 at told/desk").click()
+    expect(window.locator("pre").first).to_contain_text("Long Street 1")
+    expect(window.get_by_role("heading", name="As it was made when the event was routed")).to_be_visible()
+    window.goto(f"{desk.url}/page/request?id=letter-1&rule=letters&target=post")
+    expect(window.get_by_role("alert")).to_contain_text("curl speaks HTTP")
+    assert window.title() == "Bad Request - EventBridge"
+
+    with desk.client(desk.installation.token("eyes", "read")) as eyes:
+        (event,) = eyes.get("/events/letter-1").json()["events"]
+    assert [each["response_head"] for each in event["steps"] if each["response_head"]] == [HIDDEN]

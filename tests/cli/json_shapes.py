@@ -284,6 +284,8 @@ SHAPES: dict[tuple[str, ...], Any] = {
                         "batch_id": "str",
                         "due_at": "null",
                         "held": "null",
+                        "file": "str",
+                        "row": "int",
                     }
                 ],
                 "steps": [
@@ -300,6 +302,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
                         "reason": "null",
                         "detail": "null",
                         "duration_ms": "null",
+                        "response_head": "null",
                     }
                 ],
             }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import uuid
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -15,7 +16,7 @@ from eventbridge.api.idempotency import REPLAYED, Idempotency, call_hash_of, key
 from eventbridge.api.page.session import Asked, Gate
 from eventbridge.api.reading import answered, document
 from eventbridge.api.refusal import PROBLEM, Refused, refusal_of
-from eventbridge.errors import EventBridgeError
+from eventbridge.errors import EventBridgeError, EventError
 from eventbridge.event.json_document import parse_document
 from eventbridge.model.api_token import OPERATE, ApiToken
 from eventbridge.stages.operate.actions import note_action
@@ -28,7 +29,9 @@ _STATUSES = {
     401: "No token, or one that is unknown, revoked or expired.",
     403: "The token has no scope for this.",
     404: "There is no such thing.",
+    408: "The body did not come within 40 seconds.",
     409: "A call with this Idempotency-Key is under way.",
+    413: "The body is too large.",
     422: "A value is out of its range, or the Idempotency-Key was used for another call.",
     503: "The ledger, the store or the rules fail; try again after Retry-After.",
 }
@@ -75,22 +78,42 @@ async def begun(request: Request, token: ApiToken, asked: Asked, do: Callable[[R
     return answer
 
 
+async def run_of(request: Request, token: ApiToken) -> str:
+    """Return the name under which a call records a redrive or replay: with a key the same for the same call.
+
+    So it is recorded once also by two servers, and by one that died before it kept its answer.
+    """
+    by, key = who(request, token), key_of(request)
+    return f"{by}, {uuid.uuid4() if key is None else key + call_hash_of(request, await request.body())}"
+
+
+def document_of(content: bytes) -> dict[str, Any]:
+    """Return the JSON object that a call brought, numbers as they were written; raises Refused for what is none.
+
+    The framework also reads NaN, and other encodings than UTF-8.
+    """
+    try:
+        return dict(parse_document(content))
+    except EventError as error:
+        raise Refused(HTTPStatus.BAD_REQUEST, f"The body is {error}") from None
+
+
 def _noted(request: Request, by: str, content: bytes, do: Callable[[Runtime], Any]) -> Response:
     """Note who asks for what, do it, and note what that was answered."""
-    asked: Any = parse_document(content) if content.strip() else {}
+    asked = document_of(content) if content.strip() else {}
     call = f"{request.method} {request.url.path}"
-    number = answered(request, lambda work: note_action(work, by, call, asked if isinstance(asked, dict) else {}))
+    number = answered(request, lambda work: note_action(work, by, call, asked))
     try:
         answer = document(request, do)
     except Exception as error:
-        _answer(request, number, refusal_of(request, error).status)
+        note_answer(request, number, refusal_of(request, error).status)
         raise
-    _answer(request, number, answer.status_code)
+    note_answer(request, number, answer.status_code)
     return answer
 
 
-def _answer(request: Request, number: int, status: int) -> None:
-    """Note what was answered; where that fails the action is done all the same."""
+def note_answer(request: Request, number: int, status: int) -> None:
+    """Note what an action was answered; where that fails it is done all the same."""
     try:
         answered(request, lambda work: work.ledger.answer_action(number, status))
     except EventBridgeError as error:

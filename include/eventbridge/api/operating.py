@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from eventbridge.api.access import who
-from eventbridge.api.once import RESPONSES, Operator, begun, once
+from eventbridge.api.once import RESPONSES, Operator, begun, once, run_of
 from eventbridge.errors import UserError
 from eventbridge.stages.letters.selection import Selection, WrittenSelection
 from eventbridge.stages.operate.say import Action, operate
@@ -72,12 +71,13 @@ async def say(request: Request, token: Operator, word: Word) -> Response:
 @router.post("/redrives", summary="Deliver dead letters again")
 async def begin(request: Request, token: Operator, call: RedriveCall) -> Response:
     """Record a redrive and answer it: a DAG run, or `dead-letters redrive --resume`, delivers it. Or the dry run."""
+    run = await run_of(request, token)
 
     def made(work: Runtime) -> dict[str, Any]:
         wanted, how = call.selection(work), {"retransform": call.retransform, "again": call.again}
         if call.dry_run:
             return survey_document(survey(work, wanted, **how))
-        wish = begin_redrive(work, wanted, f"{who(request, token)}, {uuid.uuid4()}", rate=call.rate, **how)
+        wish = begin_redrive(work, wanted, run, rate=call.rate, **how)
         return redrive_document(wish, Marks(work).counts(wish))
 
     return await begun(request, token, "redrive", made)

@@ -44,7 +44,7 @@ def letter_seen(request: Request, letter: dict[str, Any]) -> dict[str, Any]:
 
 
 def why_seen(request: Request, found: Why) -> Why:
-    """Return what became of an event as the caller may see it: what its fields hold hidden or not."""
+    """Return what became of an event as the caller may see it: what its fields hold, and answers, hidden or not."""
     if shows_payloads(request):
         return found
     events = []
@@ -53,5 +53,6 @@ def why_seen(request: Request, found: Why) -> Why:
             replace(rule, conditions=tuple(replace(each, values=(), message=HIDDEN) for each in rule.conditions))
             for rule in event.rules
         )
-        events.append(replace(event, rules=rules))
+        steps = tuple(replace(each, response_head=each.response_head and HIDDEN) for each in event.steps)
+        events.append(replace(event, rules=rules, steps=steps))
     return replace(found, events=tuple(events))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from eventbridge.api.access import who
-from eventbridge.api.once import RESPONSES, Operator, begun, once
+from eventbridge.api.once import RESPONSES, Operator, begun, once, run_of
 from eventbridge.stages.operate.deliver_replay import cancel_replay, pause_replay, resume_replay
 from eventbridge.stages.operate.replay_progress import find_replay, replay_document
 from eventbridge.stages.replay.plan import begin_replay
@@ -58,12 +56,13 @@ class ReplayCall(BaseModel):
 @router.post("/replays", summary="Deliver archived events again")
 async def begin(request: Request, token: Operator, call: ReplayCall) -> Response:
     """Record a replay and answer it: a DAG run, or `eventbridge replay --resume`, delivers it. Or the dry run."""
+    run = await run_of(request, token)
 
     def made(work: Runtime) -> Any:
         wish = call.written().read(work.ledger.now(), work.rule_set())
         if call.dry_run:
             return survey(work, wish, PREVIEW_FILES)
-        return replay_document(work, begin_replay(work, wish, f"{who(request, token)}, {uuid.uuid4()}").replay_id)
+        return replay_document(work, begin_replay(work, wish, run).replay_id)
 
     return await begun(request, token, "replay", made)
 

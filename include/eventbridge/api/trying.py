@@ -9,11 +9,11 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from eventbridge.api.access import reader
-from eventbridge.api.once import RESPONSES, Operator, once
+from eventbridge.api.once import RESPONSES, Operator, document_of, once
 from eventbridge.api.payloads import check_payloads, shows_payloads
 from eventbridge.api.reading import Time, document
 from eventbridge.errors import NotFoundError, TransformFailed, UserError
-from eventbridge.event.json_document import parse_document, write_document
+from eventbridge.event.json_document import write_document
 from eventbridge.stages.operate.check_rules import checked_file
 from eventbridge.stages.operate.enable import enable_target
 from eventbridge.stages.operate.event_body import body_of_event
@@ -156,9 +156,8 @@ async def enable(request: Request, token: Operator, rule: _Rule, target: _Target
 
 
 async def _written(request: Request) -> dict[str, Any]:
-    """Return what was sent, numbers as they were written; what is no JSON was refused before."""
-    found: Any = parse_document(await request.body())
-    return dict(found)
+    """Return what was sent, numbers as they were written; raises Refused."""
+    return document_of(await request.body())
 
 
 def _body(request: Request, work: Runtime, call: EventCall, written: dict[str, Any]) -> bytes:

@@ -79,7 +79,10 @@ class RuleAnswer:
 
 @dataclass(frozen=True)
 class DeliveryAnswer:
-    """How one delivery of an event stands; `replay_id` "": it is not of a replay with ids of its own."""
+    """How one delivery of an event stands; `replay_id` "": it is not of a replay with ids of its own.
+
+    `file` and `row` are where its request lies in the store, once its batch is settled.
+    """
 
     rule: str
     target: str
@@ -91,11 +94,16 @@ class DeliveryAnswer:
     batch_id: str
     due_at: datetime | None = None
     held: str | None = None
+    file: str | None = None
+    row: int | None = None
 
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that was done with an event; what does not apply is None. `duration_ms` is of an attempt."""
+    """One thing that was done with an event; what does not apply is None.
+
+    Of an attempt are `duration_ms` and `response_head`, the beginning of the answer.
+    """
 
     at: datetime | None
     what: StepName
@@ -109,6 +117,7 @@ class Step:
     reason: str | None = None
     detail: str | None = None
     duration_ms: float | None = None
+    response_head: str | None = None
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -14,6 +15,7 @@ from eventbridge.model.why import EventAnswer
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.letters.selection import Selection
 from eventbridge.stages.operate.deliver_redrive import deliver_redrive
+from eventbridge.stages.operate.sent_request import sent_request
 from eventbridge.stages.operate.why import why_between
 from eventbridge.stages.redrive.plan import begin_redrive
 from eventbridge.stages.upkeep.maintain import maintain
@@ -44,7 +46,10 @@ def test_an_event_is_told_from_publishing_to_delivery(sending: Sending) -> None:
     assert steps(event) == [("published", None), ("landed", "valid"), ("attempt", "Delivered")]
     (delivery,) = event.deliveries
     assert (delivery.rule, delivery.target, delivery.state, delivery.attempts) == ("orders", "crm", "Delivered", 1)
-    assert event.steps[-1].code == 200
+    assert (event.steps[-1].code, event.steps[-1].response_head) == (200, "ok\n")
+    sent = sent_request(sending.work, event.deliveries, delivery.delivery_id)
+    assert sent is not None
+    assert (json.loads(sent.payload)["id"], dict(sent.headers)["webhook-id"]) == ("2", delivery.delivery_id)
     assert [each["webhook_id"] for each in sending.requests()].count(delivery.delivery_id) == 1
 
 

@@ -7,34 +7,35 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from eventbridge.api.page.forms import Act, acting, landed_body, sent, sent_to
+from eventbridge.api.page.forms import Act, Acting, landed_body, sent, sent_to
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Viewer, viewer
 from eventbridge.api.payloads import check_payloads
 from eventbridge.api.reading import answered
-from eventbridge.errors import NotFoundError, UserError
+from eventbridge.errors import NotFoundError, TransformFailed, UserError
 from eventbridge.event.json_document import write_document
-from eventbridge.stages.operate.curl import CurlCall, curl_call
+from eventbridge.stages.operate.curl import curl_call
 from eventbridge.stages.operate.enable import enable_target
-from eventbridge.stages.operate.event_body import body_of_event
+from eventbridge.stages.operate.event_body import newest_body
 from eventbridge.stages.operate.event_search import EventQuery, event_page
 from eventbridge.stages.operate.find import find_rule, find_target
 from eventbridge.stages.operate.release import release_rule
 from eventbridge.stages.operate.rule_text import rule_text
 from eventbridge.stages.operate.say import operate
+from eventbridge.stages.operate.sent_request import sent_request
 from eventbridge.stages.operate.try_pattern import try_pattern
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.why.explain import why
 
 router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
 
 _Viewer = Annotated[Viewer, Depends(viewer)]
-_Acting = Annotated[Act, Depends(acting)]
 #: Events of the bus that the test of a rule proposes.
 _NEWEST_EVENTS = 8
 
 
 @router.post("/rules/{name}/operate")
-def operate_rule(request: Request, act: _Acting, name: str) -> Response:
+def operate_rule(request: Request, act: Acting, name: str) -> Response:
     """Do what a button says of a rule, or of one of its targets."""
     action, target = act["action"], act["target"]
 
@@ -49,7 +50,9 @@ def operate_rule(request: Request, act: _Acting, name: str) -> Response:
             operate(work, action, name, target, act["value"], by=act.viewer.name)
 
     answered(request, done)
-    return sent_to(request, f"/rules/{quote(name, safe='')}")
+    rule = quote(name, safe="")
+    on_target = act["back"] == "target"
+    return sent_to(request, f"/targets/{rule}/{quote(target, safe='')}" if on_target else f"/rules/{rule}")
 
 
 @router.get("/request")
@@ -61,17 +64,27 @@ def request_of_delivery(
     event_id: Annotated[str, Query(alias="id")],
     delivery: str = "",
 ) -> Response:
-    """Answer what a target is sent of an event, and the call of curl that sends the same."""
+    """Answer what a target was sent of an event, what it is sent by today's rule, and the call of curl for that."""
 
-    def written(work: Runtime) -> CurlCall:
+    def written(work: Runtime) -> dict[str, Any]:
         check_payloads(request)
-        body = body_of_event(work, event_id)
-        if body is None:
-            raise NotFoundError(f"the event {event_id} is not in the archive any more, or cannot be read")
-        return curl_call(work, rule, target, body.encode("utf-8", "replace"), delivery)
+        told = why(work, event_id, most_unmatched=0)
+        then = sent_request(work, (one for each in told.events for one in each.deliveries), delivery)
+        body = newest_body(work, told)
+        try:
+            if body is None:
+                raise NotFoundError(f"the event {event_id} is not in the archive any more, or cannot be read")
+            made = curl_call(work, rule, target, body.encode("utf-8", "replace"), delivery)
+        except (UserError, TransformFailed) as error:
+            if then is not None:
+                return {"then": then, "made": None, "said": str(error)}
+            if isinstance(error, TransformFailed):
+                raise UserError(f"The request cannot be made: {error}") from None
+            raise
+        return {"then": then, "made": made}
 
     values = {"viewer": found, "event_id": event_id, "rule": rule, "target": target}
-    return render(request, "request", values | {"made": answered(request, written)})
+    return render(request, "request", values | answered(request, written))
 
 
 @router.get("/rules/{name}/test")

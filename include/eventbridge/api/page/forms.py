@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
+from typing import Annotated
 from urllib.parse import parse_qs
 
-from fastapi import Request, Response
+from fastapi import Depends, Request, Response
 
+from eventbridge.api.once import note_answer
 from eventbridge.api.owners import limit
 from eventbridge.api.page.session import Viewer, check_origin, root, viewer
 from eventbridge.api.payloads import check_payloads
 from eventbridge.api.reading import answered
-from eventbridge.api.refusal import Refused
+from eventbridge.api.refusal import Refused, refusal_of
 from eventbridge.stages.operate.actions import note_action
 from eventbridge.stages.operate.event_body import body_of_event
 from eventbridge.stages.runtime.runtime import Runtime
@@ -49,8 +52,8 @@ async def sent(request: Request) -> Act:
     return Act(found, fields)
 
 
-async def acting(request: Request) -> Act:
-    """Return a form of somebody who may change how things stand; raises Refused."""
+async def acting(request: Request) -> AsyncIterator[Act]:
+    """Yield a form of somebody who may change how things stand, and note what it was answered; raises Refused."""
     act = await sent(request)
     if not act.viewer.operates:
         raise Refused(
@@ -61,17 +64,27 @@ async def acting(request: Request) -> Act:
     limit(request, act.viewer.acts_for)
     call = f"{request.method} {request.url.path}"
     note = partial(note_action, by=f"page, {act.viewer.name}", call=call, asked=act.fields)
-    await asyncio.to_thread(answered, request, note)
-    return act
+    number = await asyncio.to_thread(answered, request, note)
+    try:
+        yield act
+    except Exception as error:
+        await asyncio.to_thread(note_answer, request, number, refusal_of(request, error).status)
+        raise
+    await asyncio.to_thread(note_answer, request, number, HTTPStatus.OK)
+
+
+#: Noted before its answer is sent: who looks then sees it.
+Acting = Annotated[Act, Depends(acting, scope="function")]
 
 
 async def read_form(request: Request, most: int) -> dict[str, str]:
-    """Return the fields of a form; none of one that is longer than `most` bytes."""
+    """Return the fields of a form; raises Refused for one that is longer than `most` bytes."""
     content = bytearray()
     async for part in request.stream():
         content += part
         if len(content) > most:
-            return {}
+            said = f"The form has more than {most:,} bytes. Nothing was changed"
+            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, said)
     # the last one: a box that is ticked comes behind its hidden field
     return {name: values[-1] for name, values in parse_qs(content.decode("utf-8", "replace")).items()}
 

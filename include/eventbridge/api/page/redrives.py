@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from eventbridge.api.page.forms import Act, acting, sent_to
+from eventbridge.api.page.forms import Acting, sent_to
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Gate, Viewer, viewer
 from eventbridge.api.reading import answered
@@ -25,7 +25,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
 
 _Viewer = Annotated[Viewer, Depends(viewer)]
-_Acting = Annotated[Act, Depends(acting)]
+_LISTED = 100
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def preview(request: Request, found: _Viewer, chosen: Annotated[Chosen, Depends(
 
 
 @router.post("/redrive")
-async def begin(request: Request, act: _Acting) -> Response:
+async def begin(request: Request, act: Acting) -> Response:
     """Record what is to be delivered again, and have Airflow do it, where the page is Airflow's."""
     chosen = Chosen(**{each.name: act[each.name] for each in fields(Chosen)})
     gate: Gate = request.app.state.gate
@@ -94,17 +94,19 @@ async def begin(request: Request, act: _Acting) -> Response:
 
 @router.get("/redrives")
 def redrives(request: Request, found: _Viewer) -> Response:
-    """Answer the redrives, the newest first, and what became of the dead letters that each took."""
+    """Answer the newest redrives, and what became of the dead letters that each took."""
 
     def listed(work: Runtime) -> dict[str, Any]:
         marks = Marks(work)
-        return {"redrives": [redrive_document(each, marks.counts(each)) for each in seen_redrives(work)]}
+        seen = seen_redrives(work)
+        shown = [redrive_document(each, marks.counts(each)) for each in seen[:_LISTED]]
+        return {"redrives": shown, "count": len(seen)}
 
     return render(request, "redrives", {"viewer": found} | answered(request, listed))
 
 
 @router.post("/redrives/{redrive_id}/cancel")
-def cancel(request: Request, act: _Acting, redrive_id: str) -> Response:
+def cancel(request: Request, act: Acting, redrive_id: str) -> Response:
     """Plan no further batch of a redrive."""
 
     def done(work: Runtime) -> None:

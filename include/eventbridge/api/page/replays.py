@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from eventbridge.api.page.forms import Act, acting, sent_to
+from eventbridge.api.page.forms import Act, Acting, sent_to
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Gate, Viewer, viewer
 from eventbridge.api.reading import answered
@@ -27,7 +27,6 @@ from eventbridge.stages.runtime.runtime import Runtime
 router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
 
 _Viewer = Annotated[Viewer, Depends(viewer)]
-_Acting = Annotated[Act, Depends(acting)]
 Word = Literal["pause", "resume", "cancel"]
 _LISTED = 100
 
@@ -96,7 +95,7 @@ def preview(request: Request, found: _Viewer, form: Annotated[Form, Depends()]) 
 
 
 @router.post("/replay")
-async def begin(request: Request, act: _Acting) -> Response:
+async def begin(request: Request, act: Acting) -> Response:
     """Record what is to be delivered again, and have Airflow do it, where the page is Airflow's."""
     _check(act)
     form = Form.of(act)
@@ -125,7 +124,7 @@ def replay(request: Request, found: _Viewer, replay_id: str) -> Response:
 
 
 @router.post("/replays/{replay_id}/{word}")
-async def change(request: Request, act: _Acting, replay_id: str, word: Word) -> Response:
+async def change(request: Request, act: Acting, replay_id: str, word: Word) -> Response:
     """Pause a replay, have it go on, or end it; the batch under way is finished."""
     _check(act)
 

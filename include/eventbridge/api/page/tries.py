@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from eventbridge.api.page.forms import Act, acting, landed_body
+from eventbridge.api.page.forms import Acting, landed_body
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Viewer, viewer
 from eventbridge.api.reading import answered
-from eventbridge.errors import UserError
+from eventbridge.errors import TransformFailed, UserError
 from eventbridge.stages.operate.find import find_target
 from eventbridge.stages.operate.try_target import check_target, send_event
 from eventbridge.stages.runtime.runtime import Runtime
@@ -18,7 +18,6 @@ from eventbridge.stages.runtime.runtime import Runtime
 router = APIRouter(prefix="/page/targets", include_in_schema=False, default_response_class=Response)
 
 _Viewer = Annotated[Viewer, Depends(viewer)]
-_Acting = Annotated[Act, Depends(acting)]
 
 
 @router.get("/{rule}/{name}/try")
@@ -36,7 +35,7 @@ def form(
 
 
 @router.post("/{rule}/{name}/try")
-def tried(request: Request, act: _Acting, rule: str, name: str) -> Response:
+def tried(request: Request, act: Acting, rule: str, name: str) -> Response:
     """Answer whether a target can be reached, or what it says to an event."""
 
     def done(work: Runtime) -> dict[str, Any]:
@@ -47,6 +46,8 @@ def tried(request: Request, act: _Acting, rule: str, name: str) -> Response:
             answer = send_event(work, rule, name, act["body"].encode("utf-8", "replace"))
         except UserError as error:
             return {"said": str(error)}
+        except TransformFailed as error:
+            return {"said": f"The transform fails for this event: {error}"}
         return {"answer": answer, "head": answer.response_head.decode("utf-8", "replace")}
 
     values = {"viewer": act.viewer, "rule": rule, "target": name, "body": act["body"]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from eventbridge.errors import StoreError
 from eventbridge.event.plain import text
 from eventbridge.model import rowset
-from eventbridge.model.why import EventAnswer
+from eventbridge.model.why import EventAnswer, Why
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.why.explain import why
 from eventbridge.store.parquet import read_rows
@@ -13,7 +13,11 @@ from eventbridge.store.parquet import read_rows
 
 def body_of_event(work: Runtime, event_id: str) -> str | None:
     """Return an event as it lies in the archive, the newest of an id; None where it cannot be read."""
-    found = why(work, event_id, most_unmatched=0)
+    return newest_body(work, why(work, event_id, most_unmatched=0))
+
+
+def newest_body(work: Runtime, found: Why) -> str | None:
+    """Return the newest event that was found by its id as it lies in the archive; None where it cannot be read."""
     return next((body for each in found.events if (body := archived_body(work, each)) is not None), None)
 
 

@@ -32,6 +32,7 @@ def attempt_step(batch: Batch, row: _Row) -> Step:
         reason=row["reason"],
         detail=_error(row),
         duration_ms=row["duration_ms"] if row["sent"] else None,
+        response_head=_head(row),
     )
 
 
@@ -78,6 +79,7 @@ def letter_attempt_step(batch: Batch, letter: _Row, attempt: _Row) -> Step:
         code=attempt["code"],
         detail=_error(attempt),
         duration_ms=attempt["duration_ms"],
+        response_head=_head(attempt),
     )
 
 
@@ -147,3 +149,8 @@ def _name(letter: _Row) -> str | None:
 
 def _error(row: _Row) -> str | None:
     return ": ".join(filter(None, (row["error_class"], row["error"]))) or None
+
+
+def _head(row: _Row) -> str | None:
+    head: bytes | None = row["response_head"]
+    return head.decode("utf-8", "replace") if head else None

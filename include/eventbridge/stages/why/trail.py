@@ -36,13 +36,13 @@ from eventbridge.stages.why.steps import (
     replay_step,
     verdict_step,
 )
-from eventbridge.store.parquet import read_table
+from eventbridge.store.parquet import read_rows, read_table
 from eventbridge.store.plain_rows import plain_rows
 from eventbridge.store.schemas import SETTLEMENT
 
 _ATTEMPT_COLUMNS = [
     "delivery_id", "rule", "target", "attempt", "sent", "started_at", "duration_ms", "outcome", "reason", "code",
-    "error_class", "error",
+    "error_class", "error", "response_head",
 ]  # fmt: skip
 _LETTER_COLUMNS = [
     "delivery_id", "rule", "target", "bus", "topic", "broker", "queue_id", "offset", "source", "event_id", "reason",
@@ -156,12 +156,8 @@ class Trail:
             self._stands(batch, row, "under way", row["attempt"], row["reason"])
 
     def _attempts(self, batch: Batch, chunk_id: int | None) -> list[dict[str, Any]]:
-        found = [
-            row
-            for file in segments(self._work, batch.batch_id, chunk_id)
-            if file.path is not None
-            for row in self._of_event(read_table(self._work.store, file.path, _ATTEMPT_COLUMNS))
-        ]
+        files = segments(self._work, batch.batch_id, chunk_id)
+        found = [row for file in files if file.path is not None for row in self._tried(file.path)]
         shadows = shadows_of(self._work, batch) if found else frozenset()
         self.steps += (as_shadow(attempt_step(batch, row), failed_shadow(shadows, row, row)) for row in found)
         return found
@@ -193,6 +189,8 @@ class Trail:
             attempts=attempts,
             reason=reason,
             batch_id=batch.batch_id,
+            file=row.get("file"),
+            row=row.get("row"),
             **{key: value for key, value in more.items() if state in ("due", "held")},
         )
 
@@ -271,12 +269,16 @@ class Trail:
         except NotFoundError:
             return None
 
+    def _tried(self, path: str) -> list[dict[str, Any]]:
+        """Return the attempts of a segment; the answers of other deliveries, which may be long, are not read."""
+        rows = self._rows_of_event(read_table(self._work.store, path, ["delivery_id"]))
+        return plain_rows(read_rows(self._work.store, path, rowset.encode(rows), _ATTEMPT_COLUMNS)) if rows else []
+
     def _of_event(self, table: pa.Table) -> list[dict[str, Any]]:
         return plain_rows(table.filter(self._is_of_event(table)))
 
     def _rows_of_event(self, table: pa.Table) -> list[int]:
-        found = self._is_of_event(table).to_pylist()
-        return [row for row, each in enumerate(found) if each]
+        return [row for row, each in enumerate(self._is_of_event(table).to_pylist()) if each]
 
     def _is_of_event(self, table: pa.Table) -> pa.ChunkedArray:
         # not `pa.array`: the first one imports pandas, half a CPU-second
