@@ -11,6 +11,10 @@ from services.postgresql import Postgresql
 
 PATH = "/buses/orders/events"
 BATCHED = {"content-type": "application/cloudevents-batch+json"}
+QUOTA = """
+owners: {desk: {published: 1/s}}
+buses: {tight: {owner: desk, source: {type: embedded}}}
+"""
 
 
 @pytest.fixture
@@ -24,9 +28,13 @@ def made(postgresql_server: Postgresql, tmp_path: Path) -> Iterator[Installation
 
 
 def test_two_servers_answer_as_one(made: Installation) -> None:
-    """Events of both get places of their own in one bus, and a call sent again to the other is answered as it was."""
+    """Events of both get places of their own in one bus, and a call sent again to the other is answered as it was.
+
+    What an owner may publish a second they count together: what one took the other refuses.
+    """
+    (made.folder / "rules" / "desk.yaml").write_text(QUOTA)
     with Server(made) as one, Server(made) as two:
-        token = made.token("shop", "publish:orders")
+        token = made.token("shop", "publish:orders", "publish:tight")
         with one.client(token) as first, two.client(token) as second:
             answers = [
                 client.post(PATH, json=[order(id=f"{turn}-{name}") for name in "abc"], headers=BATCHED)
@@ -34,6 +42,11 @@ def test_two_servers_answer_as_one(made: Installation) -> None:
             ]
             keyed = BATCHED | {"idempotency-key": "once"}
             told = [client.post(PATH, json=[order(100)], headers=keyed) for client in (first, second)]
+            whole = [order(number) for number in range(50)]
+            published = [
+                client.post("/buses/tight/events", json=whole, headers=BATCHED).status_code
+                for client in (first, second)
+            ]
         ends = [server.end() for server in (one, two)]
 
     assert [answer.status_code for answer in answers] == [200] * 6
@@ -41,4 +54,5 @@ def test_two_servers_answer_as_one(made: Installation) -> None:
     assert len({(each["queue"], each["offset"]) for each in results}) == 18
     assert told[0].json() == told[1].json()
     assert [answer.headers.get("idempotency-replayed") for answer in told] == [None, "true"]
+    assert published == [200, 429]
     assert ends == [(0, ""), (0, "")]

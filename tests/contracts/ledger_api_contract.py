@@ -61,3 +61,14 @@ class ApiContract:
         newer = replace(ANSWER, made_at=after(10))
         assert ledger.keep_answer(newer, after(1))
         assert ledger.kept_answer("shop", "key-1", after(1)) == newer
+
+    def test_servers_count_what_an_owner_publishes_together(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
+        """What one was granted the other does not get; of another owner nothing is taken; a second fills a second's."""
+        assert ledger.grant_publishing("shop", 10.0, 6).events == 6 + 2
+        assert rival.grant_publishing("shop", 10.0, 6).events == 6
+        refused = ledger.grant_publishing("shop", 10.0, 1)
+        assert (refused.events, round(refused.wait_seconds, 3)) == (0, 0.5)
+        assert rival.grant_publishing("desk", 10.0, 6).events == 8
+
+        clock.pass_seconds(0.5)
+        assert rival.grant_publishing("shop", 10.0, 1).events == 1

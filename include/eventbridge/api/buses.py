@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
+from eventbridge.api.publish_rates import PublishRates
 from eventbridge.api.refusal import Refused
 from eventbridge.api.writer import BusWriter, Places
 from eventbridge.decision.bus_pressure import Refusal, refusal
-from eventbridge.decision.publish_quota import Balance, ask
 from eventbridge.decision.water_lines import WaterLines
 from eventbridge.rule import Bus, RuleSet
 from eventbridge.rule.operations_bus import OPERATIONS_BUS
@@ -48,7 +48,7 @@ class Buses:
         self._reading = asyncio.Lock()
         self._open: dict[str, _Open] = {}
         self._closing: set[asyncio.Task[None]] = set()
-        self._balances: dict[str, Balance] = {}
+        self._rates = PublishRates(work)
 
     async def find(self, name: str, topic: str | None) -> tuple[Bus, str]:
         """Return a bus and a topic of it, its first for None; raises NotFoundError, and Refused for our own bus."""
@@ -101,14 +101,13 @@ class Buses:
         quota = (await self.rules()).quotas.get(bus.owner or "")
         if bus.owner is None or quota is None or quota.published_per_second is None or not events:
             return
-        asked = ask(self._balances.get(bus.owner), quota.published_per_second, events, time.monotonic())
-        self._balances[bus.owner] = asked.left
-        if asked.wait_seconds:
+        wait = await self._rates.wait_seconds(bus.owner, quota.published_per_second, events)
+        if wait:
             raise Refused(
                 HTTPStatus.TOO_MANY_REQUESTS,
                 f"The owner {bus.owner!r} may publish {quota.published_per_second:g} events a second, and did. "
                 "Nothing was published",
-                {"retry-after": str(math.ceil(asked.wait_seconds))},
+                {"retry-after": str(math.ceil(wait))},
             )
 
     async def close(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Index, Integer, PrimaryKeyConstraint, Table, Text, UniqueConstraint
+from sqlalchemy import Column, Float, Index, Integer, PrimaryKeyConstraint, Table, Text, UniqueConstraint
 
 from eventbridge.ledger.columns import JsonText, Message, RowId, UtcTime
 from eventbridge.ledger.definitions import metadata
@@ -31,6 +31,15 @@ operator_action = Table(
     Column("asked", Message, nullable=False),
     Column("status", Integer),
     sqlite_autoincrement=True,
+)
+
+#: What owners whose rate is bounded may publish at once; below nothing: a call took more than there was.
+publish_balance = Table(
+    "publish_balance",
+    metadata,
+    Column("owner", Text, primary_key=True),
+    Column("events", Float, nullable=False),
+    Column("at", UtcTime, nullable=False),
 )
 
 #: What calls with an idempotency key were answered; `caller` is the name of a token.

@@ -25,6 +25,7 @@ from eventbridge.ledger.operator_states import OperatorWords
 from eventbridge.ledger.order import Order
 from eventbridge.ledger.parking import Parking
 from eventbridge.ledger.pools import Pools
+from eventbridge.ledger.publish_balances import PublishBalances
 from eventbridge.ledger.quality import Quality
 from eventbridge.ledger.redrives import Redrives
 from eventbridge.ledger.references import References
@@ -73,6 +74,7 @@ class Ledger(
     StoreSizes,
     ApiTokens,
     KeptAnswers,
+    PublishBalances,
     Moments,
     Revision,
 ):

@@ -21,6 +21,7 @@ from sqlalchemy import (
 from eventbridge.ledger.api_tables import api_token as api_token
 from eventbridge.ledger.api_tables import kept_answer as kept_answer
 from eventbridge.ledger.api_tables import operator_action as operator_action
+from eventbridge.ledger.api_tables import publish_balance as publish_balance
 from eventbridge.ledger.columns import FileDetailText, JsonText, Message, RowId, UtcTime
 from eventbridge.ledger.definitions import metadata as metadata
 from eventbridge.ledger.definitions import one_of, partial, word

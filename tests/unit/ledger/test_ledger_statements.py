@@ -32,6 +32,7 @@ from eventbridge.ledger.statements import (
     order,
     parking,
     pools,
+    publish_balances,
     references,
     replays,
     retention,
@@ -57,6 +58,7 @@ MODULES = [
     order,
     parking,
     pools,
+    publish_balances,
     references,
     replays,
     retention,
@@ -132,7 +134,7 @@ def test_every_statement_is_valid_in_both_databases(dialect: sqlite.dialect | po
     written += [str(CreateIndex(index).compile(dialect=dialect)) for index in indexes]
 
     assert all(written)
-    assert sum("ON CONFLICT DO NOTHING" in text for text in written) == 21
+    assert sum("ON CONFLICT DO NOTHING" in text for text in written) == 22
     partial = [text for text in written if text.startswith("CREATE") and " WHERE " in text]
     assert len(partial) == 26
     assert not any("?" in text or "%(" in text for text in partial)
@@ -144,6 +146,7 @@ def test_what_a_transaction_decides_by_is_locked() -> None:
     locked = {name: text.rsplit("FOR ", 1)[1] for name, text in written.items() if "FOR " in text}
 
     assert locked == {
+        "BALANCE": "UPDATE",
         "BATCH_STATE": "SHARE",
         "CHUNK_CLAIMED": "SHARE",
         "FREE_PARKED": "UPDATE",

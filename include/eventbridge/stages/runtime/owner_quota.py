@@ -13,7 +13,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 class OwnerStatus:
     """An owner that has quotas: what waits and what is stored beside how much may; None: it has no such quota.
 
-    `published_per_second` is what each server of the API lets in.
+    `published_per_second` is what all servers of the API let in together.
     """
 
     owner: str

@@ -1,0 +1,47 @@
+"""How fast owners publish: all servers count in the ledger, and each a little ahead, so that few calls ask it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+
+from eventbridge.stages.runtime.runtime import Runtime
+
+
+@dataclass
+class _Known:
+    per_second: float
+    events: int = 0  # may be let in without asking
+    refused_until: float = 0.0
+    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class PublishRates:
+    """Says whether owners whose rate is bounded may publish; used from one event loop."""
+
+    def __init__(self, work: Runtime) -> None:
+        self._work = work
+        self._known: dict[str, _Known] = {}
+
+    async def wait_seconds(self, owner: str, per_second: float, events: int) -> float:
+        """Count so many events and return 0; else return in how many seconds the owner may publish again.
+
+        Raises LedgerError.
+        """
+        known = self._known.get(owner)
+        if known is None or known.per_second != per_second:
+            known = self._known[owner] = _Known(per_second)
+        async with known.asking:
+            if known.events < events:
+                left = known.refused_until - time.monotonic()
+                if left > 0:
+                    return left
+                missing = events - known.events
+                given = await asyncio.to_thread(self._work.ledger.grant_publishing, owner, per_second, missing)
+                if given.wait_seconds:
+                    known.refused_until = time.monotonic() + given.wait_seconds
+                    return given.wait_seconds
+                known.events += given.events
+            known.events -= events
+            return 0.0

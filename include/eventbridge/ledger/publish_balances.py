@@ -1,0 +1,25 @@
+"""What owners may publish, in the ledger: all servers of the API count together."""
+
+from __future__ import annotations
+
+from eventbridge.decision.publish_quota import Balance, Grant, grant
+from eventbridge.ledger.database import Database
+from eventbridge.ledger.statements import publish_balances as statements
+
+
+class PublishBalances(Database):
+    """The part of the ledger about what owners may publish."""
+
+    def grant_publishing(self, owner: str, per_second: float, events: int) -> Grant:
+        """Grant a call of so many events, and some ahead, to a server that publishes for an owner with this rate."""
+        now = self.now()
+        of = {"of_owner": owner}
+        with self._writing() as connection:
+            found = connection.execute(statements.BALANCE, of).first()
+            if found is None:
+                full = {"owner": owner, "events": max(1.0, per_second), "at": now}
+                connection.execute(statements.NOTE_BALANCE, full)
+                found = connection.execute(statements.BALANCE, of).one()
+            given = grant(Balance(*found), per_second, events, now)
+            connection.execute(statements.CHANGE_BALANCE, of | {"left": given.left.events, "now": given.left.at})
+            return given
