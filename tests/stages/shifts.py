@@ -28,8 +28,8 @@ def until(reached: Callable[[], Any], seconds: float = 20) -> None:
 
 
 @contextmanager
-def a_shift(sending: Sending) -> Iterator[None]:
-    """Deliver in a thread while the block runs."""
+def a_shift(sending: Sending, *, opens: bool = True) -> Iterator[None]:
+    """Deliver in a thread while the block runs, which begins with a window open; `opens` False: with the lease held."""
     stop = threading.Event()
     failed: list[BaseException] = []
 
@@ -42,7 +42,8 @@ def a_shift(sending: Sending) -> Iterator[None]:
     thread = threading.Thread(target=run)
     thread.start()
     try:
-        until(lambda: failed or sending.work.ledger.batches(state="open"))
+        ledger = sending.work.ledger
+        until(lambda: failed or (ledger.batches(state="open") if opens else ledger.shift(RUNNER)))
         yield
     finally:
         stop.set()

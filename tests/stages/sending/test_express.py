@@ -12,7 +12,7 @@ import time
 from datetime import timedelta
 
 import pytest
-from stages.delivering import RUNNER, RunningClock, Sending, http, rules, segment_rows
+from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, http, rules, segment_rows
 from stages.shifts import a_process, a_shift, crm_requests, ids, until
 
 from eventbridge import fault_points
@@ -21,8 +21,10 @@ from eventbridge.errors import BusError, InfrastructureError, UserError
 from eventbridge.routing.warm_up import compile_ahead
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.bus_pressure import BusWatch
 from eventbridge.stages.operate.express import deliver_express
 from eventbridge.stages.operate.shift_lease import Bounds
+from eventbridge.stages.route.costly_rules import PARKED_MAX
 
 
 def test_events_are_delivered_as_they_come(sending: Sending) -> None:
@@ -286,4 +288,39 @@ def test_a_rate_is_kept_in_a_window(sending: Sending) -> None:
 
     assert took > 1.5
     assert sending.work.ledger.parked_counts() == []
+    assert audit(sending.work).differences == ()
+
+
+def test_a_shift_keeps_to_the_quotas_of_an_owner(sending: Sending) -> None:
+    """What its rules match beyond what may wait is referred; with its store full no window opens until there is room.
+
+    The rules of others go on, the API is told that the bus takes nothing, and the books balance.
+    """
+    others = f"  others: {{owner: b, bus: orders, pattern: {{}}, targets: {{log: {http('/healthy/others')}}}}}\n"
+
+    def write(stored: str) -> None:
+        text = rules({"crm": REFUSED}, owner="shop").replace("  orders:\n", "  orders:\n    owner: shop\n", 1)
+        sending.write(f"owners: {{shop: {{parked: {{max: 3}}, stored: {stored}}}}}\n{text}{others}")
+
+    write("1GiB")
+    for count, told in ((3, 3), (5, 8)):
+        with a_shift(sending):
+            sending.publish(count)
+            until(lambda told=told: len(sending.requests()) == told)
+    waiting = [(each.rule, each.reason, each.count) for each in sending.work.ledger.waiting_references()]
+
+    assert sending.work.ledger.parked_by_rule() == {"orders": 3}
+    assert waiting == [("orders", PARKED_MAX, 5)]
+
+    write("1KiB")
+    sending.publish(1)
+    with a_shift(sending, opens=False):
+        rule_set = sending.work.rule_set()
+        look = BusWatch(sending.work, rule_set.buses["orders"]).look([RUNNER], rule_set)
+        between = (sending.work.ledger.batches(state="open"), len(sending.requests()))
+        write("1GiB")
+        until(lambda: len(sending.requests()) == 9)
+
+    assert "1,024 are its quota" in look.owner_full
+    assert between == ([], 8)
     assert audit(sending.work).differences == ()
